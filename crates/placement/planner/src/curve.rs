@@ -7,20 +7,21 @@
 //! ```
 //!
 //! Rare spikes (a few in 10,000 probes that take a hundred times as long) dominate the mean and the
-//! standard deviation of a pair, and these say little about its 90th percentile. In the public
-//! measurements, repeats of one pair have standard deviations of 23 and 90 us with the same 90th
-//! percentile. The body of the distribution is therefore taken from percentiles alone.
+//! standard deviation of a pair. Mean and standard deviation therefore say little about the 90th
+//! percentile. In the public measurements, repeats of one pair have standard deviations of 23 and
+//! 90 us with the same 90th percentile. The body of the distribution is therefore taken from
+//! percentiles alone.
 
 use crate::delays::EdgeStats;
 
 /// Shares of the points.
 const SHARES: [f64; 7] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0];
-/// ln(0.25 / 0.1), the quantile distance of an exponential tail between its 75th and 90th
-/// percentiles, and ln(0.1 / 0.01), that to the 99th.
+/// Distances between quantiles of an exponential tail: ln(0.25 / 0.1) from the 75th to the 90th
+/// percentile, and ln(0.1 / 0.01) from the 90th to the 99th.
 const LN_2_5: f64 = 0.916_290_731_874_155_1;
 const LN_10: f64 = core::f64::consts::LN_10;
 
-/// A quantile function of straight lines.
+/// A quantile function made of straight lines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Curve {
     at: [f64; 7],
@@ -49,7 +50,7 @@ impl Curve {
         v0 + (v1 - v0) * ((share - s0) / (s1 - s0)).clamp(0.0, 1.0)
     }
 
-    /// The mean of what is drawn.
+    /// The mean of the drawn distribution.
     pub fn mean(&self) -> f64 {
         let piece = |i: usize| (SHARES[i + 1] - SHARES[i]) * (self.at[i] + self.at[i + 1]) / 2.0;
         (0..6).map(piece).sum()

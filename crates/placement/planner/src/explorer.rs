@@ -1,8 +1,10 @@
-//! Min-max on few of all pairs: which to measure next, until the tree has no guessed edge.
+//! Min-max planning on few pairs. The explorer chooses the pairs to measure next, until the tree
+//! has no guessed edge.
 //!
-//! All pairs of 1,500 hosts are 2.2 million; a tree uses a thousand of them. Most pairs need no
-//! measurement to be left out: a delay is mostly the sender's slowness times the receiver's, and
-//! the pair's own part is small. So:
+//! 1,500 hosts have 2.2 million pairs, and a tree uses a thousand of them. Most pairs can be ruled
+//! out without a measurement, because a delay is mostly the product of the sender's and the
+//! receiver's slowness, and the pair's own part is small. The explorer therefore works in three
+//! phases:
 //!
 //! ```text
 //! groups    each host meets a few others at random: slowness of every sender and receiver
@@ -11,13 +13,13 @@
 //! plan      search among measured pairs only
 //! ```
 //!
-//! A guess that is a little too fast makes a search try pairs that may be good; a pair that
-//! disappoints is not tried again (optimism in the face of uncertainty). The measured trees are
-//! whole trees, so there is a plan after the first of them, whatever ends the search.
+//! Guesses are a little too fast, so that the search tries pairs that may be good. A pair that
+//! turns out slow is not tried again (optimism in the face of uncertainty). Every measured tree is
+//! a whole tree, so a plan exists after the first one, even when the search ends early.
 //!
 //! Like the [`Builder`](crate::builder::Builder), the explorer is a value without IO:
-//! [`Explorer::step`] says which pairs to measure, and [`Explorer::answer`] takes the measured
-//! delays. One job measures a group of hosts among each other, or all edges of one tree.
+//! [`Explorer::step`] returns the pairs to measure, and [`Explorer::answer`] takes the measured
+//! delays. One job measures all pairs of a group of hosts, or all edges of one tree.
 
 use evenfall_core::{Prng, math};
 
@@ -27,27 +29,29 @@ use crate::paths::{Length, Lengths};
 use crate::planner::Plan;
 use crate::tree::Tree;
 
-/// Pairs that a survey measures for each host of the pool unless another budget is given: of these
-/// half meet the host in a group, the rest are edges of some 50 trees.
+/// Default budget of a survey: pairs per host of the pool. Half of the pairs are measured in
+/// groups, and the others are edges of about 50 trees.
 pub const PAIRS_PER_HOST: u64 = 40;
-/// Share of the budget that goes to groups; the rest to trees.
+/// Share of the budget for groups. The rest is for trees.
 const GROUPS_SHARE: f64 = 0.5;
-/// Hosts of a group: with fewer than 4 a host meets too few to tell its own slowness from theirs;
-/// more than 64 are no better, for few pairs of a group end in the tree.
+/// Least and largest number of hosts in a group. With fewer than 4, the slowness of a host cannot
+/// be told from the slowness of the others. More than 64 give no better tree, because few pairs of
+/// a group become edges of the tree.
 const GROUP: (usize, usize) = (4, 64);
-/// How much faster than its guess an unmeasured pair may be, in standard deviations of what pairs
-/// add of their own: at half of one, three of ten pairs are as fast as the search hopes.
+/// How much faster than its guess an unmeasured pair is assumed to be, in standard deviations of
+/// the pair's own part. At half a standard deviation, three of ten pairs are as fast as assumed.
 const HOPE: f64 = 0.5;
-/// Trees without a better one after which there is nothing more to gain.
+/// Measured trees in a row without a better tree, after which the search ends.
 const PATIENCE: u32 = 6;
-/// Trees measured at most, so that a survey ends whatever its budget.
+/// Limit of measured trees, which ends a survey with any budget.
 const TREES_MAX: u32 = 100;
-/// Moves of the search for a tree that is to be measured; the last search has its usual effort.
+/// Moves of the search for a tree to measure. The last search has the usual effort of min-max.
 const MOVES: u64 = 100_000;
-/// Rounds of fitting senders to receivers and back: the fit moves less than a thousandth after.
+/// Rounds of fitting senders to receivers and back. After 8 rounds the fit changes by less than a
+/// thousandth.
 const FITS: u32 = 8;
 
-/// What is to be measured next.
+/// The next measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
     /// All pairs of these hosts.
@@ -71,14 +75,15 @@ impl Ask {
     }
 }
 
-/// What the explorer wants.
+/// The next step of the explorer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// This measurement; the same until it is answered.
+    /// Make this measurement. The step stays the same until it is answered.
     Measure(Ask),
-    /// Nothing: here is the plan. It has no bound, for unmeasured pairs might do better.
+    /// The plan is finished. It has no lower bound, because a tree with unmeasured pairs could be
+    /// better.
     Done(Plan),
-    /// Nothing: there is no tree.
+    /// No tree was found.
     Failed(MinMaxError),
 }
 
@@ -88,7 +93,8 @@ pub struct Explorer {
     what: MinMax,
     alive: Vec<usize>,
     delays: Delays,
-    /// By sender times hosts plus receiver: whether it was measured, with or without success.
+    /// Whether a pair was measured, with or without success. The index is sender times hosts plus
+    /// receiver.
     asked: Vec<bool>,
     /// Pairs that may be measured, repetitions counted.
     budget: u64,
@@ -102,8 +108,8 @@ pub struct Explorer {
 }
 
 impl Explorer {
-    /// Explores this pool of the hosts with these names; `budget` is how many pairs may be
-    /// measured. At least one tree is measured, and three pairs of every host.
+    /// An explorer of this pool of the hosts with these names. `budget` limits the number of
+    /// measured pairs. At least one tree and three pairs of every host are measured.
     pub fn new(what: MinMax, names: Vec<String>, pool: &[usize], budget: u64) -> Self {
         let mut hosts = pool.to_vec();
         Prng::new(what.seed).shuffle(&mut hosts);
@@ -129,12 +135,12 @@ impl Explorer {
         }
     }
 
-    /// Measurements that the exploration of a pool may want at most.
+    /// Limit of the measurements in the exploration of a pool.
     pub fn jobs_max(hosts: usize) -> u64 {
         (hosts / GROUP.0) as u64 + 1 + u64::from(TREES_MAX)
     }
 
-    /// What was measured.
+    /// The measured delays.
     pub fn delays(&self) -> &Delays {
         &self.delays
     }
@@ -144,7 +150,7 @@ impl Explorer {
         self.spent
     }
 
-    /// What is wanted next. Asking again changes nothing.
+    /// The next step. Another call without an answer returns the same step.
     pub fn step(&mut self) -> Step {
         while self.job.is_none() {
             if let Some(mut group) = self.groups.pop() {
@@ -177,8 +183,8 @@ impl Explorer {
         self.asked[from * self.delays.hosts() + to]
     }
 
-    /// What came of the last measurement: every pair that has delays. The others of the measurement
-    /// cannot be used.
+    /// Takes the result of the last measurement: every pair with delays. Pairs of the measurement
+    /// without delays cannot be used.
     pub fn answer(&mut self, edges: &[(usize, usize, EdgeStats)]) {
         let Some(job) = self.job.take() else { return };
         let hosts = self.delays.hosts();
@@ -202,12 +208,13 @@ impl Explorer {
         }
     }
 
-    /// A host failed: it gets no place.
+    /// Reports that a host failed. The host gets no place.
     pub fn drop_host(&mut self, host: usize) {
         self.alive.retain(|alive| *alive != host);
         let lost = |tree: &Tree| tree.hosts().contains(&host);
         if self.best.as_ref().is_some_and(|best| lost(&best.1)) {
-            // The trees measured so far need one edge more or less: others are tried again.
+            // The measured trees may contain the host, so the search for the best tree begins
+            // again.
             self.best = None;
             self.idle = 0;
         }
@@ -221,7 +228,7 @@ impl Explorer {
         }
     }
 
-    /// The best tree if every unmeasured pair were as fast as may be hoped.
+    /// The best tree under the assumption that every unmeasured pair is as fast as [`HOPE`] allows.
     fn hoped(&self) -> Result<Tree, MinMaxError> {
         let pool = Pool::new(&self.delays, &self.alive);
         let mut lengths = Lengths::new(&pool, self.what.share);
@@ -260,18 +267,19 @@ impl Explorer {
     }
 }
 
-/// Every pair as its sender's slowness times its receiver's, fitted to those that were measured.
+/// A model of every pair as the product of its sender's and its receiver's slowness, fitted to the
+/// measured pairs.
 struct Guess {
     send: Vec<f64>,
     receive: Vec<f64>,
-    /// The mean of excess / mean^2, which says how wide delays spread beside how long they are.
+    /// The mean of excess / mean^2: the spread of delays in proportion to their length.
     spread: f64,
-    /// What is hoped for, as a factor.
+    /// Factor of an optimistic guess, from [`HOPE`].
     hope: f64,
 }
 
 impl Guess {
-    /// Alternating means of logarithms of the edges' means.
+    /// Fits senders and receivers in turn, by means of the logarithms of the edges' mean delays.
     fn fit(lengths: &Lengths) -> Self {
         let hosts = lengths.hosts();
         let all = (0..hosts * hosts).map(|pair| (pair / hosts, pair % hosts));
@@ -312,8 +320,8 @@ impl Guess {
     }
 }
 
-/// The mean of what belongs to each host, drawn towards half of the pool's mean by one value more:
-/// a host that was measured once is not believed to be as fast as that.
+/// The mean of the values of each host, with half of the pool's mean as one more value, so that a
+/// single fast measurement does not make a host look as fast as that.
 fn means<T>(hosts: usize, mean: f64, all: &[T], of: impl Fn(&T) -> (usize, f64)) -> Vec<f64> {
     let mut sums = vec![(mean / 2.0, 1.0); hosts];
     for (host, value) in all.iter().map(of) {

@@ -1,14 +1,15 @@
-//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
-//! promise breaks.
+//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
+//! and panics when a promise breaks.
 
 use crate::delays::Delays;
 use crate::qap::{faq, file};
 use evenfall_core::Prng;
 
-/// Sizes up to which what was read is also solved.
+/// Largest size of an instance that the check also solves.
 const SOLVED_MAX: usize = 12;
 
-/// QAPLIB texts: what is read as an instance has a cost for every permutation, and FAQ gives one.
+/// QAPLIB texts. Every instance that is read has a cost for each permutation, and FAQ returns a
+/// permutation.
 pub fn qaplib(data: &[u8]) {
     if let Ok(known) = file::known(data) {
         let mut hosts = known.permutation.clone();
@@ -24,7 +25,7 @@ pub fn qaplib(data: &[u8]) {
     }
 }
 
-/// A matrix or a list of measured delays: what is read can be asked for every pair.
+/// A matrix or a list of measured delays. Every pair of the delays that are read can be queried.
 pub fn delays(data: &[u8]) {
     let Ok(loaded) = Delays::parse(&String::from_utf8_lossy(data)) else { return };
     assert!(loaded.skipped.len() <= loaded.skipped_rows);

@@ -19,37 +19,37 @@ use crate::tree::{Shape, Tree};
 use core::fmt;
 use evenfall_core::Prng;
 
-/// An edge that cannot be used costs as much as this many of the worst that can: more than any
-/// tree could save elsewhere by taking it, for trees of up to so many places.
+/// Cost of an unusable edge, as a multiple of the worst usable edge. The cost is more than a tree
+/// of up to 10,000 places could save elsewhere by using the edge.
 const UNUSABLE_EDGES: f64 = 10_000.0;
 
-/// How the assignment is solved.
+/// The solver of the assignment.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Method {
     /// FAQ with the correct step, from one start or many, with or without a polish.
     Faq(Settings),
-    /// The variant of the thesis, which hardly moves: epsilon, and steps at most.
+    /// The variant that the thesis prints, whose steps hardly move.
     Printed {
         /// Ends the run when a step moves P by less.
         epsilon: f64,
-        /// Steps at most.
+        /// Limit of steps.
         iterations_max: u64,
     },
     /// FAQ, then tabu search.
     Search(Effort),
 }
 
-/// The settings of the thesis, appendix A.5.6: epsilon and steps at most.
+/// The settings of the thesis, appendix A.5.6: name, epsilon and limit of steps.
 pub const LEMON_SETTINGS: [(&str, f64, u64); 3] =
     [("LEMON-1", 1e-4, 1_000), ("LEMON-2", 2.2e-5, 10_000), ("LEMON-3", 1.7e-5, 100_000)];
 
-/// Why there is no tree.
+/// Reasons why LemonDrop has no tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LemonDropError {
     /// The matrix has not `pool` x `pool` cells.
     Cells {
-        /// Cells that the pool asks for.
+        /// Cells that a pool of this size needs.
         needed: usize,
         /// Cells found.
         found: usize,
@@ -66,7 +66,7 @@ pub enum LemonDropError {
         /// Hosts there are.
         pool: usize,
     },
-    /// A delay is negative, or so large that its sums are none.
+    /// A delay is negative, or too large to be summed up.
     Delay {
         /// The host that sends.
         from: usize,
@@ -111,11 +111,11 @@ impl fmt::Display for LemonDropError {
 
 impl core::error::Error for LemonDropError {}
 
-/// Largest delay, in any unit: what is above is no delay.
+/// Largest delay, in any unit. A larger value is an error.
 const DELAY_MAX: f64 = 1e30;
 
 /// The load matrix of a tree, `pool` x `pool` row by row: `packets_per_s` from every place to each
-/// of its children, and nothing from or to the places that pad it.
+/// of its children, and 0 for the padding places.
 ///
 /// # Panics
 /// When the pool is smaller than the tree.
@@ -130,27 +130,28 @@ pub fn load_matrix(shape: Shape, packets_per_s: f64, pool: usize) -> Vec<f64> {
     load
 }
 
-/// What to choose a tree from.
+/// The input of LemonDrop.
 #[derive(Clone, Copy, Debug)]
 pub struct LemonDrop<'a> {
     /// Depth and fan-out.
     pub shape: Shape,
     /// Hosts that were measured.
     pub pool: usize,
-    /// `[from * pool + to]`: the median delay, in any unit. What is not finite was not measured,
-    /// and is avoided. The diagonal is not read.
+    /// The median delay at `[from * pool + to]`, in any unit. A value that is not finite marks an
+    /// unmeasured pair, which is avoided. The diagonal is not read.
     pub delays: &'a [f64],
-    /// The load of an edge. It weighs all alike, so the tree does not depend on it.
+    /// The load of each edge. All edges have the same load, so the tree does not depend on this
+    /// value.
     pub packets_per_s: f64,
     /// The host that must be root; chosen when `None`.
     pub root: Option<usize>,
 }
 
 impl LemonDrop<'_> {
-    /// The tree, and the assignment it came from.
+    /// The tree, and the assignment from which it follows.
     ///
     /// # Errors
-    /// When the input is unfit, or every tree that was found has an edge that was not measured.
+    /// When the input is invalid, or when every tree that was found has an unmeasured edge.
     pub fn plan(
         &self,
         method: Method,
@@ -164,7 +165,8 @@ impl LemonDrop<'_> {
             }
             Method::Search(effort) => search(&instance, &effort, prng),
         };
-        // Sure already by its price, but for a variant that hardly moves.
+        // The load on the root's place already puts the root there, except in the printed variant,
+        // which hardly moves.
         if let Some(root) = self.root {
             let at = solution.permutation.iter().position(|&host| host == root);
             solution.permutation.swap(0, at.unwrap_or(0));
@@ -212,11 +214,13 @@ impl LemonDrop<'_> {
             _ => unusable,
         };
         let mut delays: Vec<f64> = (0..pool * pool).map(cell).collect();
-        // The rate weighs all edges alike: 1 keeps the numbers near the delays.
+        // The rate has the same weight for all edges. A rate of 1 keeps the numbers near the
+        // delays.
         let rate = if self.packets_per_s > 0.0 { self.packets_per_s.min(DELAY_MAX) } else { 1.0 };
         let mut load = load_matrix(self.shape, rate, pool);
         if let Some(root) = self.root {
-            // A place that talks to itself, on hosts where that costs: all but the root.
+            // The root's place gets a load to itself, which costs on every host except the wanted
+            // root.
             load[0] = rate;
             let price = 2.0 * (worst.max(1.0)) * f64::from(self.shape.fanout);
             for host in (0..pool).filter(|host| *host != root) {

@@ -7,12 +7,13 @@
 //! - [`builder`]: TreeBuilder's algorithm, from one measurement to the next;
 //! - [`curve`]: the distribution of an edge's delay;
 //! - [`delays`]: measured delays, from probes and from files;
-//! - [`explorer`]: min-max on a few of all pairs: chooses the pairs to measure next;
+//! - [`explorer`]: min-max on few pairs, with the choice of the pairs to measure next;
 //! - [`lemondrop`]: the tree that LemonDrop chooses, for comparison;
-//! - [`minmax`]: the tree with the best worst leaf, and how far from the best possible it is;
+//! - [`minmax`]: the tree whose slowest leaf is fastest, and a bound on its distance from the best
+//!   possible tree;
 //! - [`paths`]: percentiles of whole paths, computed from the percentiles of their edges;
 //! - [`planner`]: every way to choose a tree behind one method;
-//! - [`qap`]: quadratic assignment, on which LemonDrop rests;
+//! - [`qap`]: quadratic assignment, the problem that LemonDrop solves;
 //! - [`strategy`]: the score of a candidate;
 //! - [`tree`]: the shape of a tree, and the host on each place.
 //!

@@ -1,29 +1,30 @@
-//! Percentiles of whole paths out of the percentiles of their edges.
+//! Estimates percentiles of whole paths from the percentiles of their edges.
 //!
-//! The 90th percentiles of two edges do not add up to that of the path: both edges are rarely slow
-//! at once. Their means do add up, and what lies above the means adds like independent spreads do,
-//! in squares. With m the mean of an edge's body and d = p - m how far the chosen percentile p lies
-//! above it, a path is estimated as
+//! The 90th percentiles of two edges do not add up to the 90th percentile of the path, because both
+//! edges are rarely slow at once. Their means add up, and the distances above the means add up in
+//! squares, as independent spreads do. Let m be the mean of an edge's body, and d = p - m the
+//! distance of the chosen percentile p above it. The estimate of a path is
 //!
 //! ```text
 //! p(path) = m1 + m2 + ... + sqrt(d1^2 + d2^2 + ...)
 //! ```
 //!
-//! This is exact for one edge, and for any number of normal ones. For the skewed delays of clouds
-//! it is within 3.5 % at the 75th and 90th percentiles and 7 % at the 99th (the tests compare with
-//! Monte Carlo), where the sum of the edges' 90th percentiles is 10 to 15 % too high on three hops.
-//! m comes from the percentiles ([`Curve`]) and not from the samples' mean, which rare spikes
-//! shift. Two sums per path make it cheap to search with, and both only grow along a path, which
-//! the lower bound needs.
+//! The estimate is exact for one edge, and for any number of edges with normal delays. For the
+//! skewed delays of clouds it is within 3.5 % at the 75th and 90th percentiles, and within 7 % at
+//! the 99th (the tests compare with Monte Carlo). The sum of the edges' 90th percentiles would be
+//! 10 to 15 % too high on three hops. m comes from the percentiles ([`Curve`]) and not from the
+//! mean of the samples, which rare spikes shift. A path needs only two sums, so a search is cheap.
+//! Both sums only grow along a path, which the lower bound needs.
 //!
-//! Edges are taken to be independent. Where hosts stall or links drift, delays of edges that share
-//! a host rise together and every percentile above the median is a little higher than this.
+//! The estimate assumes independent edges. Where hosts stall or links drift, delays of edges that
+//! share a host rise together, and every percentile above the median is a little higher than its
+//! estimate.
 
 use crate::curve::Curve;
 use crate::delays::{EdgeStats, Pool};
 use crate::tree::{Shape, Tree};
 
-/// What an edge, or a path, adds to an estimate: two numbers that add up along a path.
+/// The length of an edge or a path: two numbers that add up along a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Length {
     /// Sum of the bodies' means, microseconds.
@@ -36,8 +37,8 @@ impl Length {
     /// An edge that cannot be used.
     pub const NONE: Self = Self { mean_us: f64::INFINITY, excess_us2: 0.0 };
 
-    /// One edge at a percentile, 0.5 to 0.999 as a share. An edge that loses so much that the
-    /// percentile of what was sent never arrives cannot be used.
+    /// The length of an edge at a percentile, given as a share of 0.5 to 0.999. An edge cannot be
+    /// used when it loses so many probes that this percentile of the sent probes never arrives.
     pub fn of(stats: &EdgeStats, share: f64) -> Self {
         let arrived = 1.0 - f64::from(stats.loss.max(0.0));
         let Some(curve) = Curve::of(stats).filter(|_| share < arrived) else { return Self::NONE };
@@ -69,7 +70,8 @@ impl Length {
 pub struct Lengths {
     hosts: usize,
     share: f64,
-    /// By sender times hosts plus receiver; single precision, as the measurements are.
+    /// Lengths at the index sender times hosts plus receiver, in single precision as the
+    /// measurements.
     edges: Vec<[f32; 2]>,
 }
 
@@ -117,7 +119,7 @@ impl Lengths {
         ways
     }
 
-    /// The place of the leaf whose percentile is worst, and that percentile in microseconds.
+    /// The place of the leaf with the largest percentile, and this percentile in microseconds.
     pub fn worst_leaf(&self, tree: &Tree) -> (usize, f64) {
         let ways = self.ways(tree.shape(), tree.hosts());
         let leaves = tree.shape().leaves().map(|leaf| (leaf, ways[leaf].us()));
@@ -133,7 +135,7 @@ mod tests {
     /// The delay of an edge: a base, and a skewed part on top.
     fn sample(kind: usize, base: f64, spread: f64, prng: &mut Prng) -> f32 {
         let above = match kind {
-            // Exponential, gamma of shape 3, lognormal: what link delays are fitted with.
+            // Exponential, gamma of shape 3 and lognormal are the usual fits of link delays.
             0 => prng.exponential(1.0),
             1 => (0..3).map(|_| prng.exponential(0.58)).sum(),
             _ => math::exp(0.5 * prng.normal()) * 1.7,

@@ -29,20 +29,20 @@ use crate::qap::faq::Settings;
 use crate::strategy::{BadStrategy, Pick, Strategy};
 use crate::tree::{Shape, Tree};
 
-/// Starts that LemonDrop may be asked for. A start takes a second for 1,000 hosts, so this many
-/// take a quarter of an hour.
+/// Limit of LemonDrop's starts. A start takes a second for 1,000 hosts, so 1,000 starts take a
+/// quarter of an hour.
 const STARTS_MAX: u32 = 1_000;
 
 /// The algorithm that chooses the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Method {
-    /// The best worst leaf, by local search over whole trees.
+    /// The tree whose slowest leaf is fastest, by local search over whole trees.
     MinMax,
     /// The host with the shortest way, place by place.
     Greedy,
     /// The least sum of the edges' medians.
     LemonDrop(lemondrop::Method),
-    /// The candidates of each parent that a strategy likes best.
+    /// The candidates of each parent with the best score by a strategy.
     TreeBuilder(Strategy, Pick),
 }
 
@@ -52,12 +52,12 @@ impl Method {
         Self::LemonDrop(lemondrop::Method::Faq(Settings { starts, ..Settings::default() }))
     }
 
-    /// TreeBuilder that takes the best.
+    /// TreeBuilder that takes the best candidates.
     pub fn best(strategy: Strategy) -> Self {
         Self::TreeBuilder(strategy, Pick::Best)
     }
 
-    /// TreeBuilder that takes any.
+    /// TreeBuilder that takes random candidates.
     pub fn random() -> Self {
         Self::TreeBuilder(Strategy::p50(), Pick::Random)
     }
@@ -65,7 +65,7 @@ impl Method {
     /// Reads a method as the module's table writes it.
     ///
     /// # Errors
-    /// Where a sum stops making sense.
+    /// The position of the first mistake in a sum.
     pub fn parse(text: &str) -> Result<Self, BadStrategy> {
         let lower = text.trim().to_ascii_lowercase();
         let (word, rest) = lower.split_once(' ').unwrap_or((&lower, ""));
@@ -92,15 +92,15 @@ impl Method {
     }
 }
 
-/// The wanted tree, and the planner that chooses it.
+/// The settings of a planner: the method and the wanted tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planner {
     /// The algorithm that chooses the tree.
     pub method: Method,
     /// D and F.
     pub shape: Shape,
-    /// Where the tree begins. Methods that look at all pairs take the best root unless a host is
-    /// named.
+    /// The rule that chooses the root. Methods that read all pairs take the best root unless a host
+    /// is named.
     pub root: RootRule,
     /// K of TreeBuilder; twice the fan-out when `None`.
     pub candidates: Option<usize>,
@@ -114,12 +114,12 @@ pub struct Planner {
     pub seed: u64,
 }
 
-/// A tree, and what is known of it.
+/// A tree with its estimated quality.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The tree.
     pub tree: Tree,
-    /// The percentile of its worst leaf, estimated from the edges', microseconds.
+    /// The percentile of its worst leaf, estimated from the percentiles of the edges, microseconds.
     pub worst_leaf_us: f64,
     /// No tree of the pool has a better worst leaf by the same estimates; `None` when the method
     /// proves nothing.
@@ -127,22 +127,22 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How much worse than the best possible the tree is at most, as a share; `None` when nothing
-    /// is proven.
+    /// Bound on how much worse the tree is than the best possible tree, as a share; `None` when the
+    /// method proves nothing.
     pub fn gap(&self) -> Option<f64> {
         Some((self.worst_leaf_us / self.bound_us? - 1.0).max(0.0))
     }
 }
 
-/// Why there is no plan.
+/// Reasons why a method has no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// TreeBuilder's.
+    /// An error of TreeBuilder.
     Build(BuildError),
-    /// Min-max's and greedy's.
+    /// An error of min-max or greedy.
     MinMax(MinMaxError),
-    /// LemonDrop's.
+    /// An error of LemonDrop.
     LemonDrop(LemonDropError),
     /// The strategy reads a statistic that the delays do not have.
     Lacks(Field),
@@ -191,7 +191,7 @@ impl From<LemonDropError> for PlanError {
 }
 
 impl Planner {
-    /// The 90th percentile, any root, no hedging.
+    /// A planner for the 90th percentile, with any root and without hedging.
     pub fn new(method: Method, shape: Shape) -> Self {
         Self {
             method,
@@ -218,7 +218,7 @@ impl Planner {
         })
     }
 
-    /// What the methods on all pairs are told.
+    /// The settings of the methods that read all pairs.
     pub fn min_max(&self) -> MinMax {
         let root = match self.root {
             RootRule::Host(root) => Some(root),
@@ -231,7 +231,7 @@ impl Planner {
     /// Chooses a tree from the hosts of the pool. Pairs that `delays` does not know are not used.
     ///
     /// # Errors
-    /// Why the method has no tree.
+    /// The reason why the method has no tree.
     pub fn plan(&self, delays: &Delays, pool: &[usize]) -> Result<Plan, PlanError> {
         let what = self.min_max();
         let tree = match &self.method {
@@ -247,7 +247,7 @@ impl Planner {
                     return Err(PlanError::Lacks(field));
                 }
                 let plan = self.build_plan().expect("TreeBuilder has one");
-                // What is known already has no parts.
+                // Known delays need no rounds.
                 let plan = BuildPlan { racing: Racing::OFF, ..plan };
                 Builder::new(plan, pool, self.seed)?.run_on(delays)?
             }
@@ -283,7 +283,8 @@ impl Planner {
 mod tests {
     use super::*;
 
-    /// Delays between 12 hosts; hosts 9 to 11 died after they were measured, and looked best.
+    /// Delays between 12 hosts. Hosts 9 to 11 have the shortest delays, and died after they were
+    /// measured.
     fn delays() -> Delays {
         let names = (0..12).map(|host| format!("h{host}")).collect();
         Delays::from_fn(names, |from, to| {

@@ -1,4 +1,4 @@
-//! How bad a candidate is: a number from the statistics of the edge that leads to it.
+//! The score of a candidate: a number that is computed from the statistics of the edge to it.
 //!
 //! TreeBuilder (thesis section 4.3.1, table 4.1) ranks candidates by one of three sums; any other
 //! sum may be written out:
@@ -10,16 +10,16 @@
 //! yours      max(p90, mean + 2 * stddev) * (1 + 10 * loss)
 //! ```
 //!
-//! Lower is better. Whatever the sum, lost probes count as infinitely late: percentiles are those
-//! of the sent probes (see [`EdgeStats::counting_loss`]).
+//! A lower score is better. In every sum, lost probes count as infinitely late: percentiles are
+//! those of the sent probes (see [`EdgeStats::counting_loss`]).
 
 use core::fmt;
 
 use crate::delays::{Delays, EdgeStats, Field};
 
-/// Characters of a written strategy, at most.
+/// Limit of the characters of a written strategy.
 const TEXT_MAX: usize = 1_000;
-/// Parentheses inside each other, at most, so that no text exhausts the stack.
+/// Limit of nested parentheses, so that no text exhausts the stack.
 const NESTED_MAX: usize = 32;
 
 /// A sum over the statistics of an edge, in the form that is evaluated: operands first.
@@ -50,7 +50,7 @@ pub enum Pick {
     Best,
     /// The candidates that score highest: the harm that stragglers can do to a tree.
     Worst,
-    /// Any: a cluster without selection.
+    /// Random candidates, as in a cluster without selection.
     Random,
 }
 
@@ -102,7 +102,7 @@ impl Strategy {
     /// stddev loss with `+ - * / ( )`, `min(a, b)` and `max(a, b)`.
     ///
     /// # Errors
-    /// Where it stops making sense, and what may stand there.
+    /// The position of the first mistake, and the text that is allowed there.
     pub fn parse(text: &str) -> Result<Self, BadStrategy> {
         if text.trim().eq_ignore_ascii_case("weighted") {
             return Ok(Self::weighted());
@@ -116,7 +116,7 @@ impl Strategy {
         Ok(Self { text: lower, program })
     }
 
-    /// The statistics that it reads.
+    /// The statistics that the strategy reads.
     pub fn fields(&self) -> impl Iterator<Item = Field> + '_ {
         self.program.iter().filter_map(|op| match op {
             Op::Field(field) => Some(*field),
@@ -124,13 +124,13 @@ impl Strategy {
         })
     }
 
-    /// A statistic that it reads and these measurements lack.
+    /// A statistic that the strategy reads and these measurements lack.
     pub fn lacks(&self, delays: &Delays) -> Option<Field> {
         self.fields().find(|field| !delays.has(*field))
     }
 
-    /// How bad an edge is. Infinite when too much was lost, or when the sum is no number because a
-    /// statistic was not measured.
+    /// The score of an edge. It is infinite when too many probes were lost, or when a statistic of
+    /// the sum was not measured.
     pub fn score(&self, stats: &EdgeStats) -> f64 {
         let stats = stats.counting_loss();
         let mut stack: Vec<f64> = Vec::with_capacity(8);

@@ -48,7 +48,7 @@ impl Shape {
         core::iter::successors(next(&(place..place + 1)), next).flatten()
     }
 
-    /// Places that are no leaves.
+    /// Number of places that are not leaves.
     pub fn inner(&self) -> usize {
         (0..self.depth).map(|level| self.width(level)).sum()
     }
@@ -64,17 +64,17 @@ impl Shape {
         first..first + self.width(level)
     }
 
-    /// The last level.
+    /// The places of the last level.
     pub fn leaves(&self) -> Range<usize> {
         self.level(self.depth)
     }
 
-    /// The place above; `None` for the root.
+    /// The parent of a place; `None` for the root.
     pub fn parent(&self, place: usize) -> Option<usize> {
         place.checked_sub(1).map(|below| below / self.fanout as usize)
     }
 
-    /// The places below; empty for a leaf.
+    /// The children of a place; empty for a leaf.
     pub fn children(&self, place: usize) -> Range<usize> {
         let first = place * self.fanout as usize + 1;
         if place < self.inner() { first..first + self.fanout as usize } else { 0..0 }
@@ -92,7 +92,7 @@ impl Tree {
     /// Puts the hosts on the places in their order.
     ///
     /// # Panics
-    /// When there are not as many hosts as places, or one host is given two of them.
+    /// When the number of hosts differs from the number of places, or when a host has two places.
     pub fn new(shape: Shape, hosts: Vec<usize>) -> Self {
         assert_eq!(hosts.len(), shape.places(), "one host for every place");
         let mut sorted = hosts.clone();
@@ -111,7 +111,7 @@ impl Tree {
         &self.hosts
     }
 
-    /// The host that feeds this place and the one that stands there, for every place but the root.
+    /// For every place except the root: the host of its parent, and its own host.
     pub fn edges(&self) -> impl Iterator<Item = (usize, usize)> {
         (1..self.hosts.len())
             .filter_map(|place| Some((self.hosts[self.shape.parent(place)?], self.hosts[place])))

@@ -37,12 +37,12 @@ use crate::strategy::{Pick, Strategy};
 use crate::tree::{Shape, Tree};
 use race::Race;
 
-/// Where the tree begins.
+/// The rule that chooses the root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RootRule {
-    /// At this host.
+    /// This host is the root.
     Host(usize),
-    /// At any host, as in the thesis (step 1).
+    /// A random host is the root, as in the thesis (step 1).
     #[default]
     Random,
     /// This many random hosts are measured, each to K candidates as a parent is. The host whose
@@ -56,36 +56,36 @@ pub enum RootRule {
 pub struct BuildPlan {
     /// D and F.
     pub shape: Shape,
-    /// K: candidates measured per parent; F at least.
+    /// K: candidates that are measured per parent, at least F.
     pub candidates: usize,
-    /// S: what makes a candidate bad.
+    /// S: the score of a candidate.
     pub strategy: Strategy,
-    /// Best, worst or any.
+    /// Whether the best, the worst or random candidates are taken.
     pub pick: Pick,
-    /// Where the tree begins.
+    /// The rule that chooses the root.
     pub root: RootRule,
     /// How measurements are cut into rounds.
     pub racing: Racing,
 }
 
-/// A measurement that is wanted: from a parent to candidates.
+/// A requested measurement, from a parent to candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The sending host.
     pub parent: usize,
     /// The receiving hosts.
     pub candidates: Vec<usize>,
-    /// Which part of the measurement, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
     /// Parts into which a whole measurement is cut. Each takes the job's duration divided by this
     /// number.
     pub rounds: u32,
 }
 
-/// Why there is no result.
+/// Reasons why a candidate has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The host itself failed: it gets no place.
+    /// The host failed, and gets no place in the tree.
     Host(String),
     /// The edge cannot be used or was not measured. The host may serve elsewhere.
     Edge(String),
@@ -99,24 +99,24 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What the builder wants.
+/// The next step of the builder.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// This measurement; the same until it is answered.
+    /// Make this measurement. The step stays the same until it is answered.
     Measure(Request),
-    /// Nothing: here is the tree.
+    /// The tree is finished.
     Done(Tree),
-    /// Nothing: there can be no tree.
+    /// No tree can be built.
     Failed(BuildError),
 }
 
-/// Why there can be no tree.
+/// Reasons why no tree can be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
     /// A tree of no depth or no fan-out, or of more places than a pool may have hosts.
     NoShape {
-        /// What was asked for.
+        /// The requested shape.
         shape: Shape,
     },
     /// Fewer candidates than children.
@@ -130,12 +130,12 @@ pub enum BuildError {
     PoolTooSmall {
         /// Places of the tree.
         places: usize,
-        /// Hosts that can take one.
+        /// Hosts that can take a place.
         hosts: usize,
     },
     /// The root is not in the pool, or it failed.
     NoRoot {
-        /// The host that should be it, when one was named.
+        /// The host that was named as root, if there was one.
         host: Option<usize>,
         /// What happened.
         reason: String,
@@ -165,16 +165,16 @@ impl fmt::Display for BuildError {
 
 impl core::error::Error for BuildError {}
 
-/// A part of a tree that is built anew.
+/// The part of a tree that is built again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Everything below this place; the host that stands there stays.
+    /// All places below this place. The host of this place stays.
     Below(usize),
     /// All leaves.
     Leaves,
 }
 
-/// What is being measured.
+/// The measurement that is under way.
 #[derive(Clone, Debug)]
 struct Job {
     parent: usize,
@@ -191,13 +191,13 @@ pub struct Builder {
     hosts: Vec<Option<usize>>,
     /// Hosts without a place.
     free: BTreeSet<usize>,
-    /// Hosts that could not feed F children; leaves at best.
+    /// Hosts that could not feed F children. They can only become leaves.
     barren: BTreeSet<usize>,
     /// Scores by (parent, candidate); `None` for an edge that cannot be used.
     scores: BTreeMap<(usize, usize), Option<f64>>,
     /// Root candidates that are still to be measured.
     roots: Vec<usize>,
-    /// Root candidates and how far the F-th best of their candidates is.
+    /// Root candidates, each with the score of its F-th best candidate.
     reach: Vec<(f64, usize)>,
     job: Option<Job>,
     stats: BTreeMap<(usize, usize), EdgeStats>,
@@ -208,7 +208,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A tree out of this pool.
+    /// A builder for a tree from the hosts of this pool.
     ///
     /// # Errors
     /// When the plan cannot be carried out with any measurements.
@@ -267,7 +267,7 @@ impl Builder {
         }
     }
 
-    /// Whether there are hosts for the places that lack one.
+    /// Checks that enough hosts are free for the empty places.
     fn enough(&self) -> Result<(), BuildError> {
         let holes = self.hosts.iter().filter(|host| host.is_none()).count();
         if holes <= self.free.len() {
@@ -277,7 +277,7 @@ impl Builder {
         Err(BuildError::PoolTooSmall { places, hosts: self.free.len() + places - holes })
     }
 
-    /// Up to `count` free hosts at random, of those that pass.
+    /// Up to `count` random free hosts for which `pass` holds.
     fn draw(&mut self, count: usize, pass: impl Fn(&Self, usize) -> bool) -> Vec<usize> {
         let mut hosts: Vec<usize> =
             self.free.iter().copied().filter(|&host| pass(self, host)).collect();
@@ -321,7 +321,7 @@ impl Builder {
         self.hosts[place] = Some(host);
     }
 
-    /// What is wanted next. Asking again changes nothing.
+    /// The next step. Another call without an answer returns the same step.
     pub fn step(&mut self) -> Step {
         loop {
             if let Some(error) = &self.failed {
@@ -353,7 +353,7 @@ impl Builder {
         Step::Done(Tree::new(self.plan.shape, hosts))
     }
 
-    /// Without selection there is nothing to race for.
+    /// The rounds of a measurement. A random pick needs no race, so its measurement has one round.
     fn racing(&self) -> Racing {
         if self.plan.pick == Pick::Random { Racing::OFF } else { self.plan.racing }
     }
@@ -378,7 +378,8 @@ impl Builder {
         ranked
     }
 
-    /// Measures from a parent to hosts that it was not measured to; false when there are none left.
+    /// Begins a measurement from a parent to hosts without a result from this parent. Returns false
+    /// when no such host is left.
     fn ask(&mut self, parent: usize, count: usize, places: usize, inner: bool) -> bool {
         let untried = |builder: &Self, host: usize| {
             host != parent
@@ -395,7 +396,7 @@ impl Builder {
         true
     }
 
-    /// How many candidates a parent is measured to before it chooses.
+    /// Number of candidates to which a parent is measured before it chooses.
     fn wanted(&self) -> usize {
         match self.plan.pick {
             Pick::Random => self.plan.shape.fanout as usize,
@@ -414,7 +415,7 @@ impl Builder {
         if let Some((score, _)) = ranked.get(fanout - 1) {
             self.reach.push((*score, root));
         }
-        // Whoever reached too few hosts need not be tried again.
+        // A host that reached too few hosts is not tried again.
         if ranked.len() < fanout {
             self.barren.insert(root);
         }
@@ -422,8 +423,8 @@ impl Builder {
         self.settle_root()
     }
 
-    /// When there is no root and none is being measured, takes the one of best reach, else chooses
-    /// anew.
+    /// Chooses a root when the tree has none and no root candidate is under measurement: the
+    /// candidate with the best reach, or else a new one.
     fn settle_root(&mut self) -> Result<(), BuildError> {
         if self.hosts[0].is_some() || !self.roots.is_empty() {
             return Ok(());
@@ -440,7 +441,7 @@ impl Builder {
         self.scores.range((parent, 0)..=(parent, usize::MAX)).count()
     }
 
-    /// Chooses the children of a place, or asks for what is missing to do so.
+    /// Chooses the children of a place, or begins the measurement that is missing for the choice.
     fn grow(&mut self, place: usize, parent: usize) -> Result<(), BuildError> {
         self.enough()?;
         let shape = self.plan.shape;
@@ -462,7 +463,7 @@ impl Builder {
         Ok(())
     }
 
-    /// A host that cannot feed its children gives up its place, and may become a leaf.
+    /// Takes the place from a host that cannot feed F children. The host may become a leaf.
     fn retire(&mut self, place: usize, host: usize) -> Result<(), BuildError> {
         self.barren.insert(host);
         self.vacate(place);
@@ -470,7 +471,8 @@ impl Builder {
         self.settle_root()
     }
 
-    /// Takes the host of a place, and all below it, out of the tree; those below are free again.
+    /// Removes the host of a place and all hosts below it from the tree. The hosts below are free
+    /// again.
     fn vacate(&mut self, place: usize) {
         for below in self.plan.shape.below(place) {
             if let Some(host) = self.hosts[below].take() {
@@ -517,8 +519,8 @@ impl Builder {
         }
     }
 
-    /// The measurement failed as a whole because its parent failed. The parent is left out for this
-    /// reason.
+    /// Reports that the measurement failed because its parent failed. The parent is left out with
+    /// this reason.
     pub fn answer_failed(&mut self, reason: &str) {
         let Some(job) = self.job.take() else { return };
         self.drop_host(job.parent, reason.into());
@@ -556,7 +558,7 @@ impl Builder {
         &self.dropped
     }
 
-    /// What was measured, by (parent, candidate).
+    /// Measured statistics by (parent, candidate).
     pub fn measured(&self) -> &BTreeMap<(usize, usize), EdgeStats> {
         &self.stats
     }
@@ -566,15 +568,16 @@ impl Builder {
         self.jobs
     }
 
-    /// Probing done, in whole measurements of one candidate: a tenth for each of ten rounds.
+    /// Amount of probing so far, in whole measurements of one candidate. One of ten rounds counts
+    /// as a tenth.
     pub fn probing(&self) -> f64 {
         self.probed_rounds as f64 / f64::from(self.racing().rounds.max(1))
     }
 
-    /// Drives the builder with what is known already.
+    /// Drives the builder with delays that are known already.
     ///
     /// # Errors
-    /// Those of the builder.
+    /// The errors of the builder.
     pub fn run_on(&mut self, delays: &Delays) -> Result<Tree, BuildError> {
         self.run(|parent, candidate, _| {
             let unknown = || Failure::Edge("not measured".into());
@@ -585,7 +588,7 @@ impl Builder {
     /// Drives the builder: `measure(parent, candidate, round)` gives one round's statistics.
     ///
     /// # Errors
-    /// Those of the builder.
+    /// The errors of the builder.
     pub fn run(
         &mut self,
         mut measure: impl FnMut(usize, usize, u32) -> Result<EdgeStats, Failure>,

@@ -6,10 +6,10 @@
 //! is *in* when too few others can still be better, and *out* when enough others certainly are. The
 //! other candidates are measured further.
 //!
-//! Each look at each candidate is one more chance to be wrong. The 5 % that a race may err are
-//! therefore divided by candidates and looks (Bonferroni), and every interval is Student's for its
-//! share. If the scores of rounds are normal and independent, all verdicts of a race are right
-//! together in 95 of 100 races.
+//! Each judgement of a candidate may be wrong. A race may be wrong with a probability of 5 %, which
+//! is therefore divided by the number of candidates and judgements (Bonferroni). Every interval is
+//! Student's interval for its part of the 5 %. If the scores of rounds are normal and independent,
+//! all verdicts of a race are right together in 95 of 100 races.
 //!
 //! ```text
 //!  score   a |--x--|                     in: of b to e at most one can be below it (2 are taken)
@@ -24,7 +24,7 @@ use evenfall_core::statistics::half_width;
 
 use crate::delays::EdgeStats;
 
-/// How a measurement is cut into rounds.
+/// The rounds of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Racing {
     /// Rounds of a whole measurement. With 1, all candidates are measured for the whole time.
@@ -43,11 +43,11 @@ impl Default for Racing {
 }
 
 impl Racing {
-    /// No racing: one round for everybody.
+    /// No racing: one round for all candidates.
     pub const OFF: Self = Self { rounds: 1, rounds_min: 1 };
 }
 
-/// The share of races that may have a wrong verdict.
+/// Probability that a race has a wrong verdict.
 const WRONG: f64 = 0.05;
 
 #[derive(Clone, Debug, Default)]
@@ -61,12 +61,12 @@ impl Runner {
         self.scores.iter().sum::<f64>() / self.scores.len().max(1) as f64
     }
 
-    /// The long-run score lies between these, but for a probability of `tail`.
+    /// The interval in which the long-run score lies, with a probability of error of `tail`.
     fn bounds(&self, tail: f64) -> (f64, f64) {
         let mean = self.mean();
         match half_width(&self.scores, tail) {
             Some(half) => (mean - half, mean + half),
-            // Scores of which one is infinite: too much was lost.
+            // An infinite score, which comes from too much loss, makes the mean infinite.
             None if self.scores.len() > 1 => (mean, mean),
             None => (f64::NEG_INFINITY, f64::INFINITY),
         }
@@ -96,7 +96,7 @@ impl Race {
         self.round
     }
 
-    /// What one candidate did in this round.
+    /// Records the score and statistics of a candidate in this round.
     pub fn record(&mut self, candidate: usize, score: f64, stats: EdgeStats) {
         if let Some(runner) = self.runners.get_mut(&candidate) {
             runner.scores.push(score);
@@ -104,7 +104,7 @@ impl Race {
         }
     }
 
-    /// A candidate gave up.
+    /// Removes a candidate that failed.
     pub fn remove(&mut self, candidate: usize) {
         self.runners.remove(&candidate);
     }
@@ -132,7 +132,7 @@ impl Race {
         open.map(|(host, _)| *host).collect()
     }
 
-    /// Scores and merged statistics of all that ran.
+    /// Scores and merged statistics of all candidates that were measured.
     pub fn results(&self) -> impl Iterator<Item = (usize, f64, EdgeStats)> + '_ {
         self.runners.iter().filter_map(|(&host, runner)| {
             Some((host, runner.mean(), EdgeStats::mean_of(&runner.rounds)?))
@@ -145,7 +145,8 @@ mod tests {
     use super::*;
     use evenfall_core::Prng;
 
-    /// Races with normal scores; the taken, and candidate-rounds used.
+    /// Runs a race with normal scores. Returns the candidates that won, and the number of
+    /// candidate-rounds used.
     fn race(means: &[f64], sigma: f64, places: usize, prng: &mut Prng) -> (Vec<usize>, usize) {
         let all: Vec<usize> = (0..means.len()).collect();
         let mut race = Race::new(Racing::default(), places, &all);
@@ -180,7 +181,7 @@ mod tests {
             missed += taken.iter().filter(|&&host| rank(host) > 2).count();
             used += rounds;
         }
-        // Everybody for all ten rounds would be 40,000.
+        // Without racing, all candidates would take 40,000 candidate-rounds.
         assert!(used < 36_000, "{used}");
         assert!(missed < 20, "{missed} of 1,000 places to hosts beyond the third");
     }
@@ -203,7 +204,7 @@ mod tests {
                         race.record(host, score, EdgeStats::constant(score));
                     }
                     let next = race.next_round();
-                    // Who leaves before the last round does for a verdict: in, or out.
+                    // A candidate that leaves before the last round has a verdict, in or out.
                     let last = race.round() >= Racing::default().rounds;
                     for &host in open.iter().filter(|host| !last && !next.contains(host)) {
                         let runner = &race.runners[&host];

@@ -19,10 +19,10 @@ use super::{Delays, EdgeStats, HOSTS_MAX};
 /// Skipped rows that are named. Further rows are only counted.
 pub const SKIPPED_MAX: usize = 1_000;
 
-/// What a file may be, for whoever gave another.
+/// The end of an error message, which names the accepted forms.
 const FORMS: &str = "; give a square matrix, or a list with columns parent, child, p50";
 
-/// A file that cannot be used: which line, and what is wrong there.
+/// The mistake in a file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadFile {
     /// Line, from 1.
@@ -42,14 +42,14 @@ impl core::error::Error for BadFile {}
 /// A row of a list that was left out.
 pub type Skipped = BadFile;
 
-/// What a file held.
+/// The contents of a file.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Hosts and edges.
     pub delays: Delays,
-    /// Rows left out, the first [`SKIPPED_MAX`].
+    /// The first [`SKIPPED_MAX`] rows that were left out.
     pub skipped: Vec<Skipped>,
-    /// How many were left out in all.
+    /// Number of all rows that were left out.
     pub skipped_rows: usize,
 }
 
@@ -66,7 +66,7 @@ impl Delays {
     /// Reads a dense matrix or a list of pairs; a list's first line names `parent` and `child`.
     ///
     /// # Errors
-    /// The first thing that makes the file useless, by line.
+    /// The first mistake of the file, with its line.
     pub fn parse(text: &str) -> Result<Loaded, BadFile> {
         let mut lines = text
             .lines()
@@ -91,8 +91,8 @@ fn bad(line: usize, what: impl Into<String>) -> BadFile {
     BadFile { line, what: what.into() }
 }
 
-/// Commas or semicolons separate where there are any, else white space. A byte order mark, as
-/// spreadsheets write it, is no part of the first cell.
+/// Splits a line into cells at commas or semicolons, or at white space when the line has neither. A
+/// byte order mark, which spreadsheets write, is removed from the first cell.
 fn cells(line: &str) -> Vec<&str> {
     let line = line.trim_start_matches('\u{feff}');
     if line.contains([',', ';']) {
@@ -189,14 +189,15 @@ fn matrix_row(
 const PARENT: &[&str] = &["parent", "from", "src", "sender"];
 const CHILD: &[&str] = &["child", "to", "dst", "receiver"];
 
-/// Where the columns of a list are.
+/// Positions of the columns of a list.
 struct Columns {
     parent: usize,
     child: usize,
-    /// Column, index into the statistics, what a value of 1 means in their unit.
+    /// For each statistic: its column, its index in [`VALUES`], and the factor that converts it to
+    /// the unit of the statistics.
     values: Vec<(usize, usize, f64)>,
     received: Option<usize>,
-    /// Rate and duration give how many were sent.
+    /// Columns of rate and duration, whose product is the number of sent probes.
     sent: Option<(usize, usize)>,
     count: usize,
 }
@@ -242,7 +243,7 @@ impl Columns {
         for &(column, value, scale) in &self.values {
             values[value] = number(column)? * scale;
         }
-        // A single number is a delay that never varies.
+        // A row with a single number is a constant delay.
         if self.values.iter().filter(|value| value.1 < 7).count() == 1 {
             let loss = values[7] as f32;
             let stats = EdgeStats { loss, ..EdgeStats::constant(values[1]) };

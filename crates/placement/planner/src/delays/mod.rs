@@ -25,7 +25,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// A pool of which nothing is known yet.
+    /// A pool without measured delays.
     ///
     /// # Panics
     /// When there are more than [`HOSTS_MAX`] hosts.
@@ -35,7 +35,7 @@ impl Delays {
         Self { names, stats }
     }
 
-    /// Every pair known by one number in microseconds: `owd_us(from, to)`.
+    /// A pool in which the delay of every pair is constant: `owd_us(from, to)`, in microseconds.
     pub fn from_fn(names: Vec<String>, owd_us: impl Fn(usize, usize) -> f64) -> Self {
         let mut delays = Self::new(names);
         for from in 0..delays.hosts() {
@@ -61,12 +61,13 @@ impl Delays {
         self.names.iter().position(|known| known == name)
     }
 
-    /// What was measured from one host to another; `None` when the edge cannot be used.
+    /// The statistics from one host to another; `None` when the edge cannot be used.
     pub fn edge(&self, from: usize, to: usize) -> Option<&EdgeStats> {
         self.stats[from * self.hosts() + to].as_ref()
     }
 
-    /// Replaces what is known of an edge. A host has no edge to itself: setting one does nothing.
+    /// Replaces the statistics of an edge. A host has no edge to itself, so a call for such an edge
+    /// does nothing.
     pub fn set(&mut self, from: usize, to: usize, stats: Option<EdgeStats>) {
         let hosts = self.hosts();
         if from != to {
@@ -85,7 +86,7 @@ impl Delays {
     }
 }
 
-/// The hosts that a plan may use, numbered from 0, and what is known between them.
+/// The hosts that a plan may use, numbered from 0, and the delays between them.
 ///
 /// Delays may include hosts that died after they were measured. Planners work with the numbers of a
 /// pool, so a host outside the pool has no number that a planner could choose.
@@ -96,7 +97,7 @@ pub struct Pool<'a> {
 }
 
 impl<'a> Pool<'a> {
-    /// These hosts of all that were measured.
+    /// The pool of these hosts, out of all measured hosts.
     pub fn new(delays: &'a Delays, hosts: &'a [usize]) -> Self {
         Self { delays, hosts }
     }
@@ -106,7 +107,7 @@ impl<'a> Pool<'a> {
         self.hosts.len()
     }
 
-    /// What was measured from one host to another, both by their numbers in the pool.
+    /// The statistics from one host to another, both by their numbers in the pool.
     pub fn edge(&self, from: usize, to: usize) -> Option<&'a EdgeStats> {
         self.delays.edge(self.hosts[from], self.hosts[to])
     }

@@ -43,11 +43,11 @@ impl Field {
     }
 }
 
-/// What was measured from one host to another: one-way delays in microseconds over the probes that
+/// Statistics of the one-way delays from one host to another in microseconds, over the probes that
 /// arrived. Statistics that were not measured are `NaN` (in JSON `null`).
 ///
-/// Single precision: a pool of 1,500 has 2.25 million of these, and no clock of a cloud is good to
-/// seven digits.
+/// Values have single precision, because a pool of 1,500 hosts has 2.25 million of these records,
+/// and no clock of a cloud is exact to seven digits.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct EdgeStats {
     /// 25th percentile.
@@ -73,7 +73,8 @@ pub struct EdgeStats {
     pub stddev_us: f32,
     /// Share of probes that did not arrive, 0 to 1.
     pub loss: f32,
-    /// How far off the delays may be because the two clocks disagree; 0 when not stated.
+    /// Bound on the error of the delays that comes from the two clocks, in microseconds; 0 when not
+    /// stated.
     pub clock_error_us: f32,
     /// Probes that arrived; 0 when not stated.
     pub count: u32,
@@ -84,7 +85,7 @@ fn or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
 }
 
 impl PartialEq for EdgeStats {
-    /// Bit by bit, so that what was not measured is equal to itself.
+    /// Compares bit by bit, so that a missing statistic (`NaN`) equals itself.
     fn eq(&self, other: &Self) -> bool {
         let same = |(a, b): (f32, f32)| a == b || (a.is_nan() && b.is_nan());
         self.count == other.count && self.values().into_iter().zip(other.values()).all(same)
@@ -92,7 +93,7 @@ impl PartialEq for EdgeStats {
 }
 
 impl EdgeStats {
-    /// Nothing is known.
+    /// Statistics of which none was measured.
     pub const UNKNOWN: Self = Self {
         p25_us: f32::NAN,
         p50_us: f32::NAN,
@@ -106,7 +107,7 @@ impl EdgeStats {
         count: 0,
     };
 
-    /// A delay that never varies.
+    /// Statistics of a constant delay.
     pub fn constant(owd_us: f64) -> Self {
         let us = owd_us as f32;
         Self {
@@ -180,8 +181,8 @@ impl EdgeStats {
         }
     }
 
-    /// Repeats of one measurement as one: the median of every statistic, so that one bad run among
-    /// several does not count; the probes add up. `None` of nothing.
+    /// Combines repeats of one measurement: the median of every statistic, so that one bad run
+    /// among several does not count, and the sum of the probes. Returns `None` for an empty list.
     pub fn median_of(repeats: &[Self]) -> Option<Self> {
         let median = |i: usize| {
             let mut values: Vec<f32> = repeats.iter().map(|stats| stats.values()[i]).collect();
@@ -194,9 +195,9 @@ impl EdgeStats {
         (!repeats.is_empty()).then(|| Self::from_values(core::array::from_fn(median), count))
     }
 
-    /// Consecutive rounds of one measurement as one, each weighing as many probes as it received.
-    /// Mean and standard deviation are exact; percentiles are the rounds' averages, the loss that
-    /// of rounds of equal length. `None` of nothing.
+    /// Combines consecutive rounds of one measurement, each weighted by its received probes. Mean
+    /// and standard deviation are exact. Percentiles are averages over the rounds, and the loss
+    /// assumes rounds of equal length. Returns `None` for an empty list.
     pub fn mean_of(rounds: &[Self]) -> Option<Self> {
         let weight = |stats: &Self| f64::from(stats.count.max(1));
         let total: f64 = rounds.iter().map(weight).sum();
@@ -218,18 +219,19 @@ impl EdgeStats {
         (!rounds.is_empty()).then(|| Self::from_values(values, count))
     }
 
-    /// The delay below which this share of the *arrived* probes lies: straight lines between the
-    /// measured percentiles, `None` when the median is not known.
+    /// The delay below which this share of the *arrived* probes lies, by straight lines between the
+    /// measured percentiles; `None` when the median is not known.
     ///
-    /// Below the 25th percentile the slope goes on, but not below 0. Beyond the last known
-    /// percentile the tail is that of an exponential distribution through the last two, cut at the
-    /// 99th: what comes later is too rare to have been measured.
+    /// Below the 25th percentile the line continues with the same slope, down to 0. Beyond the last
+    /// known percentile the tail is an exponential through the last two percentiles, cut at the
+    /// 99th, because later probes are too rare to have been measured.
     pub fn quantile_us(&self, share: f64) -> Option<f64> {
         Some(crate::curve::Curve::of(self)?.at(share))
     }
 
-    /// The same with lost probes counted as infinitely late: the percentiles are those of all that
-    /// was *sent*, so 12 % loss makes the 90th infinite. Loss of half makes the edge useless.
+    /// The statistics with lost probes counted as infinitely late. Percentiles are then those of
+    /// all *sent* probes, so a loss of 12 % makes the 90th percentile infinite. A loss of half
+    /// makes the edge useless.
     pub fn counting_loss(&self) -> Self {
         if self.loss <= 0.0 {
             return *self;
@@ -252,8 +254,8 @@ impl EdgeStats {
         }
     }
 
-    /// What is wrong with these numbers: no median, a percentile that is not positive or below the
-    /// one before it, a loss outside 0 to 1.
+    /// The first flaw of these numbers, if there is one: no median, a percentile that is not
+    /// positive or is below a lower percentile, or a loss outside 0 to 1.
     pub fn flaw(&self) -> Option<String> {
         let percentiles = &Field::ALL[..5];
         let mut last = 0.0;

@@ -34,7 +34,7 @@ fn a_bad_cell_of_a_matrix_is_named_by_row_and_column() {
             Ok(loaded) => format!("accepted: {}", loaded.delays.hosts()),
             Err(error) => error.to_string(),
         };
-        // A short last row is fine when what is left out is the diagonal.
+        // A short last row is accepted when only the cell of the diagonal is missing.
         if text == "0,5\n5\n" {
             assert!(said.starts_with("accepted"), "{said}");
         } else if text.starts_with("0,5,6") {
@@ -92,7 +92,7 @@ fn loss_makes_percentiles_later_and_in_the_end_infinite() {
     let mut samples: Vec<f32> = (1..=1000).map(|us| us as f32).collect();
     let stats = EdgeStats::from_samples(&mut samples, 1_053).expect("some arrived");
     let counted = stats.counting_loss();
-    // The 90th of 1,053 is about the 947th of those that arrived.
+    // The 90th percentile of 1,053 sent probes is about the 947th of the arrived probes.
     assert!((counted.p90_us - 947.7).abs() < 3.0, "{}", counted.p90_us);
     assert!(counted.p99_us.is_infinite() && counted.p50_us > stats.p50_us);
     assert_eq!(EdgeStats::constant(5.0).counting_loss(), EdgeStats::constant(5.0));

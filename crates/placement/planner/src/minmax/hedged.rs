@@ -1,20 +1,20 @@
 //! Worst leaves of trees that hedge.
 //!
 //! With sibling hedging (Jasper section 5.1) a node below the first level gets copies from its
-//! parent and from the H siblings before it in the ring, and takes the first copy. Two numbers per
-//! path no longer tell the time of the first copy, because the copies share the edges above them: a
-//! slow link near the root delays several copies at once. Delays are therefore drawn. Every edge
-//! has a fixed sample of its distribution, and the time at which a message reaches a place is
-//! computed for every draw:
+//! parent and from the H siblings before it in the ring, and takes the first copy. The copies share
+//! the edges above them, so a slow link near the root delays several copies at once. The time of
+//! the first copy therefore does not follow from two numbers per path, and delays are sampled.
+//! Every edge has a fixed sample of its distribution, and the time at which a message reaches a
+//! place is computed for every draw:
 //!
 //! ```text
 //! time(place)[s] = min over sources of (time(source)[s] + sample(source, place)[s])
 //! ```
 //!
 //! Samples are stratified: each edge has one draw from every 512th of its distribution, in an order
-//! of its own. A percentile of a path is then good to about a percent. The search uses one set of
-//! samples, and another, larger set judges its result. With the same set, the search would count
-//! its own luck.
+//! of its own. A percentile of a path is then exact to about one per cent. The search uses one set
+//! of samples, and another, larger set judges its result. With the same set, the search would fit
+//! its tree to the random draws.
 //!
 //! Trees that hedge have no lower bound. Of a leaf with a share q of its messages by T, one of the
 //! (H + 1)^(D - 1) paths has at least q divided by their number by T. The sum of so low percentiles
@@ -32,15 +32,17 @@ use crate::tree::{Shape, Tree};
 
 /// Draws while searching, as a power of two.
 const SEARCH_BITS: u32 = 9;
-/// Draws that the result is judged on.
+/// Draws that judge the result, as a power of two.
 const JUDGE_BITS: u32 = 13;
-/// Edges whose samples one search computes, unless its moves are given: some seconds.
+/// Limit of the edges whose samples one search computes, unless its moves are given. The search
+/// then takes some seconds.
 const EDGES: u64 = 400_000;
-/// Target below the best tree, and the excess that a move may add, as shares.
+/// The target as a share of the best tree's percentile, and the excess that a move may add as a
+/// share of the target.
 const TARGET: f64 = 0.99;
 const HEAT: (f64, f64) = (0.01, 0.000_3);
 
-/// When messages reach the places of a tree, draw by draw.
+/// Times at which messages reach the places of a tree, for each draw.
 struct Times<'a> {
     pool: &'a Pool<'a>,
     shape: Shape,
@@ -91,7 +93,7 @@ impl<'a> Times<'a> {
         let (a, b, c) = (prng.next_u64() | 1, prng.next_u64(), prng.next_u64() | 1);
         let (mask, shift) = (draws - 1, self.bits / 2);
         for s in 0..draws {
-            // Three steps that each map the draws onto themselves.
+            // Each of the three steps is a permutation of the draws.
             let mut x = s.wrapping_mul(a).wrapping_add(b) & mask;
             x ^= x >> shift;
             x = x.wrapping_mul(c) & mask;
@@ -137,7 +139,7 @@ pub(super) fn worst_leaf(pool: &Pool<'_>, what: &MinMax, tree: &Tree) -> f64 {
     times.worst(tree.hosts())
 }
 
-/// A better tree for hedging, from one that is good without.
+/// Searches for a good tree with hedging, beginning at a tree that is good without hedging.
 pub(super) fn search(pool: &Pool<'_>, what: &MinMax, tree: &Tree) -> Tree {
     let (shape, mut prng) = (what.shape, Prng::new(what.seed));
     let mut times = Times::new(pool, what, SEARCH_BITS, what.seed);

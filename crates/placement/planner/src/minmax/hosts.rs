@@ -10,7 +10,7 @@ impl HostSet {
         Self(vec![0; hosts.div_ceil(64)])
     }
 
-    /// Hosts that it could hold, rounded up to a whole word.
+    /// Hosts for which the set has room, rounded up to a whole word.
     pub fn capacity(&self) -> usize {
         self.0.len() * 64
     }
@@ -20,23 +20,23 @@ impl HostSet {
         self.0[host / 64] |= 1 << (host % 64);
     }
 
-    /// Takes a host out.
+    /// Removes a host.
     pub fn remove(&mut self, host: usize) {
         self.0[host / 64] &= !(1 << (host % 64));
     }
 
-    /// Whether it is in.
+    /// Whether the set has this host.
     #[inline]
     pub fn contains(&self, host: usize) -> bool {
         self.0[host / 64] >> (host % 64) & 1 == 1
     }
 
-    /// How many are in.
+    /// Number of hosts in the set.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// How many are in this set and not in the other.
+    /// Number of hosts that are in this set and not in the other.
     pub fn len_without(&self, other: &Self) -> usize {
         self.0.iter().zip(&other.0).map(|(a, b)| (a & !b).count_ones() as usize).sum()
     }

@@ -7,13 +7,13 @@ use crate::paths::{Length, Lengths};
 
 /// The ways to every host, by number of hops.
 pub(super) struct Labels {
-    /// The root; `None` when any host may be it.
+    /// The root; `None` when any host may be the root.
     pub root: Option<usize>,
     levels: Vec<Vec<Vec<Length>>>,
 }
 
 impl Labels {
-    /// Ways of 0 to `hops` hops; none that is already longer than `limit`.
+    /// Finds the ways of 0 to `hops` hops that are not longer than `limit`.
     pub fn new(lengths: &Lengths, root: Option<usize>, hops: u8, limit: f64) -> Self {
         let mut first = vec![Vec::new(); lengths.hosts()];
         match root {

@@ -19,11 +19,11 @@
 //! | all trees cost more than all hosts are worth (`prices`) | hosts squared or cubed |
 //! | all were tried, one by one, as far as work allows (`proof`) | exponential |
 //!
-//! Trees that hedge are searched in a way of their own, and have no bound (`hedged`).
+//! Trees with hedging have their own search and no bound (`hedged`).
 //!
-//! Every plan without hedging therefore states a `gap`: its tree is at most that much worse than
-//! the best. Bound and tree are judged by the same estimates of path percentiles, which are 3.5 to
-//! 7 % off. The gap states the quality of the search, and says nothing about the network.
+//! Every plan without hedging therefore states a `gap`, a bound on how much worse its tree is than
+//! the best tree. Bound and tree are judged by the same estimates of path percentiles, which are
+//! 3.5 to 7 % off. The gap states the quality of the search, and says nothing about the network.
 
 mod hedged;
 mod hosts;
@@ -46,7 +46,7 @@ use proof::Verdict;
 use refine::Refine;
 use search::Search;
 
-/// What to search for, and how hard.
+/// The goal and the effort of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MinMax {
     /// D and F.
@@ -57,9 +57,9 @@ pub struct MinMax {
     pub share: f64,
     /// H: extra copies that every node below the first level gets from its parent's siblings.
     pub hedging: Hedging,
-    /// Moves of the local search; a number that suits the shape when 0.
+    /// Moves of the local search. 0 chooses a number that suits the shape.
     pub moves: u64,
-    /// Limit of the work of one proof by trying: about this many partial trees.
+    /// Limit of the work of one exhaustive proof, in partial trees.
     pub work: u64,
     /// Randomness of the search.
     pub seed: u64,
@@ -72,8 +72,8 @@ impl MinMax {
         Self { shape, root: None, share: 0.9, hedging, moves: 0, work: 2_000_000, seed: 1 }
     }
 
-    /// Aunts that a node can have: fewer than siblings that there are. Trees without any are
-    /// judged by their plain paths.
+    /// Number of aunts that a node can have, which the number of its parent's siblings limits.
+    /// Trees without aunts are judged by their plain paths.
     fn aunts(&self) -> usize {
         let is_deep = self.shape.depth > 1;
         let siblings = self.shape.fanout.saturating_sub(1) as usize;
@@ -81,7 +81,7 @@ impl MinMax {
     }
 }
 
-/// A tree and what is known of it.
+/// A tree with its estimated quality.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MinMaxPlan {
     /// The tree.
@@ -94,13 +94,14 @@ pub struct MinMaxPlan {
 }
 
 impl MinMaxPlan {
-    /// Bound on how much worse than the best possible the tree is, as a share; 0 when it is best.
+    /// Bound on how much worse the tree is than the best possible tree, as a share; 0 when the tree
+    /// is proved to be the best.
     pub fn gap(&self) -> Option<f64> {
         Some((self.worst_leaf_us / self.bound_us? - 1.0).max(0.0))
     }
 }
 
-/// Why there is no plan.
+/// Reasons why min-max has no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MinMaxError {
@@ -115,7 +116,7 @@ pub enum MinMaxError {
     },
     /// The root is not in the pool.
     NoRoot,
-    /// The percentile is none of 50 to 99.9.
+    /// The percentile is outside 50 to 99.9.
     NoPercentile,
     /// No tree was found whose edges can all be used.
     NoTree {
@@ -146,22 +147,22 @@ impl fmt::Display for MinMaxError {
 
 impl core::error::Error for MinMaxError {}
 
-/// Pools of up to 10 hosts are tried exhaustively: behind a root, nine hosts have 362,880 orders.
+/// Largest pool that is searched exhaustively. Behind a root, nine hosts have 362,880 orders.
 const EXHAUSTED_HOSTS: usize = 10;
-/// Pools of up to 220 hosts look at all pairs below each proxy at depth 3: the work grows with the
-/// cube of the pool.
+/// Largest pool in which the bound at depth 3 considers all pairs below each proxy. The work grows
+/// with the cube of the pool.
 const PAIRS_HOSTS: usize = 220;
-/// Largest pool whose roots are looked at one by one when no root is given.
+/// Largest pool whose hosts are considered as root one by one, when no root is given.
 const ROOTS_HOSTS: usize = 150;
 /// Thresholds tried between bound and tree. Ten halvings leave a thousandth of the first gap.
 const THRESHOLDS: u32 = 10;
-/// Gaps not worth another threshold.
+/// Gap, as a share, below which no further threshold is tried.
 const GAP_MIN: f64 = 0.001;
 
-/// Searches, from `start` when there is one, and bounds.
+/// Searches for a tree, beginning at `start` when it is given, and computes the bound.
 ///
 /// # Errors
-/// When the pool, the root or the percentile does not do, or no tree of usable edges was found.
+/// When the pool, the root or the percentile is invalid, or when no tree of usable edges was found.
 pub fn plan(
     delays: &Delays,
     pool: &[usize],
@@ -169,7 +170,7 @@ pub fn plan(
     start: Option<&Tree>,
 ) -> Result<MinMaxPlan, MinMaxError> {
     let pool = Pool::new(delays, pool);
-    // From here on hosts are numbers of the pool: others cannot be chosen.
+    // From here on hosts are numbers of the pool, so that no other host can be chosen.
     let root = what.root.map(|root| pool.number(root).ok_or(MinMaxError::NoRoot)).transpose()?;
     let what = &MinMax { root, ..*what };
     let start = start.and_then(|tree| pool.numbered(tree));
@@ -201,15 +202,15 @@ fn spares(lengths: &Lengths, tree: &Tree) -> Vec<usize> {
     (0..lengths.hosts()).filter(|host| !tree.hosts().contains(host)).collect()
 }
 
-/// A tree whose other leaves are earlier, and the worst no later.
+/// Improves the other leaves of a tree without making its worst leaf later.
 fn settle(lengths: &Lengths, what: &MinMax, tree: &Tree) -> Tree {
     let moves = if what.moves > 0 { what.moves } else { moves_for(what.shape, lengths.hosts()) };
     let mut search = Search::new(lengths, tree, &spares(lengths, tree), what.root.is_some());
     search.settle(moves / 2, &mut Prng::new(what.seed))
 }
 
-/// The better of two trees, both judged with hedging: one that was searched without, and one that
-/// was searched further.
+/// The better of two trees, both judged with hedging: the given tree, and the result of a further
+/// search with hedging.
 fn hedged_plan(pool: &Pool<'_>, what: &MinMax, tree: Tree) -> MinMaxPlan {
     let further = hedged::search(pool, what, &tree);
     let judge = |tree: Tree| (hedged::worst_leaf(pool, what, &tree), tree);
@@ -246,7 +247,7 @@ pub fn worst_leaf_us(delays: &Delays, what: &MinMax, tree: &Tree) -> f64 {
     }
 }
 
-/// A path of this length or more has an edge that cannot be used.
+/// Path length in microseconds from which on a path counts as having an unusable edge.
 pub(crate) const UNUSABLE_US: f64 = 1e9;
 
 fn check(hosts: usize, what: &MinMax) -> Result<usize, MinMaxError> {
@@ -261,10 +262,11 @@ fn check(hosts: usize, what: &MinMax) -> Result<usize, MinMaxError> {
     Ok(places)
 }
 
-/// The best tree that local search finds, without a bound: its worst leaf and it.
+/// The best tree that local search finds, with the percentile of its worst leaf. No bound is
+/// computed.
 ///
 /// # Errors
-/// When the pool does not do.
+/// When the pool is invalid.
 pub(crate) fn search(
     lengths: &Lengths,
     what: &MinMax,
@@ -292,10 +294,11 @@ pub(crate) fn search(
     Ok(best)
 }
 
-/// Edges that the refining looks at for every move of the search before it: about as much time.
+/// Edges that `refine` reads for every move of the preceding search, so that both take about the
+/// same time.
 const EDGES_PER_MOVE: u64 = 100;
 
-/// Moves that a shape needs: every place meets every host some times.
+/// Moves for a shape, enough to try every host on every place several times.
 fn moves_for(shape: Shape, hosts: usize) -> u64 {
     (shape.places() as u64 * hosts as u64 * 200).clamp(200_000, 3_000_000)
 }
@@ -332,7 +335,7 @@ struct Root {
     prices: Vec<f64>,
 }
 
-/// A bound, and a better tree when a proof came upon one.
+/// Computes the bound. Returns also a better tree, when a proof found one.
 fn bound(lengths: &Lengths, what: &MinMax, mut best: (f64, Tree)) -> (f64, (f64, Tree)) {
     let hosts: Vec<Option<usize>> = match what.root {
         Some(root) => vec![Some(root)],
@@ -347,7 +350,7 @@ fn bound(lengths: &Lengths, what: &MinMax, mut best: (f64, Tree)) -> (f64, (f64,
         Root { host, labels, bound, prices: prices.clone() }
     };
     let mut roots: Vec<Root> = hosts.into_iter().map(root).collect();
-    // First whether the tree is the best itself, which one long proof may show.
+    // A long proof first tests whether the tree itself is the best.
     let least = |roots: &[Root]| roots.iter().map(|root| root.bound).fold(f64::INFINITY, f64::min);
     for _ in 0..THRESHOLDS {
         let limit = best.0.next_down();
@@ -374,8 +377,8 @@ fn bound(lengths: &Lengths, what: &MinMax, mut best: (f64, Tree)) -> (f64, (f64,
     (least(&roots).min(best.0), best)
 }
 
-/// Raises the bound of every root for which there is no tree within the limit; a tree, if one was
-/// come upon.
+/// Raises the bound of every root that has no tree within the limit. Returns a tree within the
+/// limit, if a proof found one.
 fn ask_all(
     lengths: &Lengths,
     what: &MinMax,
@@ -400,7 +403,7 @@ fn ask(lengths: &Lengths, what: &MinMax, root: &mut Root, limit: f64, work: u64)
     if lengths.hosts() <= EXHAUSTED_HOSTS {
         return proof::exhaust(lengths, shape, root.host, limit, u64::MAX);
     }
-    // With one level all leaves are the root's: what can be reached is a tree.
+    // With one level, all leaves are children of the root, so any reachable hosts form a tree.
     if shape.depth == 1 {
         return Verdict::Unknown;
     }

@@ -28,37 +28,39 @@ use crate::tree::Shape;
 
 /// Rounds of raising prices.
 const ROUNDS: usize = 300;
-/// Step of the first round, and what each leaves of it for the next: a thirtieth at the end.
+/// Step of the first round, and the factor from round to round. The last of 300 rounds has a
+/// thirtieth of the first step.
 const STEP: (f64, f64) = (0.3, 0.9887);
-/// Slightly above 1, so that rounding proves nothing.
+/// Price above which a tree is refused. It is slightly above 1, so that rounding errors prove
+/// nothing.
 const SURE: f64 = 1.0 + 1e-9;
 
-/// A last proxy and the leaves it reaches in time.
+/// A proxy of the last level and the leaves that it reaches within the limit.
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
     /// The host.
     pub host: usize,
     /// Leaves in time.
     pub leaves: HostSet,
-    /// Its price with its cheapest leaves.
+    /// Price of the proxy and its cheapest leaves.
     pub price: f64,
 }
 
-/// A host above last proxies; `None` when the levels above are not looked at.
+/// A host above proxies of the last level.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
-    /// The host.
+    /// The host; `None` when the market leaves the levels above out.
     pub host: Option<usize>,
-    /// What may stand below it.
+    /// Proxies that may be below it.
     pub proxies: Vec<Proxy>,
-    /// Its price with the cheapest below it.
+    /// Price of the host and the cheapest proxies below it.
     pub price: f64,
 }
 
-/// All that may stand in a tree within a limit, and what it costs.
+/// All hosts that may be part of a tree within a limit, with their prices.
 #[derive(Clone, Debug)]
 pub(super) struct Market {
-    /// Hosts of level D - 2, or one that stands for all.
+    /// Hosts of level D - 2, or a single entry that stands for all of them.
     pub heads: Vec<Head>,
     /// Heads of a tree.
     pub heads_needed: usize,
@@ -66,10 +68,10 @@ pub(super) struct Market {
     pub proxies_needed: usize,
     /// Leaves below a last proxy.
     pub leaves_needed: usize,
-    /// Whether it shows ways exactly: real trees within the limit are all in it, and one of
-    /// distinct hosts from it is one.
+    /// Whether the market is exact: it contains every real tree within the limit, and each of its
+    /// trees of distinct hosts is a real tree within the limit.
     pub exact: bool,
-    /// Hosts on levels that are not looked at.
+    /// Number of hosts on levels that the market leaves out.
     above: usize,
     prices: Vec<f64>,
 }
@@ -116,12 +118,13 @@ impl Market {
         }
     }
 
-    /// The prices after [`refuses`](Self::refuses).
+    /// The prices that [`refuses`](Self::refuses) found.
     pub fn prices(&self) -> &[f64] {
         &self.prices
     }
 
-    /// Whether prices are found that prove that there is no tree.
+    /// Searches for prices that prove that no tree is within the limit. Returns whether it found
+    /// them.
     pub fn refuses(&mut self) -> bool {
         let mut best = (0.0, self.prices.clone());
         let mut step = STEP.0;
@@ -137,18 +140,18 @@ impl Market {
             }
             step *= STEP.1;
             for (price, &uses) in self.prices.iter_mut().zip(&uses) {
-                // Beyond three times too often nothing more is learnt.
+                // Use beyond three times too often does not raise the step further.
                 *price = (*price * (1.0 + step * (f64::from(uses) - 1.0).min(3.0))).max(1e-12);
             }
         }
-        // The proof that follows prunes by prices: the best ones prune most.
+        // The following proof prunes by prices, and the best prices prune most.
         self.prices = best.1;
         let total: f64 = self.prices.iter().sum();
         self.prices.iter_mut().for_each(|price| *price /= total);
         self.cheapest().is_none_or(|(cost, _)| cost > SURE)
     }
 
-    /// The cheapest tree that may use hosts repeatedly: its price, and how often it uses each.
+    /// The cheapest tree that may use hosts repeatedly: its price, and how often it uses each host.
     fn cheapest(&mut self) -> Option<(f64, Vec<u32>)> {
         let mut order: Vec<usize> = (0..self.prices.len()).collect();
         order.sort_unstable_by(|&a, &b| self.prices[a].total_cmp(&self.prices[b]));
@@ -184,7 +187,7 @@ impl Market {
     }
 }
 
-/// Last proxies that reach leaves enough.
+/// Proxies of the last level that reach enough leaves.
 fn proxies(
     lengths: &Lengths,
     labels: &Labels,

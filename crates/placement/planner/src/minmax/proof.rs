@@ -11,18 +11,19 @@ use super::prices::{Market, Proxy};
 use crate::paths::{Length, Lengths};
 use crate::tree::Shape;
 
-/// What trying came to.
+/// The result of a proof.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// There is none.
+    /// No tree is within the limit.
     None,
     /// The hosts of a tree, place by place.
     Found(Vec<usize>),
-    /// The work was too much.
+    /// The proof reached its limit of work.
     Unknown,
 }
 
-/// Prices sum to 1; a choice that costs this much more cannot be paid.
+/// Largest price of a possible choice. All prices sum to 1, and the small excess allows for
+/// rounding.
 const PAYABLE: f64 = 1.0 + 1e-9;
 
 struct Trial<'a> {
@@ -33,7 +34,7 @@ struct Trial<'a> {
     proxies: Vec<&'a Proxy>,
 }
 
-/// Tries all trees of a market that shows ways exactly.
+/// Tries all trees of an exact market.
 pub(super) fn try_all(market: &Market, root: usize, work: u64) -> Verdict {
     if !market.exact {
         return Verdict::Unknown;
@@ -64,7 +65,8 @@ impl<'a> Trial<'a> {
         }
         for index in from..self.market.heads.len() {
             let Some(next) = self.market.heads.get(index..index + missing) else { break };
-            // Heads ascend by price: when these are too much, all that follow are.
+            // Heads are sorted by price, so when these are too expensive, all following choices are
+            // too.
             if cost + next.iter().map(|head| head.price).sum::<f64>() > PAYABLE {
                 break;
             }
@@ -84,8 +86,9 @@ impl<'a> Trial<'a> {
         Verdict::None
     }
 
-    /// Chooses the proxies below the heads, from number `from` of the current head on. `cost` has
-    /// each head with its cheapest proxies, so that a choice adds what it costs more.
+    /// Chooses the proxies below the heads, from number `from` of the current head on. `cost`
+    /// includes each head with its cheapest proxies, so a choice adds its difference to the
+    /// cheapest.
     fn proxies(&mut self, head: usize, from: usize, cost: f64) -> Verdict {
         let Some(&index) = self.heads.get(head) else { return self.leaves() };
         let (market, below) = (self.market, &self.market.heads[index].proxies);
@@ -94,7 +97,7 @@ impl<'a> Trial<'a> {
         if missing == 0 {
             return self.proxies(head + 1, 0, cost);
         }
-        // What the cheapest would have cost that this head still had to choose.
+        // Price of the cheapest proxies that this head still has to choose.
         let Some(cheapest) = below.get(chosen..market.proxies_needed) else {
             return Verdict::None;
         };
@@ -127,7 +130,7 @@ impl<'a> Trial<'a> {
         Verdict::None
     }
 
-    /// Hall's condition on all chosen proxies and on each.
+    /// Hall's condition for all chosen proxies together, and for each proxy alone.
     fn reaches_enough(&self) -> bool {
         let needed = self.market.leaves_needed;
         let mut all = HostSet::new(self.market.prices().len());
@@ -154,8 +157,8 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Gives every proxy as many leaves of its own as it needs, none of them used: by leaf, the proxy
-/// that has it. `None` when that cannot be (augmenting paths, Kuhn).
+/// Gives every proxy the leaves that it needs, without used hosts and without sharing. Returns the
+/// proxy of each leaf, or `None` when no such matching exists (augmenting paths, Kuhn).
 fn matching(leaves: &[&HostSet], used: &HostSet, needed: usize) -> Option<Vec<Option<usize>>> {
     fn augment(
         proxy: usize,
@@ -221,7 +224,7 @@ pub(super) fn exhaust(
             }
             let parent = self.shape.parent(place);
             for host in 0..self.lengths.hosts() {
-                // Siblings are alike: only the order in which they ascend is tried.
+                // Siblings are interchangeable, so only their ascending order is tried.
                 let sibling = place.checked_sub(1).filter(|&s| self.shape.parent(s) == parent);
                 let ascends = sibling.is_none_or(|s| s == 0 || self.hosts[s] < host);
                 let misplaced = place == 0 && self.root.is_some_and(|root| root != host);

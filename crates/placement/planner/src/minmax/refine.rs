@@ -13,24 +13,24 @@ use crate::tree::{Shape, Tree};
 
 /// First and last step by which the target goes down, as shares.
 const STEPS: (f64, f64) = (0.02, 0.000_5);
-/// Exchanges without a tree after which the step is halved, per inner place.
+/// Exchanges per inner place without a tree, after which the step is halved.
 const PATIENCE: u64 = 60;
-/// Missing leaves that an exchange may add, on average, when it is let pass.
+/// Mean number of missing leaves that an accepted exchange may add.
 const HEAT: f64 = 0.3;
 /// No proxy.
 const FREE: u16 = u16::MAX;
 
-/// What an exchange changes, in one place so that it can be put back.
+/// The state that an exchange changes, kept together so that it can be restored.
 #[derive(Clone)]
 struct State {
     /// Hosts of the inner places.
     inner: Vec<usize>,
     ways: Vec<Length>,
-    /// By last proxy: which hosts it reaches in time.
+    /// For each proxy of the last level: the set of hosts that it reaches in time.
     reach: Vec<u64>,
     /// By host: the last proxy whose leaf it is.
     owner: Vec<u16>,
-    /// By last proxy: leaves it has.
+    /// For each proxy of the last level: number of its leaves.
     count: Vec<u16>,
     /// Hosts on inner places, and leaves that have a proxy.
     taken: Vec<u64>,
@@ -61,7 +61,7 @@ pub(super) struct Refine<'a> {
     state: State,
     before: State,
     seen: Vec<bool>,
-    /// Edges looked at, the measure of work.
+    /// Number of edges read, the measure of work.
     work: u64,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Refine<'a> {
         Self { lengths, shape, root_fixed, words, target, state, before, seen, work }
     }
 
-    /// Searches until this many edges were looked at; a better tree than `best`, if there is one.
+    /// Searches until this many edges were read. Replaces `best` when it finds a better tree.
     pub fn run(&mut self, work: u64, best: &mut (f64, Tree), prng: &mut Prng) {
         let patience = PATIENCE * self.state.inner.len() as u64;
         let (mut step, mut tries, mut kept) = (STEPS.0, 0, None);
@@ -139,7 +139,7 @@ impl<'a> Refine<'a> {
         self.shape.inner() - self.state.count.len()
     }
 
-    /// Another target: every proxy reaches others in time.
+    /// Sets another target, and computes the hosts that every proxy reaches within it.
     fn aim(&mut self, target: f64) {
         self.target = target;
         for proxy in 0..self.state.count.len() {
@@ -148,7 +148,8 @@ impl<'a> Refine<'a> {
         self.mend();
     }
 
-    /// Which hosts a proxy reaches in time; leaves that it does not are given back.
+    /// Computes the hosts that a proxy reaches in time. Leaves that it no longer reaches become
+    /// free.
     fn look(&mut self, proxy: usize) {
         let place = self.first_proxy() + proxy;
         let (way, from) = (self.state.ways[place], self.state.inner[place]);
@@ -172,7 +173,7 @@ impl<'a> Refine<'a> {
         }
     }
 
-    /// Finds leaves for all proxies that lack some.
+    /// Finds leaves for all proxies that have too few.
     fn mend(&mut self) {
         let needed = self.shape.fanout as u16;
         for proxy in 0..self.state.count.len() {
@@ -215,7 +216,7 @@ impl<'a> Refine<'a> {
         false
     }
 
-    /// An inner place to change: one above missing leaves most of the time.
+    /// Draws an inner place to change, most often a place above missing leaves.
     fn place(&self, prng: &mut Prng) -> usize {
         let needed = self.shape.fanout as u16;
         let proxies = self.state.count.len() as u64;
@@ -267,8 +268,8 @@ impl<'a> Refine<'a> {
         }
     }
 
-    /// Ways of a place and below, and what the proxies among them reach. False when a way is so
-    /// late that no leaf can follow.
+    /// Computes the ways to a place and all places below, and the hosts that proxies among them
+    /// reach. Returns false when a way is so late that no leaf can be in time.
     fn renew(&mut self, top: usize) -> bool {
         let fanout = self.shape.fanout as usize;
         let (mut from, mut to) = (top, top + 1);

@@ -18,11 +18,11 @@ use evenfall_core::Prng;
 use crate::paths::{Length, Lengths};
 use crate::tree::{Shape, Tree};
 
-/// How far below the best tree the target lies.
+/// The target as a share of the best tree's worst leaf.
 const TARGET: f64 = 0.995;
-/// How much excess a move may add at first and at the end of a cycle, as a share of the target.
+/// Excess that a move may add at the beginning and at the end of a cycle, as shares of the target.
 const HEAT: (f64, f64) = (0.03, 0.000_3);
-/// What settling aims at, as a share of the worst leaf.
+/// Target of `settle`, as a share of the worst leaf.
 const SETTLED: f64 = 0.75;
 /// Times that a search cools down, each from the best tree so far.
 const CYCLES: u64 = 6;
@@ -38,12 +38,13 @@ pub(super) struct Search<'a> {
     /// Percentiles by leaf.
     late: Late,
     root_fixed: bool,
-    /// Ways that a move changes, to take it back.
+    /// Ways before the last move, to undo it.
     undo: Vec<(usize, Length)>,
     first_leaf: usize,
 }
 
-/// Leaves and how late they are, with those beyond the target in a set that can be drawn from.
+/// Percentiles of the leaves. The leaves beyond the target are kept in a set from which the search
+/// can draw.
 pub(super) struct Late {
     target: f64,
     us: Vec<f64>,
@@ -51,7 +52,7 @@ pub(super) struct Late {
     /// Position in `beyond`, or `u32::MAX`.
     at: Vec<u32>,
     excess: f64,
-    /// The latest that was set since this was last 0.
+    /// The largest percentile that was set since this field was last 0.
     peak: f64,
 }
 
@@ -68,12 +69,12 @@ impl Late {
         }
     }
 
-    /// An unusable path is later than any, but not infinitely: sums must stay numbers.
+    /// An unusable path is later than any other, and still finite, so that sums stay numbers.
     fn clamp(us: f64) -> f64 {
         us.min(1e9)
     }
 
-    /// How late a leaf is.
+    /// Sets the percentile of a leaf, in microseconds.
     #[inline]
     pub fn set(&mut self, leaf: usize, us: f64) {
         let us = Self::clamp(us);
@@ -114,12 +115,12 @@ impl Late {
         self.beyond.is_empty()
     }
 
-    /// How far all leaves together are beyond it.
+    /// The sum over all leaves of the time beyond the target, in microseconds.
     pub fn excess(&self) -> f64 {
         self.excess
     }
 
-    /// A leaf beyond the target, any.
+    /// A random leaf beyond the target.
     pub fn any(&self, prng: &mut Prng) -> Option<usize> {
         let index = prng.below(self.beyond.len().max(1) as u64) as usize;
         self.beyond.get(index).map(|&leaf| leaf as usize)
@@ -132,7 +133,7 @@ impl Late {
 }
 
 impl<'a> Search<'a> {
-    /// Begins at a tree; `spares` may take its places.
+    /// A search that begins at a tree. `spares` are hosts that may take places.
     pub fn new(lengths: &'a Lengths, tree: &Tree, spares: &[usize], root_fixed: bool) -> Self {
         let shape = tree.shape();
         let mut hosts = tree.hosts().to_vec();
@@ -161,7 +162,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Searches for this many moves; the best tree seen.
+    /// Searches for this many moves. Returns the best tree and the percentile of its worst leaf.
     pub fn run(&mut self, moves: u64, prng: &mut Prng) -> (f64, Tree) {
         let mut best = (self.late.worst(), self.hosts.clone());
         self.late.aim(best.0 * TARGET);
@@ -184,7 +185,7 @@ impl<'a> Search<'a> {
             let heat = HEAT.0 + (HEAT.1 - HEAT.0) * cooled * (2.0 - cooled);
             self.step(heat * self.late.target, f64::INFINITY, prng);
         }
-        // What the last moves brought counts even when it is short of the target.
+        // The result of the last moves counts, even when it misses the target.
         let worst = self.late.worst();
         if worst < best.0 {
             best = (worst, self.hosts.clone());
@@ -192,9 +193,9 @@ impl<'a> Search<'a> {
         (best.0, Tree::new(self.shape, best.1[..self.places].to_vec()))
     }
 
-    /// Lowers the other leaves while the worst stays: what is measured is never exact, and of a
-    /// hundred leaves that all are as late as the worst one will be later than it looked. A quarter
-    /// of the way down is enough to aim at.
+    /// Lowers the other leaves without raising the worst leaf. Measurements are not exact, and
+    /// among a hundred leaves that are as late as the worst, some leaf will be later than measured.
+    /// The target is a quarter below the worst leaf.
     pub fn settle(&mut self, moves: u64, prng: &mut Prng) -> Tree {
         let most = self.late.worst();
         self.late.aim(most * SETTLED);
@@ -212,7 +213,7 @@ impl<'a> Search<'a> {
         Tree::new(self.shape, best.1[..self.places].to_vec())
     }
 
-    /// A place on the way to a late leaf: the leaf itself half of the time, else one above it.
+    /// A place on the way to a late leaf: half of the time the leaf itself, else a place above it.
     fn place(&self, prng: &mut Prng) -> usize {
         let mut place = self.first_leaf + self.late.any(prng).unwrap_or(0);
         let top = usize::from(self.root_fixed);
@@ -225,7 +226,7 @@ impl<'a> Search<'a> {
         place
     }
 
-    /// One move; it is taken back when it makes a leaf later than `most`.
+    /// Makes one move. The move is undone when it makes a leaf later than `most`.
     fn step(&mut self, heat: f64, most: f64, prng: &mut Prng) {
         let a = self.place(prng);
         let low = u64::from(self.root_fixed);
@@ -261,7 +262,7 @@ impl<'a> Search<'a> {
         place == above
     }
 
-    /// Ways of a place and all below it.
+    /// Computes the ways to a place and all places below it.
     fn renew(&mut self, top: usize) {
         let fanout = self.shape.fanout as usize;
         let (mut from, mut to) = (top, top + 1);

@@ -3,7 +3,8 @@ use evenfall_core::{Hedging, math};
 use super::*;
 use crate::delays::EdgeStats;
 
-/// Hosts of lognormal slowness and links of gamma delay, as the numbers to beat were made.
+/// Hosts of lognormal slowness and links of gamma delay, the same model as for the reference
+/// results.
 fn synthetic(hosts: usize, seed: u64) -> Delays {
     let mut prng = Prng::new(seed);
     let slow: Vec<f64> = (0..hosts).map(|_| math::exp(0.25 * prng.normal())).collect();
@@ -67,7 +68,7 @@ fn the_bound_is_the_optimum_of_small_pools() {
     }
 }
 
-/// Every order of every choice of hosts, with nothing left out but what is already worse.
+/// Tries every order of every choice of hosts, and skips only partial trees that are already worse.
 fn enumerate(lengths: &Lengths, shape: Shape, root: Option<usize>, hosts: usize) -> f64 {
     fn fill(
         l: &Lengths,
@@ -179,7 +180,7 @@ fn hosts_outside_the_pool_have_no_place_and_no_influence() {
         let mut pool: Vec<usize> = (0..hosts).collect();
         prng.shuffle(&mut pool);
         let dead = pool.split_off(size);
-        // The dead were the best of all: every search would like to have them.
+        // The dead hosts have the shortest delays of all, so a faulty search would choose them.
         for (&dead, host) in dead.iter().flat_map(|dead| (0..hosts).map(move |host| (dead, host))) {
             delays.set(dead, host, Some(EdgeStats::constant(1.0)));
             delays.set(host, dead, Some(EdgeStats::constant(1.0)));
@@ -208,7 +209,7 @@ fn hosts_outside_the_pool_have_no_place_and_no_influence() {
     }
 }
 
-/// Why trees that hedge have no bound: clouds have delays of two kinds, and the percentile of a sum
+/// Shows why trees with hedging have no bound. With delays of two values, the percentile of a sum
 /// may be far below the sum of the percentiles.
 #[test]
 fn low_percentiles_of_edges_do_not_bound_those_of_a_path() {
@@ -219,7 +220,7 @@ fn low_percentiles_of_edges_do_not_bound_those_of_a_path() {
     path.sort_by(f32::total_cmp);
     let at = |sorted: &[f32], q| evenfall_core::nearest_rank(sorted, q).expect("samples");
     assert_eq!((2.0 * at(&edge, 0.225), at(&path, 0.225)), (160.0, 130.0));
-    // The union bound asks for the percentile 11.25, of which the statistics know nothing.
+    // The union bound needs the percentile 11.25, which the statistics do not contain.
     assert_eq!(2.0 * at(&edge, 0.1125), 100.0);
     let stats = EdgeStats::from_samples(&mut edge, 1_000).expect("samples");
     assert_eq!(stats.quantile_us(0.1125), Some(80.0));
@@ -243,7 +244,7 @@ fn hedged_trees_are_judged_as_monte_carlo_judges_them() {
                     times[from] + stats.quantile_us(prng.unit()).expect("known")
                 };
                 let parent = (place - 1) / 2;
-                // With two children each ring has one other: the parent's sibling.
+                // With two children, each ring has one other member, the parent's sibling.
                 let aunt = if parent % 2 == 1 { parent + 1 } else { parent.max(1) - 1 };
                 let first = edge(parent);
                 times[place] = if parent == 0 { first } else { first.min(edge(aunt)) };

@@ -36,7 +36,8 @@ const EPSILON_FALL: f64 = 0.05;
 /// than the paths that they save.
 const LAST_SHARE: f64 = 0.01;
 
-/// Rows from which auctions pay: paths through fewer columns are short anyway.
+/// Number of rows from which on auctions save time. With fewer rows, the augmenting paths are short
+/// without auctions.
 const AUCTION_SIZE: usize = 50;
 
 /// The solver: column prices of the last call and room for the next.
@@ -105,7 +106,7 @@ impl Assignment {
         self.free = free;
     }
 
-    /// Everybody is free again, at the prices as they are.
+    /// Frees all rows and columns, and keeps the prices.
     fn vacate(&mut self) {
         self.row_of.fill(NONE);
         self.column_of.fill(NONE);
@@ -113,8 +114,8 @@ impl Assignment {
         self.free.extend((0..self.size).rev());
     }
 
-    /// One phase of an auction: every row buys its cheapest column, and pays until that is worse
-    /// by epsilon than its second choice. Only the prices are kept.
+    /// One phase of an auction: every row takes its cheapest column, and raises its price until the
+    /// column is worse by epsilon than the row's second choice. Only the prices are kept.
     #[inline(always)]
     fn auction(&mut self, costs: &[f64], epsilon: f64) {
         let n = self.size;
@@ -133,9 +134,10 @@ impl Assignment {
         }
     }
 
-    /// Augmenting row reduction: a row takes its cheapest column, and raises what it pays until
-    /// its second choice is as good; who held it bids again. The bids are bounded: prices can
-    /// creep by less than a rounding, and whoever is left over gets a path instead.
+    /// Augmenting row reduction: a row takes its cheapest column, and raises the price until its
+    /// second choice is as good. The former owner of the column bids again. The number of bids is
+    /// bounded, because prices may rise by less than a rounding error. Rows that are left over get
+    /// an augmenting path.
     #[inline(always)]
     fn bid(&mut self, costs: &[f64]) {
         let n = self.size;
@@ -155,7 +157,8 @@ impl Assignment {
             if lower && second_least.is_finite() {
                 self.price[first] = raised;
             } else if holder != NONE {
-                // A tie: taking it over would only send the holder on the same round.
+                // In a tie the row takes no column, because the former owner would only come back
+                // with the same bid.
                 left.push(row);
                 continue;
             }
@@ -208,7 +211,7 @@ impl Assignment {
         }
     }
 
-    /// Shortens the paths that are better through `row`; the least open length.
+    /// Shortens the paths that are better through `row`. Returns the least open length.
     #[inline(always)]
     fn relax(&mut self, line: &[f64], base: f64, row: u64) -> f64 {
         let mut least = [f64::INFINITY; LANES];
@@ -237,7 +240,7 @@ impl Assignment {
         least.into_iter().fold(f64::INFINITY, |a, b| if b < a { b } else { a })
     }
 
-    /// A column at this length, a free one if there is any: then the path is found.
+    /// A column at this length. A free column is preferred, because it ends the path.
     #[inline(always)]
     fn nearest(&self, length: f64) -> usize {
         let mut found = NONE;

@@ -29,23 +29,25 @@ const SINKHORN_SWEEPS: u32 = 20;
 /// Steps after which f(P) is computed anew, so that roundings cannot add up in long runs.
 const REFRESH_STEPS: u64 = 64;
 
-/// Looks of the polish at all pairs, per place, without a new best, and in all. Enough to leave a
-/// shallow hollow; little beside the steps before.
+/// Limit of the polish, in scans of all pairs without a new best. The number is enough to leave a
+/// shallow local minimum, and takes little time beside the preceding steps.
 const fn polish_patience(size: usize) -> u64 {
     if size < 150 { 2 } else { 1 }
 }
 const POLISH_LOOKS_MAX: u64 = 10;
 
-/// What a run of FAQ may do.
+/// Settings of a run of FAQ.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
     /// Ends a start when a step moves P by less, in the Frobenius norm. `None`: 0.03 sqrt(n).
     pub epsilon: Option<f64>,
-    /// Steps of one start at most.
+    /// Limit of the steps of one start.
     pub iterations_max: u64,
-    /// The barycentre, then random doubly stochastic matrices; 0 counts as 1.
+    /// Number of starts: first the barycentre, then random doubly stochastic matrices. 0 counts as
+    /// 1.
     pub starts: u32,
-    /// Swap pairs of hosts afterwards: 2-opt, and a few steps past the first hollow.
+    /// Whether pairs of hosts are swapped afterwards: 2-opt, and a few steps past the first local
+    /// minimum.
     pub polish: bool,
 }
 
@@ -92,7 +94,8 @@ pub fn faq(instance: &Instance, settings: &Settings, prng: &mut Prng) -> Solutio
     total
 }
 
-/// Whether B has fewer cells that count than A: then their roles are better exchanged.
+/// Whether B has fewer non-zero cells than A. The roles of A and B are then exchanged, which saves
+/// work.
 fn denser_first(instance: &Instance) -> bool {
     let cells = |m: &[f64]| m.iter().filter(|cell| **cell != 0.0).count();
     cells(&instance.b) < cells(&instance.a)
@@ -100,7 +103,7 @@ fn denser_first(instance: &Instance) -> bool {
 
 /// The step that minimises f(a) on [0, 1], from f(P), <G(P), Q> and f(Q).
 ///
-/// When the parabola opens downwards the better end is taken.
+/// When the parabola opens downwards, the step is the better end of the interval.
 pub fn step_length(cost: f64, slope: f64, corner: f64) -> f64 {
     let quadratic = cost - slope + corner;
     let linear = slope - 2.0 * cost;
@@ -136,7 +139,7 @@ pub fn random_doubly_stochastic(n: usize, prng: &mut Prng) -> Vec<f64> {
     cells
 }
 
-/// One start of Frank-Wolfe on its way.
+/// The state of one start of Frank-Wolfe.
 pub(super) struct Descent {
     n: usize,
     gradient: Gradient,
@@ -153,7 +156,7 @@ pub(super) struct Descent {
 }
 
 impl Descent {
-    /// Prepares the products; a start is chosen next.
+    /// Prepares the products. The caller chooses a start next.
     pub fn new(instance: &Instance, symmetric: bool) -> Self {
         let n = instance.size;
         Self {
@@ -168,14 +171,14 @@ impl Descent {
         }
     }
 
-    /// All places equally on all hosts.
+    /// Starts at the matrix in which all places are spread equally over all hosts.
     pub fn start_at_barycentre(&mut self) {
         self.p = vec![1.0 / self.n as f64; self.n * self.n];
         self.slope = self.gradient.of_barycentre();
         self.started();
     }
 
-    /// Any doubly stochastic matrix.
+    /// Starts at this doubly stochastic matrix.
     pub fn start_at(&mut self, p: Vec<f64>) {
         self.slope = self.gradient.of(&p);
         self.p = p;
@@ -193,7 +196,7 @@ impl Descent {
         self.cost = 0.5 * self.slope.iter().zip(&self.p).map(|(g, p)| g * p).sum::<f64>();
     }
 
-    /// Steps until one is small or there were enough.
+    /// Steps until a step is small or the limit of steps is reached.
     fn run(&mut self, settings: &Settings, total: &mut Solution) {
         let n = self.n as f64;
         let epsilon = settings.epsilon.unwrap_or(0.03 * n.sqrt());
@@ -225,7 +228,7 @@ impl Descent {
         }
     }
 
-    /// The corner that promises most: Q, <G(P), Q> and f(Q).
+    /// The corner with the steepest descent: Q, <G(P), Q> and f(Q).
     pub fn corner(&mut self) -> (Vec<usize>, f64, f64) {
         let q = self.assignment.solve(&self.slope).to_vec();
         let slope = self.along(&self.slope, &q);

@@ -6,9 +6,9 @@
 //!         n x n cells of B
 //! ```
 //!
-//! Line breaks mean nothing between numbers; rows of files in use are wrapped anywhere. Commas are
-//! taken as blanks, since some solutions have them. Any bytes give a value or an error with its
-//! line, and no more is kept than the text holds.
+//! Line breaks between numbers have no meaning, because existing files wrap their rows anywhere.
+//! Commas count as blanks, because some solutions have commas. Any bytes give a value or an error
+//! with its line, and the memory is bounded by the length of the text.
 //!
 //! Source: R. E. Burkard, S. E. Karisch, F. Rendl, "QAPLIB, a quadratic assignment problem
 //! library" (1997), section 2.
@@ -25,7 +25,7 @@ const SHOWN_MAX: usize = 24;
 pub enum FileError {
     /// The text ends too early.
     Ended {
-        /// What the next number would have been.
+        /// The kind of number that is missing.
         wanted: &'static str,
         /// Numbers that belong there.
         needed: usize,
@@ -38,17 +38,17 @@ pub enum FileError {
         line: usize,
         /// The word, cut and escaped.
         word: String,
-        /// What belongs there.
+        /// The kind of number that is expected.
         wanted: &'static str,
     },
     /// Numbers behind the last that belongs there.
     Trailing {
-        /// Where the first of them is.
+        /// Line of the first of these numbers.
         line: usize,
     },
     /// A host of a permutation is named twice.
     Repeated {
-        /// Where the second time.
+        /// Line of the second mention.
         line: usize,
         /// From 1.
         host: usize,
@@ -153,14 +153,14 @@ pub fn instance(text: &[u8]) -> Result<Instance, FileError> {
     words.end()?;
     match Instance::new(size, a, b) {
         Ok(instance) => Ok(instance),
-        // Checked above, cell by cell, with their lines.
+        // These errors cannot occur, because the cells were checked above with their lines.
         Err(InstanceError::Size(_) | InstanceError::Cells { .. } | InstanceError::Cell { .. }) => {
             unreachable!("size and cells were read within their limits")
         }
     }
 }
 
-/// A permutation that somebody found, and what they say it costs.
+/// A published permutation with its stated cost.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Known {
     /// The stated cost.
@@ -170,7 +170,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// Whether the permutation, or its inverse, costs what is stated: files have either.
+    /// Whether the permutation or its inverse has the stated cost. Published files have either
+    /// form.
     ///
     /// # Errors
     /// When the sizes differ.
@@ -194,7 +195,7 @@ pub fn known(text: &[u8]) -> Result<Known, FileError> {
     let size = words.number(SIZE, 2, 0, |size| (1..=SIZE_MAX).contains(size))?;
     let cost = words.number("a cost", 2, 1, |cost: &f64| cost.is_finite())?;
     let mut permutation = Vec::new();
-    // Bounded by the size, which is bounded itself.
+    // The memory is bounded by the size, which has a limit.
     let mut named = vec![false; size];
     for found in 0..size {
         let host =

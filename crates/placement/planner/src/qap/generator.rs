@@ -1,8 +1,8 @@
 //! Instances of the kinds that QAPLIB is made of, from a seed.
 //!
-//! Four instances are too few to tune on. These follow the published rules of the families:
-//! uniform ones without structure, grids, clustered real-life-like ones, and trees, which is what
-//! multicast asks.
+//! Four instances are too few for tuning. The generated instances follow the published rules of the
+//! families: uniform instances without structure, grids, clustered instances like real ones, and
+//! trees, which are the problem of multicast.
 
 use super::Instance;
 use evenfall_core::{Prng, math};
@@ -12,7 +12,7 @@ use evenfall_core::{Prng, math};
 pub enum Family {
     /// Both matrices symmetric and uniform from 0 to 99 (Taillard 1991, the "a" instances).
     Uniform,
-    /// The same, not symmetric.
+    /// As `Uniform`, but not symmetric.
     UniformAsymmetric,
     /// Manhattan distances on a grid, sparse small flows (Nugent, Vollmann, Ruml 1968).
     Grid,
@@ -45,7 +45,8 @@ pub fn generate(family: Family, size: usize, prng: &mut Prng) -> Instance {
     Instance::new(size, a, b).expect("the rules give finite cells")
 }
 
-/// Fills a matrix with an empty diagonal; symmetric from its upper half if asked.
+/// Fills a matrix with an empty diagonal. With `symmetric`, the upper half is copied to the lower
+/// half.
 fn matrix(n: usize, symmetric: bool, mut cell: impl FnMut(usize, usize) -> f64) -> Vec<f64> {
     let mut cells = vec![0.0; n * n];
     for i in 0..n {
@@ -72,7 +73,8 @@ fn grid(n: usize) -> Vec<f64> {
     matrix(n, true, |i, j| apart(i, j) as f64)
 }
 
-/// A third of the pairs silent, small flows likelier than large ones.
+/// Flows in which a third of the pairs have no flow, and small flows are more likely than large
+/// ones.
 fn sparse_flow(n: usize, prng: &mut Prng) -> Vec<f64> {
     matrix(n, true, |_, _| match prng.below(3) {
         0 => 0.0,

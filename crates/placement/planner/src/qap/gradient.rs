@@ -11,7 +11,7 @@ use super::lanes::widest;
 use super::product::Left;
 use super::{Instance, transposed};
 
-/// What products need of A.
+/// The form of A that the products use.
 #[derive(Clone, Debug)]
 enum Flow {
     Dense(Left),
@@ -19,14 +19,14 @@ enum Flow {
     Sparse(Vec<Vec<(usize, f64)>>),
 }
 
-/// Ready to give G(Q) for any permutation.
+/// Prepared matrices that give G(Q) for any permutation.
 #[derive(Clone, Debug)]
 pub(super) struct Gradient {
     n: usize,
     flow: Flow,
     /// B^T above B; or 2 B alone when both matrices are symmetric.
     right: Vec<Vec<f64>>,
-    /// Places that talk: row, column, weight.
+    /// Pairs of places with a load: row, column, weight.
     pairs: Vec<(usize, usize, f64)>,
     room: Vec<f64>,
 }
@@ -117,7 +117,7 @@ impl Gradient {
         out
     }
 
-    /// The cost of a permutation from the places that talk.
+    /// The cost of a permutation, summed over the pairs of places with a load.
     pub fn cost(&self, q: &[usize]) -> f64 {
         let n = self.n;
         // The last block is B, or twice B.

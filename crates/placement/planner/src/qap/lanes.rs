@@ -1,11 +1,11 @@
-//! Loops over rows of costs, in the widest vectors of this machine.
+//! Runs loops over rows of costs with the widest vector instructions of this machine.
 //!
-//! The binary is built for any machine of its kind; a loop that is handed to [`widest`] is there
-//! twice, and the better one is chosen when it runs. The sums are laid out in lanes and nothing is
-//! fused, so both give the same bits. The closure and all that it calls must be
-//! `#[inline(always)]`: a function that is not inlined stays narrow.
+//! The binary is built for every machine of its architecture. A loop that is passed to [`widest`]
+//! is compiled twice, and the faster version is chosen at run time. Sums are laid out in lanes and
+//! no operations are fused, so both versions give the same bits. The closure and all that it calls
+//! must be `#[inline(always)]`: a function that is not inlined stays narrow.
 
-/// Runs a loop compiled for the widest vectors there are.
+/// Runs a loop that is compiled for the widest available vectors.
 #[inline(always)]
 pub(super) fn widest<R>(work: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(work)

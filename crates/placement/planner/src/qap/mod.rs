@@ -1,4 +1,4 @@
-//! Quadratic assignment: which host takes which place, when pairs of places talk.
+//! Quadratic assignment: puts hosts on places when pairs of places have a load between them.
 //!
 //! Given matrices A (how much place i sends to place j) and B (what it costs from host k to host
 //! l), find the permutation p that minimises
@@ -7,7 +7,8 @@
 //!   cost(p) = sum over i, j of A[i][j] * B[p(i)][p(j)]
 //! ```
 //!
-//! The problem is NP-hard, and a descent by swaps alone stops in the first hollow. What is here:
+//! The problem is NP-hard, and a descent by swaps alone stops in the first local minimum. The
+//! module has these parts:
 //!
 //! - [`file`](mod@file): instances and solutions in QAPLIB's text form;
 //! - [`assignment`]: the linear assignment that every step of FAQ solves;
@@ -16,8 +17,8 @@
 //!   P + a (Q - P) and an exact line search;
 //! - [`printed`](mod@printed): the variant that the TreeBuilder thesis prints, whose step P + a Q
 //!   hardly moves;
-//! - [`swaps`]: what every swap of two hosts would change, kept up to date in O(n^2);
-//! - [`search`](mod@search): FAQ, then iterated tabu search: the best that a given effort buys;
+//! - [`swaps`]: the change of the cost by every swap of two hosts, kept up to date in O(n^2);
+//! - [`search`](mod@search): FAQ followed by iterated tabu search, within a given effort;
 //! - [`generator`]: instances of the known kinds, for tests and studies.
 //!
 //! ```
@@ -51,10 +52,10 @@ pub mod swaps;
 #[cfg(test)]
 mod tests;
 
-/// Places and hosts of an instance at most: 2 matrices of 10,000^2 cells take 1.6 GB.
+/// Limit of the places and hosts of an instance. Two matrices of 10,000^2 cells take 1.6 GB.
 pub const SIZE_MAX: usize = 10_000;
 
-/// Largest cell: a sum of so many products of two stays a finite number.
+/// Largest cell. A sum of [`SIZE_MAX`]^2 products of two such cells is still a finite number.
 pub const CELL_MAX: f64 = 1e100;
 
 /// Two n x n matrices, row by row.
@@ -65,7 +66,7 @@ pub struct Instance {
     b: Vec<f64>,
 }
 
-/// Why two matrices are no instance.
+/// Reasons why two matrices are not an instance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum InstanceError {
@@ -134,17 +135,17 @@ impl Instance {
         Ok(Self { size, a, b })
     }
 
-    /// Rows of either matrix: the n of everything here.
+    /// Number of rows of either matrix, n.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The first matrix, row by row: what places say to each other.
+    /// The first matrix, row by row: loads between places.
     pub fn a(&self) -> &[f64] {
         &self.a
     }
 
-    /// The second matrix, row by row: what hosts cost each other.
+    /// The second matrix, row by row: costs between hosts.
     pub fn b(&self) -> &[f64] {
         &self.b
     }
@@ -168,7 +169,7 @@ impl Instance {
         Self { size: self.size, a: self.b.clone(), b: self.a.clone() }
     }
 
-    /// Whether so few places talk that adding rows is quicker than the tiles of a dense product.
+    /// Whether so few pairs of places have a load that adding rows is faster than a dense product.
     fn is_sparse(&self) -> bool {
         let cells = self.a.iter().filter(|cell| **cell != 0.0).count();
         (cells as f64) < SPARSE_SHARE * self.a.len() as f64
@@ -176,8 +177,8 @@ impl Instance {
 
     /// The same costs from symmetric matrices, when one of the two is symmetric already.
     ///
-    /// The antisymmetric part of the other then meets a symmetric partner and adds up to nothing;
-    /// without it every product and every swap costs half.
+    /// The antisymmetric part of the other matrix then contributes nothing to the cost, because its
+    /// partner is symmetric. Without this part, every product and every swap takes half the time.
     fn symmetrised(&self) -> Option<Self> {
         let n = self.size;
         if !symmetric(n, &self.a) && !symmetric(n, &self.b) {
@@ -190,12 +191,12 @@ impl Instance {
     }
 }
 
-/// An answer.
+/// A solution of an instance.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Solution {
     /// `permutation[i]` is the host on place i.
     pub permutation: Vec<usize>,
-    /// What it costs, summed anew from the matrices.
+    /// The cost of the permutation, summed from the matrices.
     pub cost: f64,
     /// Frank-Wolfe steps taken, over all starts.
     pub iterations: u64,

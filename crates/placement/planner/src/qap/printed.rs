@@ -14,10 +14,11 @@ use super::{Instance, Solution};
 /// Tolerance of the line search: that of the bounded scalar minimiser the listing calls.
 const TOLERANCE: f64 = 1e-5;
 
-/// Evaluations of the line search at most, as there.
+/// Limit of the evaluations of the line search, as in the listing.
 const EVALUATIONS_MAX: u32 = 500;
 
-/// Runs it from the barycentre until a step moves P by less than `epsilon`, or too often.
+/// Runs the printed variant from the barycentre, until a step moves P by less than `epsilon` or the
+/// limit of iterations is reached.
 pub fn printed(instance: &Instance, epsilon: f64, iterations_max: u64) -> Solution {
     let symmetrised = instance.symmetrised();
     let symmetric = symmetrised.is_some();
@@ -36,7 +37,7 @@ pub fn printed(instance: &Instance, epsilon: f64, iterations_max: u64) -> Soluti
             converged = 1;
             break;
         }
-        // The listing counts after the test, so one step more than its limit says.
+        // The listing counts after the test, so it makes one step more than its limit.
         if iterations > iterations_max {
             break;
         }
@@ -123,7 +124,8 @@ mod tests {
 
     #[test]
     fn of_a_growing_function_it_returns_its_floor_of_6e_6() {
-        // Thesis, listing A.9: what keeps the printed variant from moving.
+        // Thesis, listing A.9: the lower end of the line search, which keeps the printed variant
+        // from moving.
         let floor = bounded_minimum(|x| 1.0 + x + x * x);
         assert!((5.9e-6..6.1e-6).contains(&floor), "{floor}");
     }

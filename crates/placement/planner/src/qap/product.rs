@@ -1,13 +1,13 @@
 //! A dense product on one core: tiles of 4 x 8 sums that stay in registers.
 //!
 //! Both operands are laid out once so that the innermost loop reads them in order: the left in
-//! strips of four rows, the right in strips of eight columns. The left one never changes during a
-//! run and is packed once; the right one is gathered by rows, which is how a permutation takes
-//! part in a product without being one.
+//! strips of four rows, the right in strips of eight columns. The left operand does not change
+//! during a run and is packed once. The right operand is gathered by rows, so that a permutation of
+//! its rows needs no multiplication.
 
 use super::lanes::widest;
 
-/// Rows and columns of a tile: 8 AVX2 registers of sums, and as many left for operands.
+/// Rows and columns of a tile. Its sums fill 8 AVX2 registers, and 8 registers remain for operands.
 const ROWS: usize = 4;
 const COLUMNS: usize = 8;
 
@@ -105,7 +105,7 @@ fn tile(left: &[f64], right: &[f64]) -> Tile {
     sums
 }
 
-/// Adds a tile where it belongs; what hangs over the edge is padding.
+/// Adds a tile to the result. Sums beyond the edge of the matrix are padding, and are dropped.
 #[inline(always)]
 fn add(out: &mut [f64], n: usize, row: usize, column: usize, scale: f64, sums: &Tile) {
     let width = COLUMNS.min(n - column);

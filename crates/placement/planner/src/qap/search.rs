@@ -1,13 +1,14 @@
-//! The best permutation within a given effort: FAQ, then iterated tabu search.
+//! Searches for a good permutation within a given effort: FAQ, followed by iterated tabu search.
 //!
-//! FAQ sees the whole and ends near a good place, but a few percent above the best; a descent by
-//! swaps ends in the nearest hollow. Tabu search walks on out of it: at every look it makes the
-//! best swap of all, though it raise the cost, and forbids for a random while to put the two hosts
-//! back where they were, unless that gives the best permutation so far. Many short walks do better
-//! than a long one. They start from random permutations at first, then from the best few that were
-//! found: from two of them crossed, which serves instances with structure, whose good permutations
-//! lie together, or from one with some places shaken, which serves those without. The effort is
-//! counted in looks at all pairs, not in time, so a seed gives one answer on any machine.
+//! FAQ ends a few per cent above the best cost, and a descent by swaps ends in the nearest local
+//! minimum. Tabu search leaves the minimum. In each scan of all pairs it makes the best swap, even
+//! when the swap raises the cost. For a random time it then forbids to put the two hosts back,
+//! unless that gives the best permutation so far. Many short walks find better permutations than
+//! one long walk. The first walks start from random permutations, and later walks from the best
+//! permutations found. Two of these are crossed, which helps with structured instances, whose good
+//! permutations are similar. Or some places of one are changed at random, which helps with
+//! instances without structure. The effort is counted in scans of all pairs and not in time, so a
+//! seed gives the same answer on any machine.
 //!
 //! Sources: E. Taillard, "Robust taboo search for the quadratic assignment problem" (1991), for
 //! the neighbourhood and the random tenure; U. Benlic and J.-K. Hao, "Memetic search for the
@@ -24,19 +25,20 @@ use evenfall_core::Prng;
 /// Lanes of the sweep over all pairs.
 const LANES: usize = 4;
 
-/// What a search may spend.
+/// The effort of a search.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Effort {
-    /// Looks at all pairs: one per swap.
+    /// Limit of scans of all pairs. Each swap takes one scan.
     pub looks: u64,
-    /// How FAQ is run for the first permutation.
+    /// Settings of FAQ for the first permutation.
     pub faq: Settings,
 }
 
 impl Effort {
-    /// Fits into the time of 30 starts of scipy's FAQ up to 100 hosts (docs/results/qap.md): that
-    /// is quick where few places talk, and a look costs twice as much where rows and columns
-    /// differ. From 300 on fewer looks, so that the time does not grow with the square.
+    /// An effort that takes at most the time of 30 starts of scipy's FAQ for up to 100 hosts
+    /// (docs/results/qap.md). FAQ is fast on sparse instances, and a scan takes twice as long on
+    /// asymmetric instances. From 300 hosts on the number of scans falls, so that the time does not
+    /// grow with the square.
     pub fn standard(instance: &Instance) -> Self {
         let n = instance.size as u64;
         let looks = if instance.is_sparse() { 4_000 + 330 * n } else { 700 * n };
@@ -46,11 +48,11 @@ impl Effort {
     }
 }
 
-/// Runs FAQ, then tabu search from what it found, for this effort.
+/// Runs FAQ, then tabu search from its result, with this effort.
 pub fn search(instance: &Instance, effort: &Effort, prng: &mut Prng) -> Solution {
     let mut solution = faq(instance, &effort.faq, prng);
     let n = instance.size;
-    // Two places have one pair: the descent has looked at it. One place has none.
+    // Two places have a single pair, which the descent has tried. One place has no pair.
     if n < 3 || effort.looks == 0 {
         return solution;
     }
@@ -87,7 +89,7 @@ pub fn search(instance: &Instance, effort: &Effort, prng: &mut Prng) -> Solution
     solution
 }
 
-/// One of the pool with some places changed at random.
+/// A permutation of the pool with some places changed at random.
 fn shaken(pool: &[(f64, Vec<usize>)], prng: &mut Prng) -> Vec<usize> {
     let one = prng.below(pool.len() as u64) as usize;
     let mut child = pool[one].1.clone();
@@ -101,19 +103,19 @@ fn shaken(pool: &[(f64, Vec<usize>)], prng: &mut Prng) -> Vec<usize> {
     child
 }
 
-/// Permutations of the pool. Five, with shakes, did better than eight without at 100 hosts; the two
-/// were not tried apart.
+/// Number of permutations in the pool. At 100 hosts, five permutations with shaking gave better
+/// results than eight without. The two changes were not measured separately.
 const POOL: usize = 5;
-/// Walks without a new one for the pool, after which all but the best are drawn anew: the pool has
-/// become all alike by then.
+/// Walks without a new permutation for the pool, after which all permutations except the best are
+/// drawn again. By then the permutations of the pool are nearly equal.
 const IDLE_MAX: u32 = 12;
 
-/// Looks without a new best of its own after which a walk ends.
+/// Scans without a new best of the walk, after which the walk ends.
 fn patience(n: usize) -> u64 {
     if n < 60 { 6 * n as u64 } else { 3 * n as u64 }
 }
 
-/// Puts a permutation in its order into the pool, when it is new and good enough.
+/// Inserts a permutation into the pool by its cost, when it is new and good enough.
 fn admit(pool: &mut Vec<(f64, Vec<usize>)>, cost: f64, permutation: &[usize]) -> bool {
     if pool.iter().any(|(_, other)| other == permutation) {
         return false;
@@ -127,7 +129,8 @@ fn admit(pool: &mut Vec<(f64, Vec<usize>)>, cost: f64, permutation: &[usize]) ->
     true
 }
 
-/// A child of two of the pool: what they agree on, then either's host where it is still free.
+/// Crosses two permutations of the pool: keeps the hosts on which both agree, and fills the other
+/// places with the host of either where it is still free.
 fn cross(pool: &[(f64, Vec<usize>)], prng: &mut Prng) -> Vec<usize> {
     let one = prng.below(pool.len() as u64) as usize;
     let two = (one + 1 + prng.below(pool.len() as u64 - 1) as usize) % pool.len();
@@ -160,22 +163,22 @@ fn cross(pool: &[(f64, Vec<usize>)], prng: &mut Prng) -> Vec<usize> {
     child
 }
 
-/// Tabu search on its way.
+/// The state of a tabu search.
 pub(super) struct Walk {
     n: usize,
-    /// Where it stands.
+    /// The present permutation.
     pub swaps: Swaps,
     cost: f64,
     /// The best permutation since the start.
     pub best: Vec<usize>,
     best_cost: f64,
-    /// Look up to which a place may not take a host again: `place * n + host`.
+    /// Number of the scan until which a place may not take a host again, at `place * n + host`.
     tabu: Vec<f64>,
-    /// Look up to which a pair may not swap, the lesser of its two: as `Swaps` lays pairs out. For
-    /// ever, when neither place talks: such a swap changes nothing, and would be the best of all
-    /// at the bottom of every hollow.
+    /// Number of the scan until which a pair may not be swapped, in the layout of `Swaps`: the
+    /// lesser of the numbers of its two places. A pair of places without load may never be swapped.
+    /// Its swap changes nothing, and would be the best swap in every local minimum.
     until: Vec<f64>,
-    /// Places that talk to nobody.
+    /// Places without any load.
     silent: Vec<bool>,
     look: f64,
     prng: Prng,
@@ -205,7 +208,7 @@ impl Walk {
         walk
     }
 
-    /// Nothing is forbidden but what is useless.
+    /// Allows all swaps except the useless swaps of places without load.
     fn allow_all(&mut self) {
         self.tabu.fill(0.0);
         for (row, &silent) in self.until.chunks_exact_mut(self.n).zip(&self.silent) {
@@ -215,7 +218,7 @@ impl Walk {
         }
     }
 
-    /// Swaps until so many looks brought no new best; whether there was one.
+    /// Swaps until `patience` scans brought no new best. Returns whether the walk found a new best.
     pub fn run(&mut self, patience: u64, left: &mut u64) -> bool {
         let mut found = false;
         let mut idle = 0;
@@ -244,7 +247,7 @@ impl Walk {
         self.allow_all();
     }
 
-    /// Makes a swap, and forbids for a while to undo it.
+    /// Makes a swap, and forbids its reversal for some scans.
     fn make(&mut self, change: f64, u: usize, v: usize) {
         let n = self.n;
         let (host_u, host_v) = (self.swaps.permutation()[u], self.swaps.permutation()[v]);
@@ -269,10 +272,10 @@ impl Walk {
         }
     }
 
-    /// The best swap that is not forbidden, or that gives a new best.
+    /// The best swap among the allowed swaps and the swaps that give a new best.
     fn best_allowed(&mut self) -> Option<Swap> {
-        // Equals are frequent where flows are small numbers: rows are looked at from a random one
-        // on, so that the first of the equals is not always the same.
+        // Equal changes are frequent when flows are small integers. The scan begins at a random
+        // row, so that the first of several equal swaps differs from scan to scan.
         let first = self.prng.below(self.n as u64 - 1) as usize;
         let aspired = self.best_cost - self.cost - 1e-9 * self.best_cost.abs().min(1.0);
         let mut best = (f64::INFINITY, 0);
@@ -303,7 +306,7 @@ impl Walk {
     }
 }
 
-/// The least change of a row that is allowed.
+/// The least allowed change of a row.
 #[inline(always)]
 fn least_allowed(deltas: &[f64], until: &[f64], look: f64, aspired: f64) -> f64 {
     let mut least = [f64::INFINITY; LANES];

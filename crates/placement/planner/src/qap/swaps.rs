@@ -1,7 +1,7 @@
-//! What every exchange of two hosts would change, kept up to date.
+//! The change of the cost by every swap of two hosts, kept up to date.
 //!
-//! One difference from scratch takes O(n); there are n^2 / 2 pairs, and a search makes a swap
-//! after each look at all of them. Three things make a look cost O(n^2):
+//! Computing one change from scratch takes O(n). There are n^2 / 2 pairs, and a search makes a swap
+//! after each scan of all pairs. Three measures keep the cost of a scan at O(n^2):
 //!
 //! - B is stored in the order of the permutation, `C[i][j] = B[p(i)][p(j)]`; a swap of places
 //!   r, s exchanges two rows and two columns of it.
@@ -13,18 +13,19 @@
 //!   as well: `N[v][u] = sum over k of A[k][u] C[k][v] + A[u][k] C[v][k]`. A swap adds x y^T to N
 //!   and exchanges two of its rows.
 //!
-//! When both matrices are symmetric rows and columns say the same, and half is left out.
+//! When both matrices are symmetric, rows and columns are equal, and half of the work is left out.
 
 use super::lanes::widest;
 use super::{Instance, symmetric, transposed};
 
-/// Swaps after which everything is summed anew, so that roundings of fractions cannot add up.
+/// Swaps after which all sums are computed again, so that rounding errors of fractions do not add
+/// up.
 const REFRESH_SWAPS: u64 = 100_000;
 
 /// Lanes of the sweeps; two SSE2 or one AVX register of `f64`.
 const LANES: usize = 4;
 
-/// A permutation and what its swaps would change.
+/// A permutation with the change of the cost by each of its swaps.
 #[derive(Clone, Debug)]
 pub struct Swaps {
     n: usize,
@@ -38,7 +39,8 @@ pub struct Swaps {
     c_across: Vec<f64>,
     /// N, row by row.
     inner: Vec<f64>,
-    /// Change of the cost by swapping u and v, at `u * n + v`, v > u. Below is not kept.
+    /// Change of the cost by swapping u and v, at `u * n + v` with v > u. Cells with v <= u are not
+    /// kept.
     delta: Vec<f64>,
     permutation: Vec<usize>,
     swaps: u64,
@@ -52,10 +54,10 @@ pub struct Swaps {
 pub type Swap = (f64, usize, usize);
 
 impl Swaps {
-    /// Sums everything for this permutation: O(n^3) once.
+    /// Computes all sums for this permutation, in O(n^3).
     ///
     /// # Panics
-    /// When `permutation` is none of the instance's size.
+    /// When `permutation` is not a permutation of the instance's size.
     pub fn new(instance: &Instance, permutation: Vec<usize>) -> Self {
         let n = instance.size;
         assert_eq!(permutation.len(), n, "one host for every place");
@@ -90,7 +92,7 @@ impl Swaps {
         self.refresh();
     }
 
-    /// The permutation as it stands.
+    /// The present permutation.
     pub fn permutation(&self) -> &[usize] {
         &self.permutation
     }
@@ -100,17 +102,17 @@ impl Swaps {
         self.swaps
     }
 
-    /// The permutation, when nothing more is asked.
+    /// Returns the permutation and drops the rest.
     pub fn into_permutation(self) -> Vec<usize> {
         self.permutation
     }
 
-    /// The cost of the permutation, summed anew.
+    /// The cost of the permutation, summed from the matrices.
     pub fn cost(&self) -> f64 {
         self.a.iter().zip(&self.c).map(|(a, c)| a * c).sum()
     }
 
-    /// What swapping the hosts of two places would change.
+    /// The change of the cost by swapping the hosts of two places.
     pub fn delta(&self, u: usize, v: usize) -> f64 {
         self.delta[u.min(v) * self.n + u.max(v)]
     }
@@ -180,7 +182,7 @@ impl Swaps {
         all - column - row + pair + (a[uv] - a[vu]) * (c[vu] - c[uv])
     }
 
-    /// Exchanges the hosts of two places and brings everything up to date.
+    /// Swaps the hosts of two places and updates all sums.
     ///
     /// # Panics
     /// When the places are the same or beyond the instance.
@@ -198,7 +200,7 @@ impl Swaps {
         );
     }
 
-    /// What follows from a swap that was made.
+    /// Updates the sums after a swap.
     #[inline(always)]
     fn follow(&mut self, r: usize, s: usize) {
         let n = self.n;
@@ -243,7 +245,7 @@ impl Swaps {
             let row = &mut self.delta[u * n + u + 1..(u + 1) * n];
             let (x, y) = (&self.x[u..], &self.y[u..]);
             let (x_u, y_u) = (x[0], y[0]);
-            // y is here that of C before the swap: its sign has turned.
+            // y belongs to C before the swap, so its sign is reversed here.
             if self.symmetric {
                 for ((cell, x), y) in row.iter_mut().zip(&x[1..]).zip(&y[1..]) {
                     *cell -= (x_u - x) * (y_u - y);
@@ -277,8 +279,8 @@ impl Swaps {
     /// Steepest descent: swaps until none lowers the cost. Returns how many.
     pub fn descend(&mut self) -> u64 {
         let before = self.swaps;
-        // Fractions leave sums of ups and downs that are no descent: less than one part in 10^12
-        // of what swaps change here is nothing.
+        // With fractions, rounding errors can look like a descent. A change below one part in 10^12
+        // of the largest change counts as zero.
         let scale = self.delta.iter().fold(0.0_f64, |most, delta| most.max(delta.abs()));
         while let Some((change, u, v)) = self.best() {
             if change >= -1e-12 * scale {

@@ -248,7 +248,7 @@ fn a_sparse_second_matrix_is_solved_with_the_roles_exchanged() {
 
 #[test]
 fn the_printed_variant_hardly_moves_and_the_correct_one_is_cheaper() {
-    // figures.md: at 25 hosts and eps 1e-4 one step; at 2.2e-5 the iteration limit.
+    // With 25 hosts, an epsilon of 1e-4 ends after one step, and 2.2e-5 at the limit of iterations.
     let instance = generate(Family::Uniform, 25, &mut Prng::new(13));
     let lemon_1 = printed(&instance, 1e-4, 1_000);
     assert_eq!((lemon_1.iterations, lemon_1.converged), (1, 1));
