@@ -1,7 +1,7 @@
 //! The writing end of one file: batches in, sealed segments out.
 //!
-//! Appends copy into the segment that is open and touch nothing that others share; only a segment
-//! that fills leaves, as shared bytes. A batch is taken whole or not at all.
+//! An append copies records into the open segment, which no reader shares. A full segment is sealed
+//! and given out as shared bytes. A batch is taken as a whole or not at all.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -37,21 +37,21 @@ pub struct Appender {
     journaled: u64,
 }
 
-/// What a file was when it was left: what [`Appender::resume`] goes on from.
+/// The state of a file from which [`Appender::resume`] goes on.
 #[derive(Clone, Debug)]
 pub struct Resumption {
     /// Records in it.
     pub records: u64,
     /// The records that do not fill a segment.
     pub tail: Bytes,
-    /// Time of the last record; `i64::MIN` of none.
+    /// Time of the last record; `i64::MIN` for an empty file.
     pub last_ns: i64,
     /// The index of the full segments.
     pub index: Builder,
 }
 
 impl Appender {
-    /// Of a new file.
+    /// The appender of a new file.
     ///
     /// # Errors
     /// [`Error::Schema`], [`Error::RecordLength`].
@@ -61,7 +61,7 @@ impl Appender {
         Self::resume(file, token, schema, start)
     }
 
-    /// Of a file that has records already.
+    /// The appender of a file that has records already.
     ///
     /// # Errors
     /// [`Error::Schema`]; [`Error::Damaged`] when the parts do not belong together.
@@ -94,22 +94,22 @@ impl Appender {
         })
     }
 
-    /// Its number.
+    /// Number of the file.
     pub fn file(&self) -> FileId {
         self.file
     }
 
-    /// The fencing token that its segments carry.
+    /// The fencing token in the segments of this appender.
     pub fn token(&self) -> u32 {
         self.token
     }
 
-    /// What its records mean.
+    /// The schema of the records.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 
-    /// Its arithmetic.
+    /// The layout of the records.
     pub fn layout(&self) -> Layout {
         self.layout
     }
@@ -119,7 +119,7 @@ impl Appender {
         self.records
     }
 
-    /// Time of the last record; `i64::MIN` of none.
+    /// Time of the last record; `i64::MIN` for an empty file.
     pub fn last_ns(&self) -> i64 {
         self.last_ns
     }
@@ -164,14 +164,14 @@ impl Appender {
         Ok(end - count..end)
     }
 
-    /// Lets go of the segments up to this one: they are in synced chunks now.
+    /// Releases the segments up to this one, because synced chunks have them now.
     pub fn release(&mut self, number: u32) {
         while self.unsynced_first <= number && self.unsynced.pop_front().is_some() {
             self.unsynced_first += 1;
         }
     }
 
-    /// Lets go of the index nodes up to this one: they are in synced chunks now.
+    /// Releases the index nodes up to this one, because synced chunks have them now.
     pub fn release_node(&mut self, number: u32) {
         while self.unsynced_nodes.front().is_some_and(|(first, _)| *first <= number) {
             self.unsynced_nodes.pop_front();
@@ -213,8 +213,8 @@ impl Appender {
         Some(records.freeze())
     }
 
-    /// The records that no journal and no synced chunk has, to be committed now, and the number of
-    /// the first of them. Whoever takes them sees to it that they are committed.
+    /// Takes the records that no journal and no synced chunk has, with the number of the first of
+    /// them. The caller must commit them.
     pub fn take_uncommitted(&mut self) -> Option<(u64, Bytes)> {
         let first = self.journaled.max(self.layout.first_record(self.unsynced_first));
         if first >= self.records {
@@ -285,7 +285,8 @@ impl Appender {
         summary_of(records, self.layout, &self.fields)
     }
 
-    /// The open segment as it would be sealed now, for who cannot wait until it is full.
+    /// The open segment, sealed with its present records, for a publication before the segment is
+    /// full.
     pub fn partial(&self) -> Option<Bytes> {
         if self.tail().is_empty() {
             return None;

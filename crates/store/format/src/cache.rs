@@ -1,32 +1,32 @@
-//! Which segments stay in memory.
+//! The cache of segments in memory.
 //!
 //! CLOCK: each entry has a bit that a hit sets and a passing hand clears; the hand evicts the first
 //! entry whose bit is clear. CLOCK keeps the used segments nearly as well as LRU does, and needs no
 //! list to be relinked on a hit. A pass over history must not push out the recent segments that all
 //! readers read, so the segments of a scan enter with their bits clear.
 //!
-//! Values are shared bytes: an evicted segment that a reader still holds lives until it lets go,
-//! and is counted no more.
+//! Values are shared bytes. An evicted segment stays in memory until its last reader drops it, and
+//! no longer counts as cached.
 
 use std::collections::BTreeMap;
 
-/// How an entry comes in.
+/// The reason for which an entry is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// The segment was just appended or asked for: it stays for a turn of the hand.
+    /// The segment was just appended or read. It stays for at least one turn of the hand.
     Recent,
-    /// A scan passes by: first to go.
+    /// A scan reads the segment once. It is evicted first.
     Passing,
 }
 
-/// What happened so far.
+/// Counts of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Look-ups that found.
+    /// Look-ups that found their entry.
     pub hits: u64,
-    /// Look-ups that did not.
+    /// Look-ups that found no entry.
     pub misses: u64,
-    /// Entries that had to go.
+    /// Entries that were evicted.
     pub evictions: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Cache<K, V> {
 }
 
 impl<K: Ord + Copy, V: Clone> Cache<K, V> {
-    /// An empty one; of no entries it keeps nothing.
+    /// An empty cache. With `entries_max` of 0 it keeps nothing.
     pub fn new(entries_max: usize) -> Self {
         let (places, entries) = (BTreeMap::new(), Vec::new());
         Self { entries_max, places, entries, hand: 0, counts: CacheCounts::default() }
@@ -70,7 +70,7 @@ impl<K: Ord + Copy, V: Clone> Cache<K, V> {
         }
     }
 
-    /// Keeps this, in place of whatever the hand finds unused.
+    /// Inserts an entry. A full cache evicts the first unused entry that the hand finds.
     pub fn insert(&mut self, key: K, value: V, interest: Interest) {
         let used = interest == Interest::Recent;
         if let Some(at) = self.places.get(&key) {

@@ -9,7 +9,7 @@ use crate::layout::{FileId, RECORD_BYTES_MAX, RECORD_BYTES_MIN};
 /// Shorthand of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// A queue on the way of an append, in the order in which it passes them.
+/// The queues through which an append passes, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Stage {
@@ -35,14 +35,14 @@ impl fmt::Display for Stage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// No record may be that long or that short.
+    /// The length of the records is outside the allowed range.
     RecordLength {
         /// Bytes of a record.
         record_bytes: usize,
     },
     /// The bytes are not a whole number of records.
     BatchLength {
-        /// Bytes that came.
+        /// Bytes of the batch.
         bytes: usize,
         /// Bytes of a record of this file.
         record_bytes: usize,
@@ -85,16 +85,16 @@ pub enum Error {
         /// Its name.
         file: String,
     },
-    /// The record is not there yet, or not any more.
+    /// The record does not exist yet, or is no longer kept.
     NoRecord {
         /// Its number or time, in words.
         record: String,
-        /// First record that is there.
+        /// First record that is kept.
         first: u64,
         /// One behind the last.
         end: u64,
     },
-    /// The schema cannot be.
+    /// The schema is invalid.
     Schema {
         /// What is wrong with it.
         what: String,
@@ -103,7 +103,7 @@ pub enum Error {
     Version {
         /// Where.
         place: String,
-        /// The version they say they have.
+        /// The version that the bytes state.
         version: u8,
     },
     /// Bytes whose checksum or structure is wrong.
@@ -131,12 +131,12 @@ pub enum Error {
         /// Its limit.
         bytes_max: u64,
     },
-    /// There is no room behind a queue, whatever its own limit is. Nothing was taken; the same
-    /// append may succeed once there is room.
+    /// The disk or object store behind a queue is full, although the queue is below its limit.
+    /// Nothing was taken. The same append may succeed once there is room.
     NoRoom {
         /// Which.
         stage: Stage,
-        /// What said so.
+        /// The error of the disk or the object store.
         why: StorageError,
     },
     /// The disk or the object store.

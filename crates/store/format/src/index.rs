@@ -1,9 +1,9 @@
 //! The time index: a k-ary post-order heap (thesis, section 5.5).
 //!
-//! A tree over the segments of a file must grow at one end for ever, must never change what it has
-//! written, and must be searched without being loaded. A B-tree rewrites nodes when it splits. In
-//! post order a parent comes right behind its last child, so appending is all that ever happens,
-//! and a node's number tells its height, its children and the segments it covers: no addresses.
+//! An index over the segments of a file must grow at one end, must never change written nodes, and
+//! must be searchable without being loaded. A B-tree rewrites nodes when it splits. In post order a
+//! parent follows its last child, so the index only appends nodes. The number of a node gives its
+//! height, its children and its segments, so no addresses are stored.
 //!
 //! ```text
 //!            2            5            8 . . . heights: 0 0 1  0 0 1  0 ...   (k = 2)
@@ -19,9 +19,9 @@
 //!         sum, min, max i128
 //! ```
 //!
-//! Inner nodes carry entries of their own, so the segments below a node are contiguous and end with
-//! its own. Search goes from the newest node backwards: a search for the last seconds touches the
-//! node that is still being filled, in memory, and no other.
+//! Inner nodes have entries of their own, so the segments below a node are contiguous and end with
+//! the node's own segments. A search goes from the newest node backwards. A search for the last
+//! seconds therefore reads only the node that is still being filled, in memory.
 
 mod search;
 #[cfg(test)]
@@ -37,8 +37,8 @@ use crate::error::{Error, Result};
 use crate::layout::{FileId, Kind, PAYLOAD_BYTES, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
 use crate::segment::{self, Header};
 
-/// Children of an inner node. 32 keeps the header of a node at a twentieth of it and the tree of a
-/// file of a terabyte at height four.
+/// Children of an inner node. With 32, the summaries of children take a twentieth of a node, and
+/// the tree of a file of a terabyte has height four.
 pub const FAN_OUT: u32 = 32;
 /// Fields of which sums and extremes may be kept: each costs 48 bytes in every entry.
 pub const AGGREGATES_MAX: usize = 4;
@@ -46,7 +46,7 @@ pub const AGGREGATES_MAX: usize = 4;
 /// Sum and extremes of one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregate {
-    /// Sum; exact for any file that can be.
+    /// Sum, which is exact for a file of any possible length.
     pub sum: i128,
     /// Least.
     pub min: i128,
@@ -68,14 +68,14 @@ impl Aggregate {
     }
 }
 
-/// What is known of a run of records without reading them.
+/// A summary of consecutive records, which can be used without reading the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Time of the first.
     pub min_ns: i64,
     /// Time of the last.
     pub max_ns: i64,
-    /// How many.
+    /// Number of records.
     pub count: u64,
     /// In order of the schema's aggregate fields.
     pub aggregates: Vec<Aggregate>,
@@ -132,7 +132,7 @@ pub struct Geometry {
 pub struct Root {
     /// Number of the root, which is the tree's last node.
     pub node: u32,
-    /// Levels below it.
+    /// Levels below the root.
     pub height: u32,
     /// Nodes of the tree.
     pub nodes: u32,
@@ -223,8 +223,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node in this segment, which is [checked](segment::expect) already: a search meets the
-    /// same nodes again and again, and reading all of each would be most of its time.
+    /// The node in this segment. The caller has [checked](segment::expect) the segment already,
+    /// because a check reads all bytes, and a search opens the same nodes many times.
     ///
     /// # Errors
     /// [`Error::Damaged`] when it is not this node of this file.
@@ -301,7 +301,7 @@ pub struct Builder {
     /// Nodes written.
     nodes: u32,
     roots: Vec<(u32, Summary)>,
-    /// Where the trees of `roots` begin in time; shared as the entries are.
+    /// Times at which the trees of `roots` begin. Snapshots of readers share the list.
     begins_ns: Arc<Vec<i64>>,
     /// Shared with the snapshots of readers, so that a read copies none of it.
     entries: Arc<Vec<Summary>>,
@@ -340,7 +340,7 @@ impl Builder {
         self.nodes
     }
 
-    /// Where the trees of the written nodes begin in time, oldest first.
+    /// Times at which the trees of the written nodes begin, oldest first.
     pub fn begins_ns(&self) -> &Arc<Vec<i64>> {
         &self.begins_ns
     }
@@ -355,7 +355,7 @@ impl Builder {
         self.nodes * self.geometry.entries_per_node() + self.entries.len() as u32
     }
 
-    /// Adds the next segment; gives the node's bytes when that filled it.
+    /// Adds the next segment. Returns the bytes of the node when the segment fills it.
     pub fn push(&mut self, entry: Summary, file: FileId, token: u32) -> Option<Bytes> {
         Arc::make_mut(&mut self.entries).push(entry);
         if (self.entries.len() as u32) < self.geometry.entries_per_node() {

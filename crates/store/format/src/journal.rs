@@ -18,15 +18,15 @@
 //! ```
 //!
 //! The checksum of a commit covers bytes 4..28 of it and its frames; commits are numbered without
-//! gaps within a file. A node frame says how much of a file is known to be in synced chunks, which
-//! is where recovery begins to look. The next journal begins with node frames and the records that
-//! fill no segment yet; then the one before it can go.
+//! gaps within a file. A node frame states how many records of a file are in synced chunks.
+//! Recovery begins its search there. The next journal begins with node frames and with the records
+//! that fill no segment yet. Then the previous journal is no longer needed.
 //!
-//! It does not go from the disk: it is marked as a spare, and a later journal is written over it.
-//! A sync of a file that grows waits until the file system has written its own journal, and with
-//! it whatever else was made since; a sync of blocks that are there already waits for those alone.
-//! What is left of the earlier journal is told by its number, which no two journals share, and a
-//! commit that ends ahead of such remains is followed by zeros, which the next one overwrites.
+//! The previous journal is not removed from the disk. It is marked as a spare, and a later journal
+//! is written over it. A sync of a growing file waits until the file system has written its own
+//! journal and all other new data. A sync of existing blocks waits for these blocks only. Every
+//! journal has its own number, by which the remains of an earlier journal are recognised. A commit
+//! before such remains is followed by zeros, which the next commit overwrites.
 
 use bytes::Bytes;
 
@@ -41,7 +41,7 @@ pub const COMMIT_BYTES: usize = 32;
 const END_BYTES: usize = COMMIT_BYTES;
 /// Bytes of a frame's header.
 pub const FRAME_BYTES: usize = 32;
-/// Most bytes of one commit: what one group commit gathers, and what recovery holds at once.
+/// Limit of the bytes of one commit. It bounds a group commit, and the memory of recovery.
 pub const COMMIT_BYTES_MAX: usize = 64 << 20;
 /// The version that this code writes and reads.
 pub const VERSION: u8 = 2;
@@ -69,7 +69,7 @@ pub struct Batch {
     /// Bytes of the commit.
     len: usize,
     frames: u32,
-    /// Whose each frame of records is, and one behind its last record.
+    /// For each frame of records: its origin, and the number after its last record.
     ends: Vec<(Origin, u64)>,
 }
 
@@ -79,7 +79,7 @@ impl Default for Batch {
     }
 }
 
-/// Whose records a frame holds.
+/// The file of the records in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The file.
@@ -106,7 +106,7 @@ impl Batch {
         self.len + FRAME_BYTES + bytes <= COMMIT_BYTES_MAX
     }
 
-    /// Whose each frame of records is, and one behind its last record.
+    /// For each frame of records: its origin, and the number after its last record.
     pub fn ends(&self) -> &[(Origin, u64)] {
         &self.ends
     }
@@ -118,12 +118,12 @@ impl Batch {
         self.push(b'R', origin, first, records);
     }
 
-    /// Says that this many records of the file are in synced chunks.
+    /// Adds a node frame: this many records of the file are in synced chunks.
     pub fn push_node(&mut self, origin: Origin, synced: u64) {
         self.push(b'N', origin, synced, &[]);
     }
 
-    /// Says that the file is no more.
+    /// Adds a deletion frame: the file was deleted.
     pub fn push_deletion(&mut self, origin: Origin) {
         self.push(b'X', origin, 0, &[]);
     }
@@ -191,21 +191,22 @@ pub struct Scan {
     pub commits: u64,
     /// Bytes of the file that they and the header take.
     pub bytes: u64,
-    /// What stands behind and is none: a commit that was being written, or damage.
+    /// Bytes behind the last whole commit that are neither a commit nor the end: a torn commit, or
+    /// damage.
     pub dropped: Option<Dropped>,
 }
 
-/// Bytes where a journal should go on or end, and does neither.
+/// Bytes at which a journal neither continues nor ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// First byte.
     pub at: u64,
-    /// How many to the end of the file; what an earlier journal left there is among them.
+    /// Bytes to the end of the file, including remains of an earlier journal.
     pub bytes: u64,
-    /// Whole commits of this journal among them. A torn write leaves none; damage in the middle
-    /// does.
+    /// Whole commits of this journal among these bytes. A torn write leaves no such commits. Damage
+    /// in the middle of a journal does.
     pub commits_behind: u64,
-    /// What was wrong with the first.
+    /// The fault of the first of these bytes.
     pub what: &'static str,
 }
 
@@ -226,7 +227,7 @@ pub fn parse_header(name: &str, bytes: &[u8]) -> Result<Option<(u64, bool)>> {
     Ok(Some((long(header, 8), header[5] != 0)))
 }
 
-/// Reads a journal file. There is nothing in a spare.
+/// Reads a journal file. A spare counts as empty.
 ///
 /// # Errors
 /// [`Error::Version`] of another format. A damaged header is [`Scan::dropped`], as all else.
@@ -259,7 +260,8 @@ pub fn scan(name: &str, bytes: &Bytes) -> Result<Scan> {
             }
             Err(what) => {
                 let dropped = drop_from(at, Some(number), what);
-                // The zeros that the last commit left, and no later one in spite of them.
+                // The zeros behind the last commit mark the end, unless a later commit follows
+                // them.
                 let is_end = bytes[at..].iter().take(END_BYTES).all(|byte| *byte == 0);
                 scan.dropped = (!is_end || dropped.commits_behind > 0).then_some(dropped);
                 break;
@@ -297,7 +299,8 @@ fn commit(
     if next.is_some_and(|next| next != sequence) {
         return Err("the commit is not the next one");
     }
-    // The checksum holds, so a wrong structure is a writer's fault; it is still not trusted.
+    // The checksum is right, so a wrong structure is a fault of the writer. The commit is still
+    // refused.
     if frame_count(&commit[COMMIT_BYTES..]) != Some(count) {
         return Err("the commit's frames do not fill it");
     }

@@ -1,4 +1,4 @@
-//! Where a record is: numbers in, names and offsets out, nothing looked up.
+//! Computes the place of a record: from its number to names and offsets, without a look-up.
 //!
 //! Records have one length and segments hold whole records, so that a record's number gives its
 //! segment, the segment its chunk, and the chunk its name (thesis, section 5.4.1). No map from
@@ -14,13 +14,15 @@
 
 use crate::error::{Error, Result};
 
-/// Bytes of a segment, header included: small, because each open stream holds one in memory.
+/// Bytes of a segment with its header. Segments are small, because each open stream has one in
+/// memory.
 pub const SEGMENT_BYTES: usize = 16 << 10;
 /// Bytes of a segment's header.
 pub const SEGMENT_HEADER_BYTES: usize = 32;
 /// Bytes for records in a segment.
 pub const PAYLOAD_BYTES: usize = SEGMENT_BYTES - SEGMENT_HEADER_BYTES;
-/// Segments of a chunk: 4 MiB, from which on object stores are paid and paced well.
+/// Segments of a chunk. A chunk has 4 MiB, because object stores charge and limit by request, and
+/// smaller objects would need more requests.
 pub const SEGMENTS_PER_CHUNK: u32 = 256;
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: usize = SEGMENT_BYTES * SEGMENTS_PER_CHUNK as usize;
@@ -84,7 +86,7 @@ pub fn chunk_name(kind: Kind, file: FileId, chunk: u32) -> String {
     format!("{}-{file}-{chunk:08x}", kind.letter())
 }
 
-/// What [`chunk_name`] was made of; `None` for any other name.
+/// The parts of a name by [`chunk_name`]; `None` for any other name.
 pub fn parse_chunk_name(name: &str) -> Option<(Kind, FileId, u32)> {
     let mut parts = name.split('-');
     let kind = parts.next().filter(|letter| letter.len() == 1)?;
@@ -96,10 +98,10 @@ pub fn parse_chunk_name(name: &str) -> Option<(Kind, FileId, u32)> {
     (parts.next().is_none() && chunk_name(kind, file, chunk) == name).then_some((kind, file, chunk))
 }
 
-/// The name of the object with what does not fill a chunk yet. The token is part of it, so that an
-/// old primary cannot replace what a new one wrote. The generation is part of it, so that a put
-/// that lands after its successor cannot replace what that wrote. Earlier versions had no
-/// generation: their metadata says zero.
+/// The name of the tail object, which has the records that do not fill a chunk yet. The token is
+/// part of it, so that an old primary cannot replace what a new one wrote. The generation is part
+/// of it, so that a put that lands late cannot replace the tail of a later put. Earlier versions
+/// had no generation, and their metadata has zero.
 pub fn tail_name(file: FileId, token: u32, generation: u32) -> String {
     match generation {
         0 => format!("T-{file}-{token:08x}"),
@@ -119,7 +121,7 @@ pub fn catalog_name(file: FileId, token: u32) -> String {
     format!("S-{file}-{token:08x}")
 }
 
-/// What [`catalog_name`] was made of; `None` for any other name.
+/// The parts of a name by [`catalog_name`]; `None` for any other name.
 pub fn parse_catalog_name(name: &str) -> Option<(FileId, u32)> {
     let (file, token) = name.strip_prefix("S-")?.split_once('-')?;
     let file = FileId(u64::from_str_radix(file, 16).ok()?);

@@ -1,32 +1,33 @@
 //! The store's format and rules: records, segments, chunks, time index, journal, recovery.
 //!
-//! A desk wants the last five seconds in a millisecond and last year in one scan, from one system,
-//! on cheap object storage. Kawkab (thesis, chapter 5) shows how: append-only files of fixed-length
-//! records, small segments in memory, larger chunks on the local disk, objects at the end; names
-//! that are computed and not looked up; a time index that only grows. Its code synced nothing, had
-//! no checksums and lost its memory in a crash; here each append is acknowledged at a level that
-//! the client chose, every segment and commit has a checksum, and recovery names the records that
-//! it dropped.
+//! A trading desk wants to read the last five seconds in a millisecond and the last year in one
+//! scan, from one system on cheap object storage. Kawkab (thesis, chapter 5) shows a design:
+//! append-only files of fixed-length records, small segments in memory, larger chunks on the local
+//! disk, and objects in an object store. Names are computed, and a time index only grows. The code
+//! of Kawkab made no syncs, had no checksums and lost its memory in a crash. In this crate each
+//! append is acknowledged at a level that the client chooses, every segment and commit has a
+//! checksum, and recovery reports the records that it dropped.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`layout`] | the arithmetic: where a record is, and what that place is called |
-//! | [`schema`] | what the bytes of a record mean |
-//! | [`segment`] | 16 KiB that say what they are and whether they are whole |
+//! | [`layout`] | the arithmetic from a record's number to its place and name |
+//! | [`schema`] | the fields of a record and their types |
+//! | [`segment`] | blocks of 16 KiB with a header and a checksum |
 //! | [`index`] | the time index: a k-ary post-order heap |
 //! | [`appender`] | the writing end of a file |
 //! | [`reader`] | the reading end: by number, by time, by range, and summaries |
 //! | [`journal`] | commits of all streams of a disk, in one file |
 //! | [`volume`] | one disk: journal, chunks, checkpoints, recovery, verification |
-//! | [`metadata`] | what a file is, in blocks of nodes; its tail as an object |
-//! | [`publication`] | chunks, tails and metadata into the object store, and back |
-//! | [`ordering`] | late records sorted in, copies dropped |
-//! | [`cache`] | which segments stay in memory |
-//! | [`retention`] | which chunks may go |
+//! | [`metadata`] | the published state of each file, in blocks of nodes |
+//! | [`publication`] | writes chunks, tails and metadata to the object store, and reads them |
+//! | [`ordering`] | sorts late records and drops duplicates before an append |
+//! | [`cache`] | the cache of segments in memory |
+//! | [`retention`] | the rules by which old chunks are removed |
 //!
-//! Nothing here opens a file or starts a thread: a disk and an object store are the traits
-//! [`Disk`](evenfall_core::Disk) and [`Objects`](evenfall_core::Objects). `evenfall-sim` has those
-//! that tear, forget and fail; `evenfall-store-engine` has real ones, and the threads around them.
+//! The crate opens no files and starts no threads. A disk and an object store are the traits
+//! [`Disk`](evenfall_core::Disk) and [`Objects`](evenfall_core::Objects). `evenfall-sim` implements
+//! them with torn writes, lost writes and failures. `evenfall-store-engine` implements them for
+//! real, and has the threads.
 //!
 //! ```
 //! use std::sync::Arc;

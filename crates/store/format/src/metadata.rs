@@ -31,12 +31,12 @@ const HEADER_BYTES: usize = 32;
 const MAGIC: &[u8; 4] = b"EFMB";
 const VERSION: u8 = 1;
 
-/// What of a file is in the object store.
+/// The published state of a file in the object store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetadataNode {
     /// The file.
     pub file: FileId,
-    /// Token of the primary that says so.
+    /// Token of the primary that published this state.
     pub token: u32,
     /// Bytes of a record.
     pub record_bytes: u16,
@@ -44,7 +44,7 @@ pub struct MetadataNode {
     pub aggregates: u16,
     /// Records that can be read from objects.
     pub records: u64,
-    /// Time of the last of them.
+    /// Time of the last published record.
     pub last_ns: i64,
     /// First record that is kept.
     pub first: u64,
@@ -52,11 +52,12 @@ pub struct MetadataNode {
     pub data_chunks: u32,
     /// Full chunks of the index that are objects.
     pub index_chunks: u32,
-    /// Written index nodes; those past the chunks are in the tail.
+    /// Written index nodes. The nodes after the last full chunk are in the tail.
     pub index_nodes: u32,
     /// Segments in the tail object.
     pub tail_segments: u32,
-    /// Which of the tails that its life has put; zero of versions that put them all in one place.
+    /// Generation of the tail. Earlier versions, which had one tail name for all generations, have
+    /// zero.
     pub tail_generation: u32,
 }
 
@@ -105,7 +106,7 @@ impl MetadataNode {
 /// A block of nodes.
 ///
 /// # Panics
-/// Of more than [`NODES_PER_BLOCK`].
+/// With more than [`NODES_PER_BLOCK`] nodes.
 pub fn encode_block(node: u32, block: u32, nodes: &[MetadataNode]) -> Bytes {
     assert!(nodes.len() <= NODES_PER_BLOCK, "a block has {NODES_PER_BLOCK} nodes");
     let mut bytes = vec![0; SEGMENT_BYTES];

@@ -1,10 +1,11 @@
-//! Late records sorted in, copies dropped, for a file that takes time order only.
+//! Sorts late records and drops duplicates before records are appended to a file, which takes time
+//! order only.
 //!
-//! Networks deliver out of order by microseconds, and a file must be in order. So records are held
-//! for a stated window behind the newest time seen, sorted by time and then by the stream's
-//! sequence, and given out when the window has passed. A record that comes later is refused by its
-//! numbers and counted, never quietly dropped. A copy, told by its sequence, is dropped, within the
-//! window and a stated memory behind it.
+//! Networks deliver records out of order by microseconds, and a file must be in order. Records are
+//! therefore held for a window behind the newest time, sorted by time and then by sequence, and
+//! given out when the window has passed. A record that arrives later is refused with its time, and
+//! counted. A duplicate is recognised by its sequence and dropped. Sequences are remembered for the
+//! window and for a limited number of records behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,30 +14,33 @@ use bytes::Bytes;
 /// Limits of an [`Ordering`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderingConfig {
-    /// How far behind the newest time a record may come, in nanoseconds. Zero takes order as it is.
+    /// Window behind the newest time within which late records are sorted in, in nanoseconds. With
+    /// zero, records must arrive in order.
     pub window_ns: u64,
-    /// Records held at once; past it the oldest go out early and narrow the window.
+    /// Limit of records that are held. Beyond it the oldest records are given out early, which
+    /// narrows the window.
     pub records_max: usize,
-    /// Sequences remembered to know copies by, behind those held.
+    /// Number of sequences that are remembered to recognise duplicates, in addition to the held
+    /// records.
     pub sequences_max: usize,
 }
 
 impl Default for OrderingConfig {
     fn default() -> Self {
-        // A millisecond covers what paths of one site differ by; the counts are a millisecond of a
-        // feed of 60 million records a second.
+        // Paths of one site differ by less than a millisecond. The counts are enough for a
+        // millisecond of a feed with 60 million records a second.
         Self { window_ns: 1_000_000, records_max: 65_536, sequences_max: 65_536 }
     }
 }
 
-/// What became of one record.
+/// The outcome for one offered record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
-    /// Held, and will come out in order.
+    /// The record is held, and will be given out in order.
     Held,
-    /// A copy of one that was held or given out.
+    /// The record is a duplicate of a record that was held or given out.
     Duplicate,
-    /// Older than what has been given out.
+    /// The record is older than the last record given out.
     TooLate {
         /// Its time.
         time_ns: i64,
@@ -45,12 +49,12 @@ pub enum Offered {
     },
 }
 
-/// What passed.
+/// Counts of an [`Ordering`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderingCounts {
     /// Records given out.
     pub given: u64,
-    /// Of these, records that came behind a later one.
+    /// Records given out that had arrived after a later record.
     pub reordered: u64,
     /// Copies dropped.
     pub duplicates: u64,
@@ -115,7 +119,7 @@ impl Ordering {
         self.give()
     }
 
-    /// The next record, window or not: the stream has ended.
+    /// The next record after the end of the stream, without waiting for the window.
     pub fn drain(&mut self) -> Option<Bytes> {
         self.give()
     }

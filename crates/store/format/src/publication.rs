@@ -1,9 +1,9 @@
-//! A file into the object store, and read from there alone.
+//! Publishes a file to the object store, and reads it from there without the disk.
 //!
-//! Full chunks are objects that never change, under the name that the local file had. The records
-//! that fill no chunk go into a tail object of the primary's own. Last, the metadata node says how
-//! far chunks and tail reach: a reader who follows the node never meets a half-done publication,
-//! and listing is not needed. Every step can be repeated.
+//! Full chunks become objects that never change, with the names of the local files. The records
+//! that fill no chunk go into a tail object of the primary. The metadata node is put last and
+//! states how far chunks and tail reach. A reader that follows the node therefore never reads a
+//! partial publication, and needs no listing. Every step can be repeated.
 //!
 //! One primary: a put whose answer did not come in time may land after the put that followed it.
 //! Each try to publish a tail has a generation of its own in the tail's name, and the metadata node
@@ -45,11 +45,12 @@ use crate::segment;
 
 const TAIL_MAGIC: &[u8; 4] = b"EFTL";
 const TAIL_HEADER_BYTES: usize = 32;
-/// Most segments of a tail: a chunk of data less one, one of index, and the two open ones.
+/// Limit of the segments of a tail: at most 255 data segments, 255 index segments and the two open
+/// ones.
 const TAIL_SEGMENTS_MAX: usize = 2 * SEGMENTS_PER_CHUNK as usize;
 
-/// Times that a chunk is compared and swapped before the upload is put off: each time that it fails
-/// another primary was quicker, and there are few.
+/// Attempts to compare and swap a chunk before the upload is put off. Each failure means that
+/// another primary was faster, and a file has few primaries.
 const SWAPS_MAX: usize = 4;
 
 /// The end of a file, taken at one moment, ready to be published.
@@ -144,10 +145,10 @@ pub fn put_block(
     Err(evenfall_core::StorageError::Unavailable { name: name.into(), what }.into())
 }
 
-/// The segments of one chunk, one behind the other.
+/// Concatenates the segments of one chunk.
 ///
 /// # Errors
-/// What keeps one of them from being read.
+/// The error of a segment that cannot be read.
 pub fn gather_chunk(
     segments: &mut dyn Segments,
     (kind, file, chunk): (Kind, FileId, u32),
@@ -160,9 +161,9 @@ pub fn gather_chunk(
     Ok(bytes.freeze())
 }
 
-/// Publishes a file up to `end`, from what `done` says is there already. The node that comes back
-/// must be put into its block; then, and not before, readers see it. `generation` is greater than
-/// that of any earlier try of this life, whatever became of it.
+/// Publishes a file up to `end`, beginning at the state `done`. The caller must put the returned
+/// node into its block, and readers see the publication from then on. `generation` must be greater
+/// than the generation of every earlier attempt of this life, also of failed attempts.
 ///
 /// # Errors
 /// [`Error::Fenced`]; what a segment or the object store says. It may be called again.
@@ -199,7 +200,8 @@ pub fn publish(
         }
     }
     let (bytes, count) = encode_tail(segments, end, &node)?;
-    // A reader who is told of no segments asks for no tail.
+    // Readers do not read the tail when the node states no tail segments, so an empty tail is not
+    // put.
     if count > 0 {
         objects.put(&tail_name(file, end.token, generation), bytes)?;
     }
@@ -237,12 +239,12 @@ fn encode_tail(
     Ok((bytes.freeze(), counts[0] + counts[1]))
 }
 
-/// The name of the tail that a node speaks of.
+/// The name of the tail to which a node refers.
 pub fn tail_name_of(node: &MetadataNode) -> String {
     tail_name(node.file, node.token, node.tail_generation)
 }
 
-/// A file as the object store has it.
+/// A published file, read from the object store.
 #[derive(Debug)]
 pub struct Publication<'a, O> {
     objects: &'a O,
@@ -251,7 +253,7 @@ pub struct Publication<'a, O> {
 }
 
 impl<'a, O: Objects> Publication<'a, O> {
-    /// Opens what the node says.
+    /// Opens the file in the state that the node describes.
     ///
     /// # Errors
     /// [`Error::Damaged`] when objects are missing or not whole; [`Error::Storage`].
@@ -280,7 +282,7 @@ impl<'a, O: Objects> Publication<'a, O> {
         if open > 0 {
             let bytes = self.fetch(Kind::Data, full)?;
             let header = segment::expect(&bytes, Kind::Data, file, full)?;
-            // The tail may be newer than the node, never older.
+            // The tail may be newer than the node, and is never older.
             if (header.count as usize) < open {
                 return Err(short());
             }
@@ -357,7 +359,7 @@ fn decode_tail(bytes: &Bytes, file: FileId, name: &str) -> Result<BTreeMap<(Kind
     Ok(tail)
 }
 
-/// Checks a tail object; gives its number of segments.
+/// Checks a tail object. Returns its number of segments.
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Version`].

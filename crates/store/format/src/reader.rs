@@ -1,9 +1,9 @@
 //! Reading one file: by number, by time, by range.
 //!
-//! A read works on a snapshot of the file's end (how many records, the open segment, the open index
-//! node) and asks for full segments one at a time, wherever they are: cache, chunk, object. So it
-//! sees completed appends only, and the same code reads on the primary and on a node that has
-//! nothing but objects.
+//! A read works on a snapshot of the file's end: number of records, open segment and open index
+//! node. The reader asks for full segments one at a time, from the cache, a chunk or an object. A
+//! read therefore sees completed appends only, and the same code reads on the primary and on a node
+//! that has only objects.
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::index::{
 use crate::layout::{FileId, Kind, Layout, SEGMENT_HEADER_BYTES, record_time};
 use crate::schema::Schema;
 
-/// Where full segments come from.
+/// A source of full segments.
 pub trait Segments {
     /// The segment, whole and checked.
     ///
@@ -26,13 +26,14 @@ pub trait Segments {
     /// Whatever keeps it from being read; [`Error::Damaged`] when it is nowhere whole.
     fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes>;
 
-    /// Says that these data segments will be asked for, in order: who fetches from afar may begin.
+    /// Announces that these data segments will be read in order, so that a remote source can fetch
+    /// them in advance.
     fn expect(&mut self, file: FileId, numbers: Range<u32>) {
         let _ = (file, numbers);
     }
 }
 
-/// The end of a file at one moment, and all its numbers.
+/// The end of a file at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The file.
@@ -47,7 +48,8 @@ pub struct Snapshot {
     pub geometry: Geometry,
     /// Written index nodes.
     pub nodes: u32,
-    /// Where the trees of the written nodes begin in time; empty of objects, which do not say it.
+    /// Times at which the trees of the written nodes begin; empty for a file in objects, which do
+    /// not state them.
     pub begins_ns: Arc<Vec<i64>>,
     /// Entries of the open index node.
     pub entries: Arc<Vec<Summary>>,
@@ -160,8 +162,8 @@ impl<'a> Reader<'a> {
         Ok(first..end.max(first))
     }
 
-    /// The segments that the records from one time to another, both included, are in; of no records
-    /// the one that they would be in.
+    /// The segments of the records from one time to another, both included. Without such records,
+    /// the segment in which they would be.
     ///
     /// # Errors
     /// What keeps an index node from being read.
@@ -170,7 +172,7 @@ impl<'a> Reader<'a> {
         Ok(first..self.segment_of(Bound::BeginsBy(to_ns))?.max(first) + 1)
     }
 
-    /// The segment in which the divide lies.
+    /// The segment in which the bound changes from true to false.
     fn segment_of(&mut self, bound: Bound) -> Result<u32> {
         let size = self.at.layout.record_bytes();
         let reaches_tail = self.at.tail.get(..size).is_some_and(|first| match bound {
@@ -192,7 +194,8 @@ impl<'a> Reader<'a> {
         Ok(kept as u32)
     }
 
-    /// How many records, from the first, `holds` is true of; `bound` says the same of segments.
+    /// Number of records from the first on for which `holds` is true. `bound` is the same condition
+    /// for segments.
     fn divide(&mut self, bound: Bound, holds: impl Fn(&[u8]) -> bool) -> Result<u64> {
         let size = self.at.layout.record_bytes();
         let segment = self.segment_of(bound)?;
@@ -241,7 +244,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What is known of the records of these numbers; whole segments are not read but looked up.
+    /// The summary of the records with these numbers. The index gives the summaries of whole
+    /// segments, without reading them.
     ///
     /// # Errors
     /// As [`records`](Self::records).
@@ -279,10 +283,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts the writing end of a file together again from its records.
+/// Rebuilds the appender of a file from its records.
 ///
-/// Written index nodes are used as far as they are whole; the rest is read from the data. Nodes
-/// that had to be built again are given to `rebuilt`, to be written.
+/// Undamaged written index nodes are used, and the rest of the index is built from the data. Nodes
+/// that were built again are passed to `rebuilt`, which writes them.
 ///
 /// # Errors
 /// What keeps a data segment from being read.
@@ -298,8 +302,8 @@ pub fn resume(
     let (layout, geometry) = (schema.layout()?, schema.geometry()?);
     let full = layout.full_segments(records);
     let nodes = full / geometry.entries_per_node();
-    // A crash may have taken the newest nodes; those before them may cover data that is kept no
-    // more, so they are not built again without need.
+    // A crash may have lost the newest nodes. Older nodes may cover data that is no longer kept, so
+    // they are built again only when they are missing.
     let mut resume_from =
         |nodes| Builder::resume(geometry, nodes, &mut Nodes { file, geometry, segments }).ok();
     let mut index =

@@ -1,18 +1,18 @@
-//! Which chunks may go.
+//! The rules by which old chunks are removed.
 //!
-//! A file loses whole chunks from its old end, when a policy says so: by age, by bytes kept, and
-//! never the last chunk, so that a file always knows its newest record. First the metadata stops
-//! naming the records, then the objects are deleted: a reader never follows a name into nothing.
+//! A policy removes whole chunks from the old end of a file, by age or by bytes. The last chunk
+//! always stays, so that a file has its newest record. First the metadata drops the records, and
+//! then the objects are deleted, so that a reader never follows a name to a deleted object.
 
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{CHUNK_BYTES, Layout, SEGMENTS_PER_CHUNK};
 
-/// Times before this count from some midnight and say no date: `99:59:59` is the last time of day
-/// that can be written. Records with these times have no age.
+/// Times below this value count from a midnight and have no date. `99:59:59` is the largest time of
+/// day that can be written. Records with these times have no age.
 pub const TIMES_OF_DAY_END_NS: i64 = 100 * 3_600 * 1_000_000_000;
 
-/// How long and how much of a file is kept. Without either, everything.
+/// The limits of a file's age and size. Without limits, everything is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
     /// Records that are older than this by the wall clock may go, in nanoseconds.
@@ -34,8 +34,9 @@ impl Retention {
     }
 
     /// The time before which records may go at `now_ns` of the wall clock; `None` of a file whose
-    /// newest record has a time of day alone. The newest record does not move the horizon: a stamp
-    /// from the future must not let go of the past, and a file that gets nothing grows old.
+    /// newest record has a time of day alone. The horizon does not depend on the newest record. A
+    /// time stamp from the future must not remove old records, and records of a file without
+    /// appends must still grow old.
     pub fn horizon_ns(&self, newest_ns: i64, now_ns: i64) -> Option<i64> {
         let age = self.age_ns_max.filter(|_| newest_ns >= TIMES_OF_DAY_END_NS)?;
         Some(now_ns.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)))

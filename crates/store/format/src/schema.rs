@@ -35,7 +35,7 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    /// Its size; `None` when the field says it itself.
+    /// Size of the type in bytes; `None` when each field states its own size.
     pub fn bytes(self) -> Option<usize> {
         match self {
             Self::U8 => Some(1),
@@ -64,7 +64,7 @@ pub struct Field {
     pub aggregate: bool,
 }
 
-/// What becomes of the two sides of one feed.
+/// The treatment of the two sides of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sides {
@@ -74,15 +74,16 @@ pub enum Sides {
     Apart,
 }
 
-/// How records come to a file: who appends out of a feed or a table goes by it.
+/// The order in which records arrive at a file. Programs that append from a feed or a table follow
+/// these settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrival {
-    /// Records whose time is behind the newest by no more than this are sorted in before they are
-    /// appended, copies are dropped and later ones refused. Zero: in order of time, or not at all.
+    /// Window in which late records are sorted in before they are appended. Duplicates are dropped,
+    /// and records beyond the window are refused. With zero, records must arrive in order of time.
     #[serde(default)]
     pub window_ns: u64,
-    /// The field that numbers the records: equal times are sorted by it, and copies told. Without
-    /// one the place in what is appended does it.
+    /// The field that numbers the records. It orders records of equal times, and identifies
+    /// duplicates. Without such a field, the position in the appended data is used.
     #[serde(default)]
     pub sequence: String,
     /// The sides of the feed, if it has two.
@@ -112,7 +113,7 @@ pub struct Schema {
     /// The zone that the date and the venue's clock are in, or empty.
     #[serde(default)]
     pub zone: String,
-    /// How records come.
+    /// The order in which records arrive.
     #[serde(default, skip_serializing_if = "Arrival::is_plain")]
     pub arrival: Arrival,
 }
@@ -159,7 +160,7 @@ impl Schema {
         self
     }
 
-    /// Whether it can be.
+    /// Checks the schema.
     ///
     /// # Errors
     /// [`Error::Schema`] or [`Error::RecordLength`], saying which field and why.
@@ -207,7 +208,7 @@ impl Schema {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// The arithmetic of its records.
+    /// The layout of the records.
     ///
     /// # Errors
     /// [`Error::RecordLength`].
@@ -215,7 +216,7 @@ impl Schema {
         Layout::new(usize::from(self.record_bytes))
     }
 
-    /// The arithmetic of its index.
+    /// The geometry of the index.
     ///
     /// # Errors
     /// [`Error::Schema`].
@@ -230,7 +231,7 @@ impl Field {
         &record[usize::from(self.offset)..usize::from(self.offset) + usize::from(self.len)]
     }
 
-    /// The value of a field that is a whole number; zero of any other.
+    /// The value of an integer field; zero for a field of another type.
     pub fn whole(&self, record: &[u8]) -> i128 {
         let bytes = self.of(record);
         let mut wide = [0; 8];

@@ -1,4 +1,4 @@
-//! A segment: 16 KiB that say what they are and whether they are whole.
+//! A segment: a block of 16 KiB with a header that names its contents, and a checksum.
 //!
 //! ```text
 //!  0        4   5   6       8                16        20        24        28        32
@@ -21,14 +21,14 @@ pub const MAGIC: [u8; 4] = *b"EFSG";
 /// The version that this code writes and reads.
 pub const VERSION: u8 = 1;
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it holds.
+    /// Kind of the contents.
     pub kind: Kind,
     /// Bytes of one record or index entry.
     pub entry_bytes: u16,
-    /// Whose it is.
+    /// The file of the segment.
     pub file: FileId,
     /// Its number in the file.
     pub number: u32,
@@ -45,7 +45,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 /// Fills in header and checksum of a whole segment whose payload is in place.
 ///
 /// # Panics
-/// When it has not [`SEGMENT_BYTES`].
+/// When `bytes` is not [`SEGMENT_BYTES`] long.
 pub fn seal(header: &Header, bytes: &mut [u8]) {
     assert_eq!(bytes.len(), SEGMENT_BYTES, "a segment has one size");
     bytes[..4].copy_from_slice(&MAGIC);
@@ -82,7 +82,8 @@ pub fn open(bytes: &[u8], place: &str) -> Result<Header> {
         return Err(Error::Version { place: place.into(), version: bytes[4] });
     }
     let header = header(bytes).ok_or_else(|| Error::damaged(place, "unknown kind"))?;
-    // A count of entries of no bytes could be anything: the product is checked, not trusted.
+    // The header states the number and the length of the entries. Their product is checked against
+    // the segment.
     let used = u64::from(header.count) * u64::from(header.entry_bytes);
     if header.entry_bytes == 0 || used > (SEGMENT_BYTES - SEGMENT_HEADER_BYTES) as u64 {
         return Err(Error::damaged(place, "more entries than fit"));
@@ -90,7 +91,8 @@ pub fn open(bytes: &[u8], place: &str) -> Result<Header> {
     Ok(header)
 }
 
-/// What a segment says of itself, unchecked; `None` when it can be no segment.
+/// The header of a segment without a check of the checksum; `None` when the bytes cannot be a
+/// segment.
 pub fn header(bytes: &[u8]) -> Option<Header> {
     if bytes.len() != SEGMENT_BYTES {
         return None;
@@ -106,7 +108,7 @@ pub fn header(bytes: &[u8]) -> Option<Header> {
     })
 }
 
-/// [`open`], and it must be the segment that is meant.
+/// As [`open`], and checks that the segment has this kind, file and number.
 ///
 /// # Errors
 /// As [`open`]; [`Error::Damaged`] for a whole segment at the wrong place.
@@ -120,12 +122,12 @@ pub fn expect(bytes: &[u8], kind: Kind, file: FileId, number: u32) -> Result<Hea
     Ok(header)
 }
 
-/// A segment that is whole and will not change.
+/// A full segment, which does not change any more.
 #[derive(Clone, Debug)]
 pub struct Sealed {
-    /// What it holds.
+    /// Kind of the contents.
     pub kind: Kind,
-    /// Whose it is.
+    /// The file of the segment.
     pub file: FileId,
     /// Its number.
     pub number: u32,

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The volume believes that a write is on the disk only when a sync behind the write has succeeded.
-//! A sync that fails may have lost any write before it, and a second sync would succeed without
-//! them: so segments stay in memory until synced, and after a failure all of them are written
-//! again, and the journal goes on in a new file.
+//! A failed sync may have lost any write before it, and a second sync would succeed without these
+//! writes. Segments therefore stay in memory until they are synced. After a failure, all of them
+//! are written again, and the journal continues in a new file.
 
 mod recovery;
 #[cfg(test)]
@@ -35,14 +35,15 @@ use crate::layout::{
 };
 use crate::segment::{self, Sealed};
 
-/// Journal files kept to be written over: while one is written, the one before it waits for a sync
-/// of its chunks, and the next must be there.
+/// Spare journal files. While one journal is written, the previous one waits for a sync of its
+/// chunks, and the next must exist already.
 const SPARES: usize = 2;
-/// Most bytes of records in one frame: several fit into one commit, however much one file has.
+/// Limit of the bytes of records in one frame. Several frames fit into one commit, so a file with
+/// many records does not fill the commit alone.
 const FRAME_RECORDS_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes of a journal unless said otherwise: of the order of what one sync of the chunks takes, so
-/// that few of them are written before there are spares.
+/// Default length of a journal. It is about the data that arrives during one sync of the chunks, so
+/// that few journals are written before the first spare exists.
 pub const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
 /// Sizes of a volume.
@@ -60,7 +61,7 @@ impl Default for VolumeConfig {
     }
 }
 
-/// What a volume knows of a file.
+/// The volume's record of a file.
 #[derive(Clone, Copy, Debug)]
 struct Shelf {
     origin: Origin,
@@ -68,16 +69,17 @@ struct Shelf {
     written: u64,
     /// Records in synced segments.
     synced: u64,
-    /// Of those, how many the journal says there are: where recovery begins to look.
+    /// Records that the journal states as synced. Recovery begins its search there.
     stated: u64,
 }
 
-/// Chunks that are on the disk, each with its bytes: asking it for its names would take as long as
-/// it has files.
+/// The chunks on the disk with their lengths. A listing of the disk would take time in proportion
+/// to its number of files.
 #[derive(Debug, Default)]
 struct Chunks {
     bytes: BTreeMap<(Kind, FileId, u32), u64>,
-    /// Of all of them; shared, so that nobody waits for a volume that is at work.
+    /// Bytes of all chunks. The counter is shared, so that readers of it do not wait for a working
+    /// volume.
     total: Arc<AtomicU64>,
 }
 
@@ -104,9 +106,9 @@ impl Chunks {
 #[derive(Debug)]
 struct OldJournal {
     number: u64,
-    /// Number that its file has in its name: that of the first journal in it.
+    /// Number in the name of its file, which is the number of the first journal in that file.
     slot: u64,
-    /// One behind the last record of each file in it.
+    /// For each file, the number after its last record in this journal.
     ends: BTreeMap<FileId, u64>,
     /// Whether its file can be a spare: not when a write or a sync of it has failed, and not when
     /// it is of an earlier life.
@@ -122,7 +124,8 @@ pub struct Volume<D> {
     chunks: Chunks,
     /// Written and not synced.
     unsynced: Vec<Sealed>,
-    /// Written before a sync that is under way began, and how far each file was written then.
+    /// Segments that were written before the running sync began. The next field holds how far each
+    /// file was written at that time.
     flushing: Vec<Sealed>,
     reached: Vec<(FileId, u64)>,
     /// Whether a sync has failed since, so that all of `unsynced` must be written again.
@@ -133,10 +136,11 @@ pub struct Volume<D> {
     offset: u64,
     sequence: u64,
     ends: BTreeMap<FileId, u64>,
-    /// Bytes of what the current journal took over; it must hold some times as many to be worth it.
+    /// Bytes that the current journal took over from earlier journals. A checkpoint is worth its
+    /// cost only when the journal holds several times as many.
     base_bytes: u64,
     old: Vec<OldJournal>,
-    /// Journal files that are marked as spares, and the mark is synced.
+    /// Journal files with a synced mark as spare.
     spares: Vec<u64>,
 }
 
@@ -199,7 +203,8 @@ impl<D: Disk> Volume<D> {
         let (len, bytes) = batch.seal(self.number, self.sequence);
         let done = self.disk.write(&name, self.offset, bytes).and_then(|()| self.disk.sync(&name));
         if let Err(error) = done {
-            // What a failed write or sync left behind is not known: go on in a fresh file.
+            // The state of the file after a failed write or sync is unknown, so the journal
+            // continues in a new file.
             self.retire(false);
             return Err(error.into());
         }
@@ -291,7 +296,7 @@ impl<D: Disk> Volume<D> {
         }
     }
 
-    /// Syncs every segment that was written; gives them, now that they may leave memory.
+    /// Syncs every written segment. Returns these segments, which may leave memory now.
     ///
     /// # Errors
     /// `Error::Storage`; all of them stay, and the next flush writes them again first.
@@ -301,9 +306,9 @@ impl<D: Disk> Volume<D> {
         self.end_flush(synced.map_err(Into::into))
     }
 
-    /// The first half of a [`flush`](Self::flush): the second one must be told what a sync of the
-    /// whole disk that began behind this said. Commits may go on in between; no other flush,
-    /// checkpoint or close may.
+    /// The first half of a [`flush`](Self::flush). The caller then syncs the whole disk, and passes
+    /// the result to the second half. Commits may happen in between. Another flush, checkpoint or
+    /// close may not.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -325,7 +330,7 @@ impl<D: Disk> Volume<D> {
     /// The second half: gives the segments that may leave memory.
     ///
     /// # Errors
-    /// What the sync said.
+    /// The error of the sync.
     pub fn end_flush(&mut self, synced: Result<()>) -> Result<Vec<Sealed>> {
         let flushed = std::mem::take(&mut self.flushing);
         let reached = std::mem::take(&mut self.reached);
@@ -343,7 +348,7 @@ impl<D: Disk> Volume<D> {
         Ok(flushed)
     }
 
-    /// Starts the next journal and removes those whose records are elsewhere by now.
+    /// Starts the next journal, and removes the journals whose records are all in other places.
     ///
     /// `tails` gives a file's records from a number to its end. Segments that are full must have
     /// been given to [`write`](Self::write) before.
@@ -401,7 +406,7 @@ impl<D: Disk> Volume<D> {
             let mut tail = if needs_tail { tails(file, shelf.synced) } else { None };
             is_whole &= !needs_tail || tail.is_some();
             if let Some(tail) = &mut tail {
-                // What follows is in this journal already, or was promised to nobody.
+                // Later records are in this journal already, or have no acknowledgement.
                 let bytes = (end - shelf.synced).saturating_mul(shelf.origin.record_bytes.into());
                 tail.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
             }

@@ -1,4 +1,4 @@
-//! One connection: its requests in order, its replies as they come.
+//! One connection: reads its requests in order, and writes replies as they become ready.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -21,12 +21,12 @@ use evenfall_store_engine::protocol::{
 };
 use evenfall_store_engine::{Entry, Level, Listed, Store, StoreError, StoreFile, Wait, lock};
 
-/// Bytes of requests without a last reply that a client may have: what one group commit of a slow
-/// disk can take. Nothing is buffered for them but one request; a client that wants its appends
-/// acknowledged sooner sends fewer at once.
+/// Limit of the bytes of a client's requests without a last reply, about one group commit of a slow
+/// disk. The server buffers only one request at a time. A client that wants earlier
+/// acknowledgements sends fewer requests at once.
 const CREDIT_BYTES: u64 = 64 << 20;
-/// Requests of that kind. Their short replies fit into the socket, so neither side waits for the
-/// other to read.
+/// Limit of the requests without a last reply. Their short replies fit into the socket, so neither
+/// side waits for the other to read.
 const REQUESTS_MAX: u64 = 1_024;
 /// Files that one connection may have open.
 const FILES_MAX: usize = 65_536;
@@ -43,17 +43,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client that has said what it speaks may take to ask for something.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long one that is turned away may take to say what it wanted, so that it can be answered: the
-/// port takes no other connection meanwhile.
+/// How long a client that is turned away may take to send its first request. The port accepts no
+/// other connection meanwhile.
 const TURN_AWAY_TIMEOUT: Duration = Duration::from_millis(50);
-/// A client that takes nothing for this long is gone.
+/// A client that reads nothing for this long is taken for dead.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a connection ends before its client closes it.
 enum Broken {
     Malformed,
     Socket,
-    /// It said nothing for too long.
+    /// The client was silent for too long.
     Silent,
 }
 
@@ -69,9 +69,9 @@ impl From<Malformed> for Broken {
     }
 }
 
-/// Replies on their way, and what the client has spent. Once a write has failed, nobody knows how
-/// much of it has gone out, and whatever came next would be taken for the rest of it: so nothing
-/// comes next.
+/// Replies that wait to be sent, and the client's used credit. After a failed write it is unknown
+/// how many bytes left, and the client would take a later reply for the rest of the failed one.
+/// Nothing is therefore written after a failure.
 struct Replies {
     served: Arc<Served>,
     stream: TcpStream,
@@ -122,7 +122,7 @@ impl Replies {
         let written = self.stream.write_all(&self.bytes);
         if written.is_err() {
             self.is_broken = true;
-            // Who waits for a request of this client wakes up too.
+            // The shutdown also wakes the thread that waits for a request of this client.
             let _ = self.stream.shutdown(Shutdown::Both);
         } else {
             self.served.counters.sent_bytes.fetch_add(self.bytes.len() as u64, Relaxed);
@@ -144,9 +144,9 @@ struct Pending {
 
 struct OpenFile {
     file: Arc<StoreFile>,
-    /// Of a copy the token of the primary that feeds it on this connection.
+    /// For a copy, the token of the primary that feeds the copy on this connection.
     primary: u32,
-    /// An append failed: the next ones do until the file is opened again.
+    /// An append has failed. All later appends fail until the file is opened again.
     is_stopped: bool,
 }
 
@@ -160,7 +160,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Serves it until it ends; says whether that was the fault of the client's bytes.
+    /// Serves a connection until it ends. Returns whether malformed bytes of the client ended it.
     pub(super) fn serve(served: &Arc<Served>, stream: TcpStream, idle: Arc<Idle>) -> bool {
         let Ok(writing) = stream.try_clone() else { return false };
         let _ = stream.set_nodelay(true);
@@ -184,7 +184,7 @@ impl Connection {
             is_greeted: false,
         };
         let ended = connection.run(&stream);
-        // What is under way is answered if the client still listens.
+        // Running requests are still answered, if the client still reads.
         if let Some((sender, thread)) = connection.pending.take() {
             drop(sender);
             let _ = thread.join();
@@ -333,7 +333,7 @@ impl Connection {
         let file = self.served.store.follow(name, entry)?;
         let number = self.number(&file, entry.token)?;
         let node = self.served.store.member().map_or(0, Membership::node);
-        // What is taken and not synced is no copy yet: the primary sends it once more.
+        // Records that are not synced here do not count as copied, so the primary sends them again.
         let numbers = 0..file.durable.load(Relaxed);
         let reply = Reply::Followed { file: number, numbers, node };
         lock(&self.replies).last(header.request, header.cost(), &reply);
@@ -495,11 +495,11 @@ impl Connection {
     }
 }
 
-/// Tells a client in words why it is not served.
+/// Sends a client the reason for which it is not served.
 pub(super) fn turn_away(mut stream: TcpStream, connections: usize) {
     let _ = stream.set_read_timeout(Some(TURN_AWAY_TIMEOUT));
     let _ = stream.set_write_timeout(Some(TURN_AWAY_TIMEOUT));
-    // Bytes that are not read would take the answer with them.
+    // Closing a socket with unread bytes would discard the answer, so the request is read first.
     let mut asked = [0; 256];
     let read = stream.read(&mut asked).unwrap_or(0);
     let Ok(Some((header, _))) = frame(&asked[..read]) else { return };

@@ -18,25 +18,25 @@ use std::time::{Duration, Instant};
 use self::connection::Connection;
 use evenfall_store_engine::{Store, StoreError, expect_loopback, lock};
 
-/// Connections at once: each has a thread or two, and some megabytes.
+/// Limit of connections. Each connection takes one or two threads and some megabytes.
 const CONNECTIONS_MAX: usize = 256;
 
-/// A connection that has just asked for something asks again, most likely: it is not closed for a
-/// newcomer.
+/// Time without requests after which a connection may be closed for a new one. A more recent
+/// request suggests that the client is still active.
 const IDLE_MIN: Duration = Duration::from_secs(1);
 /// A connection that asks for nothing for this long, and waits for nothing, is closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// What a server has seen.
+/// Counts of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ServerCounts {
     /// Connections accepted.
     pub accepted: u64,
-    /// Connections closed at once, because there were 256 that had something under way.
+    /// Connections refused because all 256 connections had running requests.
     pub turned_away: u64,
-    /// Connections that had nothing under way, closed for a newcomer.
+    /// Idle connections that were closed for a new connection.
     pub made_room: u64,
-    /// Connections closed because of bytes that are not the protocol, or over their credit.
+    /// Connections closed because of malformed bytes, or because the client exceeded its credit.
     pub malformed: u64,
     /// Connections closed because their client said nothing for too long.
     pub timed_out: u64,
@@ -73,7 +73,7 @@ struct Open {
     idle: Arc<Idle>,
 }
 
-/// Since when a connection has nothing under way.
+/// The time since which a connection has no running requests.
 struct Idle(Mutex<Option<Instant>>);
 
 impl Idle {
@@ -109,13 +109,13 @@ impl Server {
     /// Listens; port 0 takes a free one.
     ///
     /// # Errors
-    /// When the address is not loopback: connections have no key, and without a key nothing leaves
-    /// loopback. When the address cannot be had.
+    /// When the address is not loopback, because connections have no key, and without a key nothing
+    /// leaves loopback. When the address cannot be bound.
     pub fn start(store: Arc<Store>, listen: SocketAddr) -> Result<Self, StoreError> {
         Self::start_with(store, listen, IDLE_TIMEOUT)
     }
 
-    /// The same with another patience for clients that ask for nothing.
+    /// As [`start`](Self::start), with another idle timeout.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -131,7 +131,7 @@ impl Server {
         let served = Arc::new(Served {
             store,
             counters: Counters::default(),
-            // A timeout of zero is none to a socket.
+            // A socket takes a timeout of zero for no timeout.
             idle_timeout: idle_timeout.max(Duration::from_millis(1)),
             is_stopping: AtomicBool::new(false),
             open: Mutex::default(),
@@ -189,8 +189,8 @@ impl Drop for Server {
     }
 }
 
-/// Takes the connection that has had nothing under way for longest out of them, if there is one: a
-/// newcomer has something to ask, and 256 silent clients must not lock it out.
+/// Removes and returns the connection that has been idle for longest, if there is one. Otherwise
+/// 256 silent clients could lock out a new client.
 fn longest_idle(open: &mut BTreeMap<u64, Open>) -> Option<Open> {
     let idle = open.iter().filter_map(|(number, one)| Some((one.idle.since()?, *number)));
     let (since, number) = idle.min()?;
@@ -207,7 +207,7 @@ fn accept(served: &Arc<Served>, listener: &TcpListener) {
             return;
         }
         let Ok((stream, _)) = accepted else {
-            // Out of descriptors, most likely: others must end first.
+            // The process is probably out of file descriptors, so other connections must end first.
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };

@@ -3,7 +3,7 @@
 use super::{FAN_OUT, Geometry, Node, Root, Summary};
 use crate::error::Result;
 
-/// Where written nodes come from: a cache, a chunk, an object. One node at a time.
+/// A source of written nodes: a cache, chunks or objects.
 pub trait NodeSource {
     /// The node of this number.
     ///
@@ -12,8 +12,8 @@ pub trait NodeSource {
     fn node(&mut self, number: u32) -> Result<Node>;
 }
 
-/// What a search divides the segments by. Times never go back, so each is true of a first part of
-/// the file and false of the rest.
+/// The condition of a search. Times never go back, so a condition holds for a first part of the
+/// file and not for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Segments that end before this time.
@@ -43,20 +43,21 @@ impl Bound {
     }
 }
 
-/// What a searcher holds of an index: its size, and the node that is being filled.
+/// The part of an index that a search has in memory: its size, and the node that is being filled.
 #[derive(Clone, Debug)]
 pub struct IndexView<'a> {
     /// The arithmetic.
     pub geometry: Geometry,
     /// Written nodes.
     pub nodes: u32,
-    /// Where the trees of the written nodes begin in time, oldest first; empty when nobody knows.
+    /// Times at which the trees of the written nodes begin, oldest first; empty when they are not
+    /// known.
     pub begins_ns: &'a [i64],
     /// Entries of the node being filled.
     pub entries: &'a [Summary],
 }
 
-/// How many segments, from the first, the bound holds of.
+/// Number of segments from the first on for which the bound holds.
 ///
 /// # Errors
 /// What `source` says of the nodes on the way: at most `k` for each level.
@@ -115,7 +116,7 @@ fn descend(
     }
 }
 
-/// The summary of the segments `first..end`, reading no records; `None` of no segments.
+/// The summary of the segments `first..end`, without reading records; `None` for an empty range.
 ///
 /// # Errors
 /// What `source` says of the nodes on the way.

@@ -1,4 +1,4 @@
-//! What a volume finds after a crash.
+//! Recovery of a volume after a crash.
 //!
 //! 1. Journals, oldest first, up to the first damage in each: where each file stood in synced
 //!    chunks, and the records that were committed since.
@@ -21,18 +21,19 @@ use crate::layout::{
 };
 use crate::segment::{self, Header, Sealed};
 
-/// Something that was found and cannot be used.
+/// A part of the disk that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// File, chunk or journal.
     pub place: String,
-    /// What is the matter.
+    /// The fault.
     pub what: String,
-    /// Whether a crash explains it. Anything else is damage, and may concern what was promised.
+    /// Whether a crash explains the fault. Any other fault is damage, and may affect acknowledged
+    /// records.
     pub is_torn_end: bool,
 }
 
-/// A file as it was found.
+/// A recovered file.
 #[derive(Clone, Debug)]
 pub struct RecoveredFile {
     /// Record length and token.
@@ -51,7 +52,7 @@ impl RecoveredFile {
     }
 }
 
-/// Everything that was found.
+/// The result of a recovery.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
     /// The files.
@@ -60,7 +61,7 @@ pub struct Recovered {
     pub losses: Vec<Loss>,
 }
 
-/// A file while it is put together.
+/// The parts of a file during recovery.
 struct Pieces {
     origin: Origin,
     synced: u64,
@@ -69,7 +70,7 @@ struct Pieces {
 }
 
 impl<D: Disk> Volume<D> {
-    /// Opens a disk, whatever state it was left in.
+    /// Opens a disk in any state.
     ///
     /// # Errors
     /// [`crate::Error::Storage`], [`crate::Error::Version`]. Damage is no error but a [`Loss`].
@@ -138,7 +139,8 @@ impl<D: Disk> Volume<D> {
             found.files.insert(file, recovered);
         }
         for file in unknown {
-            // No journal knows it and it has no beginning: nothing of it was promised.
+            // No journal has this file and its first segment is missing, so none of its records was
+            // acknowledged.
             volume.truncate(Kind::Data, file, 0)?;
             let what = "segments without a beginning".to_owned();
             let place = format!("file {file}");
@@ -152,7 +154,7 @@ impl<D: Disk> Volume<D> {
         Ok((volume, found))
     }
 
-    /// Puts one file together and writes what fills segments into chunks.
+    /// Rebuilds one file, and writes its full segments into chunks.
     fn assemble(&mut self, piece: &Pieces, losses: &mut Vec<Loss>) -> Result<RecoveredFile> {
         let Origin { file, record_bytes, .. } = piece.origin;
         let layout = Layout::new(usize::from(record_bytes))?;
@@ -171,7 +173,8 @@ impl<D: Disk> Volume<D> {
                 }
                 Ok(None) => break,
                 Err(crate::Error::Damaged { place, what }) => {
-                    // Only a synced segment was promised by being in a chunk; this one was not.
+                    // A segment in a chunk is acknowledged only after a sync, and this segment was
+                    // not synced.
                     losses.push(Loss { place, what, is_torn_end: true });
                     break;
                 }

@@ -1,4 +1,4 @@
-//! Is every byte of this directory what was written?
+//! Checks that every byte of a store's directory is as it was written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::layout::{
 };
 use crate::segment;
 
-/// A byte or more that is not what was written.
+/// A place whose bytes are not as they were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// File of the directory.
@@ -25,7 +25,7 @@ pub struct Finding {
     pub is_torn_end: bool,
 }
 
-/// What [`verify`] saw.
+/// The result of [`verify`].
 #[derive(Clone, Debug, Default)]
 pub struct Verification {
     /// Whole segments.
@@ -36,8 +36,8 @@ pub struct Verification {
     pub bytes: u64,
     /// Files of the directory that are of no kind known here.
     pub others: Vec<String>,
-    /// Data chunks that are not here though records in them were promised: in the object store,
-    /// or lost.
+    /// Data chunks that are missing although their records were acknowledged. They are in the
+    /// object store, or lost.
     pub absent: Vec<String>,
     /// What is wrong.
     pub findings: Vec<Finding>,
