@@ -1,5 +1,5 @@
 //! One measured run, with its speed:
-//! `cargo run --release -p evenfall-lab --example measure -- RECEIVERS HEDGING SECONDS [MODEL]`.
+//! `cargo run --release -p evenfall-lab --example measure -- RECEIVERS HEDGING SECONDS [MODEL [CORES]]`.
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ fn main() {
         params = params.on(&model, Stack::Sockets);
     }
     params.config.shape.hedging = argument(2, evenfall_core::Hedging::DEFAULT);
+    params.cores = argument(5, 1);
     let start = Instant::now();
     let run = run(&params);
     let took = start.elapsed().as_secs_f64();

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::Finding;
 
-/// The file that has the table.
+/// Where the table is.
 pub(crate) const TABLE_FILE: &str = "ARCHITECTURE.md";
 
-/// Forbidden endings of crate names, which say nothing about the contents of a crate.
+/// Endings of names of crates that belong to nobody.
 const OWNERLESS: [&str; 6] = ["types", "utils", "util", "common", "helpers", "misc"];
 
 /// One row of the table.

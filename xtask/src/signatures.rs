@@ -1,14 +1,14 @@
-//! Rules about public functions of crates: no error is a bare text.
+//! Rules about what the crates promise to programs: no public function fails with a bare text.
 //!
-//! A program can only print a `String`. A program can match an error with its own type, ask it for
-//! its cause, and go on working when the type gets new variants.
+//! A program can only print a `String`. An error with a type of its own can be matched, has a
+//! cause, and may grow.
 
 use crate::Finding;
 
 /// Crates that programs use. Applications and instruments print what they meet.
 const PRODUCT: &str = "crates/";
 
-/// Files whose public functions may return texts, with the reasons.
+/// Where public functions may return texts, and why.
 const TEXTS: [(&str, &str); 1] =
     [("crates/sim/src/", "what checkers found under a seed, in words for people")];
 

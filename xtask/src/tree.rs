@@ -1,11 +1,11 @@
-//! Finds all files of the repository and applies all rules to them.
+//! Which files there are, and all rules over all of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Finding, layers, signatures, text};
 
-/// The result of a whole check.
+/// What a whole check found.
 pub(crate) struct Report {
     pub(crate) findings: Vec<Finding>,
     /// Text files read.

@@ -7,9 +7,8 @@
 //! still see them, as Linux does with its page cache. A disk may also lie: say that it has synced,
 //! and not have.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -76,7 +75,7 @@ struct State {
 
 /// The disk; clones are the same one.
 #[derive(Clone, Debug)]
-pub struct SimDisk(Rc<RefCell<State>>);
+pub struct SimDisk(Arc<Mutex<State>>);
 
 fn place(bytes: &mut Vec<u8>, offset: usize, part: &[u8]) {
     bytes.resize(bytes.len().max(offset + part.len()), 0);
@@ -120,12 +119,17 @@ impl SimDisk {
     /// An empty disk.
     pub fn new(seed: u64, faults: DiskFaults) -> Self {
         let (files, prng) = (BTreeMap::new(), Prng::new(seed));
-        Self(Rc::new(RefCell::new(State { files, faults, prng, crashes: 0, failures: 0 })))
+        Self(Arc::new(Mutex::new(State { files, faults, prng, crashes: 0, failures: 0 })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked while it had the disk ends its run.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The power goes, and comes back.
     pub fn crash(&self) {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state();
         state.crashes += 1;
         let prng = &mut state.prng;
         state.files.retain(|_, file| {
@@ -150,12 +154,12 @@ impl SimDisk {
 
     /// Other faults from now on.
     pub fn set_faults(&self, faults: DiskFaults) {
-        self.0.borrow_mut().faults = faults;
+        self.state().faults = faults;
     }
 
     /// The faults of now.
     pub fn faults(&self) -> DiskFaults {
-        self.0.borrow().faults
+        self.state().faults
     }
 
     /// Gives the file these bytes and no others, in one step: a crash before a sync leaves the old
@@ -164,7 +168,7 @@ impl SimDisk {
     /// # Errors
     /// Nothing has changed then.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state();
         if state.prng.chance(state.faults.write_fails) {
             return Err(Self::fail(state, name));
         }
@@ -178,7 +182,7 @@ impl SimDisk {
 
     /// Flips a bit where one is: in the `at`-th byte of all files, in order of names.
     pub fn flip(&self, at: u64) -> Option<String> {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state();
         let mut left = at;
         for (name, file) in state.files.iter_mut().filter(|(_, file)| !file.removed) {
             let len = file.seen.len() as u64;
@@ -194,7 +198,7 @@ impl SimDisk {
 
     /// Crashes so far, and requests that failed.
     pub fn counts(&self) -> (u64, u64) {
-        let state = self.0.borrow();
+        let state = self.state();
         (state.crashes, state.failures)
     }
 
@@ -206,7 +210,7 @@ impl SimDisk {
 
 impl Disk for SimDisk {
     fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state();
         let used: u64 = state.files.values().map(|file| file.seen.len() as u64).sum();
         if state.faults.bytes_max.is_some_and(|max| used + bytes.len() as u64 > max) {
             state.failures += 1;
@@ -230,7 +234,7 @@ impl Disk for SimDisk {
     }
 
     fn sync(&self, name: &str) -> Result<(), StorageError> {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state();
         if state.prng.chance(state.faults.sync_lies) {
             return Ok(());
         }
@@ -245,7 +249,7 @@ impl Disk for SimDisk {
     }
 
     fn sync_all(&self) -> Result<(), StorageError> {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state();
         if state.prng.chance(state.faults.sync_lies) {
             return Ok(());
         }
@@ -261,7 +265,7 @@ impl Disk for SimDisk {
     }
 
     fn read(&self, name: &str, offset: u64, len: usize) -> Result<Bytes, StorageError> {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state();
         // The device is asked for what is there, and for nothing else.
         let share = state.faults.read_fails;
         if share > 0.0 && state.files.contains_key(name) && state.prng.chance(share) {
@@ -275,13 +279,13 @@ impl Disk for SimDisk {
     }
 
     fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
-        let state = self.0.borrow();
+        let state = self.state();
         let there = state.files.iter().filter(|(_, file)| !file.removed);
         Ok(there.map(|(name, file)| (name.clone(), file.seen.len() as u64)).collect())
     }
 
     fn remove(&self, name: &str) -> Result<(), StorageError> {
-        if let Some(file) = self.0.borrow_mut().files.get_mut(name) {
+        if let Some(file) = self.state().files.get_mut(name) {
             file.removed = true;
         }
         Ok(())

@@ -19,6 +19,10 @@
 //! no function of the platform's mathematical library: delays come from tables of quantiles that
 //! four operations and a square root have built. Every part draws from its own fork of the seed.
 //!
+//! **Several cores can share one run.** [`World::run_until_on`] works in windows that are shorter
+//! than the least delay of the network, and gives the results of one core to the last bit. Runs of
+//! many seeds are better off with a core for each seed.
+//!
 //! **The contract is kept for the machine, and asserted against it.** The world drains events and
 //! installs after every input and pulls transmits no faster than processor and card allow; a
 //! machine that asks for a timeout in the past for ever, or never stops emitting, panics by its

@@ -130,23 +130,77 @@ pub trait Network {
     fn slow(&mut self, now: SimTime, host: HostIndex, factor: f64);
 }
 
+/// What becomes of a packet as far as its path alone decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is lost.
+    Lost(Loss),
+    /// It arrives at a time, unless chance loses it.
+    Arrives {
+        /// When.
+        at: SimTime,
+        /// Probability of the loss, of 2^32. Zero needs no draw.
+        loss: u64,
+    },
+}
+
+impl Fate {
+    /// The verdict, with a draw where chance decides.
+    #[inline]
+    pub(crate) fn drawn(self, prng: &mut Prng) -> Verdict {
+        match self {
+            Self::Lost(loss) => Verdict::Lose(loss),
+            Self::Arrives { loss, .. } if loss > 0 && prng.next_u64() >> 32 < loss => {
+                Verdict::Lose(Loss::Random)
+            }
+            Self::Arrives { at, .. } => Verdict::Deliver(at),
+        }
+    }
+}
+
+/// A network whose hosts can send at the same time on several cores, because a packet changes
+/// nothing but the state of its sender.
+pub trait Divisible: Network {
+    /// The state of a sending host.
+    type Sender: Send;
+    /// What all hosts read.
+    type Map: Sync;
+
+    /// The parts of the network, the senders by the numbers of their hosts; `None` while the fate
+    /// of a packet depends on chance before its path is known.
+    fn divide(&mut self) -> Option<(&Self::Map, &mut [Self::Sender])>;
+
+    /// No packet arrives earlier than this after it was handed to the network.
+    fn least(&self) -> Duration;
+
+    /// The same as [`Network::route`] up to the last draw.
+    fn fate(map: &Self::Map, sender: &mut Self::Sender, packet: &Packet) -> Fate;
+
+    /// The same as [`Network::send_ready`].
+    fn ready(map: &Self::Map, sender: &Self::Sender, now: SimTime) -> SimTime;
+}
+
 /// The simplest network: every packet takes the same time, nothing queues. For tests.
 #[derive(Clone, Debug)]
 pub struct Wire {
     /// Delay of every packet.
     pub delay: Duration,
     chances: Chances,
+    /// One for each host, because hosts have no state.
+    senders: Vec<()>,
 }
 
 impl Wire {
     /// A wire of this delay.
     pub fn new(delay: Duration) -> Self {
-        Self { delay, chances: Chances::default() }
+        Self { delay, chances: Chances::default(), senders: Vec::new() }
     }
 }
 
 impl Network for Wire {
-    fn add_host(&mut self, _: &HostSpec) {}
+    fn add_host(&mut self, _: &HostSpec) {
+        self.senders.push(());
+    }
 
     #[inline]
     fn route(&mut self, packet: &Packet, prng: &mut Prng, _: &mut Agenda) -> Verdict {
@@ -166,8 +220,29 @@ impl Network for Wire {
     fn slow(&mut self, _: SimTime, _: HostIndex, _: f64) {}
 }
 
+impl Divisible for Wire {
+    type Sender = ();
+    type Map = Duration;
+
+    fn divide(&mut self) -> Option<(&Duration, &mut [()])> {
+        (self.chances == Chances::default()).then_some((&self.delay, &mut self.senders[..]))
+    }
+
+    fn least(&self) -> Duration {
+        self.delay
+    }
+
+    fn fate(delay: &Duration, (): &mut (), packet: &Packet) -> Fate {
+        Fate::Arrives { at: packet.at + *delay, loss: 0 }
+    }
+
+    fn ready(_: &Duration, (): &(), now: SimTime) -> SimTime {
+        now
+    }
+}
+
 /// [`Rates`] as thresholds for one random word, for models to share.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chances {
     lose: u64,
     duplicate: u64,

@@ -31,6 +31,10 @@ pub trait Observer<M: Machine, N: Network> {
 
     /// A call that [`World::invoke_at`] put on the agenda reaches its machine: time to publish,
     /// subscribe or close. The machine's events and transmits are drained afterwards.
+    ///
+    /// On several cores ([`World::run_until_on`]) events of the last microseconds before a call may
+    /// reach the observer after the call. An observer whose calls depend on events of other nodes
+    /// makes them by [`token`](Self::token).
     fn invoke(&mut self, seen: Seen, token: u64, machine: &mut M) {
         let _ = (seen, token, machine);
     }
@@ -48,6 +52,12 @@ pub trait Observer<M: Machine, N: Network> {
     /// A datagram is about to be handed to a machine.
     fn received(&mut self, seen: Seen, from: NodeIndex, datagram: &[u8]) {
         let _ = (seen, from, datagram);
+    }
+
+    /// Whether [`received`](Self::received) has a purpose. Without one, several cores keep no copies
+    /// of datagrams for it.
+    fn follows_arrivals(&self) -> bool {
+        true
     }
 
     /// A copy that the network had accepted was lost after all.

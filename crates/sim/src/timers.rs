@@ -62,6 +62,12 @@ impl Timers {
         }
     }
 
+    /// Takes all nodes out, in no order.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (u64, u32)> {
+        self.place.fill(ABSENT);
+        self.heap.drain(..)
+    }
+
     fn rise(&mut self, mut at: usize) {
         let entry = self.heap[at];
         while at > 0 {

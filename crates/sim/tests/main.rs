@@ -5,6 +5,7 @@
 mod campaign;
 mod clocks;
 mod common;
+mod cores;
 mod durable;
 mod faults;
 mod fluid;

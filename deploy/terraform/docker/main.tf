@@ -21,7 +21,7 @@ resource "docker_network" "pool" {
   }
 }
 
-# Results of the plan and of the feed stay when their containers are removed.
+# What the plan and the feed of a machine leave behind stays when their containers go.
 resource "docker_volume" "state" {
   for_each = toset([for machine in var.machines : machine.name])
   name     = "${each.key}-state"

@@ -147,7 +147,7 @@ pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
         scratch: Vec::new(),
     };
     while owner.formed < layout.trees && world.now() < FORMING_MAX {
-        world.run_until(world.now() + TICK, &mut owner);
+        world.run_until_on(params.cores, world.now() + TICK, &mut owner);
         see(Progress::Forming);
     }
     let start = world.now();
@@ -157,11 +157,11 @@ pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
         world.schedule(owner.feeds[0].schedule.due(0) + *after, Action::Fault(fault.clone()));
     }
     while world.now() < end {
-        world.run_until((world.now() + TICK).min(end), &mut owner);
+        world.run_until_on(params.cores, (world.now() + TICK).min(end), &mut owner);
         see(Progress::Sending { at: world.now().since(start), of: end.since(start) });
     }
     while owner.ended < layout.trees && world.now() < end + ENDING_MAX {
-        world.run_until(world.now() + TICK, &mut owner);
+        world.run_until_on(params.cores, world.now() + TICK, &mut owner);
         see(Progress::Ending);
     }
     owner.outcome(params, &world)
@@ -339,6 +339,10 @@ impl Observer<Node, Cloud> for Owner {
             NodeEvent::Root(event) => self.root_event(seen, &event),
             NodeEvent::Relay(_) => {}
         }
+    }
+
+    fn follows_arrivals(&self) -> bool {
+        false
     }
 
     fn invoke(&mut self, seen: Seen, token: u64, machine: &mut Node) {

@@ -38,6 +38,8 @@ pub struct Params {
     pub times: Option<Arc<[Duration]>>,
     /// How long empty frames run at the pace of the feed before its first message.
     pub warm_up: Duration,
+    /// Cores that share the run. The results do not depend on their number.
+    pub cores: usize,
     /// Everything random comes from it.
     pub seed: u64,
     /// The shared key, if there is one.
@@ -63,6 +65,7 @@ impl Default for Params {
             duration: Duration::from_secs(2),
             times: None,
             warm_up: Duration::from_secs(1),
+            cores: 1,
             seed: 1,
             key: None,
             cloud: CloudProfile::default(),

@@ -1,4 +1,4 @@
-//! Errors of an intake or a player.
+//! Why there is no feed, or none any more.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use evenfall_runtime::{ProcessError, SettingsError};
 #[cfg(feature = "feeds")]
 use crate::input::InputError;
 
-/// The reason why an intake or a player cannot begin or go on.
+/// Why an intake or a player cannot begin or go on.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum IntakeError {
     /// The settings are wrong, or the operating system refused.
     Process(ProcessError),
-    /// The feed cannot be opened.
+    /// There is no feed.
     #[cfg(feature = "feeds")]
     Input(InputError),
-    /// The feed is damaged. The messages before the damage were sent.
+    /// The feed is damaged; what was read before was sent.
     Broken {
-        /// Place and kind of the damage.
+        /// Where and how.
         error: FeedError,
-        /// Messages sent before the damage.
+        /// Messages sent before.
         sent: u64,
     },
 }

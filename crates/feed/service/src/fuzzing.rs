@@ -1,7 +1,7 @@
-//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
-//! and panics when a promise breaks.
+//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
+//! promise breaks.
 
-/// Re-requests of a live feed: the requests of a root, and the answers of a player.
+/// Re-requests of a live feed: what a root asks for, and what a player answers.
 pub fn requests(data: &[u8]) {
     crate::intake::gaps::fuzz(data);
     crate::player::fuzz(data);

@@ -1,5 +1,5 @@
-//! Plays a feed as a live MoldUDP64 session, as a venue would: two sides that lose packets
-//! independently, and a re-request server. The player is for tests and for trials.
+//! A feed played as a live MoldUDP64 session: two sides that lose packets apart from each other,
+//! and a re-request server. What a venue does, for tests and for trying things out.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,45 +19,42 @@ use crate::IntakeError;
 use crate::input::{InputError, Schedule};
 use crate::settings::Feed;
 
-/// Bytes of a packet: the Ethernet MTU without IPv4 and UDP headers and some room for tunnels.
+/// Bytes of a packet: what Ethernet carries, less IPv4 and UDP and room for tunnels.
 const PACKET_BYTES: usize = 1_400;
-/// Limit of the bytes of messages that are kept for requests. Beyond it the oldest are dropped, and
-/// requests for them get no answer.
+/// Bytes of messages kept for requests; the oldest go first, and are then answered no more.
 const KEPT_BYTES_MAX: usize = 64 << 20;
-/// Time between two heartbeats of an idle session, as in the specification.
+/// A session that has nothing to say says so this often, as its specification wants.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Time between two announcements of the end. The end is repeated, because announcements may be
-/// lost.
+/// Time between two announcements of the end, of which any may be lost.
 const END_INTERVAL: Duration = Duration::from_millis(100);
 /// Packets sent before requests get their turn.
 const PACKETS_PER_TURN: usize = 64;
 /// Name of the session, by custom padded on the left.
 const SESSION: SessionId = SessionId(*b"  evenfall");
 
-/// Settings of a player.
+/// How to play.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// Destination of side A: an address or a multicast group.
+    /// Where side A goes: an address or a multicast group.
     pub a: SocketAddr,
-    /// Destination of side B.
+    /// Where side B goes.
     pub b: Option<SocketAddr>,
     /// Address of the interface over which groups are reached.
     pub interface: Option<Ipv4Addr>,
-    /// Address at which requests are served. `None` serves no requests.
+    /// Where requests are served; nowhere without it.
     pub serve: Option<SocketAddr>,
-    /// Share of packets that each side loses, drawn for each side independently.
+    /// Share of packets that each side loses, by its own luck.
     pub drop: f64,
-    /// Seed of the losses.
+    /// Of that luck.
     pub seed: u64,
-    /// How long the end is announced and requests are served, counted from the end or from the last
-    /// request.
+    /// How long the end is announced and requests are served, from the end or the last request.
     pub linger: Duration,
     /// Whether a key is configured. Without one nothing leaves loopback.
     pub keyed: bool,
 }
 
 impl Stage {
-    /// Refuses settings under which no packet would leave this machine.
+    /// Refuses what would be played to nobody.
     fn check(&self) -> Result<(), IntakeError> {
         let is_near = |address: &SocketAddr| {
             let interface = self.interface.is_some_and(|interface| interface.is_loopback());
@@ -77,14 +74,14 @@ impl Stage {
     }
 }
 
-/// Counts of a player.
+/// What was played.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Played {
     /// Messages.
     pub messages: u64,
-    /// Hash of the messages in their order, as the receivers of one tree compute it.
+    /// Hash of them in their order, as the receivers of one tree compute it.
     pub content_hash: String,
-    /// Messages that are too long for a packet. They were not sent.
+    /// Messages that no packet holds; they were not played.
     pub too_large: u64,
     /// Packets with messages, per side, the dropped ones included.
     pub packets: u64,
@@ -98,10 +95,10 @@ pub struct Played {
     pub answers: u64,
 }
 
-/// Sent messages that can be requested.
+/// What was sent and can be asked for.
 struct Kept {
     messages: VecDeque<Bytes>,
-    /// Sequence of the first kept message.
+    /// Sequence of the first of them.
     first: u64,
     bytes: usize,
 }
@@ -122,7 +119,7 @@ impl Kept {
         self.first + self.messages.len() as u64
     }
 
-    /// The requested messages, as many as fit one packet; `None` when they are not kept.
+    /// As much of what is asked for as fits one packet.
     fn answer(&self, request: &Request) -> Option<Vec<u8>> {
         let at = usize::try_from(request.sequence.checked_sub(self.first)?).ok()?;
         let mut packet = PacketBuilder::new(SESSION, request.sequence, PACKET_BYTES);
@@ -136,7 +133,7 @@ impl Kept {
     }
 }
 
-/// A side and the generator of its losses.
+/// A side and its luck.
 struct Side {
     to: SocketAddr,
     luck: Prng,
@@ -156,7 +153,7 @@ pub struct Player {
     spoke: Timestamp,
 }
 
-/// The address from which to send, when no requests are served.
+/// Where to send from, when no requests are served.
 fn from_for(to: SocketAddr, keyed: bool) -> SocketAddr {
     let ip: IpAddr = match (to.ip(), keyed) {
         (IpAddr::V4(_), false) => Ipv4Addr::LOCALHOST.into(),
@@ -171,15 +168,15 @@ impl Player {
     /// Opens the feed and the socket.
     ///
     /// # Errors
-    /// When the feed cannot be opened, when an address cannot be used, or when an address is beyond
-    /// loopback and there is no key.
+    /// When there is no such feed, the addresses cannot be used, or one of them is beyond loopback
+    /// and there is no key: the socket would send nothing there.
     pub fn open(feed: &Feed, stage: Stage) -> Result<Self, IntakeError> {
         stage.check()?;
         let schedule = Schedule::open(feed)?;
         let options = Options {
             keyed: stage.keyed,
             multicast_interface: stage.interface,
-            // Without segmentation, packets are lost one by one and arrive one by one.
+            // Packets are to be lost one by one and to arrive one by one.
             segmentation: false,
             coalescing: false,
             ..Options::default()
@@ -203,7 +200,7 @@ impl Player {
         })
     }
 
-    /// Counts so far.
+    /// What was played so far.
     pub fn played(&self) -> Played {
         Played {
             messages: self.hash.messages(),
@@ -214,7 +211,7 @@ impl Player {
         }
     }
 
-    /// Remarks on the feed, for instance on skipped data.
+    /// What there is to say of the feed itself, such as what was passed over.
     pub fn remarks(&self) -> Vec<String> {
         self.schedule.remarks()
     }
@@ -222,7 +219,7 @@ impl Player {
     /// Plays to the end, or until a signal comes.
     ///
     /// # Errors
-    /// When the feed is damaged. All earlier messages were sent.
+    /// When the feed is damaged; everything before was sent.
     pub fn run(&mut self) -> Result<Played, IntakeError> {
         let start = MonotonicClock::now();
         let damage = loop {
@@ -243,8 +240,7 @@ impl Player {
         }
     }
 
-    /// Sends due messages and answers requests. Returns the time of the next call, or `None` at the
-    /// end.
+    /// Sends what is due and answers what is asked; when to come back, `None` at the end.
     fn turn(
         &mut self,
         start: Timestamp,
@@ -261,8 +257,7 @@ impl Player {
             while let Some((due, message)) = self.schedule.peek()? {
                 let at = start + *due;
                 if at > now || !packet.push(&message.bytes) {
-                    // A message that is too long for a packet is skipped, because it would be tried
-                    // for ever.
+                    // A message that no packet holds would be tried for ever.
                     next = Some(at.max(now));
                     if at <= now && packet.count() == 0 {
                         self.played.too_large += 1;
@@ -284,7 +279,7 @@ impl Player {
         Ok(Some(MonotonicClock::now()))
     }
 
-    /// Sends a heartbeat when it is due. Returns the time of the next heartbeat.
+    /// A heartbeat when it is time; when the next one is.
     fn keep_alive(&mut self, now: Timestamp) -> Timestamp {
         if now >= self.spoke + HEARTBEAT {
             self.send(&heartbeat(SESSION, self.kept.next()));
@@ -293,7 +288,7 @@ impl Player {
         self.spoke + HEARTBEAT
     }
 
-    /// Sends a packet over both sides, except over a side that loses it.
+    /// Sends a packet over both sides, or over those that do not lose it.
     fn send(&mut self, packet: &[u8]) {
         self.spoke = MonotonicClock::now();
         let body = Bytes::copy_from_slice(packet);
@@ -354,12 +349,12 @@ impl Player {
 
 fn push(port: &mut dyn Port, to: SocketAddr, body: Bytes) {
     let to = Destination::One(to);
-    // A refused packet is lost, as on a network, and the port counts it.
+    // What is refused is lost, as on any network; the port counts it.
     port.send(0, Transmit::new(Class::Live, to, Head::new(&[]), body)).ok();
 }
 
-/// Sends a request of any bytes to a player that has sent 200 messages. The answer must be one
-/// packet of requested messages, or nothing.
+/// A request of any bytes to a player that has sent 200 messages: the answer is one packet of what
+/// was asked for, or nothing.
 pub(crate) fn fuzz(data: &[u8]) {
     let mut kept = Kept { messages: VecDeque::new(), first: 1, bytes: 0 };
     (0..200_u8).for_each(|n| kept.push(vec![n; usize::from(n)].into()));

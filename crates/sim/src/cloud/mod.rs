@@ -22,11 +22,15 @@ mod path;
 mod profile;
 mod queueing;
 
+use core::time::Duration;
+
 use evenfall_core::Prng;
 use evenfall_core::time::nanos;
 
 use crate::math::mix;
-use crate::network::{Agenda, Chance, Chances, Loss, Network, Packet, Rates, Verdict};
+use crate::network::{
+    Agenda, Chance, Chances, Divisible, Fate, Loss, Network, Packet, Rates, Verdict,
+};
 use crate::{HostIndex, HostSpec, SimTime};
 use path::{Ends, Path, Paths};
 pub use profile::{CloudProfile, Load, Outages, PathLoss, Reroutes, Spread, Stragglers};
@@ -37,16 +41,24 @@ pub(crate) const OVERHEAD_BYTES: u64 = 66;
 /// Fixed-point bits of nanoseconds per byte.
 const POINT: u32 = 20;
 
-struct CloudHost {
+/// A host as others see it.
+struct Seat {
     ends: Ends,
+    slowing: Slowing,
+}
+
+/// The sending half of a host's card, and the flows that begin there. Only packets of the host
+/// change it.
+pub struct CloudSender {
     /// Nanoseconds per byte, times 2^POINT.
     per_byte: u64,
     /// The card needs this long for a packet, however short.
     per_packet: u64,
     nic_free: u64,
-    slowing: Slowing,
     /// Hosts to which this one has packets queued by the limit of a flow, and until when.
     flows: Vec<(u32, u64)>,
+    /// The latest time at which the slowness of a host was asked for.
+    latest: u64,
 }
 
 /// What a fault adds to the delay of everything that a host sends and receives.
@@ -68,21 +80,25 @@ impl Slowing {
     }
 }
 
-/// The cloud model. See the module documentation.
-pub struct Cloud {
+/// What all hosts of a cloud look at and no packet changes.
+pub struct CloudMap {
     profile: CloudProfile,
     paths: Paths,
-    seed: u64,
-    hosts: Vec<CloudHost>,
-    chances: Chances,
+    seats: Vec<Seat>,
     /// Nanoseconds per byte of one flow, times 2^POINT.
     flow_per_byte: u64,
-    /// The lasting delay and the wait of a path of median spread.
-    typical: f64,
-    /// The latest time at which the slowness of a host was asked for.
-    latest: u64,
     random_loss: u64,
     burst_loss: u64,
+}
+
+/// The cloud model. See the module documentation.
+pub struct Cloud {
+    map: CloudMap,
+    seed: u64,
+    senders: Vec<CloudSender>,
+    chances: Chances,
+    /// The lasting delay and the wait of a path of median spread.
+    typical: f64,
 }
 
 impl Cloud {
@@ -90,75 +106,85 @@ impl Cloud {
     pub fn new(profile: CloudProfile, seed: u64) -> Self {
         let seed = mix(seed ^ 0x0063_6c6f_7564);
         let threshold = |p: f64| (p.clamp(0.0, 1.0) * 4_294_967_296.0) as u64;
-        Self {
-            seed,
+        let typical = nanos(profile.base + profile.waits.median()) as f64;
+        let map = CloudMap {
             paths: Paths::new(&profile, seed),
-            hosts: Vec::new(),
-            chances: Chances::default(),
+            seats: Vec::new(),
             flow_per_byte: per_byte(profile.flow_bits_per_s),
-            typical: nanos(profile.base + profile.waits.median()) as f64,
-            latest: 0,
             random_loss: threshold(profile.loss.random),
             burst_loss: threshold(profile.loss.within),
             profile,
-        }
+        };
+        Self { map, seed, senders: Vec::new(), chances: Chances::default(), typical }
     }
 
     /// The lasting slowness of a host as sender and as receiver, from the seed and its
     /// specification.
     pub fn slowness(&self, host: HostIndex) -> (f64, f64) {
-        let ends = &self.hosts[host.0 as usize].ends;
+        let ends = &self.map.seats[host.0 as usize].ends;
         (ends.send, ends.receive)
     }
 
     /// The lasting delay of a pair in nanoseconds at a time, without waits and drift.
     pub fn base_ns(&self, from: HostIndex, to: HostIndex, at: SimTime) -> u64 {
-        self.paths.base(&self.path(from, to), at.0)
+        self.map.paths.base(&self.map.path(from, to), at.0)
     }
+}
 
-    #[inline]
-    fn path(&self, from: HostIndex, to: HostIndex) -> Path {
-        let ends = |host: HostIndex| (host, &self.hosts[host.0 as usize].ends);
-        self.paths.path(ends(from), ends(to))
-    }
-
+impl CloudSender {
     /// The packet leaves the card; the card is busy until then.
     #[inline]
     fn departure(&mut self, packet: &Packet) -> u64 {
-        let host = &mut self.hosts[packet.from_host.0 as usize];
         let bytes = u64::from(packet.bytes) + OVERHEAD_BYTES;
-        let start = host.nic_free.max(packet.at.0);
-        host.nic_free = start + ((bytes * host.per_byte) >> POINT).max(host.per_packet);
-        host.nic_free
+        let start = self.nic_free.max(packet.at.0);
+        self.nic_free = start + ((bytes * self.per_byte) >> POINT).max(self.per_packet);
+        self.nic_free
     }
 
     /// When the limit of a flow lets the packet pass; `None` when the flow's queue is full.
-    fn shaped(&mut self, packet: &Packet, at: u64) -> Option<u64> {
-        let flows = &mut self.hosts[packet.from_host.0 as usize].flows;
+    fn shaped(&mut self, map: &CloudMap, packet: &Packet, at: u64) -> Option<u64> {
         // A flow without a queue needs no memory.
-        flows.retain(|&(_, free)| free > at);
+        self.flows.retain(|&(_, free)| free > at);
         let bytes = u64::from(packet.bytes) + OVERHEAD_BYTES;
-        let takes = (bytes * self.flow_per_byte) >> POINT;
+        let takes = (bytes * map.flow_per_byte) >> POINT;
         let to = packet.to_host.0;
-        match flows.iter_mut().find(|flow| flow.0 == to) {
-            Some((_, free)) if *free - at > nanos(self.profile.flow_queue) => None,
+        match self.flows.iter_mut().find(|flow| flow.0 == to) {
+            Some((_, free)) if *free - at > nanos(map.profile.flow_queue) => None,
             Some((_, free)) => {
                 *free += takes;
                 Some(*free)
             }
             None => {
-                flows.push((to, at + takes));
+                self.flows.push((to, at + takes));
                 Some(at + takes)
             }
         }
     }
+}
 
-    /// Whether the packet is lost on the path.
+impl CloudMap {
     #[inline]
-    fn is_lost(&self, path: &Path, at: u64, prng: &mut Prng) -> bool {
-        let is_burst = self.burst_loss > 0 && self.paths.loses(path, at);
-        let share = if is_burst { self.burst_loss } else { self.random_loss };
-        share > 0 && prng.next_u64() >> 32 < share
+    fn path(&self, from: HostIndex, to: HostIndex) -> Path {
+        let ends = |host: HostIndex| (host, &self.seats[host.0 as usize].ends);
+        self.paths.path(ends(from), ends(to))
+    }
+
+    /// What becomes of a packet that has left its card.
+    #[inline]
+    fn fate(&self, sender: &mut CloudSender, packet: &Packet, mut at: u64) -> Fate {
+        if self.flow_per_byte > 0 {
+            match sender.shaped(self, packet, at) {
+                Some(shaped) => at = shaped,
+                None => return Fate::Lost(Loss::Buffer),
+            }
+        }
+        let path = self.path(packet.from_host, packet.to_host);
+        let is_burst = self.burst_loss > 0 && self.paths.loses(&path, at);
+        let loss = if is_burst { self.burst_loss } else { self.random_loss };
+        at += self.seats[packet.from_host.0 as usize].slowing.at(at);
+        sender.latest = sender.latest.max(at);
+        at += self.seats[packet.to_host.0 as usize].slowing.at(at);
+        Fate::Arrives { at: SimTime(self.paths.arrival(&path, at)), loss }
     }
 }
 
@@ -169,52 +195,39 @@ fn per_byte(bits_per_s: u64) -> u64 {
 
 impl Network for Cloud {
     fn add_host(&mut self, spec: &HostSpec) {
-        let number = self.hosts.len() as u64;
-        self.hosts.push(CloudHost {
-            ends: Ends::new(&self.profile, self.seed, number, spec.slowness),
+        let number = self.senders.len() as u64;
+        let ends = Ends::new(&self.map.profile, self.seed, number, spec.slowness);
+        self.map.seats.push(Seat { ends, slowing: Slowing::default() });
+        self.senders.push(CloudSender {
             per_byte: per_byte(spec.nic_bits_per_s),
             per_packet: 1_000_000_000u64.checked_div(spec.nic_packets_per_s).unwrap_or(0),
             nic_free: 0,
-            slowing: Slowing::default(),
             flows: Vec::new(),
+            latest: 0,
         });
     }
 
     #[inline]
     fn route(&mut self, packet: &Packet, prng: &mut Prng, _: &mut Agenda) -> Verdict {
         if packet.from_host == packet.to_host {
-            return Verdict::Deliver(packet.at + self.profile.loopback);
+            return Verdict::Deliver(packet.at + self.map.profile.loopback);
         }
-        let mut at = self.departure(packet);
+        let sender = &mut self.senders[packet.from_host.0 as usize];
+        let departure = sender.departure(packet);
         let chance = self.chances.draw(prng);
         if chance == Chance::Lose {
             return Verdict::Lose(Loss::Random);
         }
-        if self.flow_per_byte > 0 {
-            match self.shaped(packet, at) {
-                Some(shaped) => at = shaped,
-                None => return Verdict::Lose(Loss::Buffer),
-            }
-        }
-        let path = self.path(packet.from_host, packet.to_host);
-        if (self.burst_loss | self.random_loss) > 0 && self.is_lost(&path, at, prng) {
-            return Verdict::Lose(Loss::Random);
-        }
-        at += self.hosts[packet.from_host.0 as usize].slowing.at(at);
-        self.latest = self.latest.max(at);
-        at += self.hosts[packet.to_host.0 as usize].slowing.at(at);
-        let arrival = SimTime(self.paths.arrival(&path, at));
-        match chance {
-            Chance::Reorder(by) => Verdict::Deliver(arrival + by),
-            Chance::Duplicate(lag) => Verdict::Twice(arrival, arrival + lag),
-            _ => Verdict::Deliver(arrival),
+        match (self.map.fate(sender, packet, departure).drawn(prng), chance) {
+            (Verdict::Deliver(at), Chance::Reorder(by)) => Verdict::Deliver(at + by),
+            (Verdict::Deliver(at), Chance::Duplicate(lag)) => Verdict::Twice(at, at + lag),
+            (verdict, _) => verdict,
         }
     }
 
     #[inline]
     fn send_ready(&self, host: HostIndex, now: SimTime) -> SimTime {
-        let free = SimTime(self.hosts[host.0 as usize].nic_free);
-        now.max(free - self.profile.send_queue)
+        Self::ready(&self.map, &self.senders[host.0 as usize], now)
     }
 
     fn set_rates(&mut self, rates: Rates) {
@@ -223,12 +236,45 @@ impl Network for Cloud {
 
     fn slow(&mut self, now: SimTime, host: HostIndex, factor: f64) {
         let typical = self.typical;
-        let host = &mut self.hosts[host.0 as usize];
-        let lasting = (host.ends.send * host.ends.receive).sqrt();
+        let latest = self.senders.iter().map(|sender| sender.latest).max().unwrap_or(0);
+        let seat = &mut self.map.seats[host.0 as usize];
+        let lasting = (seat.ends.send * seat.ends.receive).sqrt();
         // Packets are routed ahead of the run's time by what the senders' processors and cards
         // have to do still: the change comes after all of them.
-        let changed = self.latest.max(now.0);
-        host.slowing.floor = changed + host.slowing.at(changed);
-        host.slowing.ns = ((factor - 1.0).max(0.0) * lasting * typical) as u64;
+        let changed = latest.max(now.0);
+        seat.slowing.floor = changed + seat.slowing.at(changed);
+        seat.slowing.ns = ((factor - 1.0).max(0.0) * lasting * typical) as u64;
+    }
+}
+
+impl Divisible for Cloud {
+    type Sender = CloudSender;
+    type Map = CloudMap;
+
+    fn divide(&mut self) -> Option<(&CloudMap, &mut [CloudSender])> {
+        let is_calm = self.chances == Chances::default();
+        is_calm.then_some((&self.map, &mut self.senders[..]))
+    }
+
+    fn least(&self) -> Duration {
+        let of = |ends: fn(&Ends) -> f64| {
+            self.map.seats.iter().map(|seat| ends(&seat.ends)).fold(f64::MAX, f64::min)
+        };
+        let path = self.map.paths.least(of(|ends| ends.send) * of(|ends| ends.receive));
+        Duration::from_nanos(path).min(self.map.profile.loopback)
+    }
+
+    #[inline]
+    fn fate(map: &CloudMap, sender: &mut CloudSender, packet: &Packet) -> Fate {
+        if packet.from_host == packet.to_host {
+            return Fate::Arrives { at: packet.at + map.profile.loopback, loss: 0 };
+        }
+        let departure = sender.departure(packet);
+        map.fate(sender, packet, departure)
+    }
+
+    #[inline]
+    fn ready(map: &CloudMap, sender: &CloudSender, now: SimTime) -> SimTime {
+        now.max(SimTime(sender.nic_free) - map.profile.send_queue)
     }
 }

@@ -105,11 +105,17 @@ impl Waits {
         Duration::from_nanos(self.wanted().at(0.5))
     }
 
+    /// The part that every packet of a path of this slowness waits.
+    #[inline]
+    pub(super) fn least(&self, scale: u64) -> u64 {
+        (self.least * scale) >> POINT
+    }
+
     /// What a packet of the path waits at a time. `scale` is the slowness of the path in
     /// fixed-point: a slow path has higher levels.
     #[inline]
     pub(super) fn at(&self, key: u64, scale: u64, at: u64) -> u64 {
-        let least = (self.least * scale) >> POINT;
+        let least = self.least(scale);
         let Some(levels) = &self.levels else { return least };
         let most = (levels.most * scale) >> POINT;
         let level = |number| (levels.table.sample(draw(key, number)) * scale) >> POINT;

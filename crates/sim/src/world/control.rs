@@ -5,7 +5,7 @@ use core::time::Duration;
 use evenfall_core::Machine;
 
 use super::node::Node;
-use super::{Bursts, Fabric, Late, World};
+use super::{Borders, Bursts, Late, World};
 use crate::faults::Fault;
 use crate::network::{Loss, Network, Rates};
 use crate::observer::Observer;
@@ -110,7 +110,7 @@ impl<M: Machine, N: Network> World<M, N> {
     /// # Panics
     /// When 64 are in force already.
     pub fn cut(&mut self, nodes: &[NodeIndex], cut: Cut) -> PartitionId {
-        let Fabric { partitions, sides, mute, deaf, .. } = &mut self.fabric;
+        let Borders { partitions, sides, mute, deaf, .. } = &mut self.fabric.borders;
         let bit = partitions.trailing_ones();
         assert!(bit < 64, "64 partitions are in force");
         *partitions |= 1 << bit;
@@ -127,7 +127,7 @@ impl<M: Machine, N: Network> World<M, N> {
 
     /// Ends a partition.
     pub fn heal(&mut self, partition: PartitionId) {
-        let Fabric { partitions, sides, mute, deaf, .. } = &mut self.fabric;
+        let Borders { partitions, sides, mute, deaf, .. } = &mut self.fabric.borders;
         for bits in [partitions, mute, deaf] {
             *bits &= !(1 << partition.0);
         }
@@ -138,8 +138,9 @@ impl<M: Machine, N: Network> World<M, N> {
 
     /// Ends all partitions.
     pub fn heal_all(&mut self) {
-        (self.fabric.partitions, self.fabric.mute, self.fabric.deaf) = (0, 0, 0);
-        self.fabric.sides.fill(0);
+        let borders = &mut self.fabric.borders;
+        (borders.partitions, borders.mute, borders.deaf) = (0, 0, 0);
+        borders.sides.fill(0);
     }
 
     /// Random faults of the network, from now on.
@@ -170,11 +171,13 @@ impl<M: Machine, N: Network> World<M, N> {
     /// The synchronised clock of a node's host steps, and every node there reads it at once. The
     /// stated error bound does not change: a large step makes it a lie.
     pub fn step_clock<O: Observer<M, N>>(&mut self, node: NodeIndex, by_ns: i64, observer: &mut O) {
-        let host = &mut self.hosts[self.nodes[node.0 as usize].host as usize];
-        host.clock.step(self.now.0, by_ns);
+        let now = self.now.0;
+        let (mut region, mut out) = self.parts(observer);
+        let (_, host) = region.node(node.0);
+        host.clock.step(now, by_ns);
         for index in host.nodes.clone() {
-            if self.nodes[index as usize].up {
-                self.read_clock(self.now.0, index, observer);
+            if region.node(index).0.up {
+                region.read_clock(now, index, &mut out);
             }
         }
     }
@@ -182,28 +185,10 @@ impl<M: Machine, N: Network> World<M, N> {
     /// The local clock of a node's host runs at another rate from now on.
     pub fn set_drift(&mut self, node: NodeIndex, drift_ppb: i64) {
         let host = self.nodes[node.0 as usize].host;
-        let from = self.read_ahead(host);
+        let now = self.now.0;
+        let from = self.parts(&mut ()).0.read_ahead(host, now);
         self.hosts[host as usize].clock.set_drift(from, drift_ppb);
         self.arm_again(host);
-    }
-
-    /// The rate of a host's clock follows the temperature, when the clock is read.
-    pub(super) fn follow_temperature(&mut self, at: u64, node: u32) {
-        let host = self.nodes[node as usize].host;
-        // Until the host's next reading its armed timers are off by the change of the rate over
-        // one period, which is less than a nanosecond: a few parts per billion of 100 ms.
-        if self.hosts[host as usize].clock.wanders() {
-            let from = self.read_ahead(host).max(at);
-            self.hosts[host as usize].clock.wander(from);
-        }
-    }
-
-    /// The latest true time at which a node of a host has read its clock. A rate that changed
-    /// before that time would let the clock go back.
-    fn read_ahead(&self, host: u32) -> u64 {
-        let nodes = &self.hosts[host as usize].nodes;
-        let busy = nodes.iter().map(|&node| self.nodes[node as usize].busy);
-        busy.max().unwrap_or(0).max(self.now.0)
     }
 
     /// Timers of a host are due at other true times than before.

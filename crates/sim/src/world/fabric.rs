@@ -33,10 +33,9 @@ pub(super) enum Pending {
     Action(Box<Action>),
 }
 
-pub(super) struct Fabric<N> {
-    pub(super) network: N,
-    pub(super) queue: Queue<Pending>,
-    pub(super) tally: Tally,
+/// Which nodes there are, and which of them partitions keep apart.
+#[derive(Default)]
+pub(super) struct Borders {
     /// Host of each node.
     pub(super) host_of: Vec<u32>,
     /// For each node, a bit per partition that has it on the inside.
@@ -47,9 +46,59 @@ pub(super) struct Fabric<N> {
     pub(super) mute: u64,
     /// Those whose inside is heard by the outside, and does not hear it.
     pub(super) deaf: u64,
+}
+
+impl Borders {
+    /// Why a packet does not even enter the network.
+    #[inline]
+    pub(super) fn refuse(&self, from: u32, to: u32) -> Option<Loss> {
+        if to as usize >= self.host_of.len() {
+            Some(Loss::Unroutable)
+        } else if self.partitions != 0 && self.is_cut(from, to) {
+            Some(Loss::Partition)
+        } else {
+            None
+        }
+    }
+
+    /// Whether a partition is between two nodes, in this direction.
+    #[inline]
+    fn is_cut(&self, from: u32, to: u32) -> bool {
+        let (from, to) = (self.sides[from as usize], self.sides[to as usize]);
+        let across = from ^ to;
+        (across & from & !self.deaf) | (across & to & !self.mute) != 0
+    }
+
+    /// A packet from one node to another, which need not be there.
+    #[inline]
+    pub(super) fn packet(
+        &self,
+        at: u64,
+        (from, to): (u32, u32),
+        class: Class,
+        bytes: usize,
+    ) -> Packet {
+        let host = |node: u32| HostIndex(self.host_of.get(node as usize).copied().unwrap_or(0));
+        Packet {
+            at: SimTime(at),
+            from: NodeIndex(from),
+            to: NodeIndex(to),
+            from_host: host(from),
+            to_host: host(to),
+            bytes: bytes as u32,
+            class,
+        }
+    }
+}
+
+pub(super) struct Fabric<N> {
+    pub(super) network: N,
+    pub(super) queue: Queue<Pending>,
+    pub(super) tally: Tally,
+    pub(super) borders: Borders,
     /// Bursts and late packets in force.
     pub(super) trouble: Option<Box<Trouble>>,
-    prng: Prng,
+    pub(super) prng: Prng,
     agenda: Agenda,
     /// What the network holds, by its tickets.
     held: Vec<Option<(u32, u32, Bytes)>>,
@@ -61,11 +110,7 @@ impl<N: Network> Fabric<N> {
             network,
             queue: Queue::new(),
             tally: Tally::default(),
-            host_of: Vec::new(),
-            sides: Vec::new(),
-            partitions: 0,
-            mute: 0,
-            deaf: 0,
+            borders: Borders::default(),
             trouble: None,
             prng,
             agenda: Agenda::default(),
@@ -84,20 +129,9 @@ impl<N: Network> Fabric<N> {
         observer: &mut O,
     ) {
         self.tally.sent += 1;
-        let host = |node: u32| HostIndex(self.host_of.get(node as usize).copied().unwrap_or(0));
-        let packet = Packet {
-            at: SimTime(at),
-            from: NodeIndex(from),
-            to: NodeIndex(to),
-            from_host: host(from),
-            to_host: host(to),
-            bytes: datagram.len() as u32,
-            class,
-        };
-        let verdict = if to as usize >= self.host_of.len() {
-            Verdict::Lose(Loss::Unroutable)
-        } else if self.partitions != 0 && self.is_cut(from, to) {
-            Verdict::Lose(Loss::Partition)
+        let packet = self.borders.packet(at, (from, to), class, datagram.len());
+        let verdict = if let Some(loss) = self.borders.refuse(from, to) {
+            Verdict::Lose(loss)
         } else if let Some(trouble) = &mut self.trouble
             && trouble.swallows(at, (from, to), &mut self.prng)
         {
@@ -120,14 +154,6 @@ impl<N: Network> Fabric<N> {
         if !self.agenda.is_empty() {
             self.follow_agenda(SimTime(at), observer);
         }
-    }
-
-    /// Whether a partition is between two nodes, in this direction.
-    #[inline]
-    fn is_cut(&self, from: u32, to: u32) -> bool {
-        let (from, to) = (self.sides[from as usize], self.sides[to as usize]);
-        let across = from ^ to;
-        (across & from & !self.deaf) | (across & to & !self.mute) != 0
     }
 
     /// What becomes of a packet while some are late.

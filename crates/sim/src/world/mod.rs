@@ -1,14 +1,16 @@
 //! The world: nodes on hosts, one network, one queue, one clock of true time.
 
 mod control;
+mod cores;
 mod fabric;
 mod node;
+mod outlet;
+mod region;
 mod trouble;
 mod turn;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use evenfall_core::time::nanos;
 use evenfall_core::{Machine, Prng, Timestamp};
 
 use crate::faults::Fault;
@@ -18,8 +20,10 @@ use crate::observer::Observer;
 use crate::timers::Timers;
 use crate::{HostIndex, NodeIndex, SimTime, SimWrites};
 pub use control::{Cut, PartitionId};
-use fabric::{Fabric, Pending};
+use fabric::{Borders, Fabric, Pending};
 use node::{Input, Node};
+use outlet::{Direct, Outlet};
+use region::Region;
 pub use trouble::{Bursts, Late};
 
 /// Port of every node. Addresses are 10.0.0.1 and following, in the order of numbers.
@@ -66,6 +70,21 @@ impl Tally {
         self.lost[loss as usize]
     }
 
+    /// Takes in what another core has counted, all but its digest.
+    fn add(&mut self, other: &Self) {
+        self.hops += other.hops;
+        self.sent += other.sent;
+        self.duplicated += other.duplicated;
+        for (mine, others) in self.lost.iter_mut().zip(other.lost) {
+            *mine += others;
+        }
+        self.malformed += other.malformed;
+        self.timeouts += other.timeouts;
+        self.events += other.events;
+        self.invokes_missed += other.invokes_missed;
+        self.longest_inbox = self.longest_inbox.max(other.longest_inbox);
+    }
+
     fn lose(&mut self, loss: Loss) {
         self.lost[loss as usize] += 1;
     }
@@ -103,6 +122,8 @@ pub struct World<M: Machine, N: Network> {
     timers: Timers,
     fabric: Fabric<N>,
     prng: Prng,
+    /// Actions that were carried out: each of them may change what several cores can do.
+    actions: u64,
 }
 
 impl<M: Machine, N: Network> World<M, N> {
@@ -116,6 +137,7 @@ impl<M: Machine, N: Network> World<M, N> {
             timers: Timers::default(),
             fabric: Fabric::new(network, prng.fork(0)),
             prng,
+            actions: 0,
         }
     }
 
@@ -138,8 +160,8 @@ impl<M: Machine, N: Network> World<M, N> {
         self.hosts[host.0 as usize].add_node(index);
         self.nodes.push(Node::new(machine, host.0));
         self.timers.add_node();
-        self.fabric.host_of.push(host.0);
-        self.fabric.sides.push(0);
+        self.fabric.borders.host_of.push(host.0);
+        self.fabric.borders.sides.push(0);
         self.boot(index);
         NodeIndex(index)
     }
@@ -165,6 +187,14 @@ impl<M: Machine, N: Network> World<M, N> {
         self.nodes[node.0 as usize].writes = Some(Box::new(writes));
     }
 
+    /// All nodes as one region, and an outlet through which effects happen at once.
+    #[inline]
+    fn parts<'a, O>(&'a mut self, observer: &'a mut O) -> (Region<'a, M>, Direct<'a, N, O>) {
+        let (nodes, hosts) = (&mut self.nodes[..], &mut self.hosts[..]);
+        let region = Region { nodes, hosts, timers: &mut self.timers, first: (0, 0) };
+        (region, Direct { fabric: &mut self.fabric, observer })
+    }
+
     fn boot(&mut self, index: u32) {
         let generation = self.nodes[index as usize].generation;
         self.fabric.queue.push(self.now.0, Pending::Clock { node: index, generation });
@@ -175,7 +205,8 @@ impl<M: Machine, N: Network> World<M, N> {
         let node = &mut self.nodes[index as usize];
         node.booted_early = true;
         let at = self.hosts[node.host as usize].ready(node.busy.max(self.now.0));
-        self.turn(at, index, Input::Clock, false, observer);
+        let (mut region, mut out) = self.parts(observer);
+        region.turn(at, index, Input::Clock, false, &mut out);
     }
 
     /// The true time.
@@ -272,12 +303,12 @@ impl<M: Machine, N: Network> World<M, N> {
         if !self.nodes[index as usize].booted {
             self.boot_early(index, observer);
         }
-        let node = &mut self.nodes[index as usize];
-        let host = &mut self.hosts[node.host as usize];
+        let (mut region, mut out) = self.parts(observer);
+        let (node, host) = region.node(index);
         let begun = host.ready(node.busy.max(now));
         let result = call(&mut node.machine, host.clock.local(begun));
-        self.fabric.tally.note(begun, index);
-        self.settle(begun, index, observer);
+        Outlet::<M>::note(&mut out, begun, index);
+        region.settle(begun, index, &mut out);
         Some(result)
     }
 
@@ -300,66 +331,26 @@ impl<M: Machine, N: Network> World<M, N> {
         }
         let Some((at, node)) = self.timers.pop() else { return false };
         self.now = self.now.max(SimTime(at));
-        self.fire(at, node, observer);
+        let (mut region, mut out) = self.parts(observer);
+        region.fire(at, node, &mut out);
         true
     }
 
     #[inline]
     fn dispatch<O: Observer<M, N>>(&mut self, at: u64, pending: Pending, observer: &mut O) {
         match pending {
-            Pending::Packet { from, to, datagram } => {
-                self.come_in(at, from, to, datagram, observer);
-            }
-            Pending::TakenIn { from, to, datagram } => {
-                self.arrive(at, from, to, datagram, observer);
-            }
-            Pending::Wake { node } => self.wake(at, node, observer),
-            Pending::Clock { node, generation } => self.tick(at, node, generation, observer),
-            Pending::Counters { node, generation } => {
-                self.tell_counters(at, node, generation, observer);
-            }
-            Pending::Written { node, generation } => {
-                self.tell_written(at, node, generation, observer);
-            }
-            Pending::Invoke { node, token } => {
-                if self.nodes[node as usize].up {
-                    self.offer(at, node, Input::Invoke(token), observer);
-                } else {
-                    self.fabric.tally.invokes_missed += 1;
+            Pending::Network { token } => self.fabric.wake(SimTime(at), token, observer),
+            Pending::Action(action) => {
+                self.actions += 1;
+                match *action {
+                    Action::Fault(fault) => self.inject(&fault, observer),
+                    Action::Token(token) => observer.token(self, token),
                 }
             }
-            Pending::Network { token } => self.fabric.wake(SimTime(at), token, observer),
-            Pending::Action(action) => match *action {
-                Action::Fault(fault) => self.inject(&fault, observer),
-                Action::Token(token) => observer.token(self, token),
-            },
-        }
-    }
-
-    /// A clock source is read, and will be again.
-    fn tick<O: Observer<M, N>>(&mut self, at: u64, index: u32, generation: u32, observer: &mut O) {
-        let node = &mut self.nodes[index as usize];
-        if !node.up || node.generation != generation {
-            return;
-        }
-        let period = self.hosts[node.host as usize].clock.period();
-        if !period.is_zero() {
-            // Each host has its own phase, or all clocks of a world would be read at once.
-            let host = &mut self.hosts[node.host as usize];
-            let is_first = !node.booted || node.booted_early;
-            let after = if is_first { host.clock.phase() } else { nanos(period) };
-            let next = at.saturating_add(after.max(1));
-            self.fabric.queue.push(next, Pending::Clock { node: index, generation });
-        }
-        self.follow_temperature(at, index);
-        if !core::mem::take(&mut self.nodes[index as usize].booted_early) {
-            self.read_clock(at, index, observer);
-        }
-    }
-
-    fn read_clock<O: Observer<M, N>>(&mut self, at: u64, index: u32, observer: &mut O) {
-        if !self.nodes[index as usize].clock_waits {
-            self.offer(at, index, Input::Clock, observer);
+            of_a_node => {
+                let (mut region, mut out) = self.parts(observer);
+                region.take(at, of_a_node, &mut out);
+            }
         }
     }
 }

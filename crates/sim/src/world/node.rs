@@ -40,6 +40,8 @@ pub(super) struct Node<M> {
     pub(super) machine: M,
     pub(super) host: u32,
     pub(super) up: bool,
+    /// Whether a call that the owner put on the agenda ever came up.
+    pub(super) called: bool,
     /// Whether it has had a clock reading, and whether that was ahead of its first one by event.
     pub(super) booted: bool,
     pub(super) booted_early: bool,
@@ -84,6 +86,7 @@ impl<M: Machine> Node<M> {
             machine,
             host,
             up: true,
+            called: false,
             booted: false,
             booted_early: false,
             more: false,

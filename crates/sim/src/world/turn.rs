@@ -13,13 +13,15 @@ use core::time::Duration;
 
 use evenfall_core::{Arrival, Destination, Install, Machine, Sent, StampedBy, Timestamp, Transmit};
 
-use super::fabric::{Fabric, Pending, datagram};
+use super::fabric::{Pending, datagram};
 use super::node::{Input, NEVER, Node};
-use super::{World, node_number};
+use super::node_number;
+use super::outlet::Outlet;
+use super::region::Region;
 use crate::cloud::OVERHEAD_BYTES;
 use crate::host::Host;
-use crate::network::{Loss, Network};
-use crate::observer::{Observer, Seen};
+use crate::network::Loss;
+use crate::observer::Seen;
 use crate::{HostIndex, NodeIndex, SimTime};
 
 /// Transmits pulled in one turn before the inbox is looked at again: one call of `sendmmsg`.
@@ -35,49 +37,48 @@ const COUNTERS_EVERY: Duration = Duration::from_millis(10);
 /// Events or installs after one input. No window or ring of ours is larger.
 const DRAIN_MAX: u32 = 1 << 20;
 
-impl<M: Machine, N: Network> World<M, N> {
+impl<M: Machine> Region<'_, M> {
     /// A datagram reaches a card, which takes one after the other.
     #[inline]
-    pub(super) fn come_in<O: Observer<M, N>>(
+    pub(super) fn come_in<O: Outlet<M>>(
         &mut self,
         at: u64,
         from: u32,
         to: u32,
         datagram: bytes::Bytes,
-        observer: &mut O,
+        out: &mut O,
     ) {
-        let node = &self.nodes[to as usize];
-        if self.nodes[from as usize].host == node.host {
+        let (_, host) = self.node(to);
+        if out.host_of(from) == out.host_of(to) {
             // Two nodes of one host do not need the card.
-            return self.arrive(at, from, to, datagram, observer);
+            return self.arrive(at, from, to, datagram, out);
         }
         let bytes = datagram.len() as u64 + OVERHEAD_BYTES;
-        match self.hosts[node.host as usize].take_in(at, bytes) {
-            Some(taken) if taken == at => self.arrive(at, from, to, datagram, observer),
+        match host.take_in(at, bytes) {
+            Some(taken) if taken == at => self.arrive(at, from, to, datagram, out),
             Some(taken) => {
-                let taken_in = super::fabric::Pending::TakenIn { from, to, datagram };
-                self.fabric.queue.push(taken, taken_in);
+                let taken_in = Pending::TakenIn { from, to, datagram };
+                out.push(taken, taken_in);
             }
             None => {
-                self.fabric.tally.lose(Loss::Buffer);
-                observer.lost(SimTime(at), NodeIndex(from), NodeIndex(to), Loss::Buffer);
+                out.tally().lose(Loss::Buffer);
+                out.lost(at, from, to, Loss::Buffer);
             }
         }
     }
 
     /// A datagram reaches a socket.
     #[inline]
-    pub(super) fn arrive<O: Observer<M, N>>(
+    pub(super) fn arrive<O: Outlet<M>>(
         &mut self,
         at: u64,
         from: u32,
         to: u32,
         datagram: bytes::Bytes,
-        observer: &mut O,
+        out: &mut O,
     ) {
-        self.fabric.tally.hops += 1;
-        let node = &mut self.nodes[to as usize];
-        let host = &mut self.hosts[node.host as usize];
+        out.tally().hops += 1;
+        let (node, host) = self.node(to);
         let loss = if !node.up {
             Loss::Down
         } else if node.queued >= host.spec.receive_queue {
@@ -86,25 +87,25 @@ impl<M: Machine, N: Network> World<M, N> {
             // A host that is taken away cannot stamp: packets wait in the card until it is back.
             let arrived = host.awake(at);
             let is_forwarded =
-                node.forwarder.is_some() && self.forward(arrived, to, (from, &datagram), observer);
+                node.forwarder.is_some() && self.forward(arrived, to, (from, &datagram), out);
             let input = Input::Datagram { from, datagram, arrived, is_forwarded };
-            return self.offer(at, to, input, observer);
+            return self.offer(at, to, input, out);
         };
-        self.fabric.tally.lose(loss);
-        observer.lost(SimTime(at), NodeIndex(from), NodeIndex(to), loss);
+        out.tally().lose(loss);
+        out.lost(at, from, to, loss);
     }
 
     /// What a kernel or a card does with a packet by the node's installs, ahead of its process and
     /// at no cost to it. Whether the packet was sent on.
-    fn forward<O: Observer<M, N>>(
+    fn forward<O: Outlet<M>>(
         &mut self,
         at: u64,
         index: u32,
         (from, datagram): (u32, &bytes::Bytes),
-        observer: &mut O,
+        out: &mut O,
     ) -> bool {
-        let node = &mut self.nodes[index as usize];
-        let local = self.hosts[node.host as usize].clock.local(at);
+        let (node, host) = self.node(index);
+        let local = host.clock.local(at);
         let Some((forwarder, groups)) = node.offload() else { return false };
         let from = super::address_of(from);
         let mut arrival = Arrival::new(from, datagram.clone(), local, StampedBy::Kernel);
@@ -117,28 +118,28 @@ impl<M: Machine, N: Network> World<M, N> {
         });
         if let Some((transmit, members)) = sent {
             let (class, bytes) = (transmit.class, super::fabric::datagram(transmit));
-            self.fabric.tally.note_bytes(&bytes);
+            out.transmit(index, class, &bytes);
             for &to in members {
-                self.fabric.send(at, (index, to), class, bytes.clone(), observer);
+                out.copy(at, index, to, class, &bytes);
             }
         }
         if !core::mem::replace(&mut node.counts, true) {
             let (at, generation) = ((SimTime(at) + COUNTERS_EVERY).0, node.generation);
             let look = Pending::Counters { node: index, generation };
-            self.fabric.queue.push(at, look);
+            out.push(at, look);
         }
         arrival.is_forwarded
     }
 
     /// Tells a machine what its installs did since the last time.
-    pub(super) fn tell_counters<O: Observer<M, N>>(
+    pub(super) fn tell_counters<O: Outlet<M>>(
         &mut self,
         at: u64,
         index: u32,
         generation: u32,
-        observer: &mut O,
+        out: &mut O,
     ) {
-        let node = &mut self.nodes[index as usize];
+        let (node, _) = self.node(index);
         if node.generation != generation {
             return;
         }
@@ -148,20 +149,20 @@ impl<M: Machine, N: Network> World<M, N> {
             forwarder.take_counters(|_, id, counters| told.push((id, counters)));
         }
         for (id, counters) in told {
-            self.offer(at, index, Input::Counters(id, counters), observer);
+            self.offer(at, index, Input::Counters(id, counters), out);
         }
     }
 
     /// Writes of a node are done: their disk keeps them from now on, and the machine is told as
     /// soon as the node is not busy.
-    pub(super) fn tell_written<O: Observer<M, N>>(
+    pub(super) fn tell_written<O: Outlet<M>>(
         &mut self,
         at: u64,
         index: u32,
         generation: u32,
-        observer: &mut O,
+        out: &mut O,
     ) {
-        let node = &mut self.nodes[index as usize];
+        let (node, _) = self.node(index);
         if node.generation != generation || node.written_at != at {
             return;
         }
@@ -174,64 +175,57 @@ impl<M: Machine, N: Network> World<M, N> {
             if let Some(next) = writes.poll_timeout() {
                 node.written_at = next.nanos();
                 let next = Pending::Written { node: index, generation };
-                self.fabric.queue.push(node.written_at, next);
+                out.push(node.written_at, next);
             }
         }
         for (id, done) in told {
-            self.offer(at, index, Input::Written(id, done), observer);
+            self.offer(at, index, Input::Written(id, done), out);
         }
     }
 
     /// Gives an idle node its input now, a busy one later.
     #[inline]
-    pub(super) fn offer<O: Observer<M, N>>(
-        &mut self,
-        at: u64,
-        index: u32,
-        input: Input,
-        observer: &mut O,
-    ) {
-        let node = &mut self.nodes[index as usize];
-        let host = &mut self.hosts[node.host as usize];
+    pub(super) fn offer<O: Outlet<M>>(&mut self, at: u64, index: u32, input: Input, out: &mut O) {
+        let (node, host) = self.node(index);
         let mut ready = host.ready(node.busy.max(at));
         if matches!(input, Input::Datagram { .. }) {
             ready = ready.max(rest(node, host, at));
         }
         if node.inbox.is_empty() && ready == at {
-            return self.turn(at, index, input, true, observer);
+            return self.turn(at, index, input, true, out);
         }
         match input {
             Input::Datagram { .. } => {
                 node.queued += 1;
-                self.fabric.tally.longest_inbox = self.fabric.tally.longest_inbox.max(node.queued);
+                let longest = &mut out.tally().longest_inbox;
+                *longest = (*longest).max(node.queued);
             }
             Input::Clock => node.clock_waits = true,
             _ => {}
         }
         node.inbox.push_back(input);
-        self.wake_at(index, ready);
+        self.wake_at(index, ready, out);
     }
 
     /// Makes sure that a busy node comes up at `at` or before.
-    pub(super) fn wake_at(&mut self, index: u32, at: u64) {
-        let node = &mut self.nodes[index as usize];
+    pub(super) fn wake_at<O: Outlet<M>>(&mut self, index: u32, at: u64, out: &mut O) {
+        let (node, _) = self.node(index);
         if at < node.wake_at {
             node.wake_at = at;
-            self.fabric.queue.push(at, Pending::Wake { node: index });
+            out.push(at, Pending::Wake { node: index });
         }
     }
 
     /// A wake-up came: the node takes what is most pressing.
-    pub(super) fn wake<O: Observer<M, N>>(&mut self, at: u64, index: u32, observer: &mut O) {
-        let node = &mut self.nodes[index as usize];
+    pub(super) fn wake<O: Outlet<M>>(&mut self, at: u64, index: u32, out: &mut O) {
+        let (node, host) = self.node(index);
         if node.wake_at != at {
             return;
         }
         node.wake_at = NEVER;
-        let host = &mut self.hosts[node.host as usize];
         let ready = host.ready(node.busy.max(at));
         if ready > at {
-            return self.wake_at(index, ready);
+            return self.wake_at(index, ready, out);
         }
         let due = node.machine.poll_timeout().is_some_and(|due| due <= host.clock.local(at));
         let input = if due && (node.inbox.is_empty() || !node.timeout_last) {
@@ -239,37 +233,35 @@ impl<M: Machine, N: Network> World<M, N> {
         } else {
             node.take_input().unwrap_or(Input::Nothing)
         };
-        self.turn(at, index, input, false, observer);
+        self.turn(at, index, input, false, out);
     }
 
     /// A timer came up, perhaps earlier than the machine wants by now.
-    pub(super) fn fire<O: Observer<M, N>>(&mut self, at: u64, index: u32, observer: &mut O) {
-        let node = &mut self.nodes[index as usize];
+    pub(super) fn fire<O: Outlet<M>>(&mut self, at: u64, index: u32, out: &mut O) {
+        let (node, host) = self.node(index);
         let armed = node.armed.take();
         let Some(timeout) = node.machine.poll_timeout().filter(|_| node.up) else { return };
-        let host = &mut self.hosts[node.host as usize];
         if armed != Some(timeout) {
             node.fires = host.fires(index, timeout);
         }
         let ready = host.ready(node.fires.max(node.busy).max(at));
         if ready > at {
             node.armed = Some(timeout);
-            return self.timers.arm(index, ready);
+            return self.arm(index, ready);
         }
-        self.turn(at, index, Input::Timeout, false, observer);
+        self.turn(at, index, Input::Timeout, false, out);
     }
 
     /// Hands in one input and follows the contract to its end.
-    pub(super) fn turn<O: Observer<M, N>>(
+    pub(super) fn turn<O: Outlet<M>>(
         &mut self,
         at: u64,
         index: u32,
         input: Input,
         was_idle: bool,
-        observer: &mut O,
+        out: &mut O,
     ) {
-        let node = &mut self.nodes[index as usize];
-        let host = &mut self.hosts[node.host as usize];
+        let (node, host) = self.node(index);
         host.forget(at);
         let is_datagram = matches!(input, Input::Datagram { .. });
         let cost = match (is_datagram, was_idle) {
@@ -281,19 +273,19 @@ impl<M: Machine, N: Network> World<M, N> {
         let local = host.clock.local(begun);
         let seen = seen(node, index, begun, local);
         node.timeout_last = false;
-        self.fabric.tally.note(begun, index);
+        out.note(begun, index);
         match input {
             Input::Datagram { from, datagram, arrived, is_forwarded } => {
-                observer.received(seen, NodeIndex(from), &datagram);
+                out.received(seen, from, &datagram);
                 let from = super::address_of(from);
                 let received = host.clock.local(arrived);
                 let stamped_by = StampedBy::Kernel;
                 let arrival = Arrival { from, datagram, received, stamped_by, is_forwarded };
                 if node.machine.handle(local, arrival).is_err() {
-                    self.fabric.tally.malformed += 1;
+                    out.tally().malformed += 1;
                 }
             }
-            Input::Invoke(token) => observer.invoke(seen, token, &mut node.machine),
+            Input::Invoke(token) => out.invoke(seen, token, &mut node.machine),
             Input::Clock => {
                 node.booted = true;
                 node.reading = host.clock.reading(begun);
@@ -310,24 +302,23 @@ impl<M: Machine, N: Network> World<M, N> {
             }
             Input::Timeout => {
                 node.timeout_last = true;
-                self.fabric.tally.timeouts += 1;
+                out.tally().timeouts += 1;
                 node.machine.handle_timeout(local);
                 assert_moves_on(node, index, begun);
             }
             Input::Nothing => assert_moves_on(node, index, begun),
         }
-        self.settle(begun, index, observer);
+        self.settle(begun, index, out);
     }
 
     /// After an input at `begun`: events, installs, transmits, the next timeout.
-    pub(super) fn settle<O: Observer<M, N>>(&mut self, begun: u64, index: u32, observer: &mut O) {
-        let node = &mut self.nodes[index as usize];
-        let host = &mut self.hosts[node.host as usize];
+    pub(super) fn settle<O: Outlet<M>>(&mut self, begun: u64, index: u32, out: &mut O) {
+        let (node, host) = self.node(index);
         let seen = seen(node, index, begun, host.clock.local(begun));
         let mut drained = 0;
         while let Some(event) = node.machine.poll_event() {
-            self.fabric.tally.events += 1;
-            observer.event(seen, event);
+            out.tally().events += 1;
+            out.event(seen, event);
             assert_ends::<M>(&mut drained, index, "events");
         }
         while let Some(install) = node.machine.poll_install() {
@@ -347,29 +338,34 @@ impl<M: Machine, N: Network> World<M, N> {
         }
         if let Some(at) = node.ask_writes(index, begun) {
             let generation = node.generation;
-            self.fabric.queue.push(at, Pending::Written { node: index, generation });
+            out.push(at, Pending::Written { node: index, generation });
         }
-        node.busy = pull(node, host, &mut self.fabric, index, begun, observer);
+        node.busy = pull(node, host, index, begun, out);
         host.occupy(node.busy);
+        let (mut arm, mut wake) = (None, None);
         if let Some(timeout) = node.machine.poll_timeout() {
             if node.armed != Some(timeout) {
                 node.armed = Some(timeout);
                 node.fires = host.fires(index, timeout);
-                self.timers.arm(index, node.fires.max(node.busy));
+                arm = Some(node.fires.max(node.busy));
             }
             // A node that is awake looks at its timer before it sleeps, and is not late.
             if node.fires > node.busy && host.clock.local(node.busy) >= timeout {
                 node.fires = node.busy;
-                self.timers.arm(index, node.busy);
+                arm = Some(node.busy);
             }
         }
         if !node.inbox.is_empty() {
             let only_datagrams = node.queued as usize == node.inbox.len();
-            let at = if only_datagrams { rest(node, host, node.busy) } else { node.busy };
-            self.wake_at(index, at);
+            wake = Some(if only_datagrams { rest(node, host, node.busy) } else { node.busy });
         } else if node.more {
-            let at = node.busy.max(node.send_at);
-            self.wake_at(index, at);
+            wake = Some(node.busy.max(node.send_at));
+        }
+        if let Some(at) = arm {
+            self.arm(index, at);
+        }
+        if let Some(at) = wake {
+            self.wake_at(index, at, out);
         }
     }
 }
@@ -387,20 +383,19 @@ fn rest<M: Machine>(node: &Node<M>, host: &mut Host, at: u64) -> u64 {
 
 /// Pulls transmits as fast as the host can send them; returns when it is done.
 #[inline]
-fn pull<M: Machine, N: Network, O: Observer<M, N>>(
+fn pull<M: Machine, O: Outlet<M>>(
     node: &mut Node<M>,
     host: &mut Host,
-    fabric: &mut Fabric<N>,
     index: u32,
     begun: u64,
-    observer: &mut O,
+    out: &mut O,
 ) -> u64 {
     let here = HostIndex(node.host);
     let mut cursor = begun;
     node.more = false;
     let batch = if node.inbox.is_empty() { SEND_BATCH } else { SEND_BATCH_BUSY };
     for _ in 0..batch {
-        let ready = fabric.network.send_ready(here, SimTime(cursor)).0;
+        let ready = out.send_ready(here, cursor);
         if ready > cursor {
             node.send_at = ready;
             node.more = true;
@@ -413,20 +408,20 @@ fn pull<M: Machine, N: Network, O: Observer<M, N>>(
         cursor = host.work(cursor, host.costs.send);
         let (class, to, token) = (transmit.class, transmit.to, transmit.token);
         let bytes = datagram(transmit);
-        fabric.tally.note_bytes(&bytes);
+        out.transmit(index, class, &bytes);
         let copy = host.costs.copy;
         let mut left = None;
         match to {
             Destination::One(address) => {
                 cursor = host.work(cursor, copy);
                 left = Some(cursor);
-                fabric.send(cursor, (index, node_number(address)), class, bytes, observer);
+                out.copy(cursor, index, node_number(address), class, &bytes);
             }
             Destination::Group(group) => {
                 for &to in Node::<M>::members(groups, group) {
                     cursor = host.work(cursor, copy);
                     left = Some(cursor);
-                    fabric.send(cursor, (index, to), class, bytes.clone(), observer);
+                    out.copy(cursor, index, to, class, &bytes);
                 }
             }
         }
