@@ -1,10 +1,11 @@
 #!/bin/sh
-# evenfall's fan-out beside other systems', on this machine, in one run.
+# Measures the fan-out of evenfall and of other systems on this machine, in one run.
 #
 #   bench-peers/run.sh [--rounds N] [--seconds S] [--fanout F] [--size BYTES] [--json FILE]
 #
 # Needs cargo and a C++ compiler. Aeron takes part when Maven and a JDK are there
-# (apt-get install maven openjdk-17-jdk-headless); without them its row is left out, and said so.
+# (apt-get install maven openjdk-17-jdk-headless); without them the script says
+# that it leaves its row out.
 set -eu
 cd "$(dirname "$0")"
 aeron_version=1.44.1

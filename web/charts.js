@@ -1,12 +1,12 @@
-// What all pages of evenfall draw with: numbers as people say them, elements, scales, axes, curves.
-// Plain JavaScript, no libraries: it must open from a mail in ten years.
+// The drawing functions of all pages of evenfall: formatted numbers, elements, scales, axes and
+// curves. Plain JavaScript without libraries, because a page must open from a mail in ten years.
 //
-// Every chart is a function from data to a card; `drawn` counts them, which the tests read.
+// Every chart is a function from data to a card. `drawn` counts the cards for the tests.
 "use strict";
 
 const errors = [];
 
-/** Says on the page, and in its `data-errors`, what went wrong. The rest of the page stays. */
+/** Shows an error on the page and adds it to `data-errors`. The rest of the page stays. */
 function complain(what) {
   errors.push(String(what));
   document.documentElement.dataset.errors = errors.join("; ");
@@ -26,7 +26,7 @@ window.addEventListener("error", (event) => complain(event.message));
 const run = JSON.parse(document.getElementById("run").textContent);
 const tip = document.getElementById("tip");
 
-/** What `make` gives; a card that says why when it fails, so that the other cards are drawn. */
+/** The card that `make` returns. When `make` fails, a card with the error, so that other cards stay. */
 function attempt(title, make) {
   try {
     return make();
@@ -52,7 +52,7 @@ function digits(x) {
 const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
 const most = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
 
-/** The unit in which a person says so many microseconds: [name, microseconds]. */
+/** The unit for a number of microseconds, such as ms: [name, microseconds of the unit]. */
 function unitOf(us) {
   const size = Math.abs(us);
   if (size >= 1e6) return ["s", 1e6];
@@ -60,7 +60,7 @@ function unitOf(us) {
   return size > 0 && size < 0.1 ? ["ns", 1e-3] : ["µs", 1];
 }
 
-/** Microseconds as a person says them: [number, unit]. */
+/** A number of microseconds in its unit: [number, unit]. */
 function spoken(us) {
   const [unit, size] = unitOf(us);
   return [digits(us / size), unit];
@@ -68,7 +68,7 @@ function spoken(us) {
 
 const duration = (us) => spoken(us).join(" ");
 
-/** How the ticks of one axis are written: all in the unit of the largest. */
+/** Formats the ticks of one axis, all in the unit of the largest tick. */
 function durationsOf(ticks) {
   const [unit, size] = unitOf(most(ticks.map(Math.abs)));
   const number = (us) => Number((us / size).toPrecision(6))
@@ -76,7 +76,7 @@ function durationsOf(ticks) {
   return (us) => (us === 0 ? "0" : `${number(us)} ${unit}`);
 }
 
-/** A share in per cent, with as many nines as it has, rounded down: 100 % is all. */
+/** A share in per cent with all of its nines, rounded down, so that 100 % means every message. */
 function percent(share) {
   if (share === 1 || share === 0) return `${share * 100} %`;
   const missing = Math.min(share, 1 - share);
@@ -125,18 +125,18 @@ function card(title, sentence, { wide = false, legend = [], height = 250 } = {})
   svg.setAttribute("aria-labelledby", `t${drawn} d${drawn}`);
   svg.dataset.chart = title;
   made.append(saver(title, () => picture(svg, title, legend)));
-  // On a phone a wide drawing keeps its size and scrolls, or its words could not be read.
+  // On a phone a wide drawing keeps its size and scrolls, so that its words stay legible.
   made.append(wide ? element("div", { class: "plot" }, svg) : svg);
   return { card: made, svg, width, height };
 }
 
 // ---- pictures that leave the page --------------------------------------------------------------
 
-/** What the page's styles give to a mark, and a picture without the page has to bring along. */
+/** Style properties that a picture outside of the page must carry itself. */
 const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size",
   "font-family", "font-weight"];
 
-/** A drawing that stands alone: its title and legend in it, its colours written out. */
+/** A drawing for use outside of the page, with its title, its legend and its colours. */
 function picture(svg, title, legend) {
   const copy = svg.cloneNode(true);
   const [inside, outside] = [svg, copy].map((root) => [...root.querySelectorAll("*")]);
@@ -176,7 +176,7 @@ function saver(title, make) {
   return link;
 }
 
-// `report.html#picture=1` is the first picture alone: what a browser prints without a window.
+// `report.html#picture=1` shows the first picture alone, so that a headless browser can save it.
 window.addEventListener("load", () => {
   const [, number] = /^#picture=(\d+)$/.exec(location.hash) || [];
   const link = document.querySelectorAll("a.save")[number - 1];
@@ -315,7 +315,7 @@ function axisX(svg, place, ticks, top, bottom, format) {
   for (const tick of [...ticks].sort((a, b) => a - b)) {
     const [x, words] = [place(tick), format(tick)];
     shape(svg, "line", { x1: x, x2: x, y1: top, y2: bottom, class: "gridline" });
-    // A label that would touch the one before it is left out; its line is not.
+    // A label that would touch the label before it is left out. Its line is drawn.
     if (x - wordWidth(words) / 2 < free) continue;
     free = x + wordWidth(words) / 2;
     shape(svg, "text", { x, y: bottom + 16, "text-anchor": "middle" }, words);
@@ -337,14 +337,14 @@ const path = (points) => points
 
 // ---- distributions -----------------------------------------------------------------------------
 
-/** Vertical scale of a CDF: shares, or the nines that the tail has. */
+/** Vertical scale of a CDF: shares, or the number of nines for a tail. */
 function shareScale(tail, bottom, top, curves) {
   if (!tail) {
     const place = linear(0, 1, bottom, top);
     place.ticks = [0, 0.25, 0.5, 0.75, 0.9, 1].map((s) => [s, `${s * 100} %`]);
     return place;
   }
-  // The bad end is the high one, but for margins: there it is the low one.
+  // The bad end is the high end, except for margins, whose bad end is the low end.
   const low = curves.some((curve) => curve.low);
   const bad = (share) => (low ? share : 1 - share);
   const shares = curves.flatMap((curve) => curve.points.map(([, share]) => bad(share)));
@@ -365,7 +365,7 @@ function valueAt(points, share) {
   return (found || points[points.length - 1])[0];
 }
 
-/** Least share at or below a value. */
+/** The share of a CDF at or below a value. */
 function shareAt(points, value) {
   let share = 0;
   for (const [v, s] of points) {
@@ -442,7 +442,7 @@ function crosshair(svg, width, { x, top, bottom, left, right }, text) {
     show(at);
     showTip(event, text(x.back(at)));
   }, hide);
-  // A hundred key presses cross the drawing, ten pages do.
+  // A hundred presses of an arrow key, or ten of a page key, cross the drawing.
   walk(svg, () => 101, (place) => {
     const at = left + place / 100 * (right - left);
     show(at);
@@ -450,7 +450,7 @@ function crosshair(svg, width, { x, top, bottom, left, right }, text) {
   }, hide);
 }
 
-/** A line through the points that have a value; a gap where there is none. */
+/** A line through the points that have a value, with a gap at every other point. */
 function timeLine(svg, x, y, points, value, attributes) {
   let open = [];
   const close = () => {

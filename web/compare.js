@@ -1,6 +1,7 @@
-// Modes side by side, on the page of the held run. Drawn with charts.js, after report.js.
+// The comparison of modes on the page of the held run, drawn with charts.js after report.js.
 //
-// The data is the JSON of `evenfall_multicast_service::report::compare::Comparison`; names of fields are its.
+// The data is the JSON of `evenfall_multicast_service::report::compare::Comparison`; the fields
+// have the same names.
 {
   const { sentence, comparison } = JSON.parse(document.getElementById("compared").textContent);
   const colours = ["raw", "bad", "good", "held"];

@@ -1,5 +1,5 @@
 // The page of an experiment, drawn with charts.js. The data is the JSON of
-// `evenfall_placement_survey::experiment::report::Page`; names of fields are its.
+// `evenfall_placement_survey::experiment::report::Page`; the fields have the same names.
 
 const { description, groups, failures } = run;
 const COLOURS = ["held", "raw", "good", "bad", "violet", "teal", "rose", "olive"];

@@ -1,7 +1,7 @@
 // The page of a run, drawn with charts.js.
 //
-// The data is the JSON of `evenfall_multicast_service::report::Report`; names of fields are its. `draw` at
-// the end puts the cards together and notes how many it drew, which the test reads.
+// The data is the JSON of `evenfall_multicast_service::report::Report`; the fields have the same
+// names. `draw` at the end puts the cards together and notes their number for the test.
 const { info, outcome, logs, warnings } = run;
 const { results, series } = outcome;
 const nodeNames = new Map(info.nodes.map((node) => [node.id, node.name]));
@@ -118,7 +118,7 @@ function fairOverTime() {
   return made;
 }
 
-/** Lines named at their right end. More names would not find room beside each other. */
+/** Lines that are named at their right end. More names would overlap. */
 const NAMED_LINES_MAX = 8;
 
 function memoryOverTime() {
@@ -200,9 +200,9 @@ function eventLanes() {
   return made;
 }
 
-/** Rows of a table: more than a person reads, and few enough for a browser to lay out at once. */
+/** Most rows of a table: more than a person reads, and few enough for a browser to lay out fast. */
 const ROWS_MAX = 200;
-/** How many rows a long table shows of how many there are. */
+/** The number of rows of a table as text, such as "200 of 5,000" when it shows only some. */
 const firstOf = (shown, all) => (shown < all ? `${whole(shown)} of ${whole(all)}` : whole(all));
 
 // ---- by receiver and edge ----------------------------------------------------------------------
@@ -226,7 +226,7 @@ function receiverDelays() {
   const size = Math.max(1.6, Math.min(9, step * 0.7));
   const places = lines.map((line, i) =>
     [left + (i + 0.5) * step, y(line.delay_p50_us), y(line.delay_p99_us)]);
-  // Three paths for all receivers: five thousand of them would be 15,000 elements.
+  // Three paths draw all receivers. With three elements each, 5,000 receivers would need 15,000.
   const all = (d, colour, attributes) => shape(svg, "path", { d: places.map(d).join(""),
     stroke: `var(--${colour})`, fill: "none", "stroke-linecap": "round", ...attributes });
   const dot = (at, height) => `M${at.toFixed(2)} ${height.toFixed(2)}h0.01`;
@@ -360,7 +360,7 @@ function tailSwitch(grid) {
   return element("div", { class: "switch", role: "group", "aria-label": "vertical axis" }, ...buttons);
 }
 
-/** Warnings above the figures; the rest of a long list opens on demand. */
+/** Warnings above the figures. The rest of a long list opens when the reader asks for it. */
 const WARNINGS_MAX = 6;
 
 function notes() {
@@ -378,7 +378,7 @@ function notes() {
   return list;
 }
 
-/** Cards beside each other; each is drawn whatever becomes of the others. */
+/** Cards beside each other. A card that fails does not keep the others from being drawn. */
 const grid = (...cards) => element("div", { class: "grid" },
   ...cards.filter((card) => card).map(([title, make]) => attempt(title, make)));
 

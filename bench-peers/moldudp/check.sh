@@ -1,5 +1,5 @@
 #!/bin/sh
-# evenfall and the crate moldudp, each in front of the other; contents must be equal.
+# Sends a feed from evenfall to the crate moldudp and back the other way, and compares the contents.
 # Run in this directory after `cargo build --release` here and in the repository's root.
 set -eu
 evenfall=../../target/release/evenfall

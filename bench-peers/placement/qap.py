@@ -1,11 +1,12 @@
-"""evenfall's quadratic assignment beside scipy's: cost and time, as ratios.
+"""Compares evenfall's quadratic assignment with scipy's, by the ratios of cost and of time.
 
-Both solve the same instance in turns, one thread each; times are medians over the rounds. Ours is
-the program's own clock around the solver, scipy's a clock around the call: neither counts reading
-the file or starting a process, and both are warm (scipy has solved others before, ours solves a
-single start five times in its process). Ratios are scipy's over ours: above 1 we are faster, or
-cheaper. Where single starts end is luck, so a row of them is over several instances: median of the
-ratios of time, geometric mean and least of those of cost.
+Both solve the same instance in turns with one thread each, and times are medians over the rounds.
+evenfall's time comes from the program's own clock around the solver, scipy's from a clock around
+the call. Neither counts reading the file or starting a process, and both are warm: scipy has solved
+other instances before, and evenfall solves a single start five times in its process. Ratios are
+scipy's value over evenfall's, so above 1 evenfall is faster or cheaper. The result of a single
+start is random, so a row of single starts is over several instances: it has the median of the
+ratios of time, and the geometric mean and the least of the ratios of cost.
 """
 
 import argparse
@@ -74,7 +75,7 @@ def write(path, a, b):
 
 
 def read(path):
-    """A QAPLIB file."""
+    """The two matrices of a QAPLIB file."""
     words = [float(word) for word in path.read_text().split()]
     n = int(words[0])
     cells = np.array(words[1 : 1 + 2 * n * n])
@@ -118,7 +119,7 @@ def beside(args, name, path, a, b, method, theirs, rounds, *options):
 
 
 def table(title, columns, rows):
-    """Prints rows as they come; columns are heads and how a cell is shown."""
+    """Prints rows as they come. A column is its heading and a function that formats a cell."""
     print(f"\n### {title}\n")
     print("| " + " | ".join(head for head, _ in columns) + " |\n|" + "---|" * len(columns), flush=True)
     kept = []
@@ -195,7 +196,8 @@ def searched(args, folder):
         if known.exists():
             best = float(known.read_text().replace(",", " ").split()[1])
         else:
-            # Nobody knows the optimum: the best of two long runs of our own, other seeds.
+            # The optimum is unknown. The best of two long runs of evenfall with other seeds stands
+            # for it.
             long = str(args.long_looks)
             runs = [ours(args, path, "--looks", long, "--seed", seed) for seed in ("2", "3")]
             best = min(row["evenfall_cost"], *(run[1] for run in runs))

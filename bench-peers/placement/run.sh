@@ -1,5 +1,6 @@
 #!/bin/sh
-# Quadratic assignment beside scipy's, on this machine, in one run: one thread each, interleaved.
+# Compares the quadratic assignment of evenfall and of scipy on this machine, in one run. Both have
+# one thread and take turns.
 #
 #   bench-peers/placement/run.sh [--rounds N] [--instances N] [--sizes 25,100,200] [--large 1000] [--qaplib DIR]
 #                                [--json FILE]

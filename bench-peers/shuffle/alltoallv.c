@@ -31,7 +31,7 @@ static void fail(const char *what) {
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* The matrix, row by row; lines from '#' on are comments. */
+/* Reads the matrix, row by row. The text after a '#' is a comment. */
 static int *read_matrix(const char *path, int ranks) {
     FILE *file = fopen(path, "r");
     int *cells = calloc((size_t)ranks * (size_t)ranks, sizeof *cells);
@@ -52,7 +52,7 @@ static int *read_matrix(const char *path, int ranks) {
     return cells;
 }
 
-/* What one rank sends another: bytes that tell both, the round and the place. */
+/* A byte of a message. It depends on both ranks, the round and the place in the message. */
 static unsigned char byte_of(int from, int to, int round, int at) {
     return (unsigned char)((unsigned)at * 31u + (unsigned)from * 7u + (unsigned)to * 131u +
                            (unsigned)round * 17u);

@@ -21,18 +21,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// What one measurement of one system gave.
+/// The result of one measurement of one system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
     /// Nanoseconds of the sending side per delivered copy.
     pub cpu_ns_per_copy: f64,
     /// Messages per second.
     pub messages_per_s: f64,
-    /// Copies not delivered, as a share.
+    /// Share of the copies that were not delivered.
     pub lost: f64,
 }
 
-/// What to run.
+/// The settings of a measurement.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Receivers.
@@ -47,7 +47,7 @@ pub struct Setup {
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// What the rounds gave for one system.
+/// The results of one system over the rounds.
 #[derive(Clone, Default)]
 struct Rounds {
     slow: Vec<Sample>,
@@ -58,7 +58,7 @@ struct Rounds {
 /// A system under test.
 struct Peer {
     name: &'static str,
-    /// How it is set up, in a line.
+    /// Its settings, for the table.
     settings: &'static str,
     /// One measurement at this rate, or flat out.
     run: fn(&Setup, Option<f64>) -> Result<Sample>,
@@ -198,7 +198,8 @@ fn compare(setup: &Setup, rounds: usize) -> Result<Value> {
     }))
 }
 
-/// Ratios are to evenfall: above 1 means that the other side needs more time, or sends less.
+/// Prints the table. Ratios are to evenfall: above 1 the other system needs more time, or carries
+/// less.
 fn print_table(report: &Value) {
     let rows = report["rows"].as_array().map_or(&[][..], Vec::as_slice);
     let value = |row: &Value, key: &str| row[key].as_f64().unwrap_or(f64::NAN);

@@ -1,8 +1,8 @@
-//! Systems that bring their own transport: each side is a process of its own.
+//! Systems with a transport of their own. Each side is a process.
 //!
-//! The protocol with both, by lines: a subscriber prints `ready`, then answers every line with its
-//! count of copies so far; a publisher warms up, prints `warm`, waits for a line, sends, and prints
-//! `done MESSAGES CPU_NS ELAPSED_NS`. Both end when their input does.
+//! This program talks to both sides in lines. A subscriber prints `ready`, then answers every line
+//! with its count of copies so far. A publisher warms up, prints `warm`, waits for a line, sends,
+//! and prints `done MESSAGES CPU_NS ELAPSED_NS`. Both end when their standard input ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -12,7 +12,7 @@ use evenfall_host::procstat::ksoftirqd_cpu;
 
 use crate::{Result, Sample, Setup};
 
-/// How long copies may be on their way after the last was sent.
+/// How long copies may arrive after the last one was sent.
 const QUIET: Duration = Duration::from_millis(500);
 
 struct Process {
@@ -81,7 +81,8 @@ fn measure(setup: &Setup, subscriber: &mut Command, publisher: &mut Command) -> 
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Counted until the last copy was there: what is still queued was not sent at that rate.
+    // The time counts until the last copy arrived, because copies in a queue were not sent at the
+    // measured rate.
     let elapsed = changed.duration_since(start).as_secs_f64();
     Ok(Sample {
         cpu_ns_per_copy: (cpu_ns as f64 + softirq.as_nanos() as f64) / delivered.max(1) as f64,
@@ -90,7 +91,8 @@ fn measure(setup: &Setup, subscriber: &mut Command, publisher: &mut Command) -> 
     })
 }
 
-/// For systems with flow control: what they do flat out, provided that nothing was lost.
+/// The highest rate without loss of a system with flow control: its rate flat out, if no copy was
+/// lost.
 pub fn own_pace(_: &Setup, flat_out: &Sample) -> Result<f64> {
     Ok(if flat_out.lost > 0.0 { f64::NAN } else { flat_out.messages_per_s })
 }
@@ -111,7 +113,7 @@ pub fn aeron(setup: &Setup, rate: Option<f64>) -> Result<Sample> {
         let mut command = Command::new("java");
         command.args(["--add-opens", "java.base/sun.nio.ch=ALL-UNNAMED"]);
         command.args(["--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"]);
-        // Documented for throughput: no bounds checks in the buffers.
+        // Aeron's documentation recommends this for throughput: buffers without bounds checks.
         command.args(["-Dagrona.disable.bounds.checks=true", "-XX:+UseParallelGC"]);
         command.args(["-cp", class_path, "Peer"]);
         command

@@ -1,5 +1,5 @@
-//! Systems that send plain datagrams: ours, and the system calls by hand. All are measured by
-//! `evenfall_lab::fanout`, into the same receivers.
+//! Systems that send plain datagrams: evenfall, and programs that make the system calls by hand.
+//! `evenfall_lab::fanout` measures all of them with the same receivers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -12,7 +12,7 @@ use evenfall_multicast_machine::SharedKey;
 
 use crate::{Result, Sample, Setup};
 
-/// Bytes of the header that each datagram of ours carries; the others carry as many.
+/// Bytes that the other systems send in front of the messages, in the place of evenfall's header.
 const HEAD_BYTES: usize = 78;
 /// Length of one trial of the search for the highest rate.
 const TRIAL: Duration = Duration::from_millis(300);
@@ -38,7 +38,7 @@ fn once(bench: &FanoutBench, run: Run) -> Result<Sample> {
     })
 }
 
-/// The search starts from a flat-out run of its own, as loss is counted in copies.
+/// The search starts from the rate of a flat-out run of its own, because loss is counted in copies.
 fn lossless(setup: &Setup, batched: bool, run: Run) -> Result<f64> {
     let full = FanoutBench { duration: TRIAL, ..bench(setup, None, batched) };
     let sinks = Sinks::start(full.fanout, full.coalesce)?;
@@ -49,19 +49,19 @@ fn lossless(setup: &Setup, batched: bool, run: Run) -> Result<f64> {
     })?)
 }
 
-/// Ours: the multicast root with numbering, framing, deadline, repair ring and header, in front of
-/// the driver.
+/// evenfall: the multicast root with numbering, framing, deadline, repair ring and header, in front
+/// of the driver.
 fn run_evenfall(bench: &FanoutBench, sinks: &Sinks) -> Result<FanoutResult> {
     Ok(bench_source(bench, sinks, &mut RootSource::new(bench, None))?)
 }
 
-/// Ours, every datagram authenticated and every body sealed.
+/// evenfall with a key: every datagram is authenticated, and every body is sealed.
 fn run_keyed(bench: &FanoutBench, sinks: &Sinks) -> Result<FanoutResult> {
     let key = SharedKey::new(1, [1; 32]);
     Ok(bench_source(bench, sinks, &mut RootSource::new(bench, Some(key)))?)
 }
 
-/// Ours without packing: what segmentation alone gives.
+/// evenfall with one message a datagram, which shows the gain of segmentation alone.
 fn run_unpacked(bench: &FanoutBench, sinks: &Sinks) -> Result<FanoutResult> {
     let bench = FanoutBench { pack: 1, ..bench.clone() };
     Ok(bench_source(&bench, sinks, &mut RootSource::new(&bench, None))?)
@@ -74,7 +74,7 @@ fn run_sendto(bench: &FanoutBench, sinks: &Sinks) -> Result<FanoutResult> {
         let datagrams = messages.div_ceil(bench.pack);
         for _ in 0..datagrams {
             for to in sinks.addresses() {
-                // A refused copy is seen as lost.
+                // A refused copy counts as lost, because it never arrives.
                 let _ = socket.send_to(&payload, to);
             }
         }
@@ -119,8 +119,8 @@ peer!(sendto, sendto_lossless, run_sendto, false);
 peer!(sendmmsg, sendmmsg_lossless, run_sendmmsg, true);
 peer!(segmented, segmented_lossless, run_segmented, true);
 
-/// `sendmmsg` by hand, everything laid out before the clock runs; several equal datagrams to one
-/// destination as segments when more than one is sent at a time.
+/// `sendmmsg` by hand, with all messages laid out before the measurement begins. When more than one
+/// datagram is sent at a time, the equal datagrams to one destination are segments of one send.
 struct Bare {
     socket: UdpSocket,
     bytes: usize,
@@ -158,7 +158,8 @@ impl Bare {
         })
     }
 
-    /// Sends this many datagrams to everybody, in as few calls as 65,507 bytes a send allow.
+    /// Sends this many datagrams to every receiver, in as few calls as the limit of 65,507 bytes a
+    /// send allows.
     fn send(&mut self, datagrams: usize) {
         let per_send = (65_507 / self.bytes).clamp(1, 64);
         let mut left = datagrams;

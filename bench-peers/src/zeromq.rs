@@ -67,7 +67,7 @@ pub fn publish(arguments: &[String]) -> Result<()> {
     let context = zmq::Context::new();
     let mut socket = context.socket(zmq::XPUB)?;
     socket.set_sndhwm(HIGH_WATER)?;
-    // Waits for slow subscribers instead of dropping: the loss-free setting.
+    // With this option the publisher waits for slow subscribers and drops nothing.
     set_nodrop(&mut socket)?;
     socket.set_xpub_verbose(true)?;
     socket.bind(ENDPOINT)?;
@@ -83,7 +83,7 @@ pub fn publish(arguments: &[String]) -> Result<()> {
     let start = Instant::now();
     let messages = send(&socket, size, rate, Duration::from_secs_f64(seconds))?;
     let elapsed = start.elapsed();
-    // The IO thread still works off what is queued: its time belongs to these messages.
+    // The IO thread still sends the queued messages, and its time belongs to the measurement.
     let mut last = process_cpu();
     loop {
         std::thread::sleep(Duration::from_millis(20));

@@ -1,8 +1,9 @@
-"""Feeds into the store, out as Parquet, read by DuckDB and by Polars, and as Arrow by pyarrow.
+"""Checks what other programs read out of a store.
 
-Each feed is also read here, by a few lines that share nothing with the program, and all must
-agree: messages by type, sums of shares and prices, first and last time. Then the feed is put
-together again out of the Parquet file, byte for byte.
+Each feed is appended to a store, exported as Parquet for DuckDB and Polars, and as Arrow for
+pyarrow. This script also reads the feed by a few lines that share nothing with evenfall. All
+readings must have equal counts of messages by type, sums of shares and prices, and first and last
+times. The script then rebuilds the feed from the Parquet file, and compares it byte for byte.
 """
 
 import collections
@@ -29,7 +30,7 @@ PRICE = {"A": 32, "F": 32, "C": 32, "U": 31, "P": 32, "Q": 27}
 
 
 class Facts:
-    """What all three readings must say."""
+    """Counts and sums, which must be equal in all readings of a feed."""
 
     def __init__(self):
         self.types = collections.Counter()

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Real feeds into the store, out as Parquet, opened by DuckDB and Polars, and as an Arrow stream,
-# opened by pyarrow: counts and sums equal.
+# Records real feeds in a store, and checks that DuckDB and Polars (from Parquet) and pyarrow (from
+# an Arrow stream) read equal counts and sums.
 #
 #   bench-peers/store/check.sh [PROGRAM] [FEED...]
 #   bench-peers/store/check.sh --install      only install what the check needs
 #
-# PROGRAM is evenfall (default: built here); without feeds, those of EVENFALL_DATA or ../shared/data
-# beside the repository. The check needs Python 3 with venv. The script installs duckdb, polars and
-# pyarrow into target/venv-store where they are missing, or with NO_INSTALL=1 names them. What is not
-# there is said in one line that begins with "skipped:".
+# PROGRAM is evenfall (default: built here). By default the feeds are those of EVENFALL_DATA or of
+# ../shared/data beside the repository. The check needs Python 3 with venv. The script installs
+# duckdb, polars and pyarrow into target/venv-store when they are missing. With NO_INSTALL=1 it
+# installs nothing, and names what is missing in a line that begins with "skipped:".
 set -eu
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)

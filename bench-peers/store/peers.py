@@ -1,9 +1,10 @@
-"""The store beside QuestDB, DuckDB, ArcticDB and a raw file: one run, medians of five, one table.
+"""Measures the store, QuestDB, DuckDB, ArcticDB and a raw file in one run, and prints one table.
 
     peers.py PROGRAM [--rounds N] [--rows N] [--questdb-jar JAR --questdb-peer PROGRAM]
 
-Rows of 16 bytes: a time and a number. Each system in its documented fast settings, one client;
-rounds are interleaved. What each promises when it acknowledges differs, and is in the table.
+A row has 16 bytes: a time and a number. Each system runs with its documented fast settings and one
+client. The rounds are interleaved, and the table has their medians. The systems promise different
+things when they acknowledge a row, and the table states the promise of each.
 """
 
 import argparse
@@ -27,19 +28,19 @@ SECONDS_MAX = 1
 
 
 def rows_of(first, count):
-    """Times and numbers of so many rows; times are microseconds since 1970, one a row."""
+    """Times and numbers of `count` rows. Times are microseconds since 1970, one for each row."""
     at = np.arange(first, first + count, dtype=np.int64)
-    # Numbers that do not compress to nothing.
+    # The numbers do not repeat, so that they do not compress to almost no bytes.
     return (at * 1_000).view("datetime64[ns]"), at * 2_654_435_761 % 1_000_003
 
 
 def disk_bytes(place):
-    """Bytes that the files below take on the disk."""
+    """Bytes that the files below this directory take on the disk."""
     return sum(path.stat().st_blocks * 512 for path in place.rglob("*") if path.is_file())
 
 
 def fed(parts, take):
-    """Rows per second of giving parts to `take` one by one, some seconds at most."""
+    """Rows per second when `take` gets the parts one by one, for some seconds at most."""
     rows, begun = 0, time.perf_counter()
     for part in parts:
         take(part)
@@ -50,7 +51,7 @@ def fed(parts, take):
 
 
 def timed(work, times=1):
-    """Median seconds of doing it."""
+    """Median seconds of a call."""
     taken = []
     for _ in range(times):
         begun = time.perf_counter()
@@ -60,7 +61,7 @@ def timed(work, times=1):
 
 
 class Raw:
-    """A file, written in batches; fdatasync at the end."""
+    """A file that is written in batches, with one fdatasync at the end."""
 
     name, promise = "raw file", "fdatasync at the end"
 
@@ -91,7 +92,7 @@ class Raw:
 
 
 class DuckDb:
-    """Appended from Arrow tables, one transaction a batch; and in one go."""
+    """Appends from Arrow tables, with a transaction for each batch, and one table in one go."""
 
     name, promise = "DuckDB", "each batch committed and synced"
 
@@ -174,7 +175,7 @@ class Arctic:
 
 
 class QuestDb:
-    """ILP over one connection from the Rust client; read as Parquet and as JSON."""
+    """Appends by ILP over one connection of the Rust client. Reads come as Parquet and as JSON."""
 
     name, promise = "QuestDB", "nothing before the WAL is applied; not synced"
     http = "http://127.0.0.1:9000"
@@ -231,7 +232,7 @@ class QuestDb:
 
 
 class Evenfall:
-    """Embedded, acknowledged when it is synced; one thread."""
+    """evenfall embedded in one thread. An append is acknowledged at the given level."""
 
     def __init__(self, program, level):
         self.program, self.level = program, level

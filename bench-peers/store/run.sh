@@ -1,5 +1,5 @@
 #!/bin/sh
-# The store beside QuestDB, DuckDB, ArcticDB and a raw file, on this machine, in one run.
+# Measures the store, QuestDB, DuckDB, ArcticDB and a raw file on this machine, in one run.
 #
 #   bench-peers/store/run.sh [--rounds N] [--rows N]
 #

@@ -1,5 +1,6 @@
-//! The MoldUDP64 client and server of the crate `moldudp`, which others wrote from the same
-//! specification, in front of and behind evenfall. `check.sh` runs both and compares contents.
+//! The MoldUDP64 client and server of the crate `moldudp`, an independent implementation of the
+//! same specification. `check.sh` runs the client behind evenfall and the server in front of
+//! evenfall, and compares the contents.
 //!
 //! - `moldudp-peer take GROUP:PORT SERVER:PORT COUNT OUT.itch` listens until it has COUNT messages,
 //!   asks again for what is missing, and writes them behind 2-byte lengths;
@@ -13,7 +14,8 @@ use std::time::Duration;
 
 use moldudp::{MoldUDP64, MoldUDP64Server, Packet, RetransmissionPacket, RetransmissionRequest};
 
-/// Silence after which the first hole is asked for again: the crate's client asks once.
+/// Silence after which the first missing message is requested again. The crate's client requests it
+/// only once.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// Messages of a packet: below its payload of 1,452 bytes, because the crate's server (0.1.1) gives
 /// all pieces of a longer batch the same sequence number.
@@ -78,7 +80,7 @@ fn give(file: &[u8], group: SocketAddrV4, server: SocketAddr) -> Result<(), Box<
         std::thread::sleep(Duration::from_millis(1));
     }
     handle.shutdown();
-    // While the end is announced once a second, requests are served.
+    // The server announces the end once a second for five seconds, and serves requests meanwhile.
     std::thread::sleep(Duration::from_secs(5));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The words that every evenfall crate shares.
+//! The types that all evenfall crates share.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | [`forward`] | [`Forward`]: state with which a port sends datagrams on without asking |
 //! | [`durable`] | [`Durable`]: writes that a machine asks for and does not wait for |
 //! | [`hedging`] | [`Hedging`]: extra copies of a message, for overlay, planner and commands |
-//! | [`storage`] | [`Disk`] and [`Objects`]: what a store keeps its bytes on |
+//! | [`storage`] | [`Disk`] and [`Objects`]: the two places in which a store keeps bytes |
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
 //! | [`reader`] | [`Reader`]: integers out of bytes from outside |
 //! | [`seal`] | [`SharedKey`] of a run, [`MacKey`] of a protocol |

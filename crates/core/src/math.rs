@@ -121,7 +121,8 @@ fn power_of_two(k: f64) -> f64 {
 
 /// `base` to the power of `exponent`, for a base of zero or more.
 pub fn pow(base: f64, exponent: f64) -> f64 {
-    // The logarithm of zero times zero is no number, and 1 to the power of infinity is none either.
+    // `exponent * ln(base)` is no number when the exponent is 0 and the base is 0, or when the base
+    // is 1 and the exponent is infinite.
     if exponent == 0.0 || base == 1.0 { 1.0 } else { exp(exponent * ln(base)) }
 }
 
@@ -195,7 +196,7 @@ pub fn normal_quantile(q: f64) -> f64 {
     ];
     const D: [f64; 5] =
         [7.784695709041462e-3, 3.224671290700398e-1, 2.445134137142996, 3.754408661907416, 1.0];
-    /// Where the central approximation hands over to the tails.
+    /// Below this probability, and above 1 minus it, the approximation of the tails applies.
     const LOW: f64 = 0.02425;
     let horner = |coefficients: &[f64], x: f64| coefficients.iter().fold(0.0, |sum, c| sum * x + c);
     if q < LOW {

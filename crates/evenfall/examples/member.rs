@@ -1,4 +1,5 @@
-//! Four local processes, each with something for each other one. Run it: the first starts the rest.
+//! Four local processes of which each sends a message to each other process. The first process
+//! starts the other three.
 
 use evenfall::{Bytes, member};
 

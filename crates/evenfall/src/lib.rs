@@ -97,8 +97,8 @@
 //!
 //! # Exchange data in a group
 //!
-//! All members of a group make the same calls in the same order. [`member::local`] starts the
-//! other members as processes of this machine, which is for trying things out.
+//! All members of a group make the same calls in the same order. [`member::local`] starts the other
+//! members as processes of this machine, for tests and examples.
 //!
 #![cfg_attr(feature = "member", doc = "```no_run")]
 #![cfg_attr(not(feature = "member"), doc = "```ignore")]

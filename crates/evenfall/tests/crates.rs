@@ -1,11 +1,11 @@
-//! What a face costs a program: the crates that a build compiles, counted by `cargo tree`.
+//! The crates that a build of a program with one face compiles, counted by `cargo tree`.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// What a program that only wants the feed may have to compile. It was 96 before the features.
+/// Crates that a program with the subscriber alone may have to compile.
 const SUBSCRIBER_CRATES_MAX: usize = 60;
-/// Settings files, HTTP, the printing of notes, archives: a subscriber needs none of them.
+/// Crates for settings files, HTTP, printed notes and archives. A subscriber needs none of them.
 const NOT_FOR_SUBSCRIBERS: [&str; 8] =
     ["toml", "toml_edit", "tokio", "hyper", "tracing-subscriber", "zip", "flate2", "jiff"];
 

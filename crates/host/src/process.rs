@@ -1,10 +1,10 @@
 //! Processes that this process starts: signals to them, and ties that end them with their parent.
 //!
-//! A process that outlives the program that started it keeps spinning, and nobody knows that it
-//! should be stopped. Two ties hold such a process, because each tie has a gap. The kernel's
-//! parent-death signal also reaches a stopped process, but the kernel forgets the signal when the
-//! process executes a program with file capabilities. The end of a pipe ([`Lifeline`]) has no such
-//! gap, but only a running process can notice it.
+//! A process that outlives the program that started it keeps a core busy until somebody stops it by
+//! hand. Two ties hold such a process, because each tie has a gap. The kernel's parent-death signal
+//! also reaches a stopped process, but the kernel forgets the signal when the process executes a
+//! program with file capabilities. The end of a pipe ([`Lifeline`]) has no such gap, but only a
+//! running process can notice it.
 
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::unix::process::CommandExt;

@@ -175,7 +175,7 @@ impl Logs {
         for log in logs {
             let Some(file) = self.open.get(log) else { continue };
             let Err(error) = file.sync_data() else { continue };
-            // Nobody knows which of the bytes the disk has.
+            // The disk may have any part of the bytes.
             self.broken.insert(log.clone());
             for (write, (_, done)) in writes.iter().zip(&mut answers) {
                 if write.log == *log && done.is_ok() {

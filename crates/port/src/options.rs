@@ -106,7 +106,7 @@ impl Default for Options {
             // each.
             receive_buffer_bytes: 4 << 20,
             send_buffer_bytes: 1 << 20,
-            // The frames of 15 full segmented buffers. At 200 bytes of head each, a class takes 200
+            // The frames of 16 full segmented buffers. At 200 bytes of head each, a class takes 200
             // KiB.
             queue_frames_max: 1024,
             segmentation: true,

@@ -1,4 +1,4 @@
-//! The parts that touch the operating system besides sockets: namespaces and signals.
+//! Namespaces and signals of the operating system.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -140,10 +140,10 @@ fn leftovers_of_dead_processes_are_swept() {
     assert!(!std::fs::exists(format!("/run/netns/{name}")).unwrap());
 }
 
-/// Set for the child's half of the test below.
+/// The variable that tells `signalled_child` that it runs as a child process.
 const CHILD: &str = "EVENFALL_TEST_SIGNALLED_CHILD";
 
-/// Runs as a child of the test below: a signal must not reach the test runner itself.
+/// Runs as a child process of the test below, so that the signal does not end the test runner.
 #[test]
 fn signalled_child() {
     if std::env::var_os(CHILD).is_none() {
@@ -152,7 +152,7 @@ fn signalled_child() {
     let loopback = "127.0.0.1:0".parse().unwrap();
     let mut driver = UdpDriver::bind(loopback, Options::default()).unwrap();
     interrupt::install().unwrap();
-    // A waker that is gone leaves its place to the next.
+    // A dropped watch frees its slot for the next watch.
     for _ in 0..100 {
         drop(interrupt::watch(driver.waker()).unwrap());
     }

@@ -452,7 +452,7 @@ enum Act {
     Slow(Duration),
 }
 
-/// An action on a process, and its time.
+/// A planned action on a process, with its time.
 struct Planned {
     at: Instant,
     name: String,

@@ -193,7 +193,8 @@ fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
             "metadata": {"name": name, "namespace": "evenfall", "labels": labels},
             "spec": {
                 "replicas": 1,
-                // Two pods cannot share a port of a host, not even for a moment.
+                // Two pods cannot bind one port of a host, so the old pod ends before the new pod
+                // starts.
                 "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": labels}, "spec": pod},

@@ -97,7 +97,7 @@ fn objects_of(_: &str) -> Result<Option<String>, Box<dyn std::error::Error>> {
     Err(missing_names())
 }
 
-/// What a build without etcd says to a command that needs names in etcd.
+/// The error of a build without etcd for a command that needs names in etcd.
 pub fn missing_names() -> Box<dyn std::error::Error> {
     crate::missing::words("names in etcd", "etcd").into()
 }

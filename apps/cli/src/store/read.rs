@@ -129,7 +129,8 @@ impl Choice {
         Ok((of_day(from), of_day(to)))
     }
 
-    /// A header without rows would look like a mistake of the program.
+    /// Says on standard error that nothing was found, because a header without rows looks like a
+    /// mistake of the program.
     fn say_if_nothing(&self, source: &dyn RecordSource, subject: &Subject, count: u64) -> Outcome {
         if count == 0 && self.from.or(self.to).is_some() {
             eprintln!("note: no message between these times{}", reach(source, subject)?);

@@ -1,4 +1,5 @@
-//! Store nodes in processes of their own, over a real etcd: one stopped past its lease, one killed.
+//! Store nodes as processes over a real etcd. One node is stopped for longer than its lease, and
+//! another node is killed.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::net::SocketAddr;
@@ -44,7 +45,7 @@ pub fn records(numbers: std::ops::Range<u64>) -> Vec<u8> {
     numbers.flat_map(|n| [(n as i64).to_le_bytes(), (n * 7).to_le_bytes()].concat()).collect()
 }
 
-/// Appends one batch; gives the error in words.
+/// Appends one batch. The error is in words.
 pub fn append(
     client: &mut Client,
     numbers: std::ops::Range<u64>,
@@ -89,7 +90,7 @@ fn a_primary_that_was_stopped_past_its_lease_is_replaced_and_acknowledges_nothin
     assert_eq!(append(&mut other, 6_500..6_600, Level::Memory), Ok(5_500));
     assert_eq!(rows(&["store", "read", &names, "a"]), 5_500);
     assert_eq!(rows(&["store", "read", &names, "a", "--fresh"]), 5_600);
-    // Without the only node there is what was published, and its successor has it too.
+    // The published records can be read while no node runs, and the next node has them too.
     process::send(new.child.id(), Signal::Kill);
     new.child.wait().expect("its end");
     let published = rows(&["store", "read", &names, "a"]);

@@ -1,4 +1,4 @@
-//! Starts the program and reads what it leaves behind.
+//! Starts the program, and reads its output and its files.
 
 use std::fs;
 use std::io::Read;
@@ -20,15 +20,15 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Seats of the stage for each core. A feed of a test keeps a core busy for a tenth of its time, so
 /// that three feeds on two cores do not wait for each other.
 const SEATS_PER_CORE: usize = 3;
-/// Seats of the smallest stage: three feeds play at once on a machine with a single core, too.
+/// Seats on a machine with one or two cores: three feeds run at once.
 const SEATS_MIN: usize = 6;
 /// Seats of a feed whose messages have deadlines.
 const FEED_SEATS: usize = 2;
-/// Seats of a store, a survey or a mistake.
+/// Seats of a test whose processes have no deadlines, such as a store or a survey.
 const SEAT: usize = 1;
 
-/// Who has the cores. Tests come on in the order in which they asked, so that a test that needs all
-/// seats is not passed over for ever.
+/// Hands out seats, which limit how many tests have processes at once. Tests get seats in the order
+/// in which they asked, so that a test that needs all seats gets them too.
 static STAGE: Stage =
     Stage { queue: Mutex::new(Queue { asked: 0, seated: 0, taken: 0 }), moved: Condvar::new() };
 
@@ -75,7 +75,7 @@ impl Drop for Turn {
     }
 }
 
-/// Seats on the stage, and a directory that is gone afterwards.
+/// The seats of a test, and a directory that is removed at its end.
 pub struct Scratch {
     directory: TempDir,
     network: u8,
@@ -83,24 +83,24 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Of a run whose messages have deadlines: few other feeds play meanwhile.
+    /// For a run whose messages have deadlines. Few other feeds run at the same time.
     pub fn new() -> Self {
         Self::with(FEED_SEATS)
     }
 
-    /// Of what takes the time it takes: many other tests run beside it.
+    /// For a test without deadlines. Many other tests run at the same time.
     pub fn beside() -> Self {
         Self::with(SEAT)
     }
 
-    /// Of a run that is judged by its times, or that takes most file descriptors of this process:
-    /// no other test has processes meanwhile.
+    /// For a run that is judged by its times, or that takes most file descriptors of this process.
+    /// No other test has processes at the same time.
     pub fn alone() -> Self {
         Self::with(Stage::seats())
     }
 
     fn with(seats: usize) -> Self {
-        // Tests that play at once are fewer than 250 by far.
+        // Far fewer than 250 tests run at once, so no two of them share a network.
         static NETWORKS: AtomicU64 = AtomicU64::new(0);
         let turn = STAGE.take(seats);
         let network = (1 + NETWORKS.fetch_add(1, Ordering::Relaxed) % 250) as u8;
@@ -119,14 +119,14 @@ impl Scratch {
     }
 }
 
-/// The program with these arguments, its output caught.
+/// The program with these arguments. Its output goes to pipes.
 pub fn evenfall(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenfall"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// What it said.
+/// The output and the end of a process.
 pub struct Said {
     pub ok: bool,
     /// The exit code; none when a signal ended it.
@@ -135,7 +135,7 @@ pub struct Said {
     pub err: String,
 }
 
-/// Waits for the end; kills what hangs.
+/// Waits for the end of the process, and kills it when it hangs.
 pub fn finish(mut child: Child) -> Said {
     let drain = |pipe: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
@@ -162,7 +162,7 @@ pub fn finish(mut child: Child) -> Said {
     Said { ok: status.success(), code: status.code(), out, err }
 }
 
-/// Runs it to its end.
+/// Runs the program with these arguments to its end.
 pub fn say(args: &[&str]) -> Said {
     let Output { status, stdout, stderr } = evenfall(args).output().expect("the program");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
@@ -217,13 +217,13 @@ impl Demo {
             .unwrap_or_else(|| panic!("no {key}: {} {}", self.json, self.said.err))
     }
 
-    /// Everything that the feed holds reached this many receivers, and nothing else.
+    /// Asserts that this many receivers released exactly the messages of the feed.
     pub fn is_whole(&self, equal: u64) -> &Self {
         assert!(self.said.ok, "{}", self.said.err);
         self.has_what_was_sent(equal)
     }
 
-    /// Everything that was sent reached this many receivers, and nothing else.
+    /// Asserts that this many receivers released exactly the messages that the root sent.
     pub fn has_what_was_sent(&self, equal: u64) -> &Self {
         let found = (self.number("lost"), self.number("receivers_with_equal_content"));
         assert_eq!(found, (0, equal), "{}\n{}", self.json, self.read("run.json")["events"]);
@@ -246,7 +246,7 @@ pub fn read_json(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Waits until something is there.
+/// Waits until `look` gives a value. Panics with `what` after a while.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + HANGS;
     while Instant::now() < end {
@@ -270,12 +270,12 @@ pub fn pids_in(directory: &Path) -> Vec<u32> {
     pids.filter(is_of).collect()
 }
 
-/// How many of them there are.
+/// Number of processes of the program whose command line names this directory.
 pub fn processes_in(directory: &Path) -> usize {
     pids_in(directory).len()
 }
 
-/// Writes a key as its owner alone may read it.
+/// Writes a key that only its owner can read.
 pub fn write_key(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     fs::write(path, "5a".repeat(32)).expect("a key");
@@ -288,7 +288,7 @@ pub fn signal(pid: u32, name: &str) {
     assert!(sent.expect("kill").success());
 }
 
-/// Whether this is root, who may make namespaces.
+/// Whether the tests run as root, which namespaces need.
 pub fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)

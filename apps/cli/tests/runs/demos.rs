@@ -1,4 +1,5 @@
-//! Every mode, key, trees and lab: nothing lost, equal contents, all figures there.
+//! Demos in every mode, with a key, with several trees and in a lab: no message is lost, all
+//! contents are equal, and all figures are printed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use super::common::{Demo, SMALL, Scratch, demo, is_root, say, start_demo};
 
-/// What the main job promises to print.
+/// Keys that the JSON of a demo must have.
 const KEYS: [&str; 9] = [
     "messages",
     "receivers",
@@ -130,7 +131,8 @@ fn demo_that_does_not_fit_is_refused_before_anything_is_made() {
     }
 }
 
-/// Nothing is lost in this mode, and messages were held where the mode holds them.
+/// Asserts that no message is lost in this mode, and that messages were held if the mode holds
+/// them.
 fn delivers_everything(mode: &str, results: &serde_json::Value) {
     let found = (&results["messages"], &results["lost"]);
     assert_eq!(found, (&1_500.into(), &0.into()), "{mode}: {results}");
@@ -160,7 +162,8 @@ fn every_mode_delivers_all_of_one_feed_and_is_compared_by_one_kind_of_stamp() {
         assert!(results["window_us"]["p50"].as_f64().expect("a window") > 0.0, "{run}");
         let share = run["p_f_of_allowance"].as_f64().expect("a share");
         assert!((0.0..=1.0).contains(&share), "{run}");
-        // Without holding a message is handed on when it is taken: two stamps of one program.
+        // Without holding, the program hands a message on as soon as it takes it, so the two stamps
+        // are close.
         if results["p_f"].is_null() {
             let (taken, handed) = (&results["arrival_window_us"], &results["window_us"]);
             let [taken, handed] = [taken, handed].map(|w| w["p50"].as_f64().expect("a window"));

@@ -1,4 +1,5 @@
-//! Experiment files from end to end: runs, resumption, Ctrl-C, the report in a browser.
+//! Experiment files from end to end: their runs, Ctrl-C and resumption, and the report in a
+//! browser.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ fn dom_in_chromium(page: &Path, fragment: &str, profile: &Path) -> Option<String
         .ok()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let dom = String::from_utf8_lossy(&output.stdout);
-    // What the script made, without its source and its data.
+    // The elements that the script made, without the script's source and its data.
     Some(dom.split("<script").next().unwrap_or_default().to_owned())
 }
 
@@ -75,7 +76,7 @@ fn draws_one_picture_alone(html: &Path, scratch: &Scratch) {
     assert!(body.matches("<path").count() >= 5);
 }
 
-/// One short run in the simulator, often enough to be interrupted.
+/// Short runs in the simulator, so many of them that the test can interrupt the experiment.
 const SIMULATED: &str = r#"
 title = "short"
 repetitions = 400

@@ -14,7 +14,8 @@ use super::common::{
 const FEED: [&str; 6] = ["--receivers", "4", "--fanout", "2", "--messages", "3000"];
 
 fn hurt(fault: &str, more: &[&str]) -> Demo {
-    // Long enough that who was paused for two seconds is back before the end.
+    // Three seconds are long enough for a process that was paused for two seconds to come back
+    // before the end.
     demo(&[&FEED[..], &["--fault", fault, "--fit", "3s"], more].concat())
 }
 
@@ -87,7 +88,7 @@ fn interrupted_demo_delivers_what_was_sent_and_leaves_nothing_behind() {
     let run = scratch.path("run");
     let child = start_demo(&scratch, &[&FEED[..], &["--fit", "60s"]].concat());
     super::common::eventually("the tree", || run.join("run.json").exists().then_some(()));
-    // Some messages are under way, and most of the feed is not.
+    // By now some messages have been sent, and most of the feed has not.
     std::thread::sleep(Duration::from_millis(1_000));
     signal(child.id(), "INT");
     let demo = Demo::of(scratch, child);
@@ -99,7 +100,7 @@ fn interrupted_demo_delivers_what_was_sent_and_leaves_nothing_behind() {
     assert_eq!(processes_in(&run), 0, "orphans");
 }
 
-/// Processes that nothing ends but the end of the demo: sixteen of them, who wait for ever.
+/// A demo of sixteen processes that wait for ever unless the demo ends them.
 const PATIENT: [&str; 8] = [
     "--receivers",
     "16",
@@ -111,7 +112,8 @@ const PATIENT: [&str; 8] = [
     "multicast.membership.expect_timeout=1h",
 ];
 
-/// Stops a demo by a signal at a moment that its directory tells; nobody may stay behind.
+/// Stops a demo by a signal once `is_time` is true of its directory, and asserts that no process
+/// stays behind.
 fn stopped_leaves_nobody(name: &str, more: &[&str], is_time: impl Fn(&Path) -> bool) {
     let scratch = Scratch::new();
     let run = scratch.path("run");
@@ -126,7 +128,7 @@ fn stopped_leaves_nobody(name: &str, more: &[&str], is_time: impl Fn(&Path) -> b
 #[test]
 fn demo_that_is_stopped_while_it_starts_leaves_nobody() {
     for name in ["TERM", "INT", "KILL"] {
-        // The root is the first to be started, and many follow.
+        // The root is started first, so most processes are started after the signal.
         stopped_leaves_nobody(name, &[], |run| run.join("root.stderr").exists());
     }
 }
@@ -165,8 +167,8 @@ fn process_on_a_lifeline_ends_when_its_standard_input_does() {
     assert!(!finish(root).ok, "killed");
 }
 
-/// A message of the fairness log: when it was sent, seconds from the first one; its hold, and the
-/// time to its last arrival, milliseconds.
+/// A message of the fairness log: seconds from the first message to its sending, its hold in
+/// milliseconds, and the time to its last arrival in milliseconds.
 type Course = (f64, f64, f64);
 
 fn courses(demo: &Demo) -> Vec<Course> {
@@ -192,7 +194,7 @@ fn courses(demo: &Demo) -> Vec<Course> {
     rows.iter().map(course).collect()
 }
 
-/// The median over messages that were sent from one time to another.
+/// The median of a value over the messages that were sent between two times.
 fn median(all: &[Course], from: f64, to: f64, value: fn(&Course) -> f64) -> f64 {
     let within = all.iter().filter(|course| (from..to).contains(&course.0));
     let mut values: Vec<f64> = within.map(value).collect();
@@ -231,8 +233,8 @@ fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
     };
     assert!(said("proxy-2 was slowed by 60ms"), "{info}");
     assert!(said("proxy-2 is replaced by proxy-"), "{info}");
-    // By way of the straggler nothing takes less than twice 60 ms: what follows is judged by what
-    // it took then, on this machine.
+    // A message by way of the straggler takes at least twice 60 ms. Later messages are compared
+    // with the time that messages took on this machine meanwhile.
     let all = courses(&demo);
     let slow = median(&all, 2.3, 2.6, |course| course.2);
     let after = median(&all, 7.0, 11.0, |course| course.2);
@@ -240,7 +242,8 @@ fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
         slow > 120.0 && after < slow / 2.0,
         "{slow} ms to the last arrival, then {after}: {info}"
     );
-    // The deadline follows the worst of a busy machine; below that it cannot be with a straggler.
+    // The hold follows the slowest receiver of a busy machine. With a straggler it cannot be
+    // shorter than the way by the straggler.
     let holds = (8..19).map(|half| f64::from(half) / 2.0);
     let least = holds.map(|from| median(&all, from, from + 0.5, |course| course.1));
     let least = least.fold(f64::MAX, f64::min);

@@ -1,4 +1,4 @@
-//! Real data files, and files that are cut or foreign.
+//! Real feed files, and files that are cut off or of another format.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! One settings file, a process per host: loopback addresses stand for hosts.
+//! One settings file and a process for each host. Loopback addresses stand for hosts.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -27,7 +27,7 @@ const CAST: [(&str, &str); 6] = [
 ];
 
 impl Hosts {
-    /// Six hosts; the tree stands as soon as all but the last are there.
+    /// Six hosts. The tree stands when all but the last one have joined.
     fn new(keyed: bool, messages: u64) -> Self {
         let scratch = Scratch::new();
         let free = |number: usize| {
@@ -102,7 +102,7 @@ impl Hosts {
     }
 }
 
-/// The body of a page, or nothing.
+/// The body of a page; empty when no answer comes.
 fn get(address: &str, path: &str) -> String {
     use std::io::{Read, Write};
     let mut answer = String::new();
@@ -120,7 +120,8 @@ fn all_end_well(children: Vec<Child>) {
     }
 }
 
-/// Every line is a comment, or `name{labels} number`, of a metric whose type was stated.
+/// Asserts that every line is a comment, or `name{labels} number` of a metric whose type was
+/// stated.
 fn is_prometheus_text(text: &str) {
     let mut typed = Vec::new();
     for line in text.lines() {
@@ -176,8 +177,8 @@ fn late_receiver_mode_switch_and_metrics_while_the_feed_runs() {
     assert_eq!(hash("summary-receiver-2.json"), hash("summary-root.json"));
 }
 
-/// Bytes that are no datagrams, datagrams of every kind from a stranger, and reports in the name of
-/// a receiver, for the tree of this run or one close by.
+/// Sends bytes that are no datagrams, datagrams of every kind from a stranger, and reports in the
+/// name of a receiver, for the tree of this run and for trees of similar numbers.
 fn attack(hosts: &Hosts, prng: &mut Prng, keyed: bool) {
     let stranger = UdpSocket::bind((hosts.scratch.host(99), 0)).expect("loopback");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("1970");
@@ -187,7 +188,8 @@ fn attack(hosts: &Hosts, prng: &mut Prng, keyed: bool) {
             let mut bytes: Vec<u8> = (0..length).map(|_| prng.next_u64() as u8).collect();
             if number % 2 == 0 && bytes.len() >= 88 {
                 bytes[..3].copy_from_slice(b"EF\x02");
-                // Without a key anybody on loopback may join or complain; nothing else.
+                // Without a key, any process on loopback may send datagrams about membership in the
+                // name of a node, so these kinds are left out.
                 let kinds: &[u8] =
                     if keyed { &[1, 2, 3, 4, 5, 6, 8, 11, 12] } else { &[1, 2, 3, 4] };
                 bytes[3] = kinds[(number / 2) as usize % kinds.len()];
@@ -213,7 +215,7 @@ fn is_attacked(keyed: bool) {
     }
     all_end_well(children);
     let report = hosts.report();
-    // The sixth host of the settings never came.
+    // The sixth host of the settings was never started.
     let info = read_json(&hosts.run_file("run.json"));
     assert_eq!(info["memberships"].as_array().map(Vec::len), Some(0), "{info}");
     assert_eq!((&report["messages"], &report["lost_reported"]), (&2_000.into(), &0.into()));
@@ -244,8 +246,8 @@ const OUTSIDE: &str = "[package]\nname = \"outside\"\nedition = \"2024\"\n[works
                        [dependencies.evenfall]\ndefault-features = false\n\
                        features = [\"subscriber\"]\n";
 
-/// The example `subscriber` as the program of a stranger: in a directory of its own, with one
-/// dependency, built without a network from the versions that the workspace has locked.
+/// The example `subscriber` as a program outside of the workspace: it has a directory of its own
+/// and one dependency, and is built offline from the versions that the workspace has locked.
 fn outside_program() -> Option<PathBuf> {
     let scratch = Scratch::beside();
     let Some(cargo) = std::env::var_os("CARGO") else {
@@ -259,13 +261,13 @@ fn outside_program() -> Option<PathBuf> {
     fs::copy(house.join("Cargo.lock"), home.join("Cargo.lock")).expect("the locked versions");
     let manifest = format!("{OUTSIDE}path = \"{}\"\n", face.display());
     fs::write(home.join("Cargo.toml"), manifest).expect("a manifest");
-    // Beside the build of the workspace, so that the next run finds what is built.
+    // The build directory lies beside that of the workspace, so that the next run finds the build.
     let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("outside");
     let mut build = std::process::Command::new(cargo);
     build.args(["build", "--quiet", "--offline", "--target-dir"]).arg(&built).current_dir(&home);
-    // What the test's own build was told is nothing to the program of a stranger.
+    // Compiler flags of the test's own build must not apply to this program.
     build.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
-    // Nobody debugs it, and a sixth of its build would be spent on that.
+    // The program is never debugged, and debug information takes a sixth of its build.
     build.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_INCREMENTAL", "0");
     let said = build.output().expect("cargo");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
@@ -293,7 +295,7 @@ fn program_outside_the_workspace_gets_its_symbols_and_nothing_else() {
     assert_eq!(got, expected_of(&["A", "C"], 1_500));
 }
 
-/// Numbers of the messages of these symbols, and of those that concern no single one.
+/// Numbers of the messages of these symbols, and of messages that concern no single symbol.
 fn expected_of(symbols: &[&str], messages: u64) -> Vec<u64> {
     use evenfall_feed_formats::itch::{Symbols, View};
     let (bytes, starts) = super::common::feed_file(messages);

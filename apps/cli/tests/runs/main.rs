@@ -15,9 +15,9 @@
 //! | [`served`] | a store on a port: killed in the middle of appends |
 //! | [`stores`] | a feed recorded, proven equal, read back; after kill -9; from objects alone |
 //! | [`shuffles`] | shuffles between processes: losses, a dead rank, mistakes, Ctrl-C, a lab |
-//! | [`strangers`] | hostile HTTP and gRPC clients, notes that nobody reads |
+//! | [`strangers`] | hostile HTTP and gRPC clients, and notes without a reader |
 //! | [`surveys`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
-//! | [`words`] | what is said to somebody who made a mistake |
+//! | [`words`] | the errors for users' mistakes |
 #![forbid(unsafe_code)]
 
 mod clusters;

@@ -1,5 +1,4 @@
-//! The commands of the pages, run as they are written: a page that a reader cannot follow is a
-//! mistake of the page or of the program.
+//! Runs the commands of the pages as they are written.
 
 #[expect(dead_code, reason = "the tests of the parsers use the rest")]
 mod blocks;
@@ -16,11 +15,12 @@ use std::time::{Duration, Instant};
 use crate::common::{Scratch, evenfall, is_root};
 use blocks::{Block, Kind, Page};
 
-/// A block that still runs after this hangs: the longest one is a demo of half a minute.
+/// A block that still runs after this time hangs. The longest block is a demo of half a minute.
 const BLOCK_HANGS: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Own ports: root has a network for each block, with loopback alone in it.
+/// As root, each block runs in a network of its own with loopback alone, so that no two blocks
+/// share a port.
 const ALONE: &str = "ip link set lo up && exec bash -euo pipefail -c \"$0\"";
 
 fn shell(script: &str) -> Command {
@@ -34,7 +34,8 @@ fn shell(script: &str) -> Command {
     command
 }
 
-/// Somebody who types waits until a server listens before the next line.
+/// The script of a block. After each server that a line starts in the background, the script waits
+/// until the server listens, as a person does.
 fn script(text: &str) -> String {
     let mut script = String::new();
     for line in text.replace("\\\n", " ").lines() {
@@ -83,7 +84,7 @@ fn run(text: &str, folder: &Path, place: &str) {
         .expect("a shell");
     let status = wait(&mut child);
     let group = format!("-{}", child.id());
-    // No process of the group is left after most blocks, and kill says so.
+    // After most blocks no process of the group is left, and kill fails.
     Command::new("kill").args(["-s", "KILL", "--", &group]).stderr(Stdio::null()).status().ok();
     child.wait().ok();
     let said = fs::read_to_string(&log).unwrap_or_default();
@@ -107,7 +108,7 @@ fn check_settings(folder: &Path, file: &str, block: &Block, place: &str) {
     assert!(output.status.success(), "{place}: {said}\n{}", block.text);
 }
 
-/// Where a reader of the page would be: beside the plans of the repository.
+/// The directory in which the commands of a page run, with a link to the repository's `plans/`.
 fn folder_of(scratch: &Scratch) -> PathBuf {
     let folder = scratch.path("page");
     fs::create_dir(&folder).expect("a folder");
@@ -115,7 +116,7 @@ fn folder_of(scratch: &Scratch) -> PathBuf {
     folder
 }
 
-/// Does what a reader of the page does, block after block.
+/// Runs the blocks of a page in order.
 fn follow(page: &Page) {
     let scratch = Scratch::new();
     let folder = folder_of(&scratch);
@@ -150,7 +151,8 @@ fn commands_of_the_pages_run_as_they_are_written() {
             });
         });
     } else {
-        // Two pages may name the same port, and nothing keeps them apart.
+        // Without a network for each block, two pages may name the same port, so the pages run one
+        // after the other.
         wanted.for_each(follow);
     }
 }

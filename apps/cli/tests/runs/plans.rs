@@ -1,4 +1,4 @@
-//! Trees chosen out of files of delays.
+//! Trees that `plan tree` chooses from files of delays.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! A recorder among the hosts of a run: it mends what rings have forgotten, replays to who comes
-//! late, and its death is nobody else's.
+//! A recorder among the hosts of a run. It repairs messages that the rings have forgotten, replays
+//! to late receivers, and its death ends no other process.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -72,14 +72,14 @@ fn start_all_but_the_last(scratch: &Scratch) -> Vec<Child> {
     CAST[..CAST.len() - 1].iter().map(|(name, _)| start(scratch, name, &[])).collect()
 }
 
-/// Ends well and says what it had.
+/// Waits for a successful end, and returns the summary of the process.
 fn summary(child: Child) -> Value {
     let said = finish(child);
     assert!(said.ok, "{}", said.err);
     serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {}", said.out))
 }
 
-/// Nothing lost, and what it released is the whole feed.
+/// Asserts that the receiver lost nothing and released the whole feed.
 fn is_whole(summary: &Value, hash: &Value) {
     assert_eq!(summary["trees"][0]["tally"]["lost"], 0, "{summary}");
     assert_eq!((&summary["messages"], &summary["content_hash"]), (&MESSAGES.into(), hash));
@@ -103,7 +103,8 @@ fn a_receiver_that_stopped_and_one_that_came_late_have_the_whole_feed_by_the_rec
     }
     assert_eq!(&tape["content_hash"], hash, "{tape}");
     assert_eq!((&tape["messages"], &tape["lost"]), (&MESSAGES.into(), &0.into()), "{tape}");
-    // What rings could not give: most of two seconds, and of what was before `late`.
+    // The recorder sent the messages that the rings no longer had: most of two seconds for the
+    // stopped receiver, and most messages from before the start of `late`.
     let sent = tape["trees"][0]["repairs_sent"].as_u64().expect("a number");
     // Frames hold several messages where the machine is busy.
     assert!(sent > MESSAGES / 8, "{tape}");
@@ -134,14 +135,14 @@ fn the_death_of_a_recorder_is_nobody_elses() {
     assert_eq!(released.zip(lost).map(|(a, b)| a + b), Some(MESSAGES), "{late}");
     assert!(lost > Some(0), "{late}");
     cast.into_iter().for_each(|child| assert!(finish(child).ok));
-    // What was acknowledged is there.
+    // The acknowledged messages are in the recording.
     let dir = scratch.path("ticks").display().to_string();
     let said = say(&["store", "verify", &dir, "--partial"]);
     assert!(said.ok, "{}{}", said.out, said.err);
 }
 
-/// Kills the recorder in the middle and starts it again in its directory, away for so long; gives
-/// what it has in the end, and what it said.
+/// Kills the recorder during the feed and starts it again in its directory after the given time.
+/// Returns its messages at the end, and its output.
 fn recorder_killed_and_started_again(cast: &[(&str, &str)], ring_frames: u32) -> (u64, u64, Said) {
     let scratch = stage_of(cast, ring_frames);
     let names = cast.iter().map(|(name, _)| *name).filter(|name| *name != "late");
@@ -198,7 +199,8 @@ fn a_recorder_that_was_killed_goes_on_and_has_all_of_it_from_another_recorder() 
 #[test]
 fn a_recorder_that_was_killed_says_what_nobody_has_any_more() {
     let (kept, lost, said) = recorder_killed_and_started_again(&CAST, 256);
-    // What was recorded in the last moment before the kill may be counted as lost and be there.
+    // Messages that were recorded just before the kill may be present although they are counted as
+    // lost.
     assert!(lost > 0 && kept >= MESSAGES - lost && kept < MESSAGES, "{kept} kept, {lost} lost");
     assert!(said.err.contains("lost: tree 0"), "{}", said.err);
 }

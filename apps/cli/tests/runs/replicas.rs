@@ -1,4 +1,5 @@
-//! The level `replica` between processes: either node killed, the primary's disk lost.
+//! The level `replica` between two processes, when either node is killed or the primary's disk is
+//! lost.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -23,7 +24,8 @@ fn connect(address: SocketAddr) -> Client {
     Client::connect(address).expect("a connection")
 }
 
-/// Appends at `replica` until it is acknowledged: the second node may not be reached yet.
+/// Repeats an append at `replica` until it is acknowledged, because the second node may not be
+/// connected yet.
 fn append_replica(client: &mut Client, numbers: std::ops::Range<u64>) -> u64 {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
@@ -35,7 +37,7 @@ fn append_replica(client: &mut Client, numbers: std::ops::Range<u64>) -> u64 {
     }
 }
 
-/// The records that a node has, which must be the first of all.
+/// The number of records that a node has. Asserts that they are the first ones of the file.
 fn there(address: SocketAddr) -> u64 {
     let mut client = connect(address);
     let file = client.open("a").expect("the file");
@@ -45,8 +47,8 @@ fn there(address: SocketAddr) -> u64 {
     end
 }
 
-/// Appends batches at `replica` with many under way, and kills the primary among them. Gives how
-/// many records were acknowledged.
+/// Appends batches at `replica` with many under way, and kills the primary meanwhile. Returns the
+/// number of acknowledged records.
 fn append_until_killed(primary: Node, from: u64) -> u64 {
     let mut client = connect(primary.address);
     let file = client.create("a", &Schema::opaque(16)).expect("a file");
@@ -87,7 +89,7 @@ fn what_was_acknowledged_replica_is_on_the_second_node_when_the_first_and_its_di
     assert!(acknowledged >= 150 * BATCH, "{acknowledged}");
     assert!(there(second.address) >= acknowledged);
 
-    // A crash of the second node takes nothing of it, and its file can be made its own.
+    // A crash of the second node loses no record of the copy, and the node can take the file over.
     kill(second);
     let second = Node::start(&place("second"), &["--take-over"]);
     let end = there(second.address);
@@ -107,7 +109,7 @@ fn without_the_second_node_replica_is_refused_by_its_name_and_caught_up_with_whe
     let replica = second.address.to_string();
     append_replica(&mut client, 0..BATCH);
     kill(second);
-    // An append that is under way when the second node goes may be told so ten seconds later.
+    // An append that is under way when the second node is killed may fail up to ten seconds later.
     let mut end = BATCH;
     let away = loop {
         let refused = append(&mut client, end..end + BATCH, Level::Replica).unwrap_err();
@@ -125,7 +127,7 @@ fn without_the_second_node_replica_is_refused_by_its_name_and_caught_up_with_whe
     assert_eq!(append_replica(&mut client, end..end + BATCH), end);
     assert_eq!(there(second.address), end + BATCH);
 
-    // The first one is killed and goes on: the second follows its next life.
+    // The first node is killed and started again, and the second node follows it.
     kill(first);
     let first = Node::start(&place("first"), &["--replica", &replica]);
     let mut client = connect(first.address);
@@ -149,7 +151,8 @@ fn a_second_node_of_a_cluster_becomes_the_primary_of_what_it_has_and_no_other_no
     let mut second = Node::start(&place("second"), &common);
     let replica = second.address.to_string();
     let first = Node::start(&place("first"), &[&common[..], &["--replica", &replica]].concat());
-    // One that would take over what is published, which is less.
+    // The third node knows only the objects, which have fewer records, and must not take the file
+    // over.
     let third = Node::start(&place("third"), &common);
     let mut client = connect(first.address);
     assert_eq!(append_replica(&mut client, 0..BATCH), 0);
@@ -163,7 +166,8 @@ fn a_second_node_of_a_cluster_becomes_the_primary_of_what_it_has_and_no_other_no
     let told = append(&mut connect(third.address), 0..1, Level::Local).unwrap_err();
     assert!(told.contains(&format!("append at tcp://{replica}")), "{told}");
 
-    // The old primary comes back, learns it, and is the second node from now on.
+    // The old primary comes back, learns that it is no longer the primary, and becomes the second
+    // node.
     let first = Node::start(&place("first"), &common);
     let told = append(&mut connect(first.address), 0..1, Level::Local).unwrap_err();
     assert!(told.contains(&format!("append at tcp://{replica}")), "{told}");

@@ -29,7 +29,7 @@ fn records(batch: u64) -> Vec<u8> {
     (batch * BATCH..(batch + 1) * BATCH).flat_map(of).collect()
 }
 
-/// Appends until the server is gone; gives the batches that were acknowledged.
+/// Appends until the server is gone. Returns the acknowledged batches.
 fn append_until_killed(client: &mut Client, kill_after: u64, kill: &dyn Fn()) -> u64 {
     let file = client.create("a", &Schema::opaque(16)).expect("a file");
     let mut acknowledged = 0;
@@ -39,7 +39,7 @@ fn append_until_killed(client: &mut Client, kill_after: u64, kill: &dyn Fn()) ->
         }
         if batch == kill_after {
             client.flush().ok();
-            // Some are acknowledged, and many are under way.
+            // By now some appends are acknowledged, and many are under way.
             for _ in 0..kill_after / 2 {
                 client.completion().expect("a reply").expect("an append").first.expect("taken");
                 acknowledged += 1;
@@ -91,14 +91,14 @@ fn what_a_killed_server_acknowledged_at_memory_a_second_ago_is_there() {
     let (mut child, address) = serve(&dir);
     let mut client = Client::connect(address).expect("a connection");
     let file = client.create("a", &Schema::opaque(16)).expect("a file");
-    // Segments that fill, and the beginning of one that does not.
+    // The batches fill some segments and the beginning of another one.
     for batch in 0..55 {
         client.append(&file, &records(batch), Level::Memory).expect("a request");
     }
     while let Some(completion) = client.completion().expect("a reply") {
         completion.first.expect("taken");
     }
-    // The bound that the documentation states, and as much again for a busy machine.
+    // The documented bound is half a second. The test waits twice as long for a busy machine.
     std::thread::sleep(std::time::Duration::from_secs(1));
     process::send(child.id(), process::Signal::Kill);
     child.wait().expect("its end");

@@ -1,4 +1,5 @@
-//! Shuffles between processes: whole contents, losses, a rank that dies, mistakes, Ctrl-C, a lab.
+//! Shuffles between processes: their contents, losses, a rank that dies, wrong arguments, Ctrl-C,
+//! and a lab.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 use super::common::{Said, Scratch, evenfall, eventually, finish, is_root, say, signal};
 
-/// Four ranks and little to say.
+/// Four ranks with short messages.
 const SMALL: [&str; 10] = [
     "bench",
     "shuffle",
@@ -37,7 +38,7 @@ fn ranks_shuffle_over_loopback_and_all_figures_are_there() {
     for key in ["completion_us", "throughput_gbps", "buffer_bytes_max", "cpu_us_per_message"] {
         assert!(all[key].as_f64().is_some_and(|value| value > 0.0), "{key}: {all}");
     }
-    // Loopback has no limit that a bound could be made of; a paced link has.
+    // Loopback has no limit of its rate and therefore no bound. A paced link has a bound.
     assert!(all["bound_us"].is_null() && all["efficiency"].is_null(), "{all}");
     let paced = json(&shuffle(&["--link-mbps", "200", "--json"]));
     assert!(paced["bound_us"].as_f64() > Some(1_000.0), "{paced}");
@@ -121,7 +122,7 @@ fn eight_ranks_in_two_racks_shuffle_beside_other_traffic() {
     }
     let lab = ["bench", "shuffle", "--lab", "--rounds", "2", "--warm-up", "1", "--json"];
     let all = json(&say(&[&lab[..], &["--mean-bytes", "20000", "--cross", "30"]].concat()));
-    // Buckets and queues forgive some: not half of what the links take.
+    // Token buckets and queues let a shuffle end before the bound, but not in half of its time.
     let (bound, took) = (all["bound_us"].as_f64(), all["completion_us"].as_f64());
     assert!(bound > Some(5_000.0) && took > bound.map(|bound| bound / 2.0), "{all}");
     assert_eq!(all["packet_bytes"], 1_432, "{all}");

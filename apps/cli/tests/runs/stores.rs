@@ -1,4 +1,5 @@
-//! A feed is recorded, proven equal, read back; after `kill -9`; from objects alone; by others.
+//! A feed is recorded, compared with its file and read back: after a clean stop, after `kill -9`,
+//! from objects alone, and by other programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ impl Recorded {
         store(&self.dir, words)
     }
 
-    /// Verifies, the feed too.
+    /// Runs `store verify` with the feed.
     fn verify(&self, more: &[&str]) -> Said {
         self.store(&[&["verify", "--feed", &self.feed][..], more].concat())
     }
@@ -67,9 +68,9 @@ fn recorded_demo_equals_the_feed_and_reads_by_symbol_also_from_objects_alone() {
     let recorded = Recorded::prepare(MESSAGES);
     let said = finish(recorded.demo(&["--fit", "1s", "--trees", "2"]));
     assert!(said.ok, "{}", said.err);
-    // Seven events of the whole market go by both trees.
+    // Seven messages concern the whole market and go by both trees.
     assert!(said.err.contains("1507 messages recorded"), "{}", said.err);
-    // The recorder is one more leaf, and no receiver.
+    // The recorder is a leaf of the tree and does not count as a receiver.
     let json: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!((&json["receivers"], &json["orphans"]), (&2.into(), &0.into()), "{json}");
     assert_eq!((&json["delivered"], &json["warnings"]), (&3_014.into(), &Vec::<u8>::new().into()));
@@ -103,8 +104,8 @@ fn recording_that_was_killed_holds_the_beginning_of_the_feed() {
     let recorded = Recorded::prepare(4_000);
     let mut demo = recorded.demo(&["--fit", "8s"]);
     let objects = recorded.dir.join("objects");
-    // A second's worth of messages is published, which takes tails, metadata and the catalogue: the
-    // feed runs, and is not over.
+    // The test waits for a publication of a second of messages, with tails, metadata and the
+    // catalogue, while the feed still runs.
     eventually("a publication", || {
         let published = store(&objects, &["read", "feed", "--objects"]).out.lines().count();
         (published > 500).then_some(())
@@ -119,13 +120,14 @@ fn recording_that_was_killed_holds_the_beginning_of_the_feed() {
     let rows = recorded.store(&["read", "feed"]).out.lines().count();
     assert!(rows > 500, "{rows}");
 
-    // The objects have what was published before, and no message that the disk has not.
+    // The objects have the published messages, and no message that the disk lacks.
     let published = store(&objects, &["read", "feed", "--objects"]).out.lines().count();
     assert!(published > 1 && published <= rows, "{published} of {rows}");
     let said = store(&objects, &["verify", "--objects", "--feed", &recorded.feed, "--partial"]);
     assert!(said.ok, "{}{}", said.out, said.err);
 
-    // Whoever opens it to write goes on from there and loses nothing more.
+    // A process that opens the store to write continues after these messages and loses no further
+    // message.
     let said =
         recorded.store(&["append", "later", "--feed", &recorded.feed, "--date", "2026-11-20"]);
     assert!(said.ok, "{}{}", said.out, said.err);
@@ -143,7 +145,7 @@ fn another_feed_and_a_flipped_byte_are_told() {
     let other = recorded.scratch.path("other.itch50");
     let mut bytes = fs::read(&recorded.feed).expect("a feed");
     let at = bytes.len() / 2;
-    // A digit of a symbol or price; the file stays a feed.
+    // The changed byte lies inside a message, so the file is still a feed.
     bytes[at] ^= 1;
     fs::write(&other, bytes).expect("a feed");
     let said = recorded.store(&["verify", "--feed", &other.display().to_string()]);
@@ -166,7 +168,7 @@ fn parquet_opens_in_duckdb_and_polars_with_equal_counts_and_sums() {
     let Some(lobster) = data("lobster/LOBSTER_SampleFile_AAPL_2012-06-21_1.zip") else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench-peers/store/check.sh");
     let mut check = Command::new(script);
-    // `make deps` installs, and says what; a test does not.
+    // `make deps` installs the Python packages. A test installs nothing.
     check.arg(env!("CARGO_BIN_EXE_evenfall")).args([itch, lobster]).env("NO_INSTALL", "1");
     let ended = check.output().expect("the script");
     let out = String::from_utf8_lossy(&ended.stdout);
@@ -204,7 +206,7 @@ fn two_sides_of_a_feed_are_kept_apart() {
     assert!(said.ok, "{}{}", said.out, said.err);
     let (a, b) = (messages_of(&dir, "cme-a"), messages_of(&dir, "cme-b"));
     assert_eq!((a.len(), b.len()), (5_000, 5_000));
-    // The two sides lose nothing, so each of them is the feed.
+    // Neither side lost a packet, so each side is the whole feed.
     assert_eq!(a, b);
 }
 
@@ -255,7 +257,7 @@ fn messages_out_of_order_are_sorted_in_a_window_and_later_ones_refused_by_name()
     let window = ["--sides", "apart", "--window", "1s"];
     let said = store(&dir, &[&["append", "said", "--feed", &pair][..], &window].concat());
     assert!(said.ok, "{}{}", said.out, said.err);
-    // Said when it is created, it need not be said again, and nothing else may be said.
+    // Options that were given to `create` hold for later appends, and other options are refused.
     let said = store(&dir, &[&["create", "cme"][..], &window].concat());
     assert!(said.ok && said.out.contains("cme-b: a recording"), "{}{}", said.out, said.err);
     let other = store(&dir, &["append", "cme", "--feed", &pair, "--window", "2s"]);
@@ -267,7 +269,7 @@ fn messages_out_of_order_are_sorted_in_a_window_and_later_ones_refused_by_name()
     let times = read.lines().skip(1).map(|line| line.split(',').nth(2).expect("a time"));
     let times: Vec<i64> = times.map(|time| time.parse().expect("digits")).collect();
     assert!(times.len() > 1_000 && times.is_sorted(), "{}", said.out);
-    // Packet numbers, the first four bytes: each once.
+    // The first four bytes of a message are its packet number. Each number is present once.
     let mut numbers: Vec<String> =
         messages_of(&dir, "cme-a").iter().map(|bytes| bytes[..8].to_owned()).collect();
     numbers.sort();
@@ -295,7 +297,8 @@ fn records_out_of_a_table_go_by_the_schema_and_the_window_of_their_file() {
     let window = ["--window", "10ns", "--sequence", "number"];
     let made = store(&dir, &[&["create", "trades", "--schema", &schema][..], &window].concat());
     assert!(made.ok, "{}{}", made.out, made.err);
-    // Out of order, a copy, one too late, and columns in an order of their own.
+    // The rows are out of order, one row is a copy, one comes too late, and the columns are in
+    // another order.
     let rows = "number,time,price,tag\n1,100,1.5,0aff\n3,102,-0.25,0000\n2,102,7,0001\n\
                 3,102,-0.25,0000\n4,120,8.00,0002\n5,101,9,0003\n6,99,9,0004\n";
     fs::write(&table, rows).expect("a table");
@@ -307,7 +310,7 @@ fn records_out_of_a_table_go_by_the_schema_and_the_window_of_their_file() {
     let want = "time,number,price,tag\n100,1,1.50,0aff\n102,2,7.00,0001\n102,3,-0.25,0000\n\
                 120,4,8.00,0002\n";
     assert_eq!(read, want);
-    // What is printed is a table too.
+    // The printed records can be appended again as a table.
     let made = store(&dir, &["create", "again", "--schema", &schema]);
     assert!(made.ok, "{}", made.err);
     fs::write(&table, &read).expect("a table");

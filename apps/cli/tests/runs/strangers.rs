@@ -1,4 +1,4 @@
-//! Processes among strangers: HTTP and gRPC clients that mean harm, and nobody who reads the notes.
+//! Processes with hostile HTTP and gRPC clients, and processes whose notes have no reader.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -9,8 +9,8 @@ use std::process::{Child, Stdio};
 
 use super::common::{Scratch, evenfall, eventually, finish, signal};
 
-/// Memory by which an attack may make a process larger, bytes: what the limits of its servers add
-/// up to, and what the allocator keeps.
+/// Bytes by which an attack may enlarge a process: the sum of the limits of its servers, and the
+/// memory that the allocator keeps.
 const GROWTH_MAX: u64 = 24 << 20;
 
 fn free(scratch: &Scratch) -> SocketAddr {
@@ -65,7 +65,7 @@ fn resident_bytes(child: &Child) -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("KiB") << 10
 }
 
-/// Everything that is known to have hurt a node over HTTP. Gives connections that stay open.
+/// Makes every attack over HTTP that once hurt a node. Returns connections that stay open.
 fn attack_http(http: SocketAddr) -> Vec<TcpStream> {
     let send = |bytes: &[u8]| {
         let mut stream = TcpStream::connect(http).expect("the port");
@@ -80,10 +80,10 @@ fn attack_http(http: SocketAddr) -> Vec<TcpStream> {
     }
     let mut endless = send(b"GET / HTTP/1.1\r\nX: ");
     let part = vec![b'a'; 1 << 20];
-    // The server has closed it long before.
+    // The server closes the connection before it takes all of this.
     let taken = (0..300).take_while(|_| endless.write_all(&part).is_ok()).count();
     assert!(taken < 300, "all of an endless header was read");
-    // Ten times the connections that the server takes, and fewer than this process may open.
+    // 640 connections are ten times the limit of the server, and fewer than this process may open.
     let idle = (0..640).filter_map(|_| TcpStream::connect(http).ok());
     open.extend(idle);
     answers(http);
@@ -101,7 +101,7 @@ fn hostile_http_clients_cost_a_root_nothing_and_do_not_keep_it_from_ending() {
     let open = attack_http(http);
     let grown = resident_bytes(&root).saturating_sub(before);
     assert!(grown < GROWTH_MAX, "{grown} bytes more than {before}");
-    // These clients stay until after its end.
+    // The clients keep their connections until the server has ended.
     signal(root.id(), "TERM");
     let said = finish(root);
     assert!(said.ok, "{:?}: {}", said.code, said.err);
@@ -117,7 +117,8 @@ fn hostile_grpc_clients_cost_an_agent_nothing() {
     answers(http);
     let before = resident_bytes(&agent);
     let silent: Vec<TcpStream> = (0..1_500).filter_map(|_| TcpStream::connect(grpc).ok()).collect();
-    // All of them are closed: those without a place at once, the others when they are late.
+    // The server closes all connections: those beyond its limit at once, and the others when their
+    // headers are late.
     for mut client in silent {
         client.read_to_end(&mut Vec::new()).ok();
     }
@@ -129,13 +130,14 @@ fn hostile_grpc_clients_cost_an_agent_nothing() {
     assert!(said.ok, "{:?}: {}", said.code, said.err);
 }
 
-/// A run of a root and a receiver, of which the root's notes go here.
+/// Asserts that a run of a root and a receiver completes when the root's notes go to `stderr`.
 fn goes_on_with(stderr: Stdio, hang_up: impl FnOnce()) {
     let scratch = Scratch::beside();
     let (config, nodes) = settings(&scratch, &[("root", "root"), ("receiver-1", "receiver")]);
     let root = run("root", "root", &config).stderr(stderr).spawn().expect("the program");
     hang_up();
-    // Longer than the root waits before it first says for whom.
+    // The wait is longer than the time after which the root first names the nodes that it waits
+    // for.
     eventually("the root", || asked(nodes[0].1, "/healthz"));
     std::thread::sleep(std::time::Duration::from_millis(5_500));
     let receiver = run("receiver", "receiver-1", &config).spawn().expect("the program");

@@ -1,4 +1,4 @@
-//! Live plans over real agents: loopback addresses stand for hosts, and once namespaces do.
+//! Live plans over real agents. Loopback addresses stand for hosts, and in one test namespaces do.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::common::{Said, Scratch, evenfall, eventually, finish, is_root, signal, write_key};
 
-/// Agents in one settings file; delays are injected.
+/// Agents in one settings file, with injected delays.
 struct Pool {
     scratch: Scratch,
     agents: Vec<SocketAddr>,
@@ -23,7 +23,7 @@ impl Pool {
         let scratch = Scratch::beside();
         let free = |host: usize| {
             let host = (scratch.host(host as u8 + 20), 0);
-            // One number for TCP and UDP.
+            // The port must be free for TCP and for UDP.
             eventually("a free port", || {
                 let tcp = TcpListener::bind(host).and_then(|s| s.local_addr()).ok()?;
                 UdpSocket::bind(tcp).is_ok().then_some(tcp)
@@ -64,7 +64,7 @@ impl Pool {
         }
     }
 
-    /// A survey as short as it may be.
+    /// Starts the shortest survey that the settings allow.
     fn plan(&self, more: &[&str]) -> Child {
         let config = self.config();
         let always = ["plan", "live", "--config", &config, "--json"];
@@ -108,7 +108,7 @@ fn stragglers_are_avoided_and_a_dead_agent_is_named() {
         let reason = json["failed"][0]["reason"].as_str().expect("a reason");
         assert!(reason.contains("does not answer"), "{reason}");
         assert_eq!(json["leaves"].as_array().expect("leaves").len(), 3);
-        // Two delays of 300 us at least, less what a bucket rounds.
+        // The path has an injected delay of 300 us at least, less the rounding of a bucket.
         assert!(json["worst_leaf_us"].as_f64().is_some_and(|us| us > 250.0), "{json}");
         assert_eq!(json["leaves"][0]["clock_error_us"], 0.0);
     }
@@ -183,7 +183,7 @@ fn ctrl_c_leaves_agents_idle_and_the_survey_goes_on_where_it_was() {
     assert!(!said.ok && said.err.contains("the agents are idle"), "{}", said.err);
     let kept = lines();
     let said = finish(pool.plan(&args));
-    // No agent was busy, or it would have been waited for.
+    // No agent was busy with the earlier survey, because the plan would have waited for it.
     assert!(said.err.contains("4 of 4 agents answered"), "{}", said.err);
     let (json, _) = tree(&said);
     // Two roots and what the chosen one has measured already, less what was kept, and the tree.
@@ -249,7 +249,7 @@ fn planted_stragglers_of_a_lab_are_found_and_avoided() {
     let (json, names) = tree(&said);
     assert_eq!(names.len(), 7);
     assert!(!names.contains(&"h3".to_owned()) && !names.contains(&"h7".to_owned()), "{names:?}");
-    // They were measured, and found to be far.
+    // The slow hosts were measured, and their delays are long.
     let edges = json["measured"].as_array().expect("measured");
     let far = edges.iter().filter(|edge| edge["to"] == "h3" || edge["to"] == "h7");
     let p50: Vec<f64> = far.map(|edge| edge["p50_us"].as_f64().expect("a median")).collect();

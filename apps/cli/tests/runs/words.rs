@@ -1,4 +1,4 @@
-//! What is said to somebody who made a mistake: what, where, and what to do.
+//! The errors for users' mistakes. An error says what is wrong, where, and what to do.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -115,7 +115,7 @@ fn a_root_says_whom_it_waits_for_and_its_report_that_the_tree_never_stood() {
     let config = path.display().to_string();
     let mut root = evenfall(&["run", "root", "--config", &config]).spawn().expect("the program");
     let stderr = root.stderr.as_mut().expect("its words");
-    // Before it there may be notes on what the kernel does not grant.
+    // Notes about options that the kernel does not grant may come first.
     let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
     let line = lines.find(|line| line.contains("waiting"));
     signal(root.id(), "TERM");
@@ -184,7 +184,8 @@ fn lab_without_permission_says_what_to_do() {
     let said = if is_root() {
         let scratch = Scratch::beside();
         use std::os::unix::fs::PermissionsExt;
-        // Where nobody may go: the build directory may belong to root alone.
+        // The program is copied to a directory that every user can enter, because the build
+        // directory may be closed to the user `nobody`.
         let program = scratch.path("evenfall");
         fs::copy(env!("CARGO_BIN_EXE_evenfall"), &program).expect("a copy");
         let open = |path: &std::path::Path| {
@@ -215,7 +216,7 @@ fn lab_without_permission_says_what_to_do() {
 fn whoever_stops_reading_ends_a_command_without_a_word() {
     for arguments in [&["config", "default"][..], &["feed", "--help"]] {
         let mut child = evenfall(arguments).spawn().expect("the program");
-        // Closed before anything was written: any line finds nobody.
+        // The pipe is closed before the program writes, so that its first line has no reader.
         drop(child.stdout.take());
         let said = finish(child);
         assert!(said.ok && said.err.is_empty(), "{arguments:?}: {}", said.err);

@@ -19,7 +19,7 @@ fn count(table: &str) -> Result<i64, Failure> {
     let mut stream = TcpStream::connect(HTTP)?;
     let path = format!("/exec?query=select%20count()%20from%20{table}");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    // The server keeps the connection open: the number is all that is waited for.
+    // The server keeps the connection open, so reading ends with the number.
     let (mut answer, mut part) = (String::new(), [0; 4_096]);
     loop {
         let read = stream.read(&mut part)?;
@@ -27,7 +27,7 @@ fn count(table: &str) -> Result<i64, Failure> {
         let rows = answer.split("\"dataset\":[[").nth(1).and_then(|rest| rest.split_once(']'));
         match rows {
             Some((digits, _)) => return Ok(digits.parse()?),
-            // There is no such table yet.
+            // The table does not exist yet.
             None if read == 0 || answer.contains("\"error\"") => return Ok(-1),
             None => {}
         }
@@ -51,7 +51,7 @@ fn main() -> Result<(), Failure> {
         for _ in 0..batch.min(rows - row) {
             // Times begin at the epoch and are record numbers in microseconds.
             let at = TimestampNanos::new(row * 1_000);
-            // Numbers that do not compress to nothing.
+            // The values do not repeat, so that they do not compress to almost no bytes.
             let value = row * 2_654_435_761 % 1_000_003;
             buffer.table(table.as_str())?.column_i64("value", value)?.at(at)?;
             row += 1;

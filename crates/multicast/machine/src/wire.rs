@@ -60,33 +60,33 @@ pub const STREAM_OFFSET: usize = 8;
 pub enum Kind {
     /// Messages of the feed.
     Data = 1,
-    /// "I live, and this is how far the stream is": parent to children.
+    /// A sign of life, with the end of the stream so far: parent to children.
     Beacon = 2,
     /// Margins and counters, merged: child to parent.
     Report = 3,
     /// Frames that are missing: node to parent, aunt, root or recorder.
     Nack = 4,
-    /// "I want to be in the tree": node to root.
+    /// A request for a place in the tree: node to root.
     Join = 5,
     /// A place in the tree: root to node.
     Assign = 6,
-    /// "I have taken that place": node to root.
+    /// The acknowledgement of a place: node to root.
     Assigned = 7,
-    /// "I do not hear this node": node to root.
+    /// The name of a silent neighbour: node to root.
     Suspect = 8,
-    /// "Do you live?": root to a suspect.
+    /// The question whether a suspect lives: root to the suspect.
     Probe = 9,
-    /// "I live": suspect to root.
+    /// The answer of a suspect that lives: suspect to root.
     Alive = 10,
-    /// "I leave": node to root.
+    /// The good-bye of a node: node to root.
     Leave = 11,
-    /// "You are out, and this is why": root to node.
+    /// The notice that a node was taken out, with the reason: root to the node.
     Evict = 12,
-    /// "Which frame do I begin with?": late joiner to recorder.
+    /// The place where a late joiner wants to begin: late joiner to recorder.
     Locate = 13,
-    /// "With this frame": recorder to late joiner.
+    /// The frame with which the late joiner begins: recorder to late joiner.
     Located = 14,
-    /// "Repeat your wish to join with this cookie": root to a node that wants to join.
+    /// The cookie with which a node must repeat its join: root to the node.
     Challenge = 15,
 }
 

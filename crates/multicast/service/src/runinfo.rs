@@ -94,7 +94,7 @@ pub enum RunInfoError {
     Io(PathBuf, io::Error),
     /// The file is broken. The message has line and column.
     Malformed(PathBuf, serde_json::Error),
-    /// The root has not written down what the run was.
+    /// The root has not written the description of the run.
     Missing(PathBuf),
 }
 

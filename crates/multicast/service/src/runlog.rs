@@ -28,11 +28,11 @@
 //! ```
 //!
 //! The last field of a release is two halves of 32 bits: the node that sent the copy, and the time
-//! from the arrival until the program took the copy, at most 4.3 s. Logs from before the program's
-//! stamp have a zero there.
+//! from the arrival until the program took the copy, at most 4.3 s. Logs of versions without that
+//! time have a zero in its place.
 //!
-//! A process that is killed leaves no `end` record, and perhaps half a record. The reader keeps all
-//! whole records and states how the file ended.
+//! A process that is killed leaves no `end` record, and possibly a part of a record. The reader
+//! keeps all whole records and states how the file ended.
 
 use std::fmt;
 use std::io::{self, Read, Write};

@@ -36,8 +36,9 @@ use crate::roles::receiver::{self, ReceiverSummary, Sink};
 use crate::settings::{RoleName, Settings, Subscription};
 use evenfall_runtime::SettingsError;
 
-/// Updates that may wait for the program. A program that is further behind is too slow. It is cut
-/// off with an error that says so, and other receivers are not affected.
+/// Updates that may wait for the program. A program that is further behind is too slow: its
+/// subscription ends with the error [`SubscribeError::TooSlow`], and other receivers are not
+/// affected.
 const WAITING_MAX: usize = 65_536;
 
 /// One message, released.

@@ -76,7 +76,7 @@ fn subscribers_that_are_gone_leave_nothing_behind_for_signals_to_reach() {
     evenfall_host::interrupt::install().unwrap();
     let settings = settings(1, 1);
     let visit = || {
-        // There is no root, so the receiver joins in vain, and leaves when it is dropped.
+        // There is no root, so the receiver keeps asking to join until it is dropped.
         let mut subscriber = Subscriber::with(settings.clone(), "receiver-1").unwrap();
         assert!(!subscriber.wait(std::time::Duration::from_millis(1)), "it runs");
     };
@@ -98,6 +98,6 @@ fn a_publisher_that_cannot_start_says_why() {
     let taken = Publisher::start(settings.clone(), "root").unwrap();
     let error = start(settings, "root").to_string();
     assert!(error.contains("another process has the port"), "{error}");
-    // The receivers never came, and the publisher does not wait for them for ever.
+    // No receiver has joined, and the publisher ends without waiting for one.
     drop(taken);
 }

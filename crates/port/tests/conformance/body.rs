@@ -1,4 +1,4 @@
-//! The behaviour that all kinds of ports share.
+//! The tests that every kind of port must pass.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -278,7 +278,7 @@ impl<'a> ArchivedFile<'a> {
             if !matches!(opened, Err(Error::Damaged { .. })) {
                 break opened?;
             }
-            // A tail is deleted two publications after its own.
+            // A tail is deleted two publications after the publication that put it.
             let newer = node_of(bucket, entry)?.ok_or_else(unknown)?;
             if newer.tail_generation == node.tail_generation {
                 break opened?;

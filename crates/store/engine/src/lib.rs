@@ -93,7 +93,7 @@ pub enum StoreError {
         /// Whether the same request may succeed later.
         is_retryable: bool,
     },
-    /// The file is a copy of another node's file, and takes records from that node alone.
+    /// The file is a copy of another node's file, and takes records only from that node.
     IsCopy {
         /// Its name.
         file: String,

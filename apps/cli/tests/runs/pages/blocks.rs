@@ -13,12 +13,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Between two arguments, and between two commands, of what the shell reports: no page has them.
+/// The separators of arguments and of commands in the report of the shell. No page contains them.
 const UNIT_END: char = '\u{1f}';
 const RECORD_END: char = '\u{1e}';
 
-/// What the shell runs in place of the programs: each `evenfall` is written down, and no other
-/// program is found.
+/// The script that the shell runs first: it records the arguments of each `evenfall`, and hides all
+/// other programs.
 const RECORDER: &str = r#"
 exec 9>&1 >/dev/null 2>&1
 PATH=/nonexistent
@@ -44,7 +44,7 @@ pub struct Block {
 }
 
 pub struct Page {
-    /// From the top of the repository, such as `docs/store.md`.
+    /// Path from the root of the repository, such as `docs/store.md`.
     pub name: String,
     pub text: String,
     pub blocks: Vec<Block>,
@@ -56,11 +56,11 @@ pub fn repository() -> PathBuf {
     top.expect("a package of the workspace").to_owned()
 }
 
-/// Hands each command on the pages to a parser, which answers `None` of a command that is not its
-/// own. How many commands it accepted.
+/// Hands each command on the pages to a parser, which answers `None` for a command of another
+/// program. Returns the number of accepted commands.
 ///
 /// # Panics
-/// When it refuses one.
+/// When the parser refuses a command.
 pub fn parse_commands<E: std::fmt::Display>(
     parse: impl Fn(&[String]) -> Option<Result<(), E>>,
 ) -> usize {
@@ -81,7 +81,7 @@ pub fn parse_commands<E: std::fmt::Display>(
     accepted
 }
 
-/// Every page of the top, of `docs/` and of the folders in it.
+/// Every page at the root of the repository, in `docs/` and in the folders of `docs/`.
 pub fn all() -> Vec<Page> {
     let top = repository();
     let mut names = Vec::new();

@@ -8,7 +8,7 @@ use super::signed;
 /// Width of a step at the start of a run.
 const STEP_NS: u64 = 100_000_000;
 /// Steps that are kept. When a run is longer, neighbours are merged and each step becomes twice as
-/// wide: 100 s at 100 ms, a day at 105 s.
+/// wide: a run of 100 s has steps of 100 ms, and a run of a day has steps of 102 s.
 const STEPS_MAX: usize = 1_000;
 /// Binary digits kept of the overall latency within a step, an error of 3 %.
 const STEP_DIGITS: u32 = 4;

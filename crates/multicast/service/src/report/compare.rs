@@ -1,9 +1,10 @@
 //! Compares several runs of one feed, and shows what holding gains and costs.
 //!
-//! The window at the arrival and the window at the release belong to one design, so neither is a
-//! baseline for the other. The honest baseline of a held run is a run without holding. Therefore
-//! the same feed is played in several modes, and all runs are judged by the same stamp: the moment
-//! at which a receiver's program hands a message on. In a held run that moment is the release.
+//! The window at the arrival and the window at the release of one run belong to one design, so
+//! neither is a baseline for the other. The baseline of a held run is a run of the same feed
+//! without holding. Therefore the same feed is played in several modes, and all runs are judged by
+//! the same stamp: the moment at which a receiver's program hands a message on. In a held run that
+//! moment is the release.
 //!
 //! P(F) needs a deadline, and a run without a hold has none. Therefore all runs are judged by the
 //! same allowance: the mean hold that the root of the held run set.

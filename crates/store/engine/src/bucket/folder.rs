@@ -28,15 +28,15 @@ use super::{Fetch, Place};
 
 /// How long a swap waits for another process that swaps in the same directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Staged files of one object, one of each writer at the same time: an object has one primary, and
-/// a second process writes it during a take-over only.
+/// Staged files that one object may have at once, one for each writer. An object has one writer,
+/// and a second writer only during a takeover.
 const STAGED_MAX: u32 = 100;
 
 /// The directory.
 #[derive(Clone)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// Whether this process has looked for what dead writers left.
+    /// Whether this process has removed the staged files of dead writers.
     is_swept: Arc<AtomicBool>,
 }
 
@@ -63,8 +63,8 @@ fn is_staged(name: &str) -> bool {
     !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether the lock of a staged file is ours, and the file still has its name: else the file is, or
-/// was, in the hands of somebody who removes it.
+/// Whether this process holds the lock of a staged file, and the file still has its name. Otherwise
+/// another process removes the file or has removed it.
 fn is_held(file: &File, path: &Path) -> io::Result<bool> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
@@ -79,7 +79,7 @@ fn is_held(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes a staged file whose writer is dead. Whether the file is gone.
+/// Removes a staged file whose writer is dead. Returns whether the file is gone.
 fn remove_dead(path: &Path) -> bool {
     // A lock over NFS needs a file that is open to write.
     let Ok(file) = OpenOptions::new().write(true).open(path) else { return false };
@@ -157,8 +157,8 @@ impl Folder {
             .and_then(|()| file.sync_all())
             .and_then(|()| publish(&staged, &self.path.join(name)));
         if published.is_err() {
-            // A staged file that stays disturbs no other writer, and the reason of the failure is
-            // more useful.
+            // The error of the write is reported and not that of the removal. A staged file that
+            // stays disturbs no other writer.
             let _ = std::fs::remove_file(&staged);
         }
         published?;
@@ -175,9 +175,10 @@ impl Folder {
                 created => created,
             };
             match created {
-                // Where there are no locks nothing is ever taken for a dead writer's.
+                // On a file system without locks no staged file is ever removed as a dead writer's.
                 Ok(file) if is_held(&file, &path).unwrap_or(true) => return Ok((file, path)),
-                // Another process took the file for a dead writer's before its lock was ours.
+                // Another process removed the file as a dead writer's before this process had its
+                // lock.
                 Ok(_) => {}
                 Err(error) if is_there(&error) => {}
                 Err(error) => return Err(error),
@@ -187,8 +188,8 @@ impl Folder {
         Err(io::Error::other(format!("{STAGED_MAX} {what}")))
     }
 
-    /// Removes what dead writers left of any object. Leftovers take room and do no other harm, so
-    /// what cannot be read or removed stays.
+    /// Removes the staged files of dead writers. A staged file takes room and does no other harm,
+    /// so a file that cannot be read or removed stays.
     fn sweep(&self) {
         let Ok(entries) = std::fs::read_dir(&self.path) else { return };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());

@@ -26,8 +26,8 @@ pub(crate) struct Tails {
     pub(crate) gone: u32,
 }
 
-/// How long retention waits for a reader. A client that reads more slowly is not worth the room
-/// that the old end of the file takes.
+/// How long retention waits for a reader. A client that has stopped reading keeps old chunks on the
+/// disk no longer than this.
 const PIN_MAX: Duration = Duration::from_secs(600);
 
 /// Readers under way by number: the first record that each may read, and its start.

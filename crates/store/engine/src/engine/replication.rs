@@ -26,8 +26,8 @@ use crate::client::{Client, RemoteFile};
 use crate::protocol::BODY_BYTES_MAX;
 use crate::{StoreError, lock};
 
-/// How far a file may be behind before it takes no append at `replica`: the bytes of a second or
-/// two.
+/// Bytes that the copy of a file may lack before the file takes no append at `replica`. 256 MiB are
+/// a second or two of appends.
 const BEHIND_BYTES_MAX: u64 = 256 << 20;
 /// How long an append waits for a second node that goes away during the append.
 const PATIENCE: Duration = Duration::from_secs(10);

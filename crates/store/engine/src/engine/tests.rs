@@ -1,4 +1,4 @@
-//! The promises of a store whose disk, objects or node fails in between.
+//! A store keeps its promises when its disk, its objects or its node fails.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -39,7 +39,7 @@ pub trait Membership: Send + Sync {
     /// [`NamesError::LeaseLost`].
     fn confirm(&self) -> Result<(), NamesError>;
 
-    /// Gives the lease back at once: nothing may be acknowledged afterwards.
+    /// Gives the lease back at once. Nothing may be acknowledged afterwards.
     fn leave(&self);
 
     /// Every name of every node, in order.
@@ -54,42 +54,45 @@ pub trait Membership: Send + Sync {
     /// See [`Membership`].
     fn find(&self, name: &str) -> Result<Option<Entry>, NamesError>;
 
-    /// Whose file this is, when another node is its primary; `None` for our file and for no file.
+    /// The error that names the primary, when another node is the primary of the file; `None` for a
+    /// file of this node and for a missing file.
     ///
     /// # Errors
     /// See [`Membership`].
     fn whose(&self, name: &str) -> Result<Option<NamesError>, NamesError>;
 
-    /// Says where the objects are; the first node that says so decides.
+    /// Notes where the objects are. The place that the first node notes holds for all nodes.
     ///
     /// # Errors
-    /// When they are elsewhere.
+    /// When another place is noted already. See also [`Membership`].
     fn set_objects(&self, place: &str) -> Result<(), NamesError>;
 
-    /// Says to readers and other writers where this node serves.
+    /// Publishes the address at which this node serves, for readers and other nodes.
     ///
     /// # Errors
     /// See [`Membership`].
     fn serve_at(&self, address: Option<String>) -> Result<(), NamesError>;
 
-    /// Gives out no file number up to this one any more.
+    /// Never again gives out a file number up to this one.
     ///
     /// # Errors
     /// See [`Membership`].
     fn reserve(&self, file: FileId) -> Result<(), NamesError>;
 
-    /// Gives new names numbers, slots and this life's token; says which are new.
+    /// Gives new names numbers, slots and this life's token. The flag of an entry says whether its
+    /// name is new.
     ///
     /// # Errors
-    /// [`NamesError::NotPrimary`], and then none of the batch behind it is created.
+    /// [`NamesError::NotPrimary`] for a name of another node. No name of the same batch is then
+    /// created.
     fn create(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError>;
 
-    /// Claims our files that an earlier life had, and, if told so, those whose primary has no lease
-    /// any more. Files that this life has claimed and that are not `open` come once more: something
-    /// has failed in between.
+    /// Claims the files that an earlier life of this node had. If the settings say so, it also
+    /// claims files whose primary has no lease any more. Files that this life has claimed and that
+    /// are not `open` are returned once more, because an earlier claim of them failed half-way.
     ///
     /// # Errors
-    /// See [`Membership`]. What was claimed stays claimed.
+    /// See [`Membership`]. Files that were claimed before the error stay claimed.
     fn claim(
         &self,
         take_over: bool,
@@ -104,19 +107,20 @@ pub trait Membership: Send + Sync {
     /// See [`Membership`].
     fn is_new_life_due(&self) -> Result<bool, NamesError>;
 
-    /// Changes entries of ours; names that are not there stay so.
+    /// Changes entries of this node's files. Missing names stay missing.
     ///
     /// # Errors
     /// [`NamesError::Fenced`].
     fn change(&self, names: &[&str], change: &dyn Fn(&mut Entry)) -> Result<(), NamesError>;
 
-    /// Forgets a name of ours.
+    /// Forgets the name of a file of this node.
     ///
     /// # Errors
     /// [`NamesError::Fenced`].
     fn remove(&self, name: &str) -> Result<(), NamesError>;
 
-    /// Writes entries from a catalogue where there are none: the directory of names was lost.
+    /// Writes entries from the catalogue of the objects, after the directory of names was lost.
+    /// Existing entries stay.
     ///
     /// # Errors
     /// See [`Membership`].

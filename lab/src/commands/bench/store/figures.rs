@@ -117,7 +117,7 @@ fn burst(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// The results of one client of the mix.
+/// The counts and times of one client of the mix.
 #[derive(Default)]
 struct Mixed {
     records: u64,

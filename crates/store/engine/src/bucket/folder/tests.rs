@@ -32,7 +32,7 @@ fn too_many_unfinished_writers_are_an_error_and_not_an_object() {
     let error = folder.put_new("a", bytes("whole")).unwrap_err().to_string();
     assert!(error.contains("100 writers of this object have not ended"), "{error}");
     assert_eq!(folder.get("a", 0, usize::MAX).unwrap(), None);
-    // One of them dies.
+    // The writer of `name#8` dies.
     writers.swap_remove(7);
     assert_eq!(folder.put_new("a", bytes("whole")).unwrap(), PutOutcome::Created);
 }
@@ -54,7 +54,7 @@ fn the_first_write_of_a_process_removes_what_dead_writers_left_of_any_object() {
     let living = Folder::open(directory.path()).unwrap();
     let (_file, staged) = living.staged("c").unwrap();
     assert!(staged.ends_with("c#1"), "{staged:?}");
-    // Who only reads changes nothing.
+    // A process that only reads removes no staged file.
     let folder = Folder::open(directory.path()).unwrap();
     assert_eq!(folder.list("").unwrap(), Vec::<String>::new());
     assert_eq!(names(directory.path()), ["a#1", "b#2", "c#1", "c#3"]);
@@ -67,10 +67,10 @@ fn a_writer_whose_file_was_taken_for_a_dead_one_begins_another() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a#1");
     let created = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
-    // Between its creation and its lock somebody looks.
+    // Another process looks between the creation of the file and its lock.
     assert!(remove_dead(&path));
     assert!(!is_held(&created, &path).unwrap());
-    // The name may be another writer's by then.
+    // The name may belong to another writer by then.
     let (other, again) = Folder::open(directory.path()).unwrap().staged("a").unwrap();
     assert_eq!(again, path);
     assert!(!is_held(&created, &path).unwrap());
