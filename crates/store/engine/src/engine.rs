@@ -375,7 +375,7 @@ impl Store {
         let mut appender = lock(&file.appender);
         shared.check_kept(file)?;
         file.check_ours()?;
-        if level.waits().contains(&Wait::Copy) {
+        if level.needs_second_node() {
             shared.admit_replica(file)?;
         }
         appender.check_ahead(records, shared.time_limit_ns())?;

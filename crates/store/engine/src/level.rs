@@ -21,6 +21,16 @@ pub enum Wait {
     Objects,
 }
 
+impl Wait {
+    /// Whether a node that has no second node waits in vain.
+    pub fn needs_second_node(self) -> bool {
+        match self {
+            Self::Copy => true,
+            Self::Commit | Self::Objects => false,
+        }
+    }
+}
+
 macro_rules! levels {
     ($($name:ident: $word:literal, $number:literal, [$($wait:ident)*], $place:literal;)*) => {
         /// Where the records of an append are when the append is acknowledged.
@@ -65,6 +75,11 @@ impl Level {
     /// What an append at the level waits for, in this order.
     pub fn waits(self) -> &'static [Wait] {
         self.row().2
+    }
+
+    /// Whether appends at the level are refused where there is no second node.
+    pub fn needs_second_node(self) -> bool {
+        self.waits().iter().any(|wait| wait.needs_second_node())
     }
 
     /// All levels with their places, for help texts and errors.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall_host::process;
-use evenfall_store_engine::{Client, Completion, RemoteFile, Store, StoreConfig, StoreError, Wait};
+use evenfall_store_engine::{Client, Completion, RemoteFile, Store, StoreConfig, StoreError};
 use evenfall_store_format::Schema;
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ impl Served {
         let wanted: Vec<_> = (0..streams).map(|n| (format!("s{n}"), schema.clone())).collect();
         store.create_all(&wanted)?;
         store.close()?;
-        if !args.ack.waits().contains(&Wait::Copy) {
+        if !args.ack.needs_second_node() {
             return Self::spawn(args, dir, None);
         }
         let copy = Self::spawn(args, &dir.join("copy"), None)?;
