@@ -317,7 +317,7 @@ pub fn shape(
             "{}; K = {}; root 0 where not said; +- is Student's 95 % interval of the mean before \
              it; seconds of planning are this machine's",
             effort.said(),
-            2 * fanout
+            2 * u32::from(fanout)
         ),
         &[
             "planner",

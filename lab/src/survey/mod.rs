@@ -146,7 +146,7 @@ impl Scene {
         let dies = (plan.knob("dies") == 0 && !calm).then_some(at);
         let later = at + Duration::from_millis(10 + prng.below(3_000));
         let returns = dies.filter(|_| plan.knob("returns") > 0).map(|_| later);
-        let fanout = plan.knob("fanout") as u32;
+        let fanout = plan.knob("fanout") as u16;
         let rounds = plan.knob("rounds") as u32;
         let extent = match plan.knob("mesh") {
             0 if prng.chance(0.5) => Extent::AllPairs,

@@ -113,7 +113,7 @@ impl Feed {
             format!("--apply {}: {error}", self.path.display()) // It was parsed before.
         })?;
         let mut said = Vec::new();
-        for (key, new) in [("depth", u32::from(shape.depth)), ("fanout", shape.fanout)] {
+        for (key, new) in [("depth", u32::from(shape.depth)), ("fanout", u32::from(shape.fanout))] {
             let multicast = document.entry("multicast").or_insert_with(implicit);
             let table = multicast.as_table_like_mut().ok_or("multicast is no table")?;
             let inner = table.entry("shape").or_insert_with(toml_edit::table);

@@ -52,7 +52,7 @@ pub struct Args {
     feed_depth: Option<u8>,
     /// Fan-out of the feed's tree. Without it, the fan-out of the first `[[run]]`.
     #[arg(long)]
-    feed_fanout: Option<u32>,
+    feed_fanout: Option<u16>,
 }
 
 struct Machine {

@@ -35,7 +35,7 @@ pub struct Wanted {
     pub depth: u8,
     /// Children of the root and of every inner node.
     #[arg(long, default_value_t = 2)]
-    pub fanout: u32,
+    pub fanout: u16,
     /// Candidates for each parent's children. Without it, twice the fan-out.
     #[arg(long)]
     pub candidates: Option<usize>,

@@ -26,7 +26,7 @@ pub struct Args {
     depth: u8,
     /// Children of the root and of every inner node.
     #[arg(long)]
-    fanout: u32,
+    fanout: u16,
     /// The host that is the root, by name. Without it, minmax chooses the best host, and the other
     /// planners may choose any.
     #[arg(long)]

@@ -627,7 +627,7 @@ impl Program for TreeSurvey {
                     return Step::Job(match ask {
                         Ask::Group(hosts) => JobSpec::all_to_all(hosts, pace),
                         Ask::Edges(tree) => {
-                            let fanout = tree.shape().fanout as u16;
+                            let fanout = tree.shape().fanout;
                             JobSpec::multicast(tree.hosts().to_vec(), fanout, pace)
                         }
                     });
@@ -639,7 +639,7 @@ impl Program for TreeSurvey {
                     return Step::Job(JobSpec::parent(request.parent, &request.candidates, pace));
                 }
                 Stage::Evaluating(tree) => {
-                    let fanout = tree.shape().fanout as u16;
+                    let fanout = tree.shape().fanout;
                     let hosts = tree.hosts().to_vec();
                     let pace = self.part(1, self.pace.warm_up);
                     return Step::Job(JobSpec::multicast(hosts, fanout, pace));

@@ -12,7 +12,7 @@ pub struct Shape {
     /// Hops from the root to a leaf.
     pub depth: u8,
     /// Children of every inner place.
-    pub fanout: u32,
+    pub fanout: u16,
 }
 
 impl Shape {

@@ -23,7 +23,7 @@ pub struct Args {
     depth: u8,
     /// Children of the root and of every inner node (placement, table shape).
     #[arg(long, default_value_t = 2)]
-    fanout: u32,
+    fanout: u16,
     /// Number of pools. The first has the seed --seed, and each further pool the next seed
     /// (placement only).
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]

@@ -124,7 +124,7 @@ pub enum BuildError {
         /// K.
         candidates: usize,
         /// F.
-        fanout: u32,
+        fanout: u16,
     },
     /// The pool is too small, perhaps after hosts failed.
     PoolTooSmall {

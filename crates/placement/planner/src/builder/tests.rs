@@ -1,6 +1,6 @@
 use super::*;
 
-fn plan(depth: u8, fanout: u32, candidates: usize) -> BuildPlan {
+fn plan(depth: u8, fanout: u16, candidates: usize) -> BuildPlan {
     BuildPlan {
         shape: Shape { depth, fanout },
         candidates,

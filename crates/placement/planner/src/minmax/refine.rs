@@ -175,7 +175,7 @@ impl<'a> Refine<'a> {
 
     /// Finds leaves for all proxies that have too few.
     fn mend(&mut self) {
-        let needed = self.shape.fanout as u16;
+        let needed = self.shape.fanout;
         for proxy in 0..self.state.count.len() {
             while self.state.count[proxy] < needed {
                 self.seen.fill(false);
@@ -218,7 +218,7 @@ impl<'a> Refine<'a> {
 
     /// Draws an inner place to change, most often a place above missing leaves.
     fn place(&self, prng: &mut Prng) -> usize {
-        let needed = self.shape.fanout as u16;
+        let needed = self.shape.fanout;
         let proxies = self.state.count.len() as u64;
         let mut proxy = prng.below(proxies) as usize;
         if prng.below(4) > 0 {

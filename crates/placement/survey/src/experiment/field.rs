@@ -289,7 +289,7 @@ impl<'a> Survey<'a> {
             }
             Want::AllToAll(hosts) => JobSpec::all_to_all(hosts, pace),
             Want::Tree(tree) => {
-                let fanout = tree.shape().fanout as u16;
+                let fanout = tree.shape().fanout;
                 let duration = course.plan().evaluation.duration.max(least);
                 let pace = Pace { duration, ..pace };
                 JobSpec::multicast(tree.hosts().to_vec(), fanout, pace)

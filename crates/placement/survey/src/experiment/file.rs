@@ -193,7 +193,7 @@ pub struct Trees {
     pub depth: u8,
     /// Children of every inner place.
     #[serde(deserialize_with = "within::<_, _, 1, 1_000>")]
-    pub fanout: u32,
+    pub fanout: u16,
     /// Candidates per parent; twice the fan-out when left out.
     #[serde(default)]
     pub candidates: Option<u32>,
@@ -328,7 +328,7 @@ pub struct RunPlan {
     /// Hops from the root to a leaf.
     pub depth: u8,
     /// Children of every inner place.
-    pub fanout: u32,
+    pub fanout: u16,
     /// Candidates per parent.
     pub candidates: u32,
     /// Who chooses.
@@ -492,7 +492,7 @@ impl Experiment {
             group,
             depth: trees.depth,
             fanout: trees.fanout,
-            candidates: trees.candidates.unwrap_or(2 * trees.fanout),
+            candidates: trees.candidates.unwrap_or(2 * u32::from(trees.fanout)),
             strategy: strategy.clone(),
             root: root.clone(),
             repetition,
@@ -521,7 +521,7 @@ impl Trees {
         if self.repetitions.is_some_and(|repetitions| !(1..=1_000).contains(&repetitions)) {
             return Err("repetitions: must be 1 to 1000".into());
         }
-        if self.candidates.is_some_and(|candidates| candidates < self.fanout) {
+        if self.candidates.is_some_and(|candidates| candidates < u32::from(self.fanout)) {
             return Err(format!("candidates: must be the fan-out, {}, at least", self.fanout));
         }
         for chooser in &self.strategies {
