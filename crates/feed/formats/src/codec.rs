@@ -5,10 +5,13 @@
 //! feed is opened, from all of its structure or from the user's word. It then travels with each
 //! message as a [`Format`] tag. Code that reads a message asks [`of`] for the tag's codec.
 //!
-//! A new format is one file that implements [`Codec`], its `mod` in `lib.rs`, and here its tag and
-//! its line in [`CODECS`]. The recorder, the export and the subscriber ask only [`of`], and help
-//! and errors ask [`words`], so a new format changes nothing there. A tag never changes its
-//! meaning, because recordings keep tags.
+//! A new format is one file in `codec/` that implements [`Codec`], and here its `mod`, its tag and
+//! its line in [`CODECS`]. `codec/mach.rs` is a whole codec of captures. The recorder, the export
+//! and the subscriber ask only [`of`], and help and errors ask [`words`], so a new format changes
+//! nothing there. A tag never changes its meaning, because recordings keep tags.
+
+mod mach;
+mod mdp3;
 
 use core::fmt;
 use std::io::Read;
@@ -31,12 +34,8 @@ pub const MACH: Format = Format(4);
 
 /// All codecs, in any order. Where nothing names the format, the one codec that recognises the
 /// bytes is taken; see [`Codec::yields_to`] for bytes that several codecs recognise.
-pub const CODECS: &[&dyn Codec] = &[
-    &crate::framed::ItchCodec,
-    &crate::lobster::LobsterCodec,
-    &crate::mdp3::Mdp3,
-    &crate::mach::Mach,
-];
+pub const CODECS: &[&dyn Codec] =
+    &[&crate::framed::ItchCodec, &crate::lobster::LobsterCodec, &mdp3::Mdp3, &mach::Mach];
 
 /// The origin of a message's own time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,7 +228,7 @@ mod tests {
     #[test]
     fn a_codec_of_many_schemas_yields_to_the_codec_of_one_wherever_it_stands() {
         let any_schema = Wide(Format(201), &[MDP3]);
-        let narrow: &dyn Codec = &crate::mdp3::Mdp3;
+        let narrow: &dyn Codec = &mdp3::Mdp3;
         for both in [[&any_schema, narrow], [narrow, &any_schema]] {
             assert_eq!(chosen(both).map(Codec::format), Some(MDP3));
         }

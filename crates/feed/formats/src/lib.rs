@@ -19,7 +19,6 @@
 //! | [`codec`] | the formats: tag, name, how to recognise and how to read each |
 //! | [`itch`] | NASDAQ TotalView-ITCH 5.0, all 23 types, read in place and written |
 //! | [`framed`] | ITCH files: messages behind 2-byte lengths |
-//! | `mdp3`, `mach` | CME MDP 3.0 and MIAX MACH: packets told and named, not decoded |
 //! | [`event`] | what a message says, in common columns |
 //! | [`pcap`] | UDP payloads of pcap and pcapng captures |
 //! | [`lobster`] | LOBSTER message CSV, plain or in its zip |
@@ -72,8 +71,6 @@ pub mod fuzzing;
 mod input;
 pub mod itch;
 pub mod lobster;
-mod mach;
-mod mdp3;
 pub mod mold;
 pub mod pace;
 pub mod pcap;
