@@ -15,7 +15,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`Port`], [`open`] | the trait of all ports, and the only function that knows their kinds |
+//! | [`Port`], [`Kind`], [`open`] | the trait of all ports, and all that knows their kinds |
 //! | [`udp`] | [`UdpDriver`](udp::UdpDriver): queues, batched send and receive |
 //! | [`memory`] | [`Switch`](memory::Switch): ports of one process, without sockets |
 //! | [`run`] | [`Loop`](run::Loop): machines on a port, by the rule of the contract |
@@ -24,11 +24,12 @@
 //!
 //! # Another kind of port
 //!
+//! Four files, and two more for a kind that has options of its own:
+//!
 //! 1. `Cargo.toml`: a feature and its dependencies. `apps/cli/Cargo.toml` hands the feature on.
-//! 2. `src/options.rs`: the kind in [`Kind`] with its name for `io.port`, and what can be chosen
-//!    about the port in [`Options`].
-//! 3. `src/lib.rs`: the module behind the feature, and its arm in [`open`].
-//! 4. The module itself: a [`Port`]. `src/memory.rs` is a whole port in a file, with every call
+//! 2. `src/lib.rs`: the module behind the feature, and the kind in [`Kind`] and [`open`]. The
+//!    compiler asks for the rest.
+//! 3. The module itself: a [`Port`]. `src/memory.rs` is a whole port in a file, with every call
 //!    that follows. `groups::Groups` refuses what every port refuses, `answers::Answers` keeps the
 //!    answers, and `wait::Waiting` sleeps, then spins, where there is a descriptor to poll.
 //!    - Bound each queue by [`Options::queue_frames_max`], and send the classes in their order.
@@ -37,14 +38,13 @@
 //!      [`Forwarder`](evenfall_core::Forwarder) for those that it can, or translate the table.
 //!    - Hand in every arrival, also a forwarded one, and mark the forwarded one.
 //!    - Note what [`Options`] asks and the port lacks.
-//! 5. An option that only this kind has: a key of `Io` in `crates/runtime/src/settings/common.rs`,
-//!    the copy of the key in `crates/runtime/src/process.rs`, `lacks` in `src/memory.rs`, and a row
-//!    in `docs/configuration.md`.
+//! 4. Options that only this kind has are fields of its variant of [`Kind`]: keys of `Io` in
+//!    `crates/runtime/src/settings/common.rs`, which `Io::kind` puts into the variant, and rows in
+//!    `docs/configuration.md`.
 //!
 //! Settings, the errors about them and both conformance suites (here and in `lab/`) go over
-//! [`Kind::NAMED`], so a kind without options of its own changes nothing there. Both suites open
-//! every kind on loopback. A kind that needs a privilege or a device must skip itself there by
-//! name.
+//! [`Kind::NAMED`], so a new kind changes nothing there. Both suites open every kind on loopback,
+//! and skip a kind by its name where [`Kind::lacks`] says what is missing.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -63,7 +63,7 @@ mod sys;
 pub mod udp;
 mod wait;
 
-pub use options::{Kind, Options};
+pub use options::Options;
 pub use port::{Answer, Counters, DATAGRAM_BYTES_MAX, Port, Refusal};
 pub use udp::inject::Inject;
 pub use wait::{OTHERS_MAX, Wake};
@@ -71,6 +71,52 @@ pub use wait::{OTHERS_MAX, Wake};
 use std::net::SocketAddr;
 
 use evenfall_host::Error;
+
+/// The kind of a port.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A UDP socket of the kernel.
+    #[default]
+    Udp,
+}
+
+impl Kind {
+    /// All kinds with their names in settings.
+    pub const NAMED: &[(&str, Self)] = &[("udp", Self::Udp)];
+
+    /// Whether ports of this kind carry out forwarding installs; a port that does not ignores them.
+    pub fn forwards(self) -> bool {
+        match self {
+            Self::Udp => false,
+        }
+    }
+
+    /// The privilege or the device that a port of this kind needs and this process has not, in
+    /// words for people.
+    pub fn lacks(self) -> Option<&'static str> {
+        match self {
+            Self::Udp => None,
+        }
+    }
+
+    /// The kinds that this process can open. `skip` hears the name of every other kind, and what
+    /// the kind lacks.
+    pub fn available(skip: impl Fn(&str, &str)) -> impl Iterator<Item = Self> {
+        Self::NAMED.iter().filter_map(move |(name, kind)| match kind.lacks() {
+            None => Some(*kind),
+            Some(lacks) => {
+                skip(name, lacks);
+                None
+            }
+        })
+    }
+
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+    }
+}
 
 /// Opens the port that these options ask for.
 ///

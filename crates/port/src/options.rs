@@ -3,33 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::Inject;
-
-/// The kind of a port.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
-    /// A UDP socket of the kernel.
-    #[default]
-    Udp,
-}
-
-impl Kind {
-    /// All kinds with their names in settings.
-    pub const NAMED: &[(&str, Self)] = &[("udp", Self::Udp)];
-
-    /// Whether ports of this kind carry out forwarding installs; a port that does not ignores them.
-    pub fn forwards(self) -> bool {
-        match self {
-            Self::Udp => false,
-        }
-    }
-
-    /// The kind of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
-    }
-}
+use crate::{Inject, Kind};
 
 /// The options of a port. A port notes the options that it was asked for and does not support.
 #[derive(Clone, Debug)]

@@ -49,9 +49,10 @@ pub enum Net {
 }
 
 impl Net {
-    /// Every kind of port.
+    /// Every kind of port that this process can open.
     pub fn opened() -> impl Iterator<Item = Self> {
-        Kind::NAMED.iter().map(|(_, kind)| Self::Opened(*kind))
+        let skip = |name: &str, lacks: &str| println!("skipped: ports of kind {name}: {lacks}");
+        Kind::available(skip).map(Self::Opened)
     }
 
     /// Whether forwarding installs are carried out.
