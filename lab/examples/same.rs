@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use evenfall_core::{Prng, math, statistics};
 use evenfall_feed_formats::Source;
 use evenfall_feed_formats::synthetic::{Config, Generator};
-use evenfall_lab::campaigns;
+use evenfall_lab::CAMPAIGNS;
 use evenfall_lab::model::{Model, Stack};
 use evenfall_lab::multicast::{Params, run};
 use evenfall_lab::placement::model::Pool;
@@ -99,7 +99,7 @@ fn main() {
     feed();
     overlay();
     planning();
-    for campaign in campaigns::ALL {
+    for campaign in CAMPAIGNS {
         let run = campaign.prove(Some(0..SEEDS), &mut |_| {});
         let coverage = run.unwrap_or_else(|why| panic!("{why}"));
         say(&format!("campaign {}", campaign.name()), coverage.digest);

@@ -5,7 +5,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`campaigns`] | the list of all fault campaigns |
+//! | [`CAMPAIGNS`] | the list of all fault campaigns |
 //! | [`clock`] | clock synchronisation: errors and bounds of clocks, beside rivals |
 //! | [`files`] | bulk reads: the choice of copy and path, beside rivals and a lower bound |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
@@ -14,6 +14,7 @@
 //! | [`model`] | models of clouds for studies: a file each, with the source of every number |
 //! | [`published`] | published measurements, to fit models and to judge them |
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
+//! | [`seeds`] | one scene under many seeds: runs on all cores, means and intervals |
 //! | [`store`] | fault campaign of the store: torn disks and failing objects |
 //! | [`shuffle`] | the exchange on a fat tree, its rivals, fault campaigns |
 //! | `commands`, `fanout` | the program, with the feature `program` |
@@ -24,7 +25,6 @@
 #[macro_use]
 extern crate evenfall_runtime;
 
-pub mod campaigns;
 pub mod clock;
 #[cfg(feature = "program")]
 pub mod commands;
@@ -36,7 +36,38 @@ pub mod multicast;
 pub mod order;
 pub mod placement;
 pub mod published;
+pub mod seeds;
 pub mod shuffle;
 pub mod store;
 pub mod studies;
 pub mod survey;
+
+use evenfall_sim::AnyCampaign;
+
+use crate::multicast::campaign::{FAULTS, RECORDER, SLOW_PROXY, SLOW_RECEIVER};
+use crate::shuffle::{calls::Calls, faults::Shuffle};
+
+/// Every fault campaign. The tests, `evenfall sim campaign` and the comparison of builds go over
+/// this list.
+pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
+    &FAULTS,
+    &RECORDER,
+    &SLOW_RECEIVER,
+    &SLOW_PROXY,
+    &survey::Survey,
+    &Shuffle,
+    &Calls,
+    &store::Store,
+    &order::Order,
+];
+
+/// The campaign of this name.
+///
+/// # Errors
+/// The names that there are.
+pub fn campaign(name: &str) -> Result<&'static dyn AnyCampaign, String> {
+    CAMPAIGNS.iter().copied().find(|campaign| campaign.name() == name).ok_or_else(|| {
+        let names: Vec<_> = CAMPAIGNS.iter().map(|campaign| campaign.name()).collect();
+        format!("there is no campaign {name:?}; there are {}", names.join(", "))
+    })
+}

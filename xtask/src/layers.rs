@@ -1,8 +1,9 @@
 //! Rules about crates: the table of ARCHITECTURE.md against what the manifests say.
 //!
 //! The table is the source of truth and is written for people, so it is read as people read it: the
-//! first Markdown table with the columns `crate` and `may depend on`, names in backquotes. It is an
-//! upper bound: a crate need not use all that it may.
+//! first Markdown table with the columns `crate` and `may depend on`, names in backquotes. In a
+//! name, `*` stands for any one word between hyphens. A row with the whole name of a crate goes
+//! before a row with `*`. The table is an upper bound: a crate need not use all that it may.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,7 +124,9 @@ pub(crate) fn check(
                 "give each thing in it to the crate whose idea it is; shared words are core's",
             ));
         }
-        let Some(row) = table.get(&member.name) else {
+        let with_star = || table.iter().find(|(name, _)| covers(name, &member.name));
+        let row = table.get(&member.name).or_else(|| with_star().map(|(_, row)| row));
+        let Some(row) = row else {
             findings.push(Finding::new(
                 TABLE_FILE,
                 1,
@@ -133,8 +136,9 @@ pub(crate) fn check(
             continue;
         };
         for (dependency, only_tests) in &member.depends_on {
-            let allowed = row.may.contains(dependency)
-                || (*only_tests && row.tests_also.contains(dependency))
+            let is_in = |names: &BTreeSet<String>| names.iter().any(|n| covers(n, dependency));
+            let allowed = is_in(&row.may)
+                || (*only_tests && is_in(&row.tests_also))
                 || *dependency == member.name;
             if !allowed {
                 findings.push(Finding::new(
@@ -151,7 +155,7 @@ pub(crate) fn check(
         }
     }
     for (name, row) in table {
-        if !members.iter().any(|member| member.name == *name) {
+        if !members.iter().any(|member| covers(name, &member.name)) {
             findings.push(Finding::new(
                 TABLE_FILE,
                 row.line,
@@ -161,6 +165,13 @@ pub(crate) fn check(
         }
     }
     findings
+}
+
+/// Whether a name of the table is this crate's: equal, word by word, but for `*`.
+fn covers(of_table: &str, name: &str) -> bool {
+    let (of_table, name) = (of_table.split('-'), name.split('-'));
+    let is_same_length = of_table.clone().count() == name.clone().count();
+    is_same_length && of_table.zip(name).all(|(mine, theirs)| mine == "*" || mine == theirs)
 }
 
 /// Whether this manifest takes the workspace's lints.
@@ -253,6 +264,30 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("`extra` has no row"));
         assert!(found[1].starts_with("ARCHITECTURE.md:10: the layer table names `feed`"));
+    }
+
+    #[test]
+    fn a_star_stands_for_one_word_and_a_whole_name_goes_first() {
+        let table = table(
+            "| crate | may depend on |\n|---|---|\n| `e-core` | nothing |\n\
+             | `e-*-machine` | `e-core` |\n| `e-plan-machine` | `e-*-machine` |\n",
+        );
+        let table = table.expect("a table");
+        let on_clock = &[("e-clock-machine", false)];
+        let crates = [
+            member("e-core", &[]),
+            member("e-clock-machine", &[("e-core", false)]),
+            member("e-plan-machine", on_clock),
+        ];
+        assert!(check(&table, &crates, str::to_owned).is_empty());
+        let [core, clock, plan] = crates;
+        let order = member("e-order-machine", on_clock);
+        let deep = member("e-order-deep-machine", &[]);
+        let found = check(&table, &[core, clock, plan, order, deep], str::to_owned);
+        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("`e-order-machine` must not depend on `e-clock-machine`"));
+        assert!(found[1].contains("`e-order-deep-machine` has no row"));
     }
 
     #[test]

@@ -14,9 +14,12 @@ pub(crate) struct Report {
     pub(crate) crates: usize,
 }
 
-/// The root of the repository that this tool was built in.
+/// The root of the repository that this tool runs for.
 pub(crate) fn root() -> Result<PathBuf, String> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // Cargo sets the variable for the program that it runs. The value of the build may be that of
+    // another checkout, which shares the target directory.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    let here = PathBuf::from(here);
     here.parent().map(Path::to_owned).ok_or_else(|| format!("{} has no parent", here.display()))
 }
 

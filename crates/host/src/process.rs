@@ -57,8 +57,8 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) {
             return Err(io::Error::last_os_error());
         }
         // The parent may have ended between the fork and the call above. The process then has
-        // another parent already, and the signal would never come. SAFETY: takes nothing and cannot
-        // fail.
+        // another parent already, and the signal would never come.
+        // SAFETY: takes nothing and cannot fail.
         if unsafe { libc::getppid() }.cast_unsigned() != parent {
             // SAFETY: ends this process without running the exit handlers of the parent.
             unsafe { libc::_exit(libc::EXIT_FAILURE) };

@@ -5,6 +5,7 @@ use core::time::Duration;
 use evenfall_core::time::nanos;
 use evenfall_core::{ClockError, ClockReading, Prng, Timestamp};
 
+use crate::cloud::{draw, unit};
 use crate::math::{mix, normal_quantile};
 
 /// Drift is kept in units of 2^-40, fine enough for a nanosecond in a quarter of an hour, so that
@@ -114,10 +115,8 @@ impl HostClock {
     fn rate_at(&self, at: u64) -> f64 {
         let period = nanos(self.spec.wander_period).max(1);
         let (number, within) = (at / period, at % period);
-        let value = |k: u64| {
-            let word = mix(self.wander_key ^ k.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            normal_quantile(((word >> 11) as f64 / TWO_53).clamp(1e-9, 1.0 - 1e-9))
-        };
+        let value =
+            |k: u64| normal_quantile(unit(draw(self.wander_key, k)).clamp(1e-9, 1.0 - 1e-9));
         let drift = self.spec.drift_ppb as f64;
         if self.spec.wander_ppb == 0 {
             return drift;
@@ -210,9 +209,6 @@ impl HostClock {
         }
     }
 }
-
-/// 2^53.
-const TWO_53: f64 = 9_007_199_254_740_992.0;
 
 #[inline]
 fn scaled(ns: u64, rate: i64) -> i64 {

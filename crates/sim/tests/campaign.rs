@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -83,8 +84,8 @@ impl Machine for Link {
 
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         let (to, number) = self.send.pop_front()?;
-        let (class, to, head) = (Class::Live, Destination::One(to), Head::new(&[number]));
-        Some(Transmit { class, to, head, body: Bytes::new(), token: None })
+        let (to, head) = (Destination::One(to), Head::new(&[number]));
+        Some(Transmit::new(Class::Live, to, head, Bytes::new()))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
@@ -226,6 +227,32 @@ fn a_failure_names_the_smallest_seed_the_faults_that_suffice_and_the_command() {
     assert!(
         (0..seed).all(|seed| Fragile.replay(seed, None).is_ok_and(|r| r.violations.is_empty()))
     );
+}
+
+/// The same protocol, in runs that differ although their seed is the same.
+struct Moody(AtomicU64);
+
+impl Campaign for Moody {
+    type Check = Check;
+    type Mutant = Mutant;
+    type Scene = Plan;
+    fn outline(&self) -> Outline<Mutant, Check> {
+        Outline { name: "moody", ..StopAndWait.outline() }
+    }
+    fn scene(&self, seed: u64) -> Plan {
+        StopAndWait.scene(seed)
+    }
+    fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {
+        let digest = self.0.fetch_add(1, Ordering::Relaxed);
+        Run { digest, ..StopAndWait.run(plan, mutant, story) }
+    }
+}
+
+#[test]
+fn a_seed_that_gives_two_runs_fails_and_is_named() {
+    let said = Moody(AtomicU64::new(0)).prove(Some(0..5), &mut |_| {}).expect_err("runs differ");
+    assert!(said.starts_with("campaign moody: seed 0 failed:"), "{said}");
+    assert!(said.contains("digest beside other runs is"), "{said}");
 }
 
 #[test]

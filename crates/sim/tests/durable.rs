@@ -1,5 +1,6 @@
 //! A campaign for a protocol that writes before it sends, in sixty lines: a ledger keeps each entry
-//! on its disk and acknowledges the entry only then. `campaign.rs` is the same without a disk.
+//! on its disk and acknowledges the entry only then. `campaign.rs` is the same without a disk, and
+//! repeats the sender, so that either example can be read by itself.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

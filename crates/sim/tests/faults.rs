@@ -53,40 +53,34 @@ fn a_paused_node_keeps_what_its_buffer_holds_and_resumes() {
     assert_eq!(late.expect("the timeout is late, not lost").0.at, ms(11));
 }
 
+/// Each of three nodes sends to both others. How many datagrams each node hears.
+fn heard_by(world: &mut Probes, watch: &mut Collect<Saw>) -> [usize; 3] {
+    watch.0.clear();
+    for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+        send(world, watch, (from, to), &[2]);
+    }
+    world.run_until(world.now() + MS, watch);
+    [0, 1, 2].map(|node| heard(watch, node).len())
+}
+
 #[test]
 fn partitions_cut_both_ways_add_up_and_heal() {
     let (mut world, mut watch) = probes(3, &HostSpec::ideal());
-    let everyone_sends = |world: &mut Probes, watch: &mut Collect<Saw>| {
-        watch.0.clear();
-        for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
-            send(world, watch, (from, to), &[2]);
-        }
-        world.run_until(world.now() + MS, watch);
-        [0, 1, 2].map(|node| heard(watch, node).len())
-    };
-    assert_eq!(everyone_sends(&mut world, &mut watch), [2, 2, 2]);
+    assert_eq!(heard_by(&mut world, &mut watch), [2, 2, 2]);
     let first = world.partition(&[A]);
-    assert_eq!(everyone_sends(&mut world, &mut watch), [0, 1, 1]);
+    assert_eq!(heard_by(&mut world, &mut watch), [0, 1, 1]);
     let second = world.partition(&[B]);
-    assert_eq!(everyone_sends(&mut world, &mut watch), [0, 0, 0]);
+    assert_eq!(heard_by(&mut world, &mut watch), [0, 0, 0]);
     world.heal(first);
-    assert_eq!(everyone_sends(&mut world, &mut watch), [1, 0, 1]);
+    assert_eq!(heard_by(&mut world, &mut watch), [1, 0, 1]);
     world.heal(second);
-    assert_eq!(everyone_sends(&mut world, &mut watch), [2, 2, 2]);
+    assert_eq!(heard_by(&mut world, &mut watch), [2, 2, 2]);
     assert_eq!(world.tally().lost(Loss::Partition), 4 + 6 + 4);
 }
 
 #[test]
 fn a_cut_in_one_direction_leaves_the_other_alone() {
     let (mut world, mut watch) = probes(3, &HostSpec::ideal());
-    let heard_by = |world: &mut Probes, watch: &mut Collect<Saw>| {
-        watch.0.clear();
-        for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
-            send(world, watch, (from, to), &[2]);
-        }
-        world.run_until(world.now() + MS, watch);
-        [0, 1, 2].map(|node| heard(watch, node).len())
-    };
     let deaf = world.cut(&[A], Cut::Deaf);
     assert_eq!(heard_by(&mut world, &mut watch), [0, 2, 2]);
     world.heal(deaf);

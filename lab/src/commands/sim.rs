@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::model::{Model, Stack};
 use crate::multicast::campaign::FAULTS;
 use crate::multicast::{Params, Progress as Seen, Run, run_seen};
+use crate::seeds::in_parallel;
 use crate::studies::overlay::Effort;
 use crate::studies::{Table, hedging, overlay, replacement};
 use clap::{Subcommand, ValueEnum};
@@ -300,23 +301,6 @@ fn object(done: &Run) -> Result<Value, serde_json::Error> {
     Ok(json)
 }
 
-/// Prints `name: mean +- half width` for every number.
-fn print_means(name: &str, means: &Value, halves: &Value) {
-    match means {
-        Value::Object(parts) => {
-            parts.iter().for_each(|(key, inner)| {
-                print_means(&format!("{name} {key}"), inner, &halves[key]);
-            });
-        }
-        Value::Number(mean) => {
-            let mean = mean.as_f64().unwrap_or(f64::NAN);
-            let half = halves.as_f64().unwrap_or(f64::NAN);
-            println!("{name:<28} {mean:>12.4} +- {half:.4}");
-        }
-        _ => {}
-    }
-}
-
 /// The same run under several seeds.
 fn seeds(args: &Multicast) -> Outcome {
     if args.html.is_some() {
@@ -327,7 +311,7 @@ fn seeds(args: &Multicast) -> Outcome {
     shown.stage("simulating seeds", Some(u64::from(args.seeds)));
     let done = |finished| shown.at(finished, u64::from(args.seeds));
     let run = |seed| run_seen(&Params { seed, ..params.clone() }, &mut |_| {});
-    let runs = seeds::in_parallel(args.seed, args.seeds as usize, run, done);
+    let runs = in_parallel(args.seed, args.seeds.into(), run, done);
     shown.end();
     let objects: Vec<Value> = runs.iter().map(object).collect::<Result<_, _>>()?;
     let mut all = seeds::combined(&objects);
@@ -337,10 +321,7 @@ fn seeds(args: &Multicast) -> Outcome {
         println!("{all}");
     } else {
         println!("{} seeds from {} on", args.seeds, args.seed);
-        let is_mean = |(key, _): &(&String, &Value)| !key.ends_with("_half_width");
-        for (key, means) in all.as_object().into_iter().flatten().filter(is_mean) {
-            print_means(key, means, &all[&*format!("{key}_half_width")]);
-        }
+        seeds::print(&all);
     }
     let unfinished = runs.iter().filter(|run| !run.finished).count();
     match unfinished {

@@ -24,9 +24,10 @@ pub mod workload;
 use std::str::FromStr;
 use std::time::Duration;
 
-use evenfall_core::statistics::{half_width, mean};
+use evenfall_core::statistics::mean;
 use evenfall_files_flow::{Config, Policy, Selector, ThreeTier, Two};
 
+use crate::seeds::in_parallel;
 use agentless::Agentless;
 use prequal::Prequal;
 use rivals::{Copies, Paths, Rival};
@@ -218,8 +219,7 @@ impl Params {
     /// Runs the seeds `first..first + seeds` and collects their figures.
     pub fn runs(&self, first: u64, seeds: u64) -> Summary {
         let mut summary = Summary::default();
-        for seed in first..first + seeds {
-            let (times, bound_s) = self.run(seed);
+        for (times, bound_s) in in_parallel(first, seeds, |seed| self.run(seed), |_| {}) {
             summary.take(&times, bound_s);
         }
         summary
@@ -263,9 +263,4 @@ impl Summary {
         self.divided.push(times.divided as f64 / reads);
         self.reroutes.push(times.reroutes as f64 / reads);
     }
-}
-
-/// The mean of some values and half the width of its 95 % interval by Student's t.
-pub fn interval_of(values: &[f64]) -> (Option<f64>, Option<f64>) {
-    (mean(values), half_width(values, 0.05))
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use evenfall_files_flow::ThreeTier;
 
 use crate::files::workload::{Locality, Placement};
-use crate::files::{Params, RACK_RATIO, Steering, Summary, TOTAL_RATIO, interval_of};
+use crate::files::{Params, RACK_RATIO, Steering, Summary, TOTAL_RATIO};
+use crate::seeds::mean_and_half_width;
 use crate::studies::Table;
 
 /// The available figures: number and title.
@@ -70,9 +71,9 @@ pub fn table(figure: &str, first: u64, seeds: u64, progress: &mut dyn FnMut(&str
             change(&mut params);
             let summary = params.runs(first, seeds);
             let shown = if figure == "3.7b" { &summary.strangers_s } else { &summary.mean_s };
-            let (mean, half) = interval_of(shown);
+            let (mean, half) = mean_and_half_width(shown);
             values.extend([mean, half]);
-            bounds[2 * at] = interval_of(&summary.bound_s).0;
+            bounds[2 * at] = mean_and_half_width(&summary.bound_s).0;
         }
         table.row(name, values);
     }
@@ -222,13 +223,14 @@ fn policies(
     for (name, steering) in Steering::ALL {
         progress(&format!("figure 3.3: {name}"));
         let summary: Summary = Params { steering, ..Params::default() }.runs(first, seeds);
-        let (mean, half) = interval_of(&summary.mean_s);
-        let (p95, p95_half) = interval_of(&summary.p95_s);
+        let (mean, half) = mean_and_half_width(&summary.mean_s);
+        let (p95, p95_half) = mean_and_half_width(&summary.p95_s);
         let ratio = mean.map(|mean| mean / *least.get_or_insert(mean));
-        let [p50, p99] = [&summary.p50_s, &summary.p99_s].map(|values| interval_of(values).0);
-        let divided = interval_of(&summary.divided).0;
+        let [p50, p99] =
+            [&summary.p50_s, &summary.p99_s].map(|values| mean_and_half_width(values).0);
+        let divided = mean_and_half_width(&summary.divided).0;
         table.row(name.to_owned(), [mean, half, ratio, p50, p95, p95_half, p99, divided]);
-        bound = interval_of(&summary.bound_s).0;
+        bound = mean_and_half_width(&summary.bound_s).0;
     }
     table.row(
         "bound".to_owned(),

@@ -35,6 +35,7 @@ use crate::{HostIndex, HostSpec, SimTime};
 use path::{Ends, Path, Paths};
 pub use profile::{CloudProfile, Load, Outages, PathLoss, Reroutes, Spread, Stragglers};
 pub use queueing::Waits;
+pub(crate) use queueing::{draw, unit};
 
 /// What a datagram adds on the wire: UDP 8, IPv4 20, Ethernet 14 + 4, preamble and gap 20.
 pub(crate) const OVERHEAD_BYTES: u64 = 66;

@@ -13,7 +13,7 @@ use evenfall_core::time::nanos;
 
 use crate::HostIndex;
 use crate::cloud::profile::{CloudProfile, Spread};
-use crate::cloud::queueing::{GOLDEN, LoadTimes, ONE, OutageTimes, POINT, draw, factors};
+use crate::cloud::queueing::{GOLDEN, LoadTimes, ONE, OutageTimes, POINT, draw, factors, unit};
 use crate::math::{exp, mix, normal_quantile};
 use crate::quantiles::Quantiles;
 
@@ -27,8 +27,6 @@ mod salt {
     pub(super) const INGRESS: u64 = 0x69_6e;
 }
 
-/// 2^52.
-const HALF_53: f64 = 4_503_599_627_370_496.0;
 const SQRT_3: f64 = 1.732_050_807_568_877_2;
 /// The largest wander: the drift of a pair must not be longer than its delay.
 const WANDER_MAX: f64 = 0.5;
@@ -199,7 +197,7 @@ impl Paths {
         let shifted = at + key % self.wander_ns;
         let (period, within) = (shifted / self.wander_ns, shifted % self.wander_ns);
         // The values are uniform in -1..1, of standard deviation 1/sqrt 3.
-        let value = |k: u64| (draw(key, k) >> 11) as f64 / HALF_53 - 1.0;
+        let value = |k: u64| 2.0 * unit(draw(key, k)) - 1.0;
         let (from, to) = (value(period), value(period + 1));
         from + (to - from) * (within as f64 / self.wander_ns as f64)
     }
@@ -247,8 +245,4 @@ impl Routes {
         let left = delay(period).saturating_sub(within - change);
         delay(period + 1).max(left)
     }
-}
-
-fn unit(word: u64) -> f64 {
-    (word >> 11) as f64 / (2.0 * HALF_53)
 }

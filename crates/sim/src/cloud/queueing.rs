@@ -47,8 +47,15 @@ const LEVEL_SLOTS_MIN: u64 = 4;
 
 /// The hash of a slot of a path.
 #[inline]
-pub(super) fn draw(key: u64, slot: u64) -> u64 {
+pub(crate) fn draw(key: u64, slot: u64) -> u64 {
     mix(key ^ slot.wrapping_mul(GOLDEN))
+}
+
+/// A hash as a number from 0 to below 1.
+#[inline]
+pub(crate) fn unit(hash: u64) -> f64 {
+    const TWO_53: f64 = 9_007_199_254_740_992.0;
+    (hash >> 11) as f64 / TWO_53
 }
 
 /// A wait that holds for a while, drains, and is drawn again.

@@ -245,7 +245,7 @@ impl Args {
         let granted_bytes = self.overcommit * f64::from(rtt_packets) * f64::from(packet);
         let queue = rate.map_or(0.0, |rate| granted_bytes * 8.0 / rate as f64);
         let mut epoch = [0; 20];
-        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut epoch)?;
+        evenfall_host::random::fill(&mut epoch)?;
         let (epoch, key) = epoch.split_at(4);
         Ok(Spec {
             rank: 0,

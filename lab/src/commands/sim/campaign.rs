@@ -6,7 +6,7 @@ use evenfall_runtime::progress::Progress;
 use evenfall_sim::AnyCampaign;
 use serde_json::{Map, Value, json};
 
-use crate::campaigns::{ALL, by_name};
+use crate::CAMPAIGNS;
 
 /// Arguments of `evenfall sim campaign`.
 #[derive(clap::Args, Debug)]
@@ -36,10 +36,10 @@ pub struct Args {
 
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
-    let named = args.name.as_deref().map(by_name).transpose()?;
+    let named = args.name.as_deref().map(crate::campaign).transpose()?;
     let Some(campaign) = named.filter(|_| !args.list) else {
-        let listed = ALL.into_iter().filter(|one| named.is_none_or(|n| n.name() == one.name()));
-        list(&listed.collect::<Vec<_>>(), args.json);
+        let listed = named.as_ref().map_or(CAMPAIGNS, std::slice::from_ref);
+        list(listed, args.json);
         return Ok(());
     };
     match (args.seed, args.seeds) {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use crate::files::study::{self, FIGURES};
-use crate::files::{Params, Steering, TOTAL_RATIO, interval_of};
+use crate::files::{Params, Steering, TOTAL_RATIO};
 use crate::studies::Table;
 use evenfall_files_flow::ThreeTier;
 use evenfall_runtime::program::Outcome;
-use serde_json::json;
+use serde_json::Value;
+
+use super::seeds;
 
 /// Arguments of `evenfall sim files`.
 #[derive(clap::Args, Debug)]
@@ -88,24 +90,19 @@ pub fn main(args: &Args) -> Outcome {
         ("two_copies", &summary.divided),
         ("reroutes", &summary.reroutes),
     ];
+    let run = |at: usize| figures.iter().map(|(name, of)| (*name, Value::from(of[at]))).collect();
+    let runs: Vec<Value> = (0..summary.mean_s.len()).map(run).collect();
+    let mut shown = seeds::combined(&runs);
     if args.json {
-        let mut shown = json!({
-            "policy": args.policy.name(), "rate": args.rate, "seed": args.seed,
-            "seeds": args.seeds, "reads": args.reads,
-        });
-        for (name, values) in figures {
-            let (mean, half) = interval_of(values);
-            shown[name] = json!(mean);
-            shown[format!("{name}_half_width")] = json!(half);
-        }
+        shown["policy"] = args.policy.name().into();
+        shown["rate"] = args.rate.into();
+        shown["seed"] = args.seed.into();
+        shown["seeds"] = args.seeds.into();
+        shown["reads"] = args.reads.into();
         println!("{shown}");
-        return Ok(());
-    }
-    println!("{} at {} reads/s and host, {} seeds", args.policy.name(), args.rate, args.seeds);
-    for (name, values) in figures {
-        let (mean, half) = interval_of(values);
-        let half = half.map_or(String::new(), |half| format!(" +- {half:.3}"));
-        println!("  {name:<11}{:>9.3}{half}", mean.unwrap_or(f64::NAN));
+    } else {
+        println!("{} at {} reads/s and host, {} seeds", args.policy.name(), args.rate, args.seeds);
+        seeds::print(&shown);
     }
     Ok(())
 }

@@ -1,44 +1,11 @@
 //! One run under many seeds: the mean of each number, and half the width of its interval.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-
 use serde_json::{Map, Value};
 
-use crate::files::interval_of;
+use crate::seeds::mean_and_half_width;
 
-/// The results of `run` for seeds from `first` on, by seed. Each core works on one seed at a time.
-/// `done` is called with the number of finished runs.
-pub fn in_parallel<T: Send>(
-    first: u64,
-    count: usize,
-    run: impl Fn(u64) -> T + Sync,
-    mut done: impl FnMut(u64),
-) -> Vec<T> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let next = AtomicUsize::new(0);
-    let mut results: Vec<Option<T>> = (0..count).map(|_| None).collect();
-    std::thread::scope(|scope| {
-        let (ended, endings) = mpsc::channel();
-        for _ in 0..cores.min(count) {
-            let (ended, next, run) = (ended.clone(), &next, &run);
-            scope.spawn(move || {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    if at >= count || ended.send((at, run(first + at as u64))).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(ended);
-        for (finished, (at, result)) in (1..).zip(endings) {
-            results[at] = Some(result);
-            done(finished);
-        }
-    });
-    results.into_iter().flatten().collect()
-}
+/// What follows the name of a number in the name of half the width of its interval.
+const HALF_WIDTH: &str = "_half_width";
 
 /// One object of the same shape as those of the runs. A number becomes the mean of the runs, a
 /// truth becomes whether all runs have it, and a text becomes the list of all texts. Beside each
@@ -47,13 +14,35 @@ pub fn combined(runs: &[Value]) -> Value {
     let mut all = Map::new();
     for key in runs.first().and_then(Value::as_object).into_iter().flat_map(Map::keys) {
         let values: Vec<&Value> = runs.iter().map(|run| &run[key]).collect();
-        all.insert(key.clone(), each(&values, &|values| interval_of(values).0));
+        all.insert(key.clone(), each(&values, &|values| mean_and_half_width(values).0));
         if has_numbers(values[0]) {
-            let half = each(&values, &|values| interval_of(values).1);
-            all.insert(format!("{key}_half_width"), half);
+            let half = each(&values, &|values| mean_and_half_width(values).1);
+            all.insert(format!("{key}{HALF_WIDTH}"), half);
         }
     }
     Value::Object(all)
+}
+
+/// Prints a line for every number: its name, its mean, and half the width of its interval.
+pub fn print(all: &Value) {
+    let is_mean = |(key, _): &(&String, &Value)| !key.ends_with(HALF_WIDTH);
+    for (key, means) in all.as_object().into_iter().flatten().filter(is_mean) {
+        print_each(key, means, &all[format!("{key}{HALF_WIDTH}")]);
+    }
+}
+
+fn print_each(name: &str, means: &Value, halves: &Value) {
+    match means {
+        Value::Object(parts) => parts.iter().for_each(|(key, inner)| {
+            print_each(&format!("{name} {key}"), inner, &halves[key]);
+        }),
+        Value::Number(mean) => {
+            let mean = mean.as_f64().unwrap_or(f64::NAN);
+            let half = halves.as_f64().map_or(String::new(), |half| format!(" +- {half:.4}"));
+            println!("{name:<28} {mean:>12.4}{half}");
+        }
+        _ => {}
+    }
 }
 
 fn has_numbers(value: &Value) -> bool {
@@ -102,13 +91,5 @@ mod tests {
         assert_eq!(all["finished"], false);
         assert_eq!(all["digest"], json!(["a", "b", "c"]));
         assert!(all.get("digest_half_width").is_none());
-    }
-
-    #[test]
-    fn results_stand_in_the_order_of_their_seeds() {
-        let mut heard = 0;
-        let results = in_parallel(7, 20, |seed| seed * seed, |_| heard += 1);
-        assert_eq!(results, (7..27).map(|seed| seed * seed).collect::<Vec<_>>());
-        assert_eq!(heard, 20);
     }
 }
