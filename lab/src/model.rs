@@ -282,8 +282,8 @@ impl fmt::Display for ModelError {
 impl std::error::Error for ModelError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Unknown(_, error) => Some(error),
-            Self::File(_, error) => Some(error),
+            Self::Unknown(_, error) => std::error::Error::source(error),
+            Self::File(_, error) => std::error::Error::source(error),
             Self::Stack(_) | Self::Number(..) | Self::Key(_) => None,
         }
     }

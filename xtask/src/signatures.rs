@@ -1,7 +1,10 @@
-//! Rules about what the crates promise to programs: no public function fails with a bare text.
+//! Rules about what crates promise to programs: no error of a public function is a bare text, and
+//! no error tells its cause twice.
 //!
-//! A program can only print a `String`. An error with a type of its own can be matched, has a
-//! cause, and may grow.
+//! A program can only print a `String`. A program can match an error with its own type, ask it for
+//! its cause, and go on working when the type gets new variants. A program prints an error and then
+//! the chain of its causes, so the words that an error takes from its cause must not come back from
+//! `source()`.
 
 use crate::Finding;
 
@@ -20,7 +23,7 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
         return Vec::new();
     }
     let lines: Vec<&str> = text.lines().take_while(|line| *line != "mod tests {").collect();
-    let mut findings = Vec::new();
+    let mut findings = told_twice(path, &lines);
     for (at, line) in lines.iter().enumerate() {
         let words = line.trim_start();
         let signature = if is_public_function(words) {
@@ -40,6 +43,44 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Arms of `source()` that return what the same variant's arm of `Display` has already printed.
+fn told_twice(path: &str, lines: &[&str]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut in_source = false;
+    for (at, line) in lines.iter().enumerate() {
+        in_source |= line.contains("fn source(&self)");
+        in_source &= *line != "    }";
+        let Some((variants, cause)) = line.split_once(" => Some(").filter(|_| in_source) else {
+            continue;
+        };
+        let (cause, _) = cause.split_once(')').unwrap_or((cause, ""));
+        let printed = [format!("{{{cause}}}"), format!("{cause}.fmt(f)")];
+        for variant in variants.split('|').map(str::trim) {
+            let name = variant.split(['(', ' ']).next().unwrap_or(variant);
+            if printed.iter().any(|printed| arm_has(lines, name, printed)) {
+                findings.push(Finding::new(
+                    path,
+                    at + 1,
+                    format!("`source()` of `{name}` returns the cause that `Display` prints"),
+                    format!("return `std::error::Error::source({cause})`, the cause behind it"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether an arm of a match on this variant has this text.
+fn arm_has(lines: &[&str], variant: &str, text: &str) -> bool {
+    let mut in_arm = false;
+    lines.iter().map(|line| line.trim_start()).any(|line| {
+        if line.starts_with("Self::") || line == "}" {
+            in_arm = line.split(['(', ' ']).next() == Some(variant);
+        }
+        in_arm && line.contains(text)
+    })
 }
 
 /// Whether a line begins a function that other crates can call.
@@ -120,5 +161,33 @@ mod tests {
             assert!(lines(fine).is_empty(), "{fine}");
         }
         assert!(check("apps/cli/src/stat.rs", "pub fn a() -> Result<(), String> {").is_empty());
+    }
+
+    /// An error whose file cannot be opened. Lines 9 to 12 are `source()`.
+    fn error(printed: &str, source: &str) -> String {
+        format!(
+            "impl fmt::Display for E {{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {{
+        match self {{
+            Self::Open(path, error) => {{
+                {printed}
+            }}
+            Self::Closed => f.write_str(\"closed\"),
+impl Error for E {{
+    fn source(&self) -> Option<&(dyn Error + 'static)> {{
+        match self {{
+            Self::Open(_, error) => {source},
+            Self::Closed => None,
+"
+        )
+    }
+
+    #[test]
+    fn a_cause_that_is_printed_and_returned_is_found() {
+        let printed = "write!(f, \"{}: {error}\", path.display())";
+        assert_eq!(lines(&error(printed, "Some(error)")), [11]);
+        assert_eq!(lines(&error("error.fmt(f)", "Some(error)")), [11]);
+        assert!(lines(&error(printed, "Error::source(error)")).is_empty());
+        assert!(lines(&error("write!(f, \"{path}\")", "Some(error)")).is_empty());
     }
 }

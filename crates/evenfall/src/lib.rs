@@ -114,9 +114,9 @@
 //!
 //! # Errors and notes
 //!
-//! An error says what went wrong, where, and what to do. `Error::source` gives the cause where
-//! there is a cause. The threads of a face state events by the macros of the crate `tracing`, and
-//! print nothing.
+//! An error says what went wrong, where, and what to do. `Error::source` gives a cause that those
+//! words do not have yet. The threads of a face state events by the macros of the crate `tracing`,
+//! and print nothing.
 #![forbid(unsafe_code)]
 
 pub use bytes::Bytes;

@@ -64,7 +64,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Os { source, .. } => Some(source),
+            Self::Os { source, .. } => std::error::Error::source(source),
             Self::Unkeyed { .. } | Self::Lab { .. } | Self::Clock { .. } => None,
         }
     }

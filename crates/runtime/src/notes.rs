@@ -103,8 +103,8 @@ impl std::error::Error for NotesError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Level(_) => None,
-            Self::Thread(error) => Some(error),
-            Self::Taken(error) => Some(error),
+            Self::Thread(error) => std::error::Error::source(error),
+            Self::Taken(error) => std::error::Error::source(error),
         }
     }
 }

@@ -60,7 +60,7 @@ impl std::error::Error for ProcessError {
         match self {
             Self::Settings(error) => std::error::Error::source(error),
             Self::Host(error) => std::error::Error::source(error),
-            Self::File(_, error) => Some(error),
+            Self::File(_, error) => std::error::Error::source(error),
             Self::Telemetry(error) => std::error::Error::source(error),
         }
     }

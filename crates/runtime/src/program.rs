@@ -143,20 +143,11 @@ fn failure(name: &str, error: &(impl fmt::Display + ?Sized)) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// An error and the chain of its causes. An error that only wraps another one has the words and the
-/// cause of that one. Some errors put words in front and repeat those of their cause, so a cause
-/// is added only when its words have not been said.
+/// An error and the chain of its causes. An error that has the words of its cause has the cause of
+/// that cause too, so nothing is printed twice.
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !words.contains(&more) {
-            words = format!("{words}: {more}");
-        }
-        cause = error.source();
-    }
-    words
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Runs a program: parses its arguments, runs the command, and returns the exit code.

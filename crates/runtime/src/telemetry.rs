@@ -59,7 +59,7 @@ impl fmt::Display for TelemetryError {
 impl std::error::Error for TelemetryError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Bind(_, error) => Some(error),
+            Self::Bind(_, error) => std::error::Error::source(error),
             Self::Unkeyed(_) | Self::NotBuilt(_) => None,
         }
     }

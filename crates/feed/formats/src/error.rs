@@ -129,11 +129,4 @@ impl fmt::Display for FeedError {
     }
 }
 
-impl std::error::Error for FeedError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.fault {
-            Fault::Itch(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for FeedError {}

@@ -134,14 +134,7 @@ impl fmt::Display for MoldError {
     }
 }
 
-impl std::error::Error for MoldError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Far(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for MoldError {}
 
 fn header(bytes: &[u8]) -> Result<(SessionId, u64, u16), MoldError> {
     let Some((head, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {

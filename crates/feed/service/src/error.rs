@@ -45,7 +45,7 @@ impl std::error::Error for IntakeError {
             Self::Process(error) => std::error::Error::source(error),
             #[cfg(feature = "feeds")]
             Self::Input(error) => std::error::Error::source(error),
-            Self::Broken { error, .. } => Some(error),
+            Self::Broken { error, .. } => std::error::Error::source(error),
         }
     }
 }

@@ -44,10 +44,9 @@ impl fmt::Display for InputError {
 impl std::error::Error for InputError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Open(_, error) => Some(error),
+            Self::Open(_, error) => std::error::Error::source(error),
             Self::Feed(error) => std::error::Error::source(error),
-            Self::Format(error) => Some(error),
-            Self::Setting(_) => None,
+            Self::Format(_) | Self::Setting(_) => None,
         }
     }
 }

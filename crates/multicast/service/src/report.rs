@@ -116,9 +116,9 @@ impl fmt::Display for ReportError {
 impl std::error::Error for ReportError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io(_, error) => Some(error),
+            Self::Io(_, error) => std::error::Error::source(error),
             Self::Info(error) => std::error::Error::source(error),
-            Self::Log(_, error) => Some(error),
+            Self::Log(_, error) => std::error::Error::source(error),
             Self::NoRoot(_) | Self::NeverStood(_) => None,
         }
     }

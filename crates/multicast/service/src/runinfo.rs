@@ -116,8 +116,8 @@ impl fmt::Display for RunInfoError {
 impl std::error::Error for RunInfoError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io(_, error) => Some(error),
-            Self::Malformed(_, error) => Some(error),
+            Self::Io(_, error) => std::error::Error::source(error),
+            Self::Malformed(_, error) => std::error::Error::source(error),
             Self::Missing(_) => None,
         }
     }

@@ -42,11 +42,4 @@ impl fmt::Display for OrderError {
     }
 }
 
-impl std::error::Error for OrderError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Log(malformed) => Some(malformed),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for OrderError {}

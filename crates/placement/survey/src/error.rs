@@ -51,7 +51,7 @@ impl fmt::Display for CarrierError {
 impl std::error::Error for CarrierError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Bind(_, error) | Self::Thread(error) => Some(error),
+            Self::Bind(_, error) | Self::Thread(error) => std::error::Error::source(error),
             Self::Unkeyed { .. } => None,
         }
     }

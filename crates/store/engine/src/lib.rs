@@ -172,7 +172,7 @@ impl std::error::Error for StoreError {
         match self {
             Self::Store(error) => std::error::Error::source(error),
             Self::Names(error) => std::error::Error::source(error),
-            Self::Unreached { why, .. } => Some(why),
+            Self::Unreached { why, .. } => std::error::Error::source(why),
             _ => None,
         }
     }

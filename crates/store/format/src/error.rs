@@ -223,12 +223,4 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NoRoom { why: error, .. } => Some(error),
-            Self::Storage(error) => std::error::Error::source(error),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for Error {}

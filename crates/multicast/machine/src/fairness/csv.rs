@@ -91,7 +91,7 @@ impl fmt::Display for CsvError {
 impl std::error::Error for CsvError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io(error) => Some(error),
+            Self::Io(error) => std::error::Error::source(error),
             Self::Header | Self::Line { .. } => None,
         }
     }

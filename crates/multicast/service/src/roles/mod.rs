@@ -113,7 +113,6 @@ impl std::error::Error for RoleError {
             Self::Process(error) => std::error::Error::source(error),
             #[cfg(feature = "publisher")]
             Self::Intake(error) => std::error::Error::source(error),
-            Self::Message { why, .. } => Some(why),
             #[cfg(feature = "summary")]
             Self::RunInfo(error) => std::error::Error::source(error),
             Self::Part(error) => std::error::Error::source(&**error),

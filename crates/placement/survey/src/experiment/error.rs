@@ -48,8 +48,8 @@ impl fmt::Display for ExperimentError {
 impl std::error::Error for ExperimentError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::File(_, error) => Some(error),
-            Self::Json(_, error) => Some(error),
+            Self::File(_, error) => std::error::Error::source(error),
+            Self::Json(_, error) => std::error::Error::source(error),
             Self::Survey(error) => std::error::Error::source(error),
             Self::Refused(_) => None,
         }
