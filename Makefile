@@ -1,14 +1,15 @@
-# The four things people do with a clone. `make` alone lists them.
+# The common tasks in a clone. `make` without a target lists them.
 
 CARGO ?= cargo
 # Seeds of the long campaign; the short one of `make test` is set in the tests themselves.
 SEEDS_LONG ?= 100000
-# Seconds of each fuzz target in `make test`; `make fuzz FUZZ_SECONDS=600` looks longer.
+# Seconds of each fuzz target in `make test`. `make fuzz FUZZ_SECONDS=600` runs each target longer.
 FUZZ_SECONDS ?= 2
-# Tests at once: the tests of processes wait most of their time, so that two cores carry six of them
-# (`Stage` in apps/cli/tests/runs/common.rs says which tests play beside each other).
+# Tests at once. The tests of processes wait most of their time, so two cores run six of them at
+# once (`Scratch` in apps/cli/tests/runs/common.rs decides which tests run beside each other).
 TEST_THREADS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? 3 * cores : 6)))
-# `make test NO_INSTALL=1` installs nothing: what is missing is named, and its tests say `skipped:`.
+# `make test NO_INSTALL=1` installs nothing. Missing tools are named, and their tests print
+# `skipped:`.
 export NO_INSTALL
 
 .PHONY: help demo test test-long bench deploy deps fmt clippy tidy build unit doc deny api fuzz fuzz-briefly
@@ -21,7 +22,7 @@ help:
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), where there is a nightly Rust"
 	@echo "make deps       install what tests use besides (network namespaces, a browser); make test does it"
 
-# The lean program, without link-time optimisation: somebody waits for the first build.
+# The lean program, without link-time optimisation, because a user waits for the first build.
 demo:
 	@echo "demo: nothing is installed; cargo downloads the crates of Cargo.lock that are missing, and builds in target/"
 	$(CARGO) run --profile lean --package evenfall-cli -- demo --dir target/demo
@@ -39,26 +40,28 @@ tidy:
 clippy:
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 
-# Module maps name private rooms too: they are for who reads the code.
+# The documentation includes private modules, because it is for readers of the code.
 doc:
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --all-features --no-deps --quiet
 
-# Licences, sources and advisories of what we depend on.
+# Licences, sources and advisories of all dependencies.
 deny:
 	./scripts/deny.sh
 
-# What a change of a public API would break.
+# Changes of public APIs that break programs of users.
 api:
 	./scripts/api.sh
 
-# Without the targets of the services: their build alone takes longer than all other steps may.
+# Leaves out the fuzz targets of the services, because their build alone takes longer than this step
+# may.
 fuzz-briefly:
 	FUZZ_FEATURES=none ./scripts/fuzz.sh $(FUZZ_SECONDS)
 
 fuzz:
 	./scripts/fuzz.sh $(FUZZ_SECONDS)
 
-# The test programs, so that the table tells building from running.
+# Builds the test programs without running them, so that the table has separate times for building
+# and running.
 build:
 	$(CARGO) test --workspace --all-features --no-run --quiet
 
@@ -69,8 +72,8 @@ unit:
 deploy:
 	./deploy/test.sh
 
-# With MinIO beside, when it can be built or found; without, its tests say that they are skipped.
-# Ends with three builds of the scenarios, which must give the same digests.
+# Runs with MinIO, when it can be built or found. Without MinIO, its tests print that they are
+# skipped. Ends with three builds of the scenarios, which must give the same digests.
 test-long:
 	if minio=$$(./scripts/minio.sh); then export EVENFALL_MINIO=$$minio; fi; \
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace --all-features

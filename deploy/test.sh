@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What can be tested of deploy/ on one machine: formats, the unit, the image, and six containers that
-# plan and then pass a feed. Says in one line each what it skips. Leaves nothing running.
+# What can be tested of deploy/ on one machine: formats, the unit, the image, and six containers that plan and then pass
+# a feed. Names each skipped test in a line. No process is left running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUSTFLAGS="-C target-feature=+crt-static"
@@ -33,8 +33,8 @@ else
   say "skipped: no systemd-analyze (Debian's package systemd), units unchecked"
 fi
 
-# The containers need the agents and no more. The image below is made of the same build: the features
-# of a published image (full) would be compiled for these tests alone.
+# The containers need only the feature `agents`, and the image below is made from the same build. All features of a
+# published image (full) would be compiled for these tests alone.
 export FEATURES=agents
 cargo build -q --profile lean --target x86_64-unknown-linux-gnu --package evenfall-cli \
   --features "$FEATURES"
@@ -81,8 +81,8 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 
 if ! docker info >/dev/null 2>&1; then
-  # An engine of our own, apart from any other, gone at the end; it adds no bridge or packet rules
-  # besides the test's own network.
+  # A separate Docker engine, which ends with the test. It adds no bridge and no packet rules except
+  # those of the test's own network.
   export DOCKER_HOST="unix://$work/docker.sock"
   dockerd --data-root "$work/data" --exec-root "$work/exec" --pidfile "$work/pid" \
     --host "$DOCKER_HOST" \
@@ -112,7 +112,7 @@ start() { # index, arguments of evenfall...
   local i=$1
   shift
   install -d -m 777 "$pool/run"
-  # As the user who owns the key: a key that others can read is refused.
+  # Runs as the user who owns the key, because a key that other users can read is refused.
   docker run -d --user "$(id -u):$(id -g)" --name "evenfall-test-$i" --network evenfall-test --ip "10.213.77.$((10 + i))" \
     -v "$pool:$pool:ro" -v "$pool/run:$pool/run" evenfall:test "$@" >/dev/null
 }

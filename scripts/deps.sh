@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what evenfall can use and does not need: everything builds and runs without it, but some
-# tests say `skipped:` and `--lab` has nothing to stand on. Idempotent: what is there is left alone.
+# Installs optional tools. evenfall builds and runs without them, but some tests print `skipped:`,
+# and `--lab` does not work. Idempotent: installed tools are left alone.
 #
 #   scripts/deps.sh           install what is missing, each named with what it is for: packages by apt (as
 #                             root or with password-less sudo), cargo-fuzz by cargo where there is a nightly

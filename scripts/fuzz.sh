@@ -17,8 +17,8 @@ if ! cargo +nightly fuzz --version >/dev/null 2>&1; then
   exit 0
 fi
 targets=("$@")
-# No address sanitiser: our crates forbid unsafe code but for the driver's sockets, which no target
-# opens, and without it the build and the runs take half the time.
+# The address sanitiser is off. Our crates forbid unsafe code except for the driver's sockets, which
+# no target opens, and without the sanitiser the build and the runs take half the time.
 options=(--sanitizer none)
 [[ ${FUZZ_FEATURES:-} == none ]] && options+=(--no-default-features)
 if [[ ${#targets[@]} -eq 0 ]]; then

@@ -3,7 +3,7 @@
 # needs Go (Debian: golang-go; an older one fetches the toolchain that it needs). The binary of
 # another installation serves as well: EVENFALL_MINIO=/path/to/minio.
 #
-#   scripts/minio.sh          prints where the binary is
+#   scripts/minio.sh prints the path of the binary
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Whether one seed gives one result in every build: digests of runs (lab/examples/same.rs) without
 # optimisation, with all of it, and with all of it for a processor that has AVX2 and fused
-# multiplication. Ends with the digests when they are equal, and with the difference otherwise.
-# Another family of processors needs another computer: compare the digests with what this one says.
+# multiplication. Ends with the digests when they are equal, and with the difference otherwise. To
+# compare another family of processors, run the script on such a computer and compare the digests.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ cargo=${CARGO:-cargo}
 out=target/same-everywhere
 mkdir -p "$out"
 
-# Each build has a directory of its own: flags of the compiler would make each other's stale.
+# Each build has its own directory, because different compiler flags would rebuild everything.
 run() {
     name=$1
     profile=$2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the static binary on this host and an image of nothing else. Needs Rust and a running Docker
-# engine, and no registry.
+# Builds the static binary on this host, and an image that has only the binary. Needs Rust and a running Docker engine,
+# and no registry.
 #
 #   deploy/docker/build.sh [TAG]          default evenfall:local
 #   FEATURES=agents deploy/docker/build.sh    less than everything, of which the default is full
@@ -8,14 +8,14 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 tag=${1:-evenfall:local}
 target=$(uname -m)-unknown-linux-gnu
-# Static with glibc: nothing is looked up by name at run time, so nothing of it is missed. Naming the
-# target keeps build scripts and macros dynamic.
+# A static binary with glibc. glibc loads some of its parts by name at run time, and the program uses none of them. The
+# named target keeps build scripts and macros dynamic.
 RUSTFLAGS="-C target-feature=+crt-static" \
   cargo build --profile lean --target "$target" --package evenfall-cli --features "${FEATURES:-full}"
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 cp "target/$target/lean/evenfall" "$context/evenfall"
-# Roots of trust for a store on S3 over HTTPS; an engine without them has images without them.
+# Root certificates for a store on S3 over HTTPS. When this host has none, the image has none.
 mkdir -p "$context/certs"
 cp /etc/ssl/certs/ca-certificates.crt "$context/certs/" 2>/dev/null \
   || echo "no /etc/ssl/certs/ca-certificates.crt here: the image reaches no S3 over HTTPS" >&2
@@ -29,5 +29,5 @@ WORKDIR /var/lib/evenfall
 USER 65534:65534
 ENTRYPOINT ["/evenfall"]
 END
-# The classic builder: the newer one is a plugin that many engines lack.
+# Uses the classic builder, because the newer builder is a plugin that many engines lack.
 DOCKER_BUILDKIT=0 docker build -q -t "$tag" "$context"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Boots systemd as process 1 of its own namespaces, with nothing but our units, and starts a root, a
-# receiver and an agent under them: their user, key, directories, capabilities and system calls are those
-# of a real host. There is no chrony, so that the clock falls back to what the kernel says of it.
-# What the host has is not touched: /etc, /var and /usr/local/bin are overlays that go with it.
+# Boots systemd as process 1 of its own namespaces, with nothing but our units, and starts a root, a receiver and an
+# agent under them: their user, key, directories, capabilities and system calls are those of a real host. There is no
+# chrony, so the clock's bound comes from the kernel. The host's files do not change: /etc, /var and /usr/local/bin are
+# overlays that end with the namespaces.
 #
 #   deploy/systemd/boot.sh EVENFALL [UNITS]     as root; UNITS is this directory by default
 set -euo pipefail
@@ -43,7 +43,8 @@ done
 mount -t tmpfs -o mode=755 tmpfs /run
 umount --recursive /sys/fs/cgroup
 mount -t cgroup2 none /sys/fs/cgroup
-# Two addresses that are no loopback's: a run that is all on 127.0.0.1 asks nobody for the time.
+# Two addresses beyond loopback, because a run on 127.0.0.1 alone does not use the synchronised
+# clock.
 ip link set lo up
 ip address add 10.9.9.1/32 dev lo
 ip address add 10.9.9.2/32 dev lo

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What deploy/systemd/boot.sh asks of the units once systemd runs. Writes what is wrong, or `ok`.
+# The checks of the units that deploy/systemd/boot.sh runs once systemd is up. Writes the faults, or
+# `ok`.
 exec >"$1" 2>&1
 failed=0
 wrong() { echo "WRONG: $*"; failed=1; }
@@ -41,8 +42,8 @@ owners=$(find /var/lib/evenfall/ -printf '%u\n' 2>/dev/null | sort -u | tr '\n' 
 grep -q '"delivered":200[,}]' /run/report.json && grep -q '"lost":0[,}]' /run/report.json \
   || wrong "the feed: $(head -c 300 /run/report.json)"
 grep -h -i 'clock' /run/root:root.log | head -2
-# The next look leaves alone what has ended well; new settings restart what uses them; what is no
-# longer wanted is stopped.
+# The next pass of evenfall-settings leaves services alone that ended without an error, restarts
+# services whose settings changed, and stops services that are no longer wanted.
 settled
 [[ $(show root:root ActiveState) == inactive ]] || wrong "a root that was done was started again"
 echo "# edited" >>/run/pool/agents.toml

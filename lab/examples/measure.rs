@@ -1,5 +1,5 @@
-//! One measured run, with its speed:
-//! `cargo run --release -p evenfall-lab --example measure -- RECEIVERS HEDGING SECONDS [MODEL [CORES]]`.
+//! One measured run, with its speed. `cargo run --release -p evenfall-lab --example measure --`
+//! takes `RECEIVERS HEDGING SECONDS [MODEL [CORES]]`.
 
 use std::time::{Duration, Instant};
 

@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::Finding;
 
-/// Where the table is.
+/// The file that has the table.
 pub(crate) const TABLE_FILE: &str = "ARCHITECTURE.md";
 
-/// Endings of names of crates that belong to nobody.
+/// Forbidden endings of crate names, which say nothing about the contents of a crate.
 const OWNERLESS: [&str; 6] = ["types", "utils", "util", "common", "helpers", "misc"];
 
 /// One row of the table.

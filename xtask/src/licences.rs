@@ -1,5 +1,5 @@
-//! Licences and sources of everything that the workspace depends on, where cargo-deny is not
-//! installed. The list of licences is the one in `deny.toml`, so that both judge alike.
+//! Checks the licences and sources of all dependencies, where cargo-deny is not installed. The list
+//! of licences is in `deny.toml`, so both tools use the same list.
 //!
 //! A licence is an expression of SPDX: `(MIT OR Apache-2.0) AND Unicode-3.0`. `OR` needs one side
 //! that is allowed, `AND` needs both and binds closer. `MIT/Apache-2.0`, as older crates write, is
@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 
 use crate::Finding;
 
-/// Where the list is.
+/// The file that has the list.
 pub(crate) const LIST_FILE: &str = "deny.toml";
 
-/// How `cargo tree` lists every package that is built for the platforms of `deny.toml`: its name,
-/// version and, unless it is the default registry, its source; then its licence. `cargo metadata`
-/// would list packages too that no combination of features builds.
+/// Arguments of `cargo tree`, which lists every package that is built for the platforms of
+/// `deny.toml`: its name, its version, its source unless it is the default registry, and its
+/// licence. `cargo metadata` would also list packages that no combination of features builds.
 pub(crate) const TREE: [&str; 11] = [
     "tree",
     "--workspace",
@@ -75,11 +75,11 @@ fn words(licence: &str) -> Vec<String> {
     spaced.split_whitespace().map(str::to_owned).collect()
 }
 
-/// An expression, or what is left of it.
+/// The unread rest of an expression.
 struct Expression<'a>(&'a [String]);
 
 impl Expression<'_> {
-    /// Whether all of it can be read, and these licences allow what it asks for.
+    /// Whether the whole expression can be read and the allowed licences satisfy it.
     fn satisfied_by(mut self, allowed: &BTreeSet<String>) -> bool {
         self.either(allowed) && self.0.is_empty()
     }

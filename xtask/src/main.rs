@@ -3,9 +3,9 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`text`] | rules about the text of one file: length, columns, words, paths |
-//! | [`signatures`] | rules about what crates promise to programs: no public `Result<_, String>` |
+//! | [`signatures`] | rules about public functions: no `Result<_, String>` |
 //! | [`layers`] | rules about crates: the table of ARCHITECTURE.md against `cargo metadata` |
-//! | [`tree`] | which files there are, and all rules over all of them |
+//! | [`tree`] | finds all files and applies all rules to them |
 //! | [`licences`](mod@licences) | licences and sources of foreign crates, without cargo-deny |
 //!
 //! Rules are pure functions from text to [`Finding`]s, so that each is tested on a few lines.
@@ -28,7 +28,7 @@ struct Finding {
     /// Line from 1.
     line: usize,
     what: String,
-    /// What to do about it.
+    /// The remedy.
     instead: String,
 }
 
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a check found, and of how much it is the check.
+/// The findings of a check, and a text about the checked files.
 type Checked = Result<(Vec<Finding>, String), String>;
 
 fn tidy(root: &Path) -> Checked {

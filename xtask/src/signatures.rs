@@ -11,7 +11,7 @@ use crate::Finding;
 /// Crates that programs use. Applications and instruments print what they meet.
 const PRODUCT: &str = "crates/";
 
-/// Where public functions may return texts, and why.
+/// Files whose public functions may return texts, with the reasons.
 const TEXTS: [(&str, &str); 1] =
     [("crates/sim/src/", "what checkers found under a seed, in words for people")];
 

@@ -2,18 +2,20 @@
 
 use crate::Finding;
 
-/// Longest source file: what a person can still hold in mind.
+/// Limit of the lines of a source file, about what a reader can keep in mind.
 const FILE_LINES_MAX: usize = 800;
-/// Widest line of Rust: `rustfmt.toml` says the same, but rustfmt leaves long strings and comments.
+/// Limit of the columns of a line of Rust. `rustfmt.toml` has the same limit, but rustfmt does not
+/// break strings and comments.
 const COLUMNS_MAX: usize = 100;
 
-/// Longest body of a function: what a screen shows. Tests may tell longer stories.
+/// Limit of the lines of a function's body, about one screen. Tests may be longer.
 const BODY_LINES_MAX: usize = 70;
 /// Functions that may be longer, and why.
 const LONG: [(&str, &str); 1] =
     [("crates/store/format/src/volume/recovery.rs", "one pass over what a crash left, in order")];
 
-/// Words that must not reach a commit, and where. Assembled from halves so that this file passes.
+/// Words that must not be in a commit, with the places of the rule. The words are assembled from
+/// halves, so that this file passes.
 const UNFINISHED: [(&str, &str, &str); 6] = [
     (concat!("TO", "DO"), "a note to oneself", "do it, or open an issue and describe the state"),
     (concat!("FIX", "ME"), "a note to oneself", "fix it, or open an issue and describe the state"),
@@ -30,13 +32,13 @@ const UNSTEADY: [&str; 26] = [
     "exp2", "exp_m1", "hypot", "ln", "ln_1p", "log", "log10", "log2", "mul_add", "powf", "powi",
     "sin", "sin_cos", "sinh", "tan",
 ];
-/// Where numbers end up in results, so that an unsteady function would change a result from one
-/// computer to the next.
+/// Folders whose numbers become part of results. An unsteady function there would give different
+/// results on different computers.
 const STEADY: [&str; 3] = ["apps/", "crates/", "lab/"];
 /// The module that stands in for [`UNSTEADY`], whose tests compare it with the platform's library.
 const OUR_MATHEMATICS: &str = "crates/core/src/math";
 
-/// Beginnings of absolute paths that exist on somebody's machine only.
+/// Beginnings of absolute paths that exist on a single machine only.
 const WORKPLACES: [&str; 4] =
     [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Use", "rs/")];
 
@@ -80,7 +82,8 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Whether the program `main` takes the tests of a file beside it in: otherwise none of them runs.
+/// Checks that the program `main` includes a file of tests beside it. The tests of a file that it
+/// leaves out do not run.
 pub(crate) fn check_joined(path: &str, main: &str, program: &str) -> Option<Finding> {
     let module = path.rsplit('/').next().and_then(|name| name.strip_suffix(".rs"))?;
     let line = format!("mod {module};");

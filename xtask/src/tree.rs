@@ -1,11 +1,11 @@
-//! Which files there are, and all rules over all of them.
+//! Finds all files of the repository and applies all rules to them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Finding, layers, signatures, text};
 
-/// What a whole check found.
+/// The result of a whole check.
 pub(crate) struct Report {
     pub(crate) findings: Vec<Finding>,
     /// Text files read.

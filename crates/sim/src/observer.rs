@@ -54,8 +54,8 @@ pub trait Observer<M: Machine, N: Network> {
         let _ = (seen, from, datagram);
     }
 
-    /// Whether [`received`](Self::received) has a purpose. Without one, several cores keep no copies
-    /// of datagrams for it.
+    /// Whether [`received`](Self::received) has a purpose. Without a purpose, several cores keep no
+    /// copies of datagrams for it.
     fn follows_arrivals(&self) -> bool {
         true
     }

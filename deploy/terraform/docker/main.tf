@@ -21,7 +21,7 @@ resource "docker_network" "pool" {
   }
 }
 
-# What the plan and the feed of a machine leave behind stays when their containers go.
+# Results of the plan and of the feed stay when their containers are removed.
 resource "docker_volume" "state" {
   for_each = toset([for machine in var.machines : machine.name])
   name     = "${each.key}-state"

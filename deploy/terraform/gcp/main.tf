@@ -67,7 +67,7 @@ resource "google_compute_firewall" "iap" {
   }
 }
 
-# Machines near each other: the shorter and the more alike the paths are, the shorter the hold is.
+# Machines are placed near each other, because short and similar paths allow a short hold.
 resource "google_compute_resource_policy" "near" {
   count  = local.compact ? 1 : 0
   name   = "${var.name}-near"
@@ -104,7 +104,7 @@ resource "google_compute_instance" "agent" {
     nic_type   = "GVNIC"
     access_config {}
   }
-  # A machine that is moved to another host stands still for a moment, and its measured paths are gone.
+  # A machine that moves to another host pauses for a moment, and its measured delays no longer hold.
   scheduling {
     on_host_maintenance = "TERMINATE"
     automatic_restart   = true

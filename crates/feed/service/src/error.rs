@@ -1,4 +1,4 @@
-//! Why there is no feed, or none any more.
+//! Errors of an intake or a player.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use evenfall_runtime::{ProcessError, SettingsError};
 #[cfg(feature = "feeds")]
 use crate::input::InputError;
 
-/// Why an intake or a player cannot begin or go on.
+/// The reason why an intake or a player cannot begin or go on.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum IntakeError {
     /// The settings are wrong, or the operating system refused.
     Process(ProcessError),
-    /// There is no feed.
+    /// The feed cannot be opened.
     #[cfg(feature = "feeds")]
     Input(InputError),
-    /// The feed is damaged; what was read before was sent.
+    /// The feed is damaged. The messages before the damage were sent.
     Broken {
-        /// Where and how.
+        /// Place and kind of the damage.
         error: FeedError,
-        /// Messages sent before.
+        /// Messages sent before the damage.
         sent: u64,
     },
 }

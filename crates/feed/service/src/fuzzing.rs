@@ -1,7 +1,7 @@
-//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
-//! promise breaks.
+//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
+//! and panics when a promise breaks.
 
-/// Re-requests of a live feed: what a root asks for, and what a player answers.
+/// Re-requests of a live feed: the requests of a root, and the answers of a player.
 pub fn requests(data: &[u8]) {
     crate::intake::gaps::fuzz(data);
     crate::player::fuzz(data);

@@ -16,13 +16,13 @@ use evenfall_feed_formats::{
 
 use crate::settings::{Feed, Synthetic};
 
-/// Why there is no feed.
+/// The reason why a feed cannot be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InputError {
     /// The file cannot be opened.
     Open(std::path::PathBuf, std::io::Error),
-    /// The file is not what it should be.
+    /// The file is damaged, or is not of the stated format.
     Feed(FeedError),
     /// `feed.format` names no format.
     Format(UnknownFormat),
@@ -57,7 +57,8 @@ impl From<FeedError> for InputError {
     }
 }
 
-/// Opens a market-data file: of this format, or of the format that the content says.
+/// Opens a market-data file of this format. With `None`, the content of the file decides the
+/// format.
 ///
 /// # Errors
 /// [`InputError`] names the file.
@@ -79,8 +80,8 @@ pub fn format_named(word: Option<&str>) -> Result<Option<Format>, InputError> {
     word.map(named).transpose().map_err(InputError::Format)
 }
 
-/// The day of a file whose messages say only times of day: the user's word, else the file's own
-/// (the days of a zip), else the date in the file's name.
+/// The day of a file whose messages have only times of day: the day that the user gives, else the
+/// file's own (the days of a zip), else the date in the file's name.
 pub fn date_of(path: &Path, source: &dyn Source, said: Option<Date>) -> Option<Date> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     said.or_else(|| source.date()).or_else(|| dates::date_in_name(&name))
@@ -95,8 +96,8 @@ fn generator(config: &Synthetic) -> Result<Box<dyn Source + Send>, InputError> {
     Ok(Box::new(generator))
 }
 
-/// Opens what the settings name: the file, else the generator. Of a capture with sides A and B the
-/// first copies are given, unless `feed.arbitrate` is false.
+/// Opens the feed of the settings: the file, or else the generator. A capture with sides A and B
+/// gives the first copy of each packet, unless `feed.arbitrate` is false.
 ///
 /// # Errors
 /// [`InputError`].
@@ -133,10 +134,10 @@ impl Schedule {
         Ok(Self { source: open(feed)?, pace, next: None })
     }
 
-    /// The next message and when it is due, without taking it.
+    /// The next message and its due time. The message stays in the schedule.
     ///
     /// # Errors
-    /// When the feed is damaged at this place; everything before it was given.
+    /// When the feed is damaged at this place. All earlier messages were given.
     pub fn peek(&mut self) -> Result<Option<&(Duration, Message)>, FeedError> {
         if self.next.is_none() {
             self.next = self.source.next_message()?.map(|m| (self.pace.due(&m), m));
@@ -144,13 +145,12 @@ impl Schedule {
         Ok(self.next.as_ref())
     }
 
-    /// What was passed over so far.
+    /// Counts of the data that was skipped so far.
     pub fn skipped(&self) -> Skipped {
         self.source.skipped()
     }
 
-    /// What there is to say of a feed that has ended: what was passed over, and that copies of two
-    /// sides were.
+    /// Remarks on a feed that has ended: skipped data, and dropped copies of two sides.
     pub fn remarks(&self) -> Vec<String> {
         remarks(&*self.source)
     }
@@ -161,7 +161,7 @@ impl Schedule {
     }
 }
 
-/// What there is to say of a source that was read to its end.
+/// Remarks on a source that was read to its end.
 pub fn remarks(source: &dyn Source) -> Vec<String> {
     let mut remarks = Vec::new();
     let skipped = source.skipped();
@@ -182,12 +182,12 @@ pub fn remarks(source: &dyn Source) -> Vec<String> {
 fn fitting(feed: &Feed, fit: Duration) -> Result<f64, InputError> {
     let mut source = open(feed)?;
     let (mut first, mut last) = (None, 0);
-    // A damaged file is reported where it is damaged, when it is sent.
+    // A damaged file is not an error here. The error is reported when the damaged place is sent.
     while let Ok(Some(message)) = source.next_message() {
         first.get_or_insert(message.time_ns);
         last = last.max(message.time_ns);
     }
     let span = last.saturating_sub(first.unwrap_or(last)) as f64 / 1e9;
-    // A file of an instant is sent at once.
+    // A file whose messages all have one time is sent at once.
     Ok(if span > 0.0 { (span / fit.as_secs_f64()).max(1e-6) } else { 1.0 })
 }

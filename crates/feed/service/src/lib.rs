@@ -1,4 +1,4 @@
-//! Where the messages of a running root come from, and a feed played for tests.
+//! The intakes of a running root, and a player that sends a feed for tests.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! A feed played as a live MoldUDP64 session: two sides that lose packets apart from each other,
-//! and a re-request server. What a venue does, for tests and for trying things out.
+//! Plays a feed as a live MoldUDP64 session, as a venue would: two sides that lose packets
+//! independently, and a re-request server. The player is for tests and for trials.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,42 +19,45 @@ use crate::IntakeError;
 use crate::input::{InputError, Schedule};
 use crate::settings::Feed;
 
-/// Bytes of a packet: what Ethernet carries, less IPv4 and UDP and room for tunnels.
+/// Bytes of a packet: the Ethernet MTU without IPv4 and UDP headers and some room for tunnels.
 const PACKET_BYTES: usize = 1_400;
-/// Bytes of messages kept for requests; the oldest go first, and are then answered no more.
+/// Limit of the bytes of messages that are kept for requests. Beyond it the oldest are dropped, and
+/// requests for them get no answer.
 const KEPT_BYTES_MAX: usize = 64 << 20;
-/// A session that has nothing to say says so this often, as its specification wants.
+/// Time between two heartbeats of an idle session, as in the specification.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Time between two announcements of the end, of which any may be lost.
+/// Time between two announcements of the end. The end is repeated, because announcements may be
+/// lost.
 const END_INTERVAL: Duration = Duration::from_millis(100);
 /// Packets sent before requests get their turn.
 const PACKETS_PER_TURN: usize = 64;
 /// Name of the session, by custom padded on the left.
 const SESSION: SessionId = SessionId(*b"  evenfall");
 
-/// How to play.
+/// Settings of a player.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// Where side A goes: an address or a multicast group.
+    /// Destination of side A: an address or a multicast group.
     pub a: SocketAddr,
-    /// Where side B goes.
+    /// Destination of side B.
     pub b: Option<SocketAddr>,
     /// Address of the interface over which groups are reached.
     pub interface: Option<Ipv4Addr>,
-    /// Where requests are served; nowhere without it.
+    /// Address at which requests are served. `None` serves no requests.
     pub serve: Option<SocketAddr>,
-    /// Share of packets that each side loses, by its own luck.
+    /// Share of packets that each side loses, drawn for each side independently.
     pub drop: f64,
-    /// Of that luck.
+    /// Seed of the losses.
     pub seed: u64,
-    /// How long the end is announced and requests are served, from the end or the last request.
+    /// How long the end is announced and requests are served, counted from the end or from the last
+    /// request.
     pub linger: Duration,
     /// Whether a key is configured. Without one nothing leaves loopback.
     pub keyed: bool,
 }
 
 impl Stage {
-    /// Refuses what would be played to nobody.
+    /// Refuses settings under which no packet would leave this machine.
     fn check(&self) -> Result<(), IntakeError> {
         let is_near = |address: &SocketAddr| {
             let interface = self.interface.is_some_and(|interface| interface.is_loopback());
@@ -74,14 +77,14 @@ impl Stage {
     }
 }
 
-/// What was played.
+/// Counts of a player.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Played {
     /// Messages.
     pub messages: u64,
-    /// Hash of them in their order, as the receivers of one tree compute it.
+    /// Hash of the messages in their order, as the receivers of one tree compute it.
     pub content_hash: String,
-    /// Messages that no packet holds; they were not played.
+    /// Messages that are too long for a packet. They were not sent.
     pub too_large: u64,
     /// Packets with messages, per side, the dropped ones included.
     pub packets: u64,
@@ -95,10 +98,10 @@ pub struct Played {
     pub answers: u64,
 }
 
-/// What was sent and can be asked for.
+/// Sent messages that can be requested.
 struct Kept {
     messages: VecDeque<Bytes>,
-    /// Sequence of the first of them.
+    /// Sequence of the first kept message.
     first: u64,
     bytes: usize,
 }
@@ -119,7 +122,7 @@ impl Kept {
         self.first + self.messages.len() as u64
     }
 
-    /// As much of what is asked for as fits one packet.
+    /// The requested messages, as many as fit one packet; `None` when they are not kept.
     fn answer(&self, request: &Request) -> Option<Vec<u8>> {
         let at = usize::try_from(request.sequence.checked_sub(self.first)?).ok()?;
         let mut packet = PacketBuilder::new(SESSION, request.sequence, PACKET_BYTES);
@@ -133,7 +136,7 @@ impl Kept {
     }
 }
 
-/// A side and its luck.
+/// A side and the generator of its losses.
 struct Side {
     to: SocketAddr,
     luck: Prng,
@@ -153,7 +156,7 @@ pub struct Player {
     spoke: Timestamp,
 }
 
-/// Where to send from, when no requests are served.
+/// The address from which to send, when no requests are served.
 fn from_for(to: SocketAddr, keyed: bool) -> SocketAddr {
     let ip: IpAddr = match (to.ip(), keyed) {
         (IpAddr::V4(_), false) => Ipv4Addr::LOCALHOST.into(),
@@ -168,15 +171,15 @@ impl Player {
     /// Opens the feed and the socket.
     ///
     /// # Errors
-    /// When there is no such feed, the addresses cannot be used, or one of them is beyond loopback
-    /// and there is no key: the socket would send nothing there.
+    /// When the feed cannot be opened, when an address cannot be used, or when an address is beyond
+    /// loopback and there is no key.
     pub fn open(feed: &Feed, stage: Stage) -> Result<Self, IntakeError> {
         stage.check()?;
         let schedule = Schedule::open(feed)?;
         let options = Options {
             keyed: stage.keyed,
             multicast_interface: stage.interface,
-            // Packets are to be lost one by one and to arrive one by one.
+            // Without segmentation, packets are lost one by one and arrive one by one.
             segmentation: false,
             coalescing: false,
             ..Options::default()
@@ -200,7 +203,7 @@ impl Player {
         })
     }
 
-    /// What was played so far.
+    /// Counts so far.
     pub fn played(&self) -> Played {
         Played {
             messages: self.hash.messages(),
@@ -211,7 +214,7 @@ impl Player {
         }
     }
 
-    /// What there is to say of the feed itself, such as what was passed over.
+    /// Remarks on the feed, for instance on skipped data.
     pub fn remarks(&self) -> Vec<String> {
         self.schedule.remarks()
     }
@@ -219,7 +222,7 @@ impl Player {
     /// Plays to the end, or until a signal comes.
     ///
     /// # Errors
-    /// When the feed is damaged; everything before was sent.
+    /// When the feed is damaged. All earlier messages were sent.
     pub fn run(&mut self) -> Result<Played, IntakeError> {
         let start = MonotonicClock::now();
         let damage = loop {
@@ -240,7 +243,8 @@ impl Player {
         }
     }
 
-    /// Sends what is due and answers what is asked; when to come back, `None` at the end.
+    /// Sends due messages and answers requests. Returns the time of the next call, or `None` at the
+    /// end.
     fn turn(
         &mut self,
         start: Timestamp,
@@ -257,7 +261,8 @@ impl Player {
             while let Some((due, message)) = self.schedule.peek()? {
                 let at = start + *due;
                 if at > now || !packet.push(&message.bytes) {
-                    // A message that no packet holds would be tried for ever.
+                    // A message that is too long for a packet is skipped, because it would be tried
+                    // for ever.
                     next = Some(at.max(now));
                     if at <= now && packet.count() == 0 {
                         self.played.too_large += 1;
@@ -279,7 +284,7 @@ impl Player {
         Ok(Some(MonotonicClock::now()))
     }
 
-    /// A heartbeat when it is time; when the next one is.
+    /// Sends a heartbeat when it is due. Returns the time of the next heartbeat.
     fn keep_alive(&mut self, now: Timestamp) -> Timestamp {
         if now >= self.spoke + HEARTBEAT {
             self.send(&heartbeat(SESSION, self.kept.next()));
@@ -288,7 +293,7 @@ impl Player {
         self.spoke + HEARTBEAT
     }
 
-    /// Sends a packet over both sides, or over those that do not lose it.
+    /// Sends a packet over both sides, except over a side that loses it.
     fn send(&mut self, packet: &[u8]) {
         self.spoke = MonotonicClock::now();
         let body = Bytes::copy_from_slice(packet);
@@ -349,12 +354,12 @@ impl Player {
 
 fn push(port: &mut dyn Port, to: SocketAddr, body: Bytes) {
     let to = Destination::One(to);
-    // What is refused is lost, as on any network; the port counts it.
+    // A refused packet is lost, as on a network, and the port counts it.
     port.send(0, Transmit::new(Class::Live, to, Head::new(&[]), body)).ok();
 }
 
-/// A request of any bytes to a player that has sent 200 messages: the answer is one packet of what
-/// was asked for, or nothing.
+/// Sends a request of any bytes to a player that has sent 200 messages. The answer must be one
+/// packet of requested messages, or nothing.
 pub(crate) fn fuzz(data: &[u8]) {
     let mut kept = Kept { messages: VecDeque::new(), first: 1, bytes: 0 };
     (0..200_u8).for_each(|n| kept.push(vec![n; usize::from(n)].into()));

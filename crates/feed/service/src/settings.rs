@@ -9,15 +9,17 @@ use evenfall_runtime::settings::OPEN;
 use evenfall_runtime::settings::check::{Mistake, within};
 use serde::{Deserialize, Serialize};
 
-/// Messages per second. The least is a message in a quarter of an hour, below which a run looks
-/// dead; at the most messages are a nanosecond apart, which is what the clock tells apart.
+/// Range of messages per second. The smallest rate is a message in a quarter of an hour, and a
+/// slower run would look dead. At the largest rate messages are a nanosecond apart, the resolution
+/// of the clock.
 const RATE: RangeInclusive<f64> = 0.001..=1e9;
-/// Speeds of a replay: a day takes three years, or no time that the clock tells.
+/// Range of replay speeds. At the smallest speed a day takes three years, and at the largest a
+/// second takes a nanosecond.
 const SPEED: RangeInclusive<f64> = 0.001..=1e9;
-/// Symbols of the generated feed: ITCH numbers them by 16 bits, from 1.
+/// Range of the symbols of a generated feed. ITCH numbers symbols by 16 bits, from 1.
 const SYMBOLS: RangeInclusive<u16> = 1..=u16::MAX;
 
-/// Where the messages come from.
+/// The source of the messages and their pace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Feed {
@@ -26,32 +28,33 @@ pub struct Feed {
     /// The format of the messages, by its word ([`evenfall_feed_formats::codec::named`]). By
     /// default a file says it itself, and a live feed is ITCH.
     pub format: Option<String>,
-    /// Whether of a capture with sides A and B the first copy of each packet is sent; by default
-    /// where two sides are recognised.
+    /// Whether only the first copy of each packet of a capture with sides A and B is sent. By
+    /// default this is so when two sides are recognised.
     pub arbitrate: Option<bool>,
     /// A live MoldUDP64 feed: the address to listen on; a multicast group is joined. The feed
     /// itself carries no key, so beyond loopback it takes `run.key_file` to be listened to.
     pub mold: Option<SocketAddr>,
-    /// The redundant side of the same session; of each message the first copy counts.
+    /// The redundant side of the same session. The first copy of each message counts.
     pub mold_b: Option<SocketAddr>,
-    /// Where missing messages are asked for again; nowhere by default.
+    /// Address of the re-request server. Without it, missing messages are not requested.
     pub mold_request: Option<SocketAddr>,
     /// IPv4 address of the interface on which groups are joined; the routing table's choice by
     /// default. Without a key it must be a loopback address.
     pub mold_interface: Option<Ipv4Addr>,
-    /// The first sequence that is wanted, 1 for the whole session; by default whichever comes
-    /// first.
+    /// The first wanted sequence; 1 for the whole session. By default, the first sequence that
+    /// arrives.
     pub mold_from: Option<u64>,
-    /// How long missing messages hold what is behind them, from the last progress of their repair.
-    /// Then they are reported lost and passed over.
+    /// How long later messages wait for missing messages, counted from the last progress of the
+    /// repair. After this time the missing messages are reported lost and skipped.
     #[serde(with = "humantime_serde")]
     pub mold_gap_timeout: Duration,
-    /// How long a hole is left to the other side, or to a reordered packet, before it is asked for.
+    /// How long a hole may be filled by the other side or by a reordered packet, before it is
+    /// requested.
     #[serde(with = "humantime_serde")]
     pub mold_skew: Duration,
-    /// Messages held behind a hole; then the hole is given up.
+    /// Limit of messages held behind a hole. At the limit the hole is given up.
     pub mold_hold_messages: usize,
-    /// Bytes of them.
+    /// Limit of the bytes held behind a hole. At the limit the hole is given up.
     pub mold_hold_bytes: usize,
     /// Addresses that may send the feed. Without any, each side listens to the first address that
     /// sends, until that is silent for 5 s.
@@ -82,15 +85,15 @@ impl Default for Feed {
             mold_request: None,
             mold_interface: None,
             mold_from: None,
-            // Many exchanges with a re-request server of the same site, and short enough that
-            // the messages behind the hole are still worth having.
+            // Enough for many exchanges with a re-request server of the same site, and short enough
+            // that the messages behind the hole are still of use.
             mold_gap_timeout: Duration::from_millis(500),
-            // What two paths of one site differ by.
+            // Two paths of one site differ by about this delay.
             mold_skew: Duration::from_millis(1),
-            // The busiest open on record has 55,946 messages in 100 ms, so 280,000 in the 500 ms
-            // of patience; with room for a day that is four times as busy.
+            // The busiest recorded open has 55,946 messages in 100 ms, which are 280,000 in the
+            // patience of 500 ms. The limit leaves room for a day that is four times as busy.
             mold_hold_messages: 1 << 20,
-            // As many messages of 50 bytes, and a margin.
+            // The same number of messages of 50 bytes, and a margin.
             mold_hold_bytes: 64 << 20,
             mold_sources: Vec::new(),
             synthetic: Synthetic::default(),
@@ -120,14 +123,14 @@ pub struct Synthetic {
 
 impl Default for Synthetic {
     fn default() -> Self {
-        // What two cores can carry to twenty receivers with some air for the bursts.
+        // A rate that two cores can carry to twenty receivers, with reserve for the bursts.
         Self { seed: 1, symbols: 200, messages: 40_000, mean_rate: 2_000.0, bursts: true }
     }
 }
 
 impl Feed {
     /// # Errors
-    /// What is out of range, and which keys contradict each other.
+    /// A value that is out of range, or two keys that contradict each other.
     pub fn check(&self) -> Result<(), Mistake> {
         within("feed.speed", self.speed, &SPEED)?;
         within("feed.rate", self.rate.unwrap_or(1.0), &RATE)?;
@@ -153,7 +156,7 @@ impl Feed {
     /// A feed has one pace.
     fn check_pace(&self) -> Result<(), Mistake> {
         let (rate, fit) = (self.rate.is_some(), self.fit.is_some());
-        // A speed of 1 is that of `evenfall config default`: nobody asked for it.
+        // A speed of 1 is the default, so it does not count as a choice of the user.
         let speed = self.speed != 1.0;
         if self.mold.is_some() && (rate || fit) {
             let key = if rate { "feed.rate" } else { "feed.fit" };
@@ -205,7 +208,7 @@ impl Feed {
     /// The first address that listens to more than this machine.
     pub fn open_address(&self) -> Option<(&'static str, SocketAddr)> {
         let on_loopback = |address: &SocketAddr| {
-            // A group is where its interface is.
+            // A multicast group on a loopback interface stays on this machine.
             let interface = self.mold_interface.is_some_and(|interface| interface.is_loopback());
             address.ip().is_loopback() || address.ip().is_multicast() && interface
         };
@@ -218,7 +221,7 @@ impl Feed {
     /// Refuses a live feed that listens to more than this machine, when there is no key.
     ///
     /// # Errors
-    /// The address, and what to do.
+    /// A message with the address and the remedy.
     pub fn check_closed(&self, keyed: bool) -> Result<(), Mistake> {
         match self.open_address().filter(|_| !keyed) {
             None => Ok(()),

@@ -7,10 +7,10 @@
 //! path is empty. Choosing the copy first and the path afterwards does not help: when the chosen
 //! copy is busy, every path to that copy is slow.
 //!
-//! This crate chooses copy and path together, as Mayflower does (S. Rizvi, *Infrastructure-aware
-//! design of distributed systems*, chapter 3). Every shortest path from every copy is a candidate.
-//! The cost of a candidate is the duration of the new read plus the delay that the read causes to
-//! all flows on its path (equation 3.2):
+//! This crate chooses copy and path together, as Mayflower does (S. Rizvi, *On the Importance of
+//! Infrastructure-Awareness in Large-Scale Distributed Storage Systems*, chapter 3). Every shortest
+//! path from every copy is a candidate. The cost of a candidate is the duration of the new read
+//! plus the delay that the read causes to all flows on its path (equation 3.2):
 //!
 //! ```text
 //!  cost = bytes / b  +  sum over flows f on the path of ( left_f / b'_f  -  left_f / b_f )

@@ -1,9 +1,10 @@
 //! One run on several cores, with the results of one core.
 //!
-//! No packet arrives earlier than some time `L`, the lookahead, after the turn in which it was sent:
-//! the processor's cost of sending and the least delay of the network. So in a window of length `L`
-//! no host can influence another one, and the cores work on different hosts at the same time. This
-//! is conservative synchronisation in windows, after Chandy and Misra (1979) and Nicol (1993).
+//! No packet arrives earlier than some time `L`, the lookahead, after the turn in which it was
+//! sent: the processor's cost of sending and the least delay of the network. So in a window of
+//! length `L` no host can influence another one, and the cores work on different hosts at the same
+//! time. This is conservative synchronisation in windows, after Chandy and Misra (1979) and Nicol
+//! (1993).
 //!
 //! ```text
 //! main     | take what is due | own regions, then help | merge the records | take ...

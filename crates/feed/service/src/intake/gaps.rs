@@ -1,10 +1,11 @@
-//! When to ask for missing messages again, and when to give them up. No socket and no clock: the
-//! time is passed in, and what to send comes out.
+//! Decides when to request missing messages, and when to give them up. The module has no socket and
+//! no clock: the caller passes in the time and sends the requests.
 //!
-//! A hole is first left alone for a moment, because side B or a reordered packet may fill it. Then
-//! all holes are asked for, in pieces that fit one packet each, because a re-request server answers
-//! a request with one packet. When all pieces of a round have come, or after [`RETRY`], the next
-//! round follows. The hole that comes first has [`Gaps::new`]'s patience from its last progress.
+//! A new hole is not requested at once, because side B or a reordered packet may fill it. Then all
+//! holes are requested in pieces that fit one packet each, because a re-request server answers a
+//! request with one packet. The next round follows when all pieces of a round have arrived, or
+//! after [`RETRY`]. The first hole is given up when it makes no progress for the patience that
+//! [`Gaps::new`] takes.
 
 use core::time::Duration;
 
@@ -19,21 +20,21 @@ const PIECE: u64 = 26;
 /// Requests of one round: their answers are some 20 KiB, far below a receive buffer.
 const ROUND: usize = 16;
 
-/// What is to be done now.
+/// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Nothing before this time.
     Wait(Timestamp),
-    /// Send these; then ask again what to do.
+    /// Send these requests, then call `step` again.
     Ask(Vec<Request>),
-    /// Give the first hole up; then ask again what to do.
+    /// Give the first hole up, then call `step` again.
     Abandon,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Hole {
     start: u64,
-    /// Its last progress.
+    /// Time of the hole's last progress.
     since: Timestamp,
 }
 
@@ -41,13 +42,13 @@ struct Hole {
 #[derive(Debug)]
 pub(super) struct Gaps {
     patience: Duration,
-    /// How long a hole may be the other side's delay.
+    /// Time for which a hole may come from the delay of the other side.
     skew: Duration,
-    /// Whether there is somebody to ask.
+    /// Whether a re-request server is configured.
     asking: bool,
     hole: Option<Hole>,
     ask_at: Timestamp,
-    /// One behind the last message asked for in this round.
+    /// The number after the last message that this round requests.
     asked_end: u64,
 }
 
@@ -56,7 +57,7 @@ impl Gaps {
         Self { patience, skew, asking, hole: None, ask_at: Timestamp::MAX, asked_end: 0 }
     }
 
-    /// What to do about the holes that the tracker has.
+    /// The next action for the holes of the tracker.
     pub(super) fn step(&mut self, now: Timestamp, tracker: &Tracker) -> Step {
         let Some(first) = tracker.missing().next() else {
             self.hole = None;
@@ -85,7 +86,8 @@ impl Gaps {
             Some(_) => {}
             None => self.ask_at = now + self.skew,
         }
-        // The rest of a hole that is being filled: whoever answers has more.
+        // The rest of a hole that the server is filling, because a server that answers has the rest
+        // too.
         if self.hole.is_some() && start == self.asked_end {
             self.ask_at = now;
         }
@@ -112,12 +114,14 @@ impl Gaps {
     }
 }
 
-/// Datagrams of four bytes (milliseconds since the last, sequence, messages): what is asked for is
-/// missing, a round is bounded, and every moment ends in a wait.
+/// Datagrams of four bytes (milliseconds since the last, sequence, messages). Checks that only
+/// missing messages are requested, that a round is bounded, and that the steps at any time end with
+/// a wait.
 pub(crate) fn fuzz(data: &[u8]) {
     use evenfall_feed_formats::arbiter::{Limits, Side};
     use evenfall_feed_formats::mold::{PacketBuilder, SessionId};
-    /// An abandoned hole and a round of requests, and some to spare.
+    /// Limit of the steps at one time: an abandoned hole, a round of requests, and some spare
+    /// steps.
     const STEPS_MAX: usize = 8;
     let limits = Limits { messages_max: 64, ..Limits::default() };
     let mut tracker = Tracker::new(Some(1), limits);

@@ -13,9 +13,9 @@ use evenfall_port::Port;
 use super::{Intake, Next};
 use crate::IntakeError;
 
-/// Messages that may wait in the queue; as many again may be on the root's side of it.
+/// Limit of the messages in the queue. The root's side may hold the same number.
 const MESSAGES_MAX: usize = 8_192;
-/// Bytes of them, so that large messages cannot take what small ones would.
+/// Limit of the bytes in the queue, which large messages reach before the limit of messages.
 const BYTES_MAX: usize = 16 << 20;
 
 /// A message and when it was published.
@@ -36,11 +36,11 @@ struct State {
     bytes: usize,
     /// No message follows.
     finished: bool,
-    /// Nor does anybody wait for what was published to arrive.
+    /// The publisher does not wait for the delivery of its messages.
     cancelled: bool,
-    /// Nobody takes messages any more.
+    /// The root has ended, so no message is taken any more.
     gone: bool,
-    /// The root found nothing and waits to be woken.
+    /// The root found no message and waits to be woken.
     asleep: bool,
 }
 
@@ -57,9 +57,9 @@ impl Handover {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a message; waits for room if `patient`.
+    /// Queues a message. With `patient`, waits for room when the queue is full.
     pub fn put(&self, shard_key: u32, bytes: Bytes, patient: bool) -> Result<(), Refused> {
-        // Its latency counts from here, whatever it waits for.
+        // The latency of the message counts from here, and includes the wait for room.
         let at = MonotonicClock::now();
         let mut state = self.lock();
         while !state.gone && (state.waiting.len() >= MESSAGES_MAX || state.bytes >= BYTES_MAX) {
@@ -84,13 +84,13 @@ impl Handover {
         self.rouse(state);
     }
 
-    /// No message follows, and nobody waits for a tree that does not stand yet.
+    /// Ends the queue. A root whose tree is not formed yet gives up.
     pub fn cancel(&self) {
         self.lock().cancelled = true;
         self.finish();
     }
 
-    /// Wakes the root if it sleeps: a system call per burst, not per message.
+    /// Wakes the root if it sleeps. A burst of messages takes one system call.
     fn rouse(&self, mut state: MutexGuard<'_, State>) {
         let asleep = core::mem::take(&mut state.asleep);
         drop(state);
@@ -109,7 +109,7 @@ pub struct Taker {
 }
 
 impl Taker {
-    /// The taking end; `attached` hears of it when the root's process stands.
+    /// The root's end of a queue. `attached` gets a message when the root's process is ready.
     pub fn new(queue: Arc<Handover>, attached: std::sync::mpsc::SyncSender<()>) -> Self {
         Self { queue, taken: VecDeque::new(), next: 0, attached: Some(attached) }
     }

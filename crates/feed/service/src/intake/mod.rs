@@ -1,8 +1,8 @@
-//! Where the root's messages come from while it runs: a file or the generator by a schedule, a
-//! live MoldUDP64 feed, or a program that publishes. The root sees one thing, [`Intake`].
+//! The sources of a running root's messages: a file or the generator by a schedule, a live
+//! MoldUDP64 feed, or a program that publishes. The root uses all of them through [`Intake`].
 //!
-//! The root looks at the next message and takes it only when a tree had room for it, so whatever
-//! waits, waits in the intake, which bounds it:
+//! The root takes a message only when a tree has room for it. Messages therefore wait in the
+//! intake, and each intake has a limit:
 //!
 //! | intake | what waits where, and what happens when it is full |
 //! |---|---|
@@ -34,65 +34,65 @@ use serde::Serialize;
 use crate::IntakeError;
 use evenfall_runtime::telemetry::Metrics;
 
-/// What an intake has.
+/// The next message of an intake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A message, and when it was due; not later than now.
+    /// A message and its due time, which is not later than now.
     Message(Message, Timestamp),
-    /// None before this time, unless something arrives.
+    /// No message before this time, unless a datagram arrives.
     NotBefore(Timestamp),
-    /// None any more.
+    /// The end of the feed.
     End,
 }
 
-/// What happened, for people: what kind of thing, and in words.
+/// An event for people: its kind and its text.
 pub type News = (&'static str, String);
 
 /// A source of messages for a root that runs.
 pub trait Intake {
-    /// The root's process stands; its tree does not yet.
+    /// Called when the root's process is ready, before its tree is formed.
     fn attach(&mut self, _port: &dyn Port) {}
 
-    /// Whether nobody waits for a tree any more.
+    /// Whether the publisher has given up before the tree is formed.
     fn is_cancelled(&self) -> bool {
         false
     }
 
-    /// The tree stands. A schedule counts from `start`; what arrives from now on shall end the
-    /// port's waits.
+    /// Called when the tree is formed. A schedule counts from `start`. From now on, arrivals of the
+    /// intake end the port's waits.
     fn begin(&mut self, start: Timestamp, port: &mut dyn Port) -> Result<(), IntakeError>;
 
-    /// What there is now, without taking it.
+    /// The next message at `now`. The message stays in the intake.
     fn next(&mut self, now: Timestamp) -> Result<Next, FeedError>;
 
     /// Takes the message that [`next`](Self::next) showed.
     fn take(&mut self);
 
-    /// What happened since the last call.
+    /// Events since the last call.
     fn news(&mut self) -> Vec<News> {
         Vec::new()
     }
 
-    /// Why it is not well.
+    /// The fault of the intake, if it has one.
     fn ill(&self, _now: Timestamp) -> Option<String> {
         None
     }
 
-    /// What came in, if it is a live feed.
+    /// Counts of a live feed; `None` for other intakes.
     fn status(&self) -> Option<FeedStatus> {
         None
     }
 
-    /// What the report calls it.
+    /// Name of the intake in the report.
     fn title(&self) -> String;
 }
 
-/// What came in over a live feed.
+/// Counts of a live feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FeedStatus {
     /// The session; empty before the first packet.
     pub session: String,
-    /// Messages in order.
+    /// Messages given out in order.
     pub delivered: u64,
     /// Messages whose first copy came over side A.
     pub first_a: u64,
@@ -102,15 +102,15 @@ pub struct FeedStatus {
     pub first_again: u64,
     /// Copies that were not the first.
     pub copies_ignored: u64,
-    /// Holes: ranges of messages that were missing on both sides when their successors came.
+    /// Holes: ranges of messages that were missing on both sides when later messages arrived.
     pub gaps: u64,
     /// Requests for messages again.
     pub requests: u64,
-    /// Answers to them.
+    /// Answers to requests.
     pub answers: u64,
     /// Messages given up.
     pub lost: u64,
-    /// Datagrams that were no packets of MoldUDP64.
+    /// Datagrams that were not MoldUDP64 packets.
     pub malformed: u64,
     /// Packets of addresses that a side does not listen to.
     pub foreign: u64,
@@ -121,7 +121,7 @@ pub struct FeedStatus {
 }
 
 impl FeedStatus {
-    /// Writes it as metrics.
+    /// Writes the counts as metrics.
     pub fn show(&self, m: &mut Metrics) {
         m.counter("feed_messages_total", "Messages of the live feed.", 0, self.delivered);
         m.counter("feed_first_a_total", "First copies over side A.", 0, self.first_a);

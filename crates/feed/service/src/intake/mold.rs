@@ -18,14 +18,14 @@ use evenfall_runtime::settings::{Io, Run};
 
 use crate::settings::Feed;
 
-/// News that wait to be told; further ones are in the counters.
+/// Limit of events that wait to be reported. Further events only count in the counters.
 const NEWS_MAX: usize = 64;
 /// Frames that may wait to be sent: one round of requests.
 const REQUESTS_MAX: usize = 64;
-/// Arrival times kept for messages behind a hole are tidied when there are more than this.
+/// Number of kept arrival times above which times of messages that are no longer held are dropped.
 const TIMES_TIDY: usize = 1_024;
 
-/// What a socket brings.
+/// The use of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     /// A side of the feed.
@@ -34,14 +34,14 @@ enum Line {
     Answers(SocketAddr),
 }
 
-/// A socket and whom it listens to.
+/// A socket and the sources that it accepts.
 struct Ear {
     line: Line,
     port: Box<dyn Port>,
     source: Source,
 }
 
-/// A session as it arrives.
+/// A live session.
 pub(super) struct Mold {
     ears: Vec<Ear>,
     limits: Limits,
@@ -49,12 +49,12 @@ pub(super) struct Mold {
     gaps: Gaps,
     rival: Rival,
     inbox: Vec<Arrival>,
-    /// What came, and the place of the socket that brought it.
+    /// Arrivals, each with the index of its socket.
     arrived: VecDeque<(usize, Arrival)>,
     ready: VecDeque<(Message, Timestamp)>,
-    /// When the datagram whose first message has this sequence came, while some are held.
+    /// Arrival time of each datagram by the sequence of its first message, while messages are held.
     times: BTreeMap<u64, Timestamp>,
-    /// What the messages are: a session does not say it.
+    /// Format of the messages, which a session does not state.
     format: Format,
     news: Vec<News>,
     status: FeedStatus,
@@ -84,7 +84,7 @@ impl Mold {
         let options = Options {
             keyed: run.key()?.is_some(),
             kernel_timestamps: true,
-            // One packet, one datagram; so buffers need not hold 64 KiB each.
+            // Without coalescing, each datagram is one packet, so buffers need less than 64 KiB.
             coalescing: false,
             segmentation: false,
             queue_frames_max: REQUESTS_MAX,
@@ -137,14 +137,14 @@ impl Mold {
         }
     }
 
-    /// Tells of something that is counted: the first, the tenth, the hundredth.
+    /// Reports a counted event at its first, tenth, hundredth occurrence and so on.
     fn tell_of(&mut self, count: u64, text: impl FnOnce() -> String) {
         if 10u64.pow(count.ilog10()) == count {
             self.tell("feed", format!("{} (number {count} of its kind)", text()));
         }
     }
 
-    /// Reads a batch from each socket. Whether there was anything.
+    /// Reads a batch from each socket. Returns whether any datagram arrived.
     fn receive(&mut self) -> bool {
         for (place, ear) in self.ears.iter_mut().enumerate() {
             ear.port.receive(&mut self.inbox);
@@ -153,7 +153,7 @@ impl Mold {
         !self.arrived.is_empty()
     }
 
-    /// The side that a packet came over; nothing of a packet from somewhere else.
+    /// The side of a packet; `None` for a packet of another source.
     fn side_of(&mut self, place: usize, arrival: &Arrival) -> Option<Side> {
         let (from, ear) = (arrival.from, &self.ears[place]);
         match ear.line {
@@ -169,7 +169,7 @@ impl Mold {
         None
     }
 
-    /// A packet of a side was taken: its sender is the side's source.
+    /// Records the sender of an accepted packet as the source of its side.
     fn note_source(&mut self, place: usize, side: Side, arrival: &Arrival) {
         let Some(before) = self.ears[place].source.take(arrival.from, arrival.received) else {
             return;
@@ -178,7 +178,7 @@ impl Mold {
         self.tell("feed", format!("side {side:?} comes from {}{instead}", arrival.from));
     }
 
-    /// Hands one datagram to the tracker, and makes ready what that brings.
+    /// Hands one datagram to the tracker, and queues the messages that it completes.
     fn datagram(&mut self, place: usize, arrival: &Arrival) {
         let packet = match Packet::decode(&arrival.datagram) {
             Ok(packet) => packet,
@@ -217,12 +217,12 @@ impl Mold {
         self.drain(arrival.received);
     }
 
-    /// How long nothing has come of the session.
+    /// Time since the last packet of the session.
     fn silence(&self, now: Timestamp) -> core::time::Duration {
         self.heard.map_or(SILENCE, |heard| now.since(heard))
     }
 
-    /// Counts and tells of a packet that is not taken.
+    /// Counts and reports a refused packet.
     fn refuse(&mut self, error: MoldError, arrival: &Arrival) {
         let count = match error {
             MoldError::Far(_) | MoldError::EarlyEnd { .. } => &mut self.status.far,
@@ -236,7 +236,7 @@ impl Mold {
         self.tell_of(count, || format!("ignored a packet of {}: {error}", arrival.from));
     }
 
-    /// Takes what the tracker says.
+    /// Takes the events of the tracker.
     fn drain(&mut self, now: Timestamp) {
         while let Some(event) = self.tracker.poll() {
             match event {
@@ -273,7 +273,7 @@ impl Mold {
         }
     }
 
-    /// Does what is due about holes; when to look again.
+    /// Carries out the due actions for holes. Returns the time of the next action.
     fn recover(&mut self, now: Timestamp) -> Timestamp {
         loop {
             match self.gaps.step(now, &self.tracker) {

@@ -6,7 +6,7 @@ use super::{Intake, mold, replay};
 use crate::IntakeError;
 use crate::settings::Feed;
 
-/// Opens what the settings name: a live feed, else the file, else the generator.
+/// Opens the feed of the settings: a live feed, else the file, else the generator.
 ///
 /// # Errors
 /// [`IntakeError`].

@@ -1,4 +1,4 @@
-//! A file or the generator, each message when it is due.
+//! Replays a file or the generator, each message at its due time.
 
 use evenfall_core::Timestamp;
 use evenfall_feed_formats::FeedError;
@@ -14,7 +14,7 @@ pub(super) struct Replay {
     schedule: Schedule,
     start: Timestamp,
     title: String,
-    /// Whether the end was seen, and then whether it was spoken of.
+    /// `Some` once the end was reached, with whether the end was reported.
     ended: Option<bool>,
 }
 

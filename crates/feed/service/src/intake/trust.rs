@@ -1,6 +1,7 @@
-//! Whom a live feed believes. A socket that joined a group hears everybody who sends to the group:
-//! a test system, a venue's standby, a forger. So a side listens to one source, and the feed
-//! follows one session. Either changes only after the present one has been silent.
+//! The rules for sources and sessions of a live feed. A socket that has joined a group gets packets
+//! of every sender to the group: a test system, a venue's standby, a forger. A side therefore
+//! accepts one source, and the feed follows one session. Source and session change only after the
+//! present one has been silent.
 //!
 //! | heard | then |
 //! |---|---|
@@ -15,16 +16,17 @@ use std::net::{IpAddr, SocketAddr};
 use evenfall_core::Timestamp;
 use evenfall_feed_formats::mold::SessionId;
 
-/// A session sends a heartbeat every second, so this is five of them lost.
+/// Silence after which a source or a session may change. A session sends a heartbeat every second,
+/// so five heartbeats were lost.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
-/// Packets of another session, with none of the followed one between them, before the other one is
-/// followed: a stray packet is no failover.
+/// Packets of another session in a row after which the feed follows that session. A single stray
+/// packet does not change the session.
 const RIVAL_PACKETS: u32 = 3;
 
 /// The source of one side.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
-    /// Addresses that may be it; any if there are none.
+    /// Allowed source addresses. An empty list allows any address.
     allowed: Vec<IpAddr>,
     from: Option<SocketAddr>,
     heard: Timestamp,
@@ -35,9 +37,9 @@ impl Source {
         Self { allowed: allowed.to_vec(), from: None, heard: Timestamp::ZERO }
     }
 
-    /// Whether a packet from this address may be looked at.
+    /// Whether a packet from this address is accepted.
     pub(super) fn admits(&self, from: SocketAddr, now: Timestamp) -> bool {
-        // Addresses that are listed are all right, in any order.
+        // All listed addresses are accepted at any time.
         let is_listed = self.allowed.contains(&from.ip().to_canonical());
         let is_silent = || now >= self.heard + SILENCE;
         match self.from {
@@ -47,8 +49,8 @@ impl Source {
         }
     }
 
-    /// A packet from this address was taken: it is the source. Whether it was not before, and then
-    /// which address was.
+    /// Makes the sender of an accepted packet the source. Returns `None` when it was the source
+    /// before, else the former source.
     pub(super) fn take(&mut self, from: SocketAddr, now: Timestamp) -> Option<Option<SocketAddr>> {
         self.heard = now;
         let before = self.from.replace(from);
@@ -56,7 +58,7 @@ impl Source {
     }
 }
 
-/// Another session that may turn out to be the one to follow.
+/// Another session, which the feed may follow later.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rival {
     session: Option<SessionId>,
@@ -64,12 +66,13 @@ pub(super) struct Rival {
 }
 
 impl Rival {
-    /// The session that is followed was heard.
+    /// Called for each packet of the followed session.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// A packet of another session came; whether that session is followed from now on.
+    /// Called for each packet of another session. Returns whether the feed follows that session
+    /// from now on.
     pub(super) fn hear(&mut self, session: SessionId, silent: Duration) -> bool {
         let packets = if self.session == Some(session) { self.packets } else { 0 };
         *self = Self { session: Some(session), packets: packets.saturating_add(1) };

@@ -1,4 +1,4 @@
-//! Names in a real etcd: leases, takeovers, and what an old primary cannot do.
+//! Names in a real etcd: leases, takeovers, and the limits of an old primary.
 
 use evenfall_store_engine::names::etcd::Etcd;
 use evenfall_store_engine::{BucketOptions, Level, Store, StoreError};
@@ -38,19 +38,19 @@ fn a_store_over_etcd_and_s3s() {
     }
 }
 
-/// Ends the lease of a store behind its back.
+/// Ends the lease of a store without the knowledge of the store.
 fn revoke(etcd: &Server, store: &Store) {
     let client = Etcd::connect(&format!("127.0.0.1:{}", etcd.port)).expect("etcd");
     client.lease_revoke(store.member().expect("a member").lease_id()).expect("revoked");
 }
 
-/// Appends until it is refused; gives the refusal.
+/// Appends until an append is refused. Returns the refusal.
 fn append_until_refused(store: &Store, level: Level, end: &mut u64) -> StoreError {
     let file = store.file("a").expect("the file");
     loop {
         match store.append(&file, &records(*end..*end + 100), level) {
             Ok(first) => assert_eq!(first, *end),
-            // It is taken, and the next one is refused.
+            // The append is taken, and the next append is refused.
             Err(StoreError::Unreached { first, .. }) => assert_eq!(first, *end),
             Err(error) => return error,
         }
@@ -73,7 +73,7 @@ fn a_primary_that_loses_its_lease_is_fenced_and_its_successor_has_what_was_publi
     assert!(lost.to_string().starts_with("lease lost") && !lost.is_retryable(), "{lost}");
 
     let new = backend.open_when_free(second.path(), "a");
-    // What the old one has published until it knew is there too.
+    // The records that the old primary published before it knew are present too.
     let taken = new.file("a").expect("the file");
     let common = taken.records();
     assert!((300_000..=end).contains(&common), "{common} of {end}");
@@ -82,9 +82,9 @@ fn a_primary_that_loses_its_lease_is_fenced_and_its_successor_has_what_was_publi
     let others: Vec<u8> = records(4_000_000..4_300_000);
     new.append(&taken, &others, Level::Object).expect("published");
 
-    // The old one may try what it likes.
+    // The old primary tries to publish.
     match old.publish(&file) {
-        // Nothing was left to publish, or one of the two fences says no, whichever it meets first.
+        // The old primary has nothing left to publish, or one of the two fences refuses it.
         Ok(()) | Err(StoreError::LeaseLost { .. } | StoreError::Store(Error::Fenced { .. })) => {}
         Err(other) => panic!("{other}"),
     }
@@ -100,7 +100,8 @@ fn a_primary_that_loses_its_lease_is_fenced_and_its_successor_has_what_was_publi
     assert!(all_of(&backend.archive(), "a") == whole, "the old one has changed something");
     assert!(all_of(&new, "a") == whole);
 
-    // It comes back, and is told whose the file is; what only it had is kept beside.
+    // The old node restarts and learns the new primary of the file. Records that only the old node
+    // had are put aside.
     drop((file, old));
     let old = Store::open(backend.config(first.path())).expect("a store");
     if end > common {

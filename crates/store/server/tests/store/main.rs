@@ -3,7 +3,7 @@
 //!
 //! | module | what it shows |
 //! |---|---|
-//! | [`suite`] | one body: what a store does, whatever is below it |
+//! | [`suite`] | one test body for a store over any objects and names |
 //! | [`objects`] | that body over a directory, `s3s-fs` and MinIO; servers killed, buckets lost |
 //! | [`clusters`] | that body over etcd; leases lost, nodes replaced, etcd killed |
 //! | [`readers`] | any node reads any file, and old records cost their primary nothing |

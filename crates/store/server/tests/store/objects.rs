@@ -37,7 +37,8 @@ fn a_store_over_minio() {
     }
 }
 
-/// Appends until the server's absence is felt; what was acknowledged is there.
+/// Appends until the absence of the server stops the store. Acknowledged records are present
+/// afterwards.
 fn append_to_the_limit(store: &Store, end: &mut u64) {
     let file = store.file("a").expect("the file");
     let refused = loop {
@@ -68,7 +69,7 @@ fn survives_kills(mut s3: S3) {
     let file = store.create("a", &schema()).expect("a file");
     let mut end = 0;
     for _ in 0..2 {
-        // Chunks are on their way when the server goes.
+        // Chunks are being uploaded when the server stops.
         eventually("an upload", || {
             append(&store, "a", &records(end..end + BATCH), Level::Memory);
             end += BATCH;
@@ -107,7 +108,7 @@ fn uploads_go_on_when_minio_was_killed_in_the_middle() {
     }
 }
 
-/// A bucket that goes and comes back; meanwhile everything else goes on.
+/// A bucket disappears and returns. Meanwhile everything else goes on.
 fn says_that_the_bucket_is_lost(backend: &Backend, bucket: &std::path::Path) {
     let directory = TempDir::new().expect("a directory");
     let store = backend.open(directory.path());
@@ -139,7 +140,7 @@ fn a_lost_bucket_has_its_own_error() {
     );
 }
 
-/// `s3s-fs` takes a bucket that is not there for an empty one, so this takes another server.
+/// `s3s-fs` treats a missing bucket as empty, so this test needs another server.
 #[test]
 fn a_bucket_that_minio_has_lost_has_its_own_error() {
     let Some(s3) = S3::minio() else { return };

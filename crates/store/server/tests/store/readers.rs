@@ -58,7 +58,7 @@ fn old_records_come_from_objects_and_recent_ones_from_the_primary() {
     assert_eq!(fresh.listed().unwrap()[0].records, 500_700);
     assert_eq!(taken_from(&store, &server).0, before.0 + 1);
 
-    // Without the primary what is published is there, and the rest is said to be missing.
+    // Without the primary, published records are readable, and an error names the missing rest.
     server.stop();
     drop(file);
     Arc::into_inner(store).expect("alone").close().expect("a clean stop");

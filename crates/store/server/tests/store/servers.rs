@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const STARTS: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + STARTS;
     while !is_so() {
@@ -90,7 +90,7 @@ fn spawn(command: &dyn Fn() -> Command) -> Child {
 /// An S3 server with a bucket `ticks`.
 pub struct S3 {
     pub server: Server,
-    /// Whether two conditional puts at once are one behind the other.
+    /// Whether the server carries out two simultaneous conditional puts one after the other.
     pub is_atomic: bool,
 }
 
@@ -106,7 +106,7 @@ impl S3 {
             command
         });
         std::fs::create_dir(server.directory.path().join("ticks")).expect("a bucket");
-        // It looks whether an object is there when a put begins, and replaces it when it ends.
+        // `s3s-fs` checks for an object at the start of a put, and replaces the object at the end.
         Self { server, is_atomic: false }
     }
 
@@ -121,7 +121,7 @@ impl S3 {
             command.env("MINIO_ROOT_PASSWORD", "evenfall-secret");
             command
         });
-        // It listens before it answers, and makes its directory ready in between.
+        // MinIO listens before it answers, and prepares its directory in between.
         let formatted = server.directory.path().join(".minio.sys/format.json");
         eventually("a directory of MinIO", || formatted.exists());
         std::fs::create_dir(server.directory.path().join("ticks")).expect("a bucket");
@@ -163,7 +163,7 @@ pub fn etcd() -> Option<Server> {
         command.arg("--initial-cluster").arg(format!("default={peer}"));
         command
     });
-    // It listens before it has elected itself.
+    // etcd listens before it has elected itself leader.
     let client = Etcd::connect(&format!("127.0.0.1:{}", server.port)).expect("etcd");
     eventually("an answer of etcd", || client.get("x").is_ok());
     Some(server)

@@ -1,4 +1,4 @@
-//! One body: what a store does, whatever objects and names are below it.
+//! One test body for a store over any objects and names.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::servers::eventually;
 /// The shortest lease that etcd grants.
 pub const LEASE: Duration = Duration::from_secs(2);
 
-/// What a store is on.
+/// The objects and names below a store.
 pub struct Backend {
     /// Directory or address of the objects.
     pub objects: String,
     pub options: BucketOptions,
     /// Address of a cluster's names.
     pub names: Option<String>,
-    /// Whether two conditional puts at once are one behind the other.
+    /// Whether the server carries out two simultaneous conditional puts one after the other.
     pub is_atomic: bool,
 }
 
 impl Backend {
-    /// Of a store in this directory. Little fits into its memory and onto its disk.
+    /// Settings of a store in this directory, with small limits of memory and disk.
     pub fn config(&self, directory: &Path) -> StoreConfig {
         let cluster = self.names.clone().map(|address| ClusterConfig {
             address,
@@ -92,7 +92,7 @@ pub fn all_of(source: &dyn RecordSource, name: &str) -> Vec<u8> {
     source.numbers(name, numbers).expect("records")
 }
 
-/// Appends as soon as there is room.
+/// Appends, and repeats a refused append until there is room.
 pub fn append(store: &Store, name: &str, bytes: &[u8], level: Level) -> u64 {
     let file = store.file(name).expect("the file");
     let mut first = None;
@@ -122,7 +122,7 @@ pub fn behaves(backend: &Backend) {
     kept_less(backend, &store);
     flipped_bytes_are_found(backend);
     let end = store.file("a").expect("the file").records();
-    // Gone without a word, and its disk with it.
+    // The node ends without a clean stop, and its disk is lost.
     drop((store, first));
     goes_on_elsewhere(backend, end);
 }
@@ -148,7 +148,7 @@ fn puts_are_conditional(backend: &Backend) {
     bucket.delete("X-2").unwrap();
 }
 
-/// Puts where none is, and swaps, each of several at once.
+/// Several writers put an absent object, and swap it, at the same time. One writer wins each time.
 fn one_of_many_wins(bucket: &Bucket, name: &str) {
     let put = |number: u8| bucket.put_new(name, vec![number; 50_000].into());
     let race = |act: &(dyn Fn(u8) -> Result<PutOutcome, evenfall_core::StorageError> + Sync)| {
