@@ -18,25 +18,26 @@ use evenfall_runtime::settings::Node;
 use crate::Settings;
 use evenfall_runtime::telemetry::Metrics;
 
-/// What the key of surveys is derived for: control messages and probes.
+/// The context for which the key of surveys is derived. The key authenticates control messages and
+/// probes.
 const KEY_CONTEXT: &str = "evenfall survey v1 authentication";
 
-/// What an agent leaves behind.
+/// The summary of an agent.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentSummary {
     /// Its name.
     pub name: String,
     /// Its counters.
     pub status: AgentStatus,
-    /// Those of its connections.
+    /// The counters of its connections.
     pub carrier: CarrierCounters,
-    /// Datagrams and messages that were none.
+    /// Datagrams and carried messages that were not of the protocol.
     pub malformed: u64,
     /// Why it ended.
     pub ended: String,
 }
 
-/// The key of surveys, out of the key of the run.
+/// The key of surveys, derived from the key of the run.
 pub(crate) fn mac_key(key: Option<&evenfall_core::SharedKey>) -> Option<MacKey> {
     let (id, bytes) = key?.derive(KEY_CONTEXT);
     Some(MacKey::new(id, &bytes))
@@ -59,7 +60,7 @@ fn metrics(name: &str, status: &AgentStatus, malformed: u64) -> Metrics {
     m
 }
 
-/// Hands in what the carrier brought. How many were no messages.
+/// Hands in the messages that the carrier brought. Returns the number of malformed ones.
 pub(crate) fn take_carried<M: Machine>(
     process: &mut evenfall_runtime::process::Turning<'_>,
     machines: &mut [Carried<M>; 1],
@@ -118,7 +119,7 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
     let mut unread = 0;
     let mut on = |_: &Carried<Agent>, _: Timestamp, event: AgentEvent| {
         if let AgentEvent::Idle { run, job, why } = event {
-            // What a surveyor ends is its business; what it left behind is not.
+            // Only an abandoned job is reported. The end of a job by its surveyor is normal.
             if why == evenfall_placement_machine::Idle::LeaseLapsed {
                 tracing::warn!(
                     "{}: job {job} of run {run:016x} was not asked for any more",

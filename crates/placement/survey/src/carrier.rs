@@ -3,8 +3,8 @@
 //! The machines of a survey have their own messages, with limits, authentication and retries; gRPC
 //! only brings them from one process to another, so that the same machines run in the simulator.
 //! One call, `evenfall.survey.v1.Carrier/Carry`, is a stream of [`Envelope`]s each way
-//! (`docs/wire/survey.proto`). Whoever has something to say dials; answers come back on the same
-//! stream, so only agents listen.
+//! (`docs/wire/survey.proto`). A process that has a message for another one dials it. Answers come
+//! back on the same stream, so only agents listen.
 //!
 //! The asynchronous runtime is one thread in here; the role's thread hands over bytes and takes
 //! bytes. Queues are bounded: what does not fit is dropped and counted, and the machines ask again.
@@ -46,24 +46,26 @@ mod tests;
 const CARRY: &str = "/evenfall.survey.v1.Carrier/Carry";
 /// Messages that may wait for the role's thread.
 const INBOX_MAX: usize = 8_192;
-/// Messages that may wait for one peer: a report of a thousand parts goes in windows of eight.
+/// Messages that may wait for one peer. A report of a thousand parts travels in windows of eight,
+/// so 256 are ample.
 const LINK_MAX: usize = 256;
-/// Peers at once: every host of a job, and some surveyors.
+/// Peers at once. The number covers every host of a job and some surveyors.
 const LINKS_MAX: usize = 4_200;
-/// How long a dial may take; the machines give an agent a second to answer.
+/// How long a connection may take to open. The machines give an agent a second to answer.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// A peer that is not there is not dialled again for this long.
+/// How long an unreachable peer is not dialled again.
 const REDIAL: Duration = Duration::from_millis(100);
-/// How often a silent connection is looked at, and how long it may take to answer.
+/// How often a silent connection is pinged, and how long it may take to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// Streams of one connection. A peer opens one; it may open the next while the last is ending.
+/// Streams of one connection. A peer opens one stream, and may open the next while the last is
+/// ending.
 const STREAMS_PER_CONNECTION_MAX: u32 = 4;
 /// Bytes of the headers of a call. Those of gRPC take a few hundred.
 const HEADER_BYTES_MAX: u32 = 8 << 10;
 /// An envelope is a message and a few bytes around it.
 const ENVELOPE_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 64;
 
-/// What travels: one message of the machines.
+/// The unit on a stream: one message of the machines.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Envelope {
     /// The message, in the machines' own format.
@@ -94,7 +96,7 @@ struct Counts {
 
 struct Shared {
     inbox: Mutex<VecDeque<(SocketAddr, Bytes)>>,
-    /// Open streams, by the address that machines know: dialled, or that of who dialled.
+    /// Open streams by the peer's address: the dialled address, or that of the peer that dialled.
     links: Mutex<BTreeMap<SocketAddr, mpsc::Sender<Bytes>>>,
     counts: Counts,
     waker: Waker,
@@ -125,7 +127,7 @@ impl Shared {
         }
     }
 
-    /// Forgets a stream, unless another took its place.
+    /// Forgets a stream, unless another stream of the same peer has taken its place.
     fn forget(&self, address: SocketAddr, sender: &mpsc::Sender<Bytes>) {
         let mut links = lock(&self.links);
         if links.get(&address).is_some_and(|link| link.same_channel(sender)) {
@@ -138,7 +140,7 @@ fn envelopes(queue: mpsc::Receiver<Bytes>) -> impl StreamExt<Item = Envelope> + 
     ReceiverStream::new(queue).map(|message| Envelope { message })
 }
 
-/// The answering side, by hand: one method needs no generated code.
+/// The answering side. It has a single method, so its code is written by hand and not generated.
 #[derive(Clone)]
 struct CarrierService(Arc<Shared>);
 
@@ -199,7 +201,7 @@ where
     }
 }
 
-/// Dials a peer and carries both ways until either side ends.
+/// Dials a peer and carries messages both ways until one side ends.
 async fn dial(shared: Arc<Shared>, to: SocketAddr, queue: mpsc::Receiver<Bytes>) {
     let carry = async {
         let endpoint = Endpoint::from_shared(format!("http://{to}")).ok()?;
@@ -223,12 +225,12 @@ async fn dial(shared: Arc<Shared>, to: SocketAddr, queue: mpsc::Receiver<Bytes>)
         Some(())
     };
     if carry.await.is_none() {
-        // Its messages are lost; the machines ask again.
+        // The messages for the peer are lost, and the machines ask again.
         tokio::time::sleep(REDIAL).await;
     }
 }
 
-/// Brings messages to other processes and from them. Ends when dropped.
+/// Carries messages to and from other processes until it is dropped.
 pub struct Carrier {
     shared: Arc<Shared>,
     runtime: tokio::runtime::Handle,
@@ -238,10 +240,10 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Starts it; agents listen, surveyors do not. `waker` wakes the role's thread.
+    /// Starts a carrier. Agents listen, and surveyors do not. `waker` wakes the role's thread.
     ///
     /// # Errors
-    /// What could not be listened to, and what to do.
+    /// The address that cannot be bound, with the advice for the user.
     pub fn start(
         listen: Option<SocketAddr>,
         keyed: bool,
@@ -274,7 +276,7 @@ impl Carrier {
         Ok(Self { shared, runtime: handle, keyed, stop: Some(stop), thread })
     }
 
-    /// Hands a message over.
+    /// Queues a message for a peer. A message that cannot be queued is dropped and counted.
     pub fn send(&self, to: SocketAddr, message: Bytes) {
         let counts = &self.shared.counts;
         let sent = (self.keyed || to.ip().is_loopback()) && self.link(to, message);
@@ -284,7 +286,8 @@ impl Carrier {
 
     fn link(&self, to: SocketAddr, message: Bytes) -> bool {
         let mut links = lock(&self.shared.links);
-        // One that has just failed stays for a while, so that nobody dials with every message.
+        // A link that has just failed stays for a while, so that not every message dials the peer
+        // again.
         if let Some(link) = links.get(&to) {
             return link.try_send(message).is_ok();
         }
@@ -307,7 +310,7 @@ impl Carrier {
         lock(&self.shared.inbox).pop_front()
     }
 
-    /// What it did so far.
+    /// The counts so far.
     pub fn counters(&self) -> CarrierCounters {
         let counts = &self.shared.counts;
         CarrierCounters {
@@ -342,7 +345,7 @@ async fn serve(
                 .http2_keepalive_interval(Some(KEEP_ALIVE))
                 .http2_keepalive_timeout(Some(KEEP_ALIVE))
                 .serve_with_incoming(service, incoming);
-            // Open streams are not waited for: a process that ends, ends.
+            // The server does not wait for open streams, so that the process can end at once.
             tokio::select! {
                 _ = server => {}
                 () = stop => {}
@@ -355,7 +358,7 @@ impl Drop for Carrier {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It ends by itself; a panic in it has been printed.
+            // The thread ends by itself. Its panic, if any, has been printed.
             drop(thread.join());
         }
     }

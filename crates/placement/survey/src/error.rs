@@ -1,4 +1,4 @@
-//! Why a survey cannot begin or go on.
+//! Why a survey cannot begin or continue.
 
 use std::fmt;
 use std::io;

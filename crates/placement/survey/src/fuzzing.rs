@@ -1,5 +1,5 @@
-//! What the fuzz targets and the replay of their corpora call: any bytes in, a panic when a
-//! promise breaks.
+//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
+//! and panics when a promise breaks.
 
 use evenfall_placement_machine::fuzzing::survey_wire;
 use prost::Message;

@@ -12,20 +12,22 @@ use serde::{Deserialize, Serialize};
 /// The word of the role in `[[node]]`.
 pub const AGENT: &str = "agent";
 
-/// Live measurement: what agents allow, and what a surveyor waits for.
+/// Live measurement: the limits of an agent, and the waits of a surveyor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Survey {
-    /// Probes per second that an agent sends at most, over all receivers; faster jobs are refused.
+    /// Most probes per second that an agent sends to all receivers together. Faster jobs are
+    /// refused.
     pub agent_probes_per_second_max: u64,
-    /// Time between two polls of those who take part in a job: heartbeat and retry.
+    /// Time between two polls of the hosts of a job. A poll is a heartbeat, and repeats lost
+    /// messages.
     #[serde(with = "humantime_serde")]
     pub poll: Duration,
-    /// What one layer of a job may take besides the probes themselves.
+    /// Time that one layer of a job may take besides the probes themselves.
     #[serde(with = "humantime_serde")]
     pub step: Duration,
-    /// An agent that is not polled for this long drops its job; one that does not answer for this
-    /// long is taken for dead.
+    /// An agent that is not polled for this long drops its job. An agent that does not answer for
+    /// this long counts as dead.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
 }
@@ -39,7 +41,7 @@ impl Default for Survey {
 }
 
 impl Survey {
-    /// The clock of control that these are.
+    /// The times of the machines' control messages.
     pub fn timing(&self) -> Timing {
         Timing { poll: self.poll, step: self.step, lease: self.lease }
     }
@@ -65,7 +67,7 @@ impl Survey {
     }
 }
 
-/// What agents and surveyors read of the settings.
+/// The settings that agents and surveyors read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// The run itself.

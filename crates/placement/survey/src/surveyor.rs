@@ -18,7 +18,7 @@ use evenfall_runtime::process::Turning;
 use crate::carrier::{Carried, Carrier};
 use crate::{CarrierError, SurveyError};
 
-/// How long what was said last may take to leave: one connection's round trip, many times.
+/// How long the last messages may take to leave: many round trips of a connection.
 const FAREWELL: Duration = Duration::from_millis(300);
 
 /// Runs a program over these agents. `on` sees each event with the program.
@@ -37,12 +37,12 @@ pub fn run<P: Program>(
     if let Some(far) = agents.iter().find(|agent| key.is_none() && !agent.ip().is_loopback()) {
         return Err(CarrierError::Unkeyed { what: "agent", address: *far }.into());
     }
-    // Its control goes by gRPC: the port only gives the loop something to wait on.
+    // Control messages go over gRPC, so the port carries nothing. The loop only waits on it.
     let mut port = Switch::new().port(Options::default())?;
     let _signals = interrupt::watch(port.waker())?;
     let carrier = Carrier::start(None, key.is_some(), port.waker())?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Two surveyors that start in the same nanosecond are told apart by their processes.
+    // The number of the process tells apart two surveyors that start in the same nanosecond.
     let run = since.as_nanos() as u64 ^ u64::from(std::process::id()) << 48;
     let config = SurveyorConfig { key: mac_key(key), ..config };
     let surveyor = Surveyor::new(config, run, agents, program, MonotonicClock::now());
@@ -64,7 +64,7 @@ pub fn run<P: Program>(
         }
         let now = MonotonicClock::now();
         if machines[0].machine.is_over() {
-            // Agents are told that they are free before the connections go.
+            // Agents get the message that they are free before the connections close.
             match ends {
                 None => ends = Some(now + FAREWELL),
                 Some(at) if now >= at => break,

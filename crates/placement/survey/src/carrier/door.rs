@@ -24,11 +24,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::Stream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// Connections at once. Surveyors dial an agent, and so does each host that leads a job with it: a
-/// pool of a thousand hosts.
+/// Connections at once. Surveyors dial an agent, and so does each host that leads a job with it.
+/// 1,024 connections serve a pool of a thousand hosts.
 const CONNECTIONS_MAX: usize = 1_024;
-/// For the client's preface, counted from the accept. A client sends the preface with its first
-/// packet.
+/// Time for the client's preface, counted from the accept. A client sends the preface with its
+/// first packet.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of the preface (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
@@ -36,12 +36,12 @@ const PREFACE_BYTES: usize = 24;
 /// descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// What clients may use.
+/// The limits of what clients may use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections at once. Over it the newest is closed at once, and counted.
+    /// Connections at once. Beyond this number the newest is closed at once, and counted.
     pub connections_max: usize,
-    /// For the preface of a connection. Over it the connection is closed.
+    /// Time for the preface of a connection. A connection that takes longer is closed.
     pub preface_timeout: Duration,
 }
 
@@ -51,8 +51,8 @@ impl Default for Limits {
     }
 }
 
-/// The connections that come in, without end. `turned_away` is called for each connection that
-/// finds no place.
+/// An endless stream of the incoming connections. `turned_away` is called for each connection
+/// beyond the limit.
 pub(super) fn open(
     listener: TcpListener,
     limits: Limits,
@@ -71,7 +71,7 @@ pub(super) fn open(
                     turned_away();
                     continue;
                 };
-                // A connection that refuses the option is slower, not useless.
+                // A connection that refuses the option still works, and is slower.
                 stream.set_nodelay(true).ok();
                 let late = Box::pin(tokio::time::sleep(limits.preface_timeout));
                 let guest = Guest { stream, read: 0, late, _place: place };
@@ -81,10 +81,10 @@ pub(super) fn open(
     })
 }
 
-/// A connection that has a place.
+/// A connection within the limit.
 pub(super) struct Guest {
     stream: TcpStream,
-    /// Bytes read, as far as they matter.
+    /// Bytes read so far, up to the length of the preface.
     read: usize,
     late: Pin<Box<tokio::time::Sleep>>,
     _place: OwnedSemaphorePermit,

@@ -1,10 +1,10 @@
-//! What strangers at the gRPC port cost an agent.
+//! Hostile clients at the gRPC port cost an agent no more than its limits.
 
 use super::*;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener as Port, TcpStream};
 
-/// What a client begins with: the preface, and SETTINGS without any.
+/// The first bytes of a client: the preface, and an empty SETTINGS frame.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 fn any_port() -> SocketAddr {
@@ -68,7 +68,7 @@ fn streams_of_one_connection_are_few_whatever_a_client_opens() {
             break;
         }
     }
-    // The agent has looked at all of it when it carries for somebody else.
+    // When the agent carries a message for another client, it has read all of the hostile bytes.
     let surveyor = Carrier::start(None, false, waker()).unwrap();
     surveyor.send(address, Bytes::from_static(b"poll"));
     while agent.take().is_none() {

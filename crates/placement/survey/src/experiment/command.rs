@@ -1,5 +1,5 @@
-//! Carrying out an experiment file, as a command: `evenfall plan run`, and the same on simulated
-//! pools in the lab.
+//! The command that carries out an experiment file: `evenfall plan run`, and the same in the lab on
+//! simulated pools.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,8 @@ pub struct Args {
 /// The field of an experiment that measures live or reads a record.
 ///
 /// # Errors
-/// Why there is none; simulated pools are of the lab.
+/// When the recorded delays or the agents cannot be used, and for a simulated pool, which needs the
+/// lab.
 pub fn field(experiment: &Experiment) -> Result<Box<dyn Field>, ExperimentError> {
     Ok(match &experiment.on {
         On::Recorded { owd } => {
@@ -55,13 +56,13 @@ impl Args {
     /// The experiment file with its changes.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The mistake in the file, and its place.
     pub fn experiment(&self) -> Result<Experiment, ExperimentError> {
         Experiment::load(&self.file, &self.set)
     }
 }
 
-/// Carries the experiment out on the field that `field` gives.
+/// Carries the experiment out on the field that `field` returns.
 ///
 /// # Errors
 /// In words for people.

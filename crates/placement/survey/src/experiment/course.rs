@@ -21,11 +21,11 @@ use super::record::{
     CandidateRecord, FailedHost, LeafSample, RunRecord, StageRecord, Timers, statistics,
 };
 
-/// Times that a tree is mended because hosts fail under it, or that all pairs are measured again:
-/// each takes at least one host away.
+/// Times that a tree is mended because hosts of it failed, or that all pairs are measured again.
+/// Each time removes at least one host.
 const ATTEMPTS_MAX: u32 = 4;
 
-/// What a run wants next.
+/// The next measurement that a run asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Want {
     /// A measurement from a parent to candidates.
@@ -38,7 +38,7 @@ pub enum Want {
     Done,
 }
 
-/// What came of one candidate.
+/// The number of a candidate, with its measurement or its failure.
 pub type Found = (usize, Result<EdgeStats, Failure>);
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub struct Course {
     state: State,
     planner: Option<Planner>,
     builder: Option<Builder>,
-    /// All pairs, once they were measured.
+    /// The delays of all pairs, once they are measured.
     matrix: Option<Delays>,
     dropped: Vec<(usize, String)>,
     attempts: u32,
@@ -97,7 +97,7 @@ impl Course {
         course
     }
 
-    /// What it is.
+    /// The plan of the run.
     pub fn plan(&self) -> &RunPlan {
         &self.plan
     }
@@ -107,7 +107,7 @@ impl Course {
         &self.names
     }
 
-    /// Measurements that are over.
+    /// The finished measurements.
     pub fn stages(&self) -> &[StageRecord] {
         &self.stages
     }
@@ -117,12 +117,13 @@ impl Course {
         (0..self.names.len()).filter(|host| !dead(host)).collect()
     }
 
-    /// Ends it without a tree.
+    /// Ends the run without a tree.
     pub(super) fn fail(&mut self, error: impl ToString) {
         self.state = State::Over(Err(error.to_string()));
     }
 
-    /// The sum that a tree grown from one measurement to the next is chosen by.
+    /// The score by which a tree that grows parent by parent is chosen; `None` for a planner on all
+    /// pairs.
     pub fn strategy(&self) -> Option<Strategy> {
         self.planner.as_ref()?.build_plan().map(|plan| plan.strategy)
     }
@@ -161,7 +162,8 @@ impl Course {
         }
     }
 
-    /// What it wants; the same until it is told.
+    /// The measurement that the run asks for. Repeated calls return the same until its result is
+    /// taken.
     pub fn want(&mut self) -> Want {
         if matches!(self.state, State::Planning) {
             let began = Instant::now();
@@ -191,7 +193,7 @@ impl Course {
         }
     }
 
-    /// A tree out of all pairs.
+    /// Plans a tree from the delays of all pairs.
     fn planned(&mut self) -> Result<Tree, String> {
         let matrix = self.matrix.as_ref().ok_or("nothing was measured")?;
         let planner = self.planner.as_ref().ok_or("nothing was planned")?;
@@ -221,7 +223,7 @@ impl Course {
         }
     }
 
-    /// What came of [`Want::Parent`]; `Err` when the parent itself failed.
+    /// Takes the result of [`Want::Parent`]; `Err` when the parent itself failed.
     pub fn take_parent(&mut self, found: Result<&[Found], &str>, took: Duration, probes: u64) {
         let State::Measuring(request) = std::mem::replace(&mut self.state, State::Planning) else {
             return;
@@ -255,8 +257,8 @@ impl Course {
         }
     }
 
-    /// What came of [`Want::AllToAll`]: pairs and hosts that failed by themselves. `again` when
-    /// others could not be reached because of those.
+    /// Takes the result of [`Want::AllToAll`]: the pairs, and the hosts that failed by themselves.
+    /// `again` is true when these hosts kept others from being reached.
     pub fn take_matrix(
         &mut self,
         pairs: &[(usize, usize, EdgeStats)],
@@ -293,7 +295,7 @@ impl Course {
         }
     }
 
-    /// What came of [`Want::Tree`]: the leaves, and hosts that failed by themselves.
+    /// Takes the result of [`Want::Tree`]: the leaves, and the hosts that failed by themselves.
     pub fn take_tree(
         &mut self,
         leaves: Vec<LeafSample>,
@@ -309,7 +311,7 @@ impl Course {
         self.dropped.extend_from_slice(failed);
         if !failed.is_empty() && self.attempts < ATTEMPTS_MAX {
             self.attempts += 1;
-            // What was seen of a tree that is no more says nothing of the next.
+            // The windows of the old tree say nothing about the mended tree.
             self.windows.clear();
             if let Some(builder) = &mut self.builder {
                 failed.iter().for_each(|(host, why)| builder.drop_host(*host, why.clone()));
@@ -328,7 +330,7 @@ impl Course {
         };
     }
 
-    /// The run, when there is nothing more to do.
+    /// The record of the finished run.
     pub fn into_record(mut self) -> RunRecord {
         let over = std::mem::replace(&mut self.state, State::Planning);
         let (tree, mut error) = match over {

@@ -1,4 +1,4 @@
-//! Why an experiment cannot begin or go on.
+//! Errors of placement experiments.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::SurveyError;
 
-/// Why an experiment cannot begin or go on.
+/// Why an experiment cannot begin or continue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ExperimentError {

@@ -7,8 +7,8 @@
 //! DIR/report.html          the report
 //! ```
 //!
-//! A file is written whole and then renamed, so it is complete or not there. What is there is not
-//! run again, unless it has no tree.
+//! A file is written whole and then renamed, so it is complete or missing. A run that has a file is
+//! carried out again only when its file has no tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ use super::record::RunRecord;
 /// Largest file of a run that is read.
 const RECORD_BYTES_MAX: u64 = 256 << 20;
 
-/// Where the runs of an experiment are kept.
+/// The directory in which the runs of an experiment are kept.
 #[derive(Clone, Debug)]
 pub struct Directory(PathBuf);
 
-/// What a report says of the whole experiment; `experiment.json`.
+/// The description of the whole experiment for the report, kept in `experiment.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// First line of the report.
@@ -40,7 +40,7 @@ pub struct Description {
     pub runs: Vec<String>,
 }
 
-/// What came of an execution.
+/// The counts of an execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Runs that were complete already.
@@ -54,7 +54,7 @@ pub struct Outcome {
 }
 
 impl Directory {
-    /// Makes it where it is not there.
+    /// Opens the directory. A missing directory is created.
     ///
     /// # Errors
     /// What the system says.
@@ -64,10 +64,10 @@ impl Directory {
         Ok(Self(path.to_owned()))
     }
 
-    /// One that is there.
+    /// Opens an existing directory.
     ///
     /// # Errors
-    /// When it is not that of an experiment.
+    /// When the directory is missing or has no experiment.
     pub fn open(path: &Path) -> Result<Self, ExperimentError> {
         if path.join("runs").is_dir() {
             return Ok(Self(path.to_owned()));
@@ -83,7 +83,7 @@ impl Directory {
         &self.0
     }
 
-    /// Writes down what the experiment is.
+    /// Writes the description of the experiment.
     ///
     /// # Errors
     /// What the system says.
@@ -100,10 +100,10 @@ impl Directory {
         fs::write(&path, json + "\n").map_err(ExperimentError::file(&path))
     }
 
-    /// What the experiment is.
+    /// Reads the description of the experiment.
     ///
     /// # Errors
-    /// When the file is not there or is wrong.
+    /// When the file is missing or wrong.
     pub fn description(&self) -> Result<Description, ExperimentError> {
         let path = self.0.join("experiment.json");
         let text = fs::read_to_string(&path).map_err(ExperimentError::file(&path))?;
@@ -128,7 +128,7 @@ impl Directory {
         serde_json::from_str(&text).map(Some).map_err(ExperimentError::json(path))
     }
 
-    /// All runs that are there, by name.
+    /// All runs in the directory, in the order of their names.
     ///
     /// # Errors
     /// The first file that cannot be read.
@@ -150,7 +150,7 @@ impl Directory {
         Ok(records)
     }
 
-    /// Writes a run whole or not at all.
+    /// Writes the file of a run, whole or not at all.
     ///
     /// # Errors
     /// What the system says.
@@ -162,7 +162,8 @@ impl Directory {
         written.map_err(ExperimentError::file(&path))
     }
 
-    /// Which of these are to be run: all that are not there, or have no tree.
+    /// The plans of these that are still to be carried out: those without a file or without a tree,
+    /// and with `force` all of them.
     fn pending(&self, plans: Vec<RunPlan>, force: bool) -> Result<Vec<RunPlan>, ExperimentError> {
         let mut pending = Vec::new();
         for plan in plans {
@@ -183,7 +184,7 @@ impl Directory {
     }
 }
 
-/// Writes what is over, and says it.
+/// Writes each finished run to its file, and prints a line for it.
 struct Keeper<'a> {
     directory: &'a Directory,
     outcome: &'a mut Outcome,
@@ -224,10 +225,11 @@ impl Watch for Keeper<'_> {
     }
 }
 
-/// Carries out what an experiment asks for and is not there yet. `said` gets lines for people.
+/// Carries out the runs of an experiment that have no file or no tree yet. `said` gets lines for
+/// people.
 ///
 /// # Errors
-/// What keeps the runs from going on. Those that are over are kept.
+/// The reason why no further run can be carried out. Finished runs are kept.
 pub fn execute(
     experiment: &Experiment,
     directory: &Directory,

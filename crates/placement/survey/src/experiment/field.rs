@@ -1,5 +1,5 @@
-//! Where runs take place: on recorded delays, on running agents; the simulator drives the same
-//! [`Survey`] as the agents do.
+//! The fields on which runs take place: recorded delays and running agents. The simulator drives
+//! the same [`Survey`] as the agents do.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,12 +24,12 @@ use super::record::{LeafSample, RunRecord, unknown_clock};
 use crate::surveyor;
 use crate::{Settings, SurveyError};
 
-/// Who wants to know how runs go.
+/// An observer of the runs.
 pub trait Watch {
-    /// A run is over. `false` stops the rest.
+    /// Takes the record of a finished run. `false` stops the other runs.
     fn over(&mut self, record: RunRecord) -> bool;
 
-    /// Something worth a line on the way.
+    /// Takes a line about a run under way.
     fn said(&mut self, run: &RunPlan, words: &str) {
         let _ = (run, words);
     }
@@ -40,7 +40,7 @@ pub trait Field {
     /// Carries out these runs, one after another, until a signal comes.
     ///
     /// # Errors
-    /// What keeps all of them from going on. A run that fails alone is over with an error.
+    /// The reason why no run can continue. A run that fails alone ends with an error in its record.
     fn carry_out(
         &mut self,
         runs: Vec<RunPlan>,
@@ -50,24 +50,24 @@ pub trait Field {
 
 // ---- recorded ----------------------------------------------------------------------------------
 
-/// Probes of one window that are drawn on recorded delays, at most: more do not make a 90th
-/// percentile any surer than the file is.
+/// Most probes of one window that are drawn on recorded delays. More probes do not make a 90th
+/// percentile more certain than the file is.
 const DRAWN_MAX: u64 = 20_000;
-/// Probes that are drawn in one run, at most: 80 MB of them.
+/// Most probes that are drawn in one run. They take 80 MB.
 const SAMPLES_MAX: u64 = 20_000_000;
-/// Share of probes that meet a spike: what the percentiles of an edge leave of its measured
-/// standard deviation is put into so many.
+/// Share of probes that meet a spike. The spikes make up the part of an edge's measured standard
+/// deviation that its percentiles do not explain.
 const SPIKES: f64 = 1e-3;
 
-/// Delays out of a file. Trees are evaluated by drawing probes along their paths, the edges taken
-/// to be independent: body from the percentiles, the rest of the standard deviation as rare spikes,
-/// and the recorded loss.
+/// Delays from a file. A tree is evaluated by probes that are drawn along its paths, as if the
+/// edges were independent. Most probes follow the recorded percentiles. Rare spikes make up the
+/// rest of the recorded standard deviation, and the recorded loss counts too.
 #[derive(Debug)]
 pub struct Recorded {
     delays: Delays,
 }
 
-/// How probes of one edge are drawn.
+/// The distribution from which the probes of one edge are drawn.
 struct Edge {
     curve: Curve,
     spike_us: f64,
@@ -106,10 +106,10 @@ impl Recorded {
         Self { delays }
     }
 
-    /// Reads a file; `skipped` is told of rows that are left out.
+    /// Reads a file. `skipped` gets a line for each row that is left out.
     ///
     /// # Errors
-    /// File, line and what is wrong.
+    /// The file, the line and the mistake.
     pub fn read(path: &Path, skipped: &mut dyn FnMut(String)) -> Result<Self, ExperimentError> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).map_err(ExperimentError::file(path))?;
@@ -138,8 +138,8 @@ impl Recorded {
         hosts.iter().flat_map(|from| to(*from)).collect()
     }
 
-    /// One window: places, not hosts, own the random numbers, so that trees are compared on the
-    /// same luck.
+    /// Draws one window. Random numbers belong to places and not to hosts, so that trees are
+    /// compared on the same draws.
     fn window(&self, tree: &Tree, count: u64, seed: u64) -> Result<Vec<LeafSample>, String> {
         let (shape, hosts) = (tree.shape(), tree.hosts());
         let mut ways: Vec<Vec<Option<f64>>> = vec![vec![Some(0.0); count as usize]];
@@ -154,7 +154,8 @@ impl Recorded {
             })?;
             let mut prng = Prng::new(seed).fork(place as u64);
             let hop = |way: &Option<f64>| {
-                // Drawn whether it arrived so far or not, or loss would shift all others.
+                // The delay is drawn for a lost probe too, so that a loss does not shift the draws
+                // of later probes.
                 let drawn = edge.draw(&mut prng);
                 Some((*way)? + drawn?)
             };
@@ -215,7 +216,7 @@ impl Recorded {
     }
 }
 
-/// Errors of clocks along a path add up.
+/// The clock error of a path: the errors of its edges add up.
 fn farther(way: ClockError, edge: ClockError) -> ClockError {
     match (way, edge) {
         (ClockError::Within(a), ClockError::Within(b)) => ClockError::Within(a + b),
@@ -241,9 +242,10 @@ impl Field for Recorded {
 
 // ---- surveyed ----------------------------------------------------------------------------------
 
-/// Probes of the shortest measurement: fewer have no 90th percentile.
+/// Probes of the shortest measurement. Fewer probes have no 90th percentile.
 const PROBES_MIN: u64 = 10;
-/// Rounds after the first find their paths warm.
+/// Rounds after the first warm up for the whole warm-up time divided by this number, because their
+/// paths are warm.
 const WARM_SHARE: u32 = 10;
 
 /// Runs as a program of a surveyor: one after another over the same pool.
@@ -251,7 +253,7 @@ pub struct Survey<'a> {
     names: Vec<String>,
     runs: std::vec::IntoIter<RunPlan>,
     course: Option<Course>,
-    /// Hosts that did not answer at all.
+    /// Hosts that gave no answer, with the reason.
     absent: Vec<(usize, String)>,
     watch: &'a mut dyn Watch,
     stopped: bool,
@@ -270,14 +272,14 @@ impl<'a> Survey<'a> {
         Self { names, runs, course: None, absent: Vec::new(), watch, stopped: false }
     }
 
-    /// Whether whoever watches wants no more.
+    /// Whether the observer has stopped the runs.
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
     fn spec(&self, course: &Course, want: Want) -> Option<JobSpec> {
         let pace = course.plan().probe.pace();
-        // A part of the whole measurement; never so short that it says nothing.
+        // The shortest part of a measurement takes `PROBES_MIN` probes.
         let least = Duration::from_secs(PROBES_MIN) / pace.rate_hz.max(1);
         Some(match want {
             Want::Done => return None,
@@ -318,7 +320,7 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Candidates of a parent: what was measured in this part, or why not.
+/// For each candidate of a parent, its measurement in this part or its failure.
 fn candidates(outcome: &JobOutcome) -> Vec<Found> {
     let one = |&host: &usize| {
         let failed = outcome.failures.iter().find(|(failed, _)| *failed == host);
@@ -381,7 +383,7 @@ impl Program for Survey<'_> {
     }
 }
 
-/// What reached the places of the last level.
+/// The probes that reached the leaves.
 fn leaves(outcome: &JobOutcome) -> Vec<LeafSample> {
     let spec = &outcome.spec;
     let has_children = |place: usize| place * usize::from(spec.fanout) + 1 < spec.hosts.len();
@@ -408,7 +410,7 @@ impl Live {
     /// The agents of a settings file.
     ///
     /// # Errors
-    /// When it is wrong, or names no agents.
+    /// When the file is wrong, or names no agents.
     pub fn load(path: &Path) -> Result<Self, ExperimentError> {
         let settings = Settings::load(path, &[]).map_err(SurveyError::from)?;
         let agents = settings.agents.iter();

@@ -1,4 +1,4 @@
-//! The experiment file: what is built, how often, and on what.
+//! The experiment file: which trees are built, how often, and on which delays.
 //!
 //! A mistake names the key, the line and what is allowed: everything is checked while it is read.
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::error::ExperimentError;
 
-/// Runs of one experiment, at most: each is a file.
+/// Most runs of one experiment. Each run is a file.
 pub const RUNS_MAX: usize = 10_000;
 
 /// One experiment.
@@ -27,10 +27,10 @@ pub struct Experiment {
     /// The same seed gives the same runs on the same delays.
     #[serde(default = "one")]
     pub seed: u64,
-    /// How often every tree is built; each time with a seed of its own.
+    /// How often every tree is built, each time with another seed.
     #[serde(default = "once", deserialize_with = "within::<_, _, 1, 1_000>")]
     pub repetitions: u32,
-    /// The machines, for those who bring them up.
+    /// The machines, for `evenfall plan deploy`.
     #[serde(default)]
     pub pool: Option<Pool>,
     /// Where the runs take place.
@@ -58,22 +58,22 @@ fn once() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
-    /// What the machines are called: `name-0`, `name-1` and so on.
+    /// The first part of the machines' names: `name-0`, `name-1` and so on.
     pub name: String,
-    /// Who provides them.
+    /// The provider of the machines.
     pub provider: Provider,
-    /// How many, the trees' root included.
+    /// Number of machines, with the root of the trees.
     #[serde(deserialize_with = "within::<_, _, 2, 4_096>")]
     pub count: u32,
-    /// The provider's name of their type, such as c2-standard-8.
+    /// Type of the machines in the provider's words, such as c2-standard-8.
     #[serde(default)]
     pub machine_type: String,
-    /// The image that they start from.
+    /// The image from which the machines start.
     #[serde(default)]
     pub image: String,
 }
 
-/// Who provides machines.
+/// A provider of machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Provider {
@@ -87,7 +87,7 @@ pub enum Provider {
     Kubernetes,
 }
 
-/// Where the runs take place: one of them.
+/// The field on which all runs of an experiment take place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum On {
@@ -109,13 +109,13 @@ pub enum On {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Simulated {
-    /// Hosts, called h0, h1 and so on.
+    /// Number of hosts. Their names are h0, h1 and so on.
     #[serde(deserialize_with = "within::<_, _, 2, 4_096>")]
     pub hosts: u32,
-    /// Hosts, by number, that are slow besides what the seed makes slow.
+    /// Numbers of hosts that are slow, besides the hosts that the seed makes slow.
     #[serde(default)]
     pub slow: Vec<u32>,
-    /// How much slower those are.
+    /// Factor by which these hosts are slower.
     #[serde(default = "slow_factor", deserialize_with = "factor")]
     pub slow_factor: f64,
 }
@@ -135,10 +135,10 @@ pub struct Probe {
     /// Time in which probes count, in each whole measurement.
     #[serde(with = "humantime_serde")]
     pub duration: Duration,
-    /// Time before, in which probes warm the path up.
+    /// Time before the measurement, in which probes warm the path up.
     #[serde(with = "humantime_serde")]
     pub warm_up: Duration,
-    /// Rounds into which a measurement is cut: it ends early when the choice is clear.
+    /// Rounds into which a measurement is cut. It ends early when the choice is clear.
     #[serde(deserialize_with = "within::<_, _, 1, 100>")]
     pub rounds: u32,
 }
@@ -151,27 +151,27 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// As jobs are told.
+    /// The pace of the jobs of a survey.
     pub fn pace(&self) -> Pace {
         let Self { rate, duration, warm_up, .. } = *self;
         Pace { rate_hz: rate, duration, warm_up, ..Pace::default() }
     }
 
-    /// How candidates are raced.
+    /// The rounds of the race between candidates.
     pub fn racing(&self) -> Racing {
         let rounds_min = self.rounds.min(Racing::default().rounds_min);
         Racing { rounds: self.rounds, rounds_min }
     }
 }
 
-/// How a finished tree is measured: by multicasts over it, one after another.
+/// How a finished tree is measured, by multicasts over it, one after another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Evaluation {
-    /// How many: the points of the series over time.
+    /// Number of multicasts. Each is a point of the series over time.
     #[serde(deserialize_with = "within::<_, _, 1, 1_000>")]
     pub windows: u32,
-    /// How long each is.
+    /// Duration of each multicast.
     #[serde(with = "humantime_serde")]
     pub duration: Duration,
 }
@@ -182,11 +182,11 @@ impl Default for Evaluation {
     }
 }
 
-/// Trees of one shape: one for every strategy, root and repetition.
+/// Trees of one shape, one for every strategy, root and repetition.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trees {
-    /// What the report calls them.
+    /// The name of these trees in the report.
     pub name: Name,
     /// Hops from the root to a leaf.
     #[serde(deserialize_with = "within::<_, _, 1, 16>")]
@@ -197,12 +197,12 @@ pub struct Trees {
     /// Candidates per parent; twice the fan-out when left out.
     #[serde(default)]
     pub candidates: Option<u32>,
-    /// Who chooses: see [`Method`].
+    /// The strategies that choose the trees. See [`Method`].
     pub strategies: Vec<Chooser>,
-    /// Where the trees begin: "any", "reach 3" (the best of three), or a host.
+    /// The rules for the root: "any", "reach 3" (the best of three), or a host.
     #[serde(default = "any_root")]
     pub roots: Vec<Root>,
-    /// Instead of the experiment's.
+    /// Repetitions of these trees, instead of those of the experiment.
     #[serde(default)]
     pub repetitions: Option<u32>,
 }
@@ -211,7 +211,7 @@ fn any_root() -> Vec<Root> {
     vec![Root("any".into())]
 }
 
-/// A name that may stand in a file's: letters, digits, `-`, `_` and `.`.
+/// A name that may be a part of a file's name: letters, digits, `-`, `_` and `.`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Name(pub String);
@@ -230,7 +230,7 @@ impl TryFrom<String> for Name {
     }
 }
 
-/// Who chooses the tree, as it is written.
+/// A strategy, as the file states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Chooser(String);
@@ -253,7 +253,7 @@ impl Chooser {
     }
 }
 
-/// Where a tree begins, as it is written.
+/// A rule for the root, as the file states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Root(String);
@@ -277,7 +277,7 @@ impl TryFrom<String> for Root {
 }
 
 impl Root {
-    /// The rule, in a pool with these names. `None` where the chooser may take any.
+    /// The rule in a pool with these names.
     ///
     /// # Errors
     /// When there is no such host.
@@ -317,13 +317,12 @@ fn factor<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Err(D::Error::custom(format!("{value}: must be 1 to 1000")))
 }
 
-/// One run: everything that decides what it does. Two runs of equal plans on equal delays are
-/// equal.
+/// The plan of one run. Two runs of equal plans on equal delays are equal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
-    /// Name of its file, without the ending; unique in the experiment.
+    /// Name of the run's file without the ending, unique in the experiment.
     pub id: String,
-    /// What the report calls it and its repetitions.
+    /// The name in the report of the run and its repetitions.
     pub group: String,
     /// Hops from the root to a leaf.
     pub depth: u8,
@@ -331,28 +330,28 @@ pub struct RunPlan {
     pub fanout: u16,
     /// Candidates per parent.
     pub candidates: u32,
-    /// Who chooses.
+    /// The strategy that chooses the tree.
     pub strategy: Chooser,
-    /// Where the tree begins.
+    /// The rule for the root.
     pub root: Root,
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// Its seed: that of the experiment, and one more with every repetition, so that strategies
-    /// are compared on the same luck.
+    /// The seed of the experiment, and one more with every repetition. All strategies of a
+    /// repetition have the same seed.
     pub seed: u64,
     /// How delays are measured.
     pub probe: Probe,
     /// How the tree is measured.
     pub evaluation: Evaluation,
-    /// Where it takes place.
+    /// The field on which the run takes place.
     pub on: On,
 }
 
 impl RunPlan {
-    /// Who chooses the tree, in a pool with these names.
+    /// The planner of the tree in a pool with these names.
     ///
     /// # Errors
-    /// When the root is none of them.
+    /// When the root is none of the names.
     pub fn planner(&self, names: &[String], racing: Racing) -> Result<Planner, ExperimentError> {
         let root = self.root.rule(names)?;
         let (candidates, seed) = (Some(self.candidates as usize), self.seed);
@@ -365,7 +364,7 @@ impl RunPlan {
         self.strategy.method().needs_all_pairs()
     }
 
-    /// D and F.
+    /// Depth and fan-out.
     pub fn shape(&self) -> Shape {
         Shape { depth: self.depth, fanout: self.fanout }
     }
@@ -443,7 +442,8 @@ impl Experiment {
         }
     }
 
-    /// Hosts of the pool, as far as the file says.
+    /// Number of hosts in the pool; `None` when only the agents' settings or the recorded delays
+    /// tell.
     fn hosts(&self) -> Option<u32> {
         match &self.on {
             On::Simulated(simulated) => Some(simulated.hosts),
@@ -451,8 +451,8 @@ impl Experiment {
         }
     }
 
-    /// All runs: repetition by repetition, so that an experiment that is stopped early has some of
-    /// everything.
+    /// All runs, repetition by repetition, so that an experiment that is stopped early has runs of
+    /// every strategy.
     pub fn plans(&self) -> Vec<RunPlan> {
         let most = self.runs.iter().map(|trees| trees.repetitions.unwrap_or(self.repetitions));
         let mut plans = Vec::new();

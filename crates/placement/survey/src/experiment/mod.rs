@@ -1,5 +1,6 @@
-//! Experiments: one file says which trees are built, by which strategies, from which roots and how
-//! often; every run leaves one JSON file with all that was measured; a report draws them.
+//! Placement experiments. One file states which trees are built, by which strategies, from which
+//! roots and how often. Every run leaves a JSON file with all of its measurements, and a report
+//! draws the runs.
 //!
 //! ```text
 //!  experiment.toml --Experiment--> RunPlan, RunPlan, ...      (run x strategy x root x repetition)
@@ -9,10 +10,9 @@
 //!                   --Found-->
 //! ```
 //!
-//! A [`Course`] is one run: it says what it wants measured and is told what came of it, like the
-//! tree builder inside it. Where the delays come from is behind [`Field`]: a recorded file
-//! ([`Recorded`]), running agents ([`Live`]), or the simulator, which drives the same [`Survey`] as
-//! the agents do.
+//! A [`Course`] is one run. It asks for measurements and takes their results, like the tree builder
+//! inside it. A [`Field`] is the source of the delays: a recorded file ([`Recorded`]), running
+//! agents ([`Live`]), or the simulator, which drives the same [`Survey`] as the agents do.
 //!
 //! | module | what it holds |
 //! |---|---|

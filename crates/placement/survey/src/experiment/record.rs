@@ -7,60 +7,59 @@ use serde::{Deserialize, Serialize};
 
 use super::file::RunPlan;
 
-/// Shares at which a leaf's distribution is written down.
+/// Shares at which a record has the points of a leaf's distribution.
 const SHARES: [f64; 25] = [
     0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75,
     0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99, 0.999,
 ];
 
-/// One run, as it was.
+/// The record of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// The program that wrote the record.
     pub software: String,
-    /// What was asked for.
+    /// The plan of the run.
     pub plan: RunPlan,
-    /// Why there is no tree, when there is none: such a run is tried again.
+    /// Why the run has no tree; `None` for a run with a tree. A run without a tree is tried again.
     pub error: Option<String>,
     /// The tree's hosts, the root first, level by level.
     pub tree: Vec<String>,
     /// Every measurement, in its order.
     pub stages: Vec<StageRecord>,
-    /// What the tree's receivers saw.
+    /// The delays at the receivers of the tree.
     pub statistics: Option<Statistics>,
-    /// What a planner on all pairs expected of the worst leaf's 90th percentile, and below which no
-    /// tree comes, us; min-max only.
+    /// The worst leaf's 90th percentile that the planner on all pairs expected, us (min-max only).
     pub expected_us: Option<f64>,
-    /// See `expected_us`.
+    /// Lower bound on the worst leaf's 90th percentile over all trees, us (min-max only).
     pub bound_us: Option<f64>,
     /// Hosts that failed.
     pub failed: Vec<FailedHost>,
-    /// How long things took.
+    /// The times of the parts of the run.
     pub timers: Timers,
-    /// Probes that were sent and count.
+    /// Probes that were sent and that count.
     pub probes: u64,
 }
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageRecord {
-    /// When it was over, since the run began, in the time of the field.
+    /// End of the measurement, in seconds since the run began, in the time of the field.
     pub at_s: f64,
-    /// How long it took there.
+    /// Duration of the measurement in the time of the field, seconds.
     pub took_s: f64,
     /// The sender; `None` when all hosts sent.
     pub parent: Option<String>,
-    /// Which part of the measurement, from 0, and of how many.
+    /// Number of the part of the measurement, from 0.
     pub round: u32,
-    /// See `round`.
+    /// Number of parts of the measurement.
     pub rounds: u32,
-    /// What was measured to whom.
+    /// The candidates with their measurements.
     pub candidates: Vec<CandidateRecord>,
     /// The candidates that the tree has below this parent.
     pub chosen: Vec<String>,
 }
 
-/// A candidate, or a pair when all send to all.
+/// A candidate, or a pair when all hosts send to all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CandidateRecord {
     /// The sender, when all hosts sent.
@@ -68,9 +67,9 @@ pub struct CandidateRecord {
     pub from: Option<String>,
     /// The receiver.
     pub host: String,
-    /// What was measured in this part.
+    /// The statistics of this part.
     pub stats: Option<EdgeStats>,
-    /// What the strategy makes of it: lower is better.
+    /// The score by the strategy. Lower is better.
     pub score: Option<f64>,
     /// Why nothing was measured.
     pub failure: Option<String>,
@@ -85,11 +84,11 @@ pub struct FailedHost {
     pub reason: String,
 }
 
-/// How long things took, seconds.
+/// The times of the parts of a run, seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timers {
-    /// Measurements for the tree, in the time of the field: simulated in the simulator, nothing on
-    /// recorded delays.
+    /// Measurements for the tree, in the time of the field. This time is simulated in the
+    /// simulator, and 0 on recorded delays.
     pub measuring_s: f64,
     /// Measurements of the tree, in the time of the field.
     pub evaluating_s: f64,
@@ -99,7 +98,7 @@ pub struct Timers {
     pub wall_s: f64,
 }
 
-/// What the receivers of a tree saw.
+/// The delays at the receivers of a tree.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// The leaf with the largest 90th percentile.
@@ -108,7 +107,7 @@ pub struct Statistics {
     pub leaves: Vec<Leaf>,
     /// The worst leaf of every window by itself.
     pub windows: Vec<Window>,
-    /// Leaves that no probe reached: they have no delays, and are worse than the worst.
+    /// Leaves that no probe reached. They have no delays, and count as worse than the worst leaf.
     pub unreached: Vec<String>,
 }
 
@@ -127,7 +126,7 @@ pub struct Leaf {
     /// Its figures.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Its distribution: delays in us, and the share of what arrived that lies below.
+    /// Its distribution: delays in us, each with the share of the arrived probes that lie below.
     pub cdf: Vec<(f64, f64)>,
 }
 
@@ -146,7 +145,8 @@ pub struct Figures {
     pub stddev_us: f64,
     /// Share of probes that did not arrive.
     pub loss: f64,
-    /// How wrong each delay may be because of the clocks; `None` when nobody offers a bound.
+    /// Bound on the error of each delay that comes from the clocks, us; `None` without a stated
+    /// bound.
     pub clock_error_us: Option<f64>,
     /// Probes that arrived.
     pub count: u64,
@@ -155,7 +155,7 @@ pub struct Figures {
 /// One multicast over the tree.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// When it was over, since the first began, in the time of the field.
+    /// End of the multicast, in seconds since the first one began, in the time of the field.
     pub at_s: f64,
     /// Its worst leaf.
     pub worst_leaf: String,
@@ -164,21 +164,22 @@ pub struct Window {
     pub figures: Figures,
 }
 
-/// What reached one leaf.
+/// The probes of one leaf.
 #[derive(Clone, Debug)]
 pub struct LeafSample {
     /// Number of the host.
     pub host: usize,
     /// Probes sent that count.
     pub sent: u64,
-    /// What arrived. Its percentiles are upper edges of buckets, a sixteenth apart.
+    /// The delays of the arrived probes. The percentiles are upper edges of buckets a sixteenth
+    /// apart.
     pub record: DelayRecord,
-    /// What arrived, us, one by one where somebody has it: then percentiles are exact.
+    /// The delays one by one, us, where the field has them. The percentiles are then exact.
     pub samples: Vec<f32>,
 }
 
 impl LeafSample {
-    /// In numbers.
+    /// The figures of the leaf.
     pub fn figures(&self) -> Figures {
         let f = self.record.figures();
         let sent = u32::try_from(self.sent).unwrap_or(u32::MAX);
@@ -222,8 +223,8 @@ impl LeafSample {
     }
 }
 
-/// Joins windows: when each was over, and its leaves. Leaves that nothing reached have no
-/// percentiles; a tree whose leaves all got nothing has no statistics.
+/// Joins windows, each with its end and its leaves. Leaves that no probe reached have no
+/// percentiles. A tree none of whose leaves was reached has no statistics.
 pub fn statistics(windows: &[(f64, Vec<LeafSample>)], names: &[String]) -> Option<Statistics> {
     let mut whole: Vec<LeafSample> = Vec::new();
     let mut series = Vec::new();
@@ -267,7 +268,7 @@ pub fn statistics(windows: &[(f64, Vec<LeafSample>)], names: &[String]) -> Optio
     Some(Statistics { worst_leaf, leaves, windows: series, unreached })
 }
 
-/// The bound of delays that say nothing of their clocks.
+/// The clock error of delays that state none.
 pub fn unknown_clock(stats: &EdgeStats) -> ClockError {
     match stats.clock_error_us {
         us if us > 0.0 => {

@@ -14,23 +14,23 @@ use evenfall_runtime::page::page;
 
 const SCRIPT: &str = include_str!("../../../../../web/plan.js");
 
-/// What the page is drawn from.
+/// The data of the page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Page {
-    /// What the experiment is.
+    /// The description of the experiment.
     pub description: Description,
-    /// Where it took place, in words.
+    /// The field of the runs, in words.
     pub field: String,
     /// Kinds of trees, in the order of their runs.
     pub groups: Vec<Group>,
-    /// Runs without a tree, and why.
+    /// Runs without a tree, with the reason.
     pub failures: Vec<String>,
 }
 
 /// Repetitions of one kind of tree.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
-    /// What it is called.
+    /// Name of the group.
     pub name: String,
     /// Its runs that have a tree.
     pub runs: Vec<RunLine>,
@@ -44,7 +44,7 @@ pub struct Group {
     pub leaves: Vec<Leaf>,
     /// The worst leaf of every window, medians over the runs.
     pub series: Vec<Point>,
-    /// Medians of what it took.
+    /// Medians of the cost of choosing a tree.
     pub timers: Effort,
 }
 
@@ -62,7 +62,7 @@ pub struct RunLine {
     /// That leaf's figures.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Below which no tree comes, us; min-max only.
+    /// Lower bound on the worst leaf's 90th percentile over all trees, us (min-max only).
     pub bound_us: Option<f64>,
 }
 
@@ -81,7 +81,7 @@ pub struct Point {
     pub stddev_us: f64,
 }
 
-/// What a tree's choice took.
+/// The cost of choosing a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Effort {
     /// Seconds of measuring, in the time of the field.
@@ -98,7 +98,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     evenfall_core::nearest_rank(&values, 0.5).unwrap_or(0.0)
 }
 
-/// Medians, figure by figure.
+/// The median of each figure.
 fn middle(all: &[Figures]) -> Figures {
     let of = |figure: fn(&Figures) -> f64| median(all.iter().map(figure));
     let errors: Option<Vec<f64>> = all.iter().map(|f| f.clock_error_us).collect();
@@ -114,7 +114,7 @@ fn middle(all: &[Figures]) -> Figures {
     }
 }
 
-/// Runs with a tree, with what their leaves saw.
+/// The runs that have a tree and statistics.
 fn lines(records: &[&RunRecord]) -> Vec<RunLine> {
     let line = |record: &&RunRecord| {
         let statistics = record.statistics.as_ref()?;
@@ -171,10 +171,11 @@ fn group(name: String, records: &[&RunRecord]) -> Group {
 }
 
 impl Page {
-    /// Reads the runs of an experiment. Those of an earlier version of its file are left out.
+    /// Reads the runs of an experiment. Runs of an earlier version of the experiment file are left
+    /// out.
     ///
     /// # Errors
-    /// The first file that cannot be read; or that there is no run.
+    /// The first file that cannot be read, or a directory without runs.
     pub fn read(directory: &Directory) -> Result<Self, ExperimentError> {
         let description = directory.description()?;
         let mut records = directory.read()?;

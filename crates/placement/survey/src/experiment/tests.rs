@@ -25,7 +25,7 @@ fn experiment(sets: &[&str]) -> Result<Experiment, String> {
     Experiment::parse(FILE, "e.toml", &sets).map_err(|error| error.to_string())
 }
 
-/// Four hosts; the last is far from all.
+/// Four hosts. The last one is far from the others.
 const MATRIX: &str = "0,10,20,900\n10,0,30,900\n20,30,0,900\n900,900,900,0\n";
 
 fn field() -> Recorded {
@@ -122,7 +122,8 @@ fn a_record_has_stages_tree_statistics_and_timers() {
     assert!(planned.stages[0].parent.is_none() && planned.bound_us.is_some());
 }
 
-/// A host that dies in the evaluation was measured, and looked best: the next plan does without.
+/// A host that dies in the evaluation was measured before and looked best. The next plan must leave
+/// it out.
 #[test]
 fn host_that_dies_after_all_pairs_were_measured_is_not_in_the_next_tree() {
     for strategy in ["minmax", "greedy", "lemondrop"] {
