@@ -65,10 +65,11 @@ impl Default for ClockSpec {
     }
 }
 
-/// The state of a host's clocks.
+/// The state of a host's clocks. The fields that convert times come first, for one line of the
+/// cache.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct HostClock {
-    spec: ClockSpec,
     /// True time and local time of the last change of rate.
     base: (u64, u64),
     rate: i64,
@@ -80,6 +81,7 @@ pub(crate) struct HostClock {
     /// was last looked at.
     stepped: i64,
     slewed_to: u64,
+    spec: Box<ClockSpec>,
 }
 
 impl HostClock {
@@ -93,7 +95,16 @@ impl HostClock {
         spec.offset_ns = spec.offset_ns.saturating_add(either_way(nanos(spec.offset_spread)));
         let (wander_key, base) = (mix(drawn), (0, origin));
         let (rate, inverse, stepped, slewed_to) = (0, 0, 0, 0);
-        let mut clock = Self { base, rate, inverse, prng, wander_key, stepped, slewed_to, spec };
+        let mut clock = Self {
+            base,
+            rate,
+            inverse,
+            prng,
+            wander_key,
+            stepped,
+            slewed_to,
+            spec: Box::new(spec),
+        };
         clock.set_drift(0, clock.spec.drift_ppb);
         clock
     }

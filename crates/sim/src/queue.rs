@@ -46,6 +46,8 @@ pub(crate) struct Queue<T> {
     /// What is due in the bucket `base` (or, in theory, before), the next one last.
     current: Vec<(u64, u32)>,
     base: u64,
+    /// Whether `current` was just filled with several items.
+    is_begun: bool,
     far: BinaryHeap<Reverse<(u64, u64, u32)>>,
     far_pushed: u64,
     len: usize,
@@ -61,6 +63,7 @@ impl<T> Queue<T> {
             summary: [0; SUMMARY],
             current: Vec::new(),
             base: 0,
+            is_begun: false,
             far: BinaryHeap::new(),
             far_pushed: 0,
             len: 0,
@@ -127,6 +130,14 @@ impl<T> Queue<T> {
         slot.item.take().map(|item| (time, item))
     }
 
+    /// What else is due in the bucket that is being drained, when the bucket was just begun.
+    #[inline]
+    pub(crate) fn begun(&mut self) -> Option<impl Iterator<Item = &T>> {
+        let Self { slab, current, .. } = self;
+        let slots = core::mem::take(&mut self.is_begun).then_some(current)?;
+        Some(slots.iter().filter_map(|&(_, slot)| slab[slot as usize].item.as_ref()))
+    }
+
     /// Moves `base` to the next occupied bucket, but not past that of `limit`.
     fn advance(&mut self, limit: u64) {
         if self.len == 0 {
@@ -178,6 +189,7 @@ impl<T> Queue<T> {
         // Newest first, so a stable descending sort leaves the oldest of equal times last.
         if self.current.len() > 1 {
             self.current.sort_by_key(|&(time, _)| Reverse(time));
+            self.is_begun = true;
         }
     }
 

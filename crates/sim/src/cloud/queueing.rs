@@ -279,15 +279,31 @@ impl LoadTimes {
     /// host) the waits.
     #[inline]
     pub(super) fn at(&self, host: u64, key: u64, at: u64) -> u64 {
-        drained(at, key, self.bits, self.most, |slot| self.level(host, key, slot))
+        let number = phased(at, key, self.bits) >> self.bits;
+        let (period, slot) = (number / self.slots_a_period, number % self.slots_a_period);
+        if slot <= self.most >> self.bits {
+            // What is left of the slots before this period counts as well.
+            let level = |slot| Self::level(self.table(host, slot / self.slots_a_period), key, slot);
+            return drained(at, key, self.bits, self.most, level);
+        }
+        match self.table(host, period) {
+            None => 0,
+            table => drained(at, key, self.bits, self.most, |slot| Self::level(table, key, slot)),
+        }
     }
 
     #[inline]
-    fn level(&self, host: u64, key: u64, slot: u64) -> u64 {
-        let share = draw(host, slot / self.slots_a_period) >> 32;
+    fn level(table: Option<&Quantiles>, key: u64, slot: u64) -> u64 {
+        table.map_or(0, |table| table.sample(draw(key, slot)))
+    }
+
+    /// The levels of the waits in a period; `None` while nobody else uses the card.
+    #[inline]
+    fn table(&self, host: u64, period: u64) -> Option<&Quantiles> {
+        let share = draw(host, period) >> 32;
         let waits = self.levels.iter().find(|(end, _)| share < *end).or(self.levels.last());
         let levels = waits.and_then(|(_, waits)| waits.levels.as_ref());
-        levels.map_or(0, |levels| levels.table.sample(draw(key, slot)))
+        levels.map(|levels| &levels.table)
     }
 }
 

@@ -212,6 +212,7 @@ impl<M: Machine, N: Divisible> Area<'_, M, N> {
     fn work(&mut self, common: &Common<'_, N>, call: Option<Call<'_, M>>) {
         let Self { nodes, hosts, senders, timers, first, jobs, end, record, tally, .. } = self;
         let mut region = Region { nodes, hosts, timers, first: *first };
+        region.warm(jobs.iter().filter_map(|(.., pending)| pending.node()));
         let (end, first_host) = (*end, first.1);
         let mut out = Recorder { record, tally, senders, common, end, first_host, call };
         let mut jobs = jobs.drain(..).peekable();
@@ -566,15 +567,7 @@ impl<O> Main<'_, O> {
     ) -> (u64, Option<(u64, Pending)>) {
         let (mut next, mut number) = (first, 0);
         while let Some((at, pending)) = next.take().or_else(|| self.queue.pop_until(end - 1)) {
-            let node = match pending {
-                Pending::Packet { to, .. } | Pending::TakenIn { to, .. } => to,
-                Pending::Wake { node }
-                | Pending::Clock { node, .. }
-                | Pending::Counters { node, .. }
-                | Pending::Written { node, .. }
-                | Pending::Invoke { node, .. } => node,
-                Pending::Network { .. } | Pending::Action(_) => return (at, Some((at, pending))),
-            };
+            let Some(node) = pending.node() else { return (at, Some((at, pending))) };
             let region = usize::from(self.area_of[node as usize]);
             if matches!(pending, Pending::Invoke { .. }) && !called[region] {
                 // The first call of a node: the next regions know of it.

@@ -91,6 +91,22 @@ impl Borders {
     }
 }
 
+impl Pending {
+    /// The node that is concerned; `None` when the whole world is.
+    #[inline]
+    pub(super) fn node(&self) -> Option<u32> {
+        match *self {
+            Self::Packet { to, .. } | Self::TakenIn { to, .. } => Some(to),
+            Self::Wake { node }
+            | Self::Clock { node, .. }
+            | Self::Counters { node, .. }
+            | Self::Written { node, .. }
+            | Self::Invoke { node, .. } => Some(node),
+            Self::Network { .. } | Self::Action(_) => None,
+        }
+    }
+}
+
 pub(super) struct Fabric<N> {
     pub(super) network: N,
     pub(super) queue: Queue<Pending>,

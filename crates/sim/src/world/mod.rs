@@ -323,6 +323,7 @@ impl<M: Machine, N: Network> World<M, N> {
         let limit = self.timers.first().min(until.0);
         if let Some((at, pending)) = self.fabric.queue.pop_until(limit) {
             self.now = self.now.max(SimTime(at));
+            self.warm();
             self.dispatch(at, pending, observer);
             return true;
         }
@@ -334,6 +335,16 @@ impl<M: Machine, N: Network> World<M, N> {
         let (mut region, mut out) = self.parts(observer);
         region.fire(at, node, &mut out);
         true
+    }
+
+    /// When a bucket of the queue has just been begun, its nodes are fetched from memory together.
+    #[inline]
+    fn warm(&mut self) {
+        if let Some(coming) = self.fabric.queue.begun() {
+            let (nodes, hosts) = (&mut self.nodes[..], &mut self.hosts[..]);
+            let region = Region { nodes, hosts, timers: &mut self.timers, first: (0, 0) };
+            region.warm(coming.filter_map(Pending::node));
+        }
     }
 
     #[inline]

@@ -32,6 +32,17 @@ impl<M: Machine> Region<'_, M> {
         (node, host)
     }
 
+    /// Reads a word of each of these nodes, their hosts and machines. The memory then delivers many
+    /// of them at a time, where turns one after the other would wait for each.
+    #[inline]
+    pub(super) fn warm(&self, nodes: impl Iterator<Item = u32>) {
+        for index in nodes {
+            let Some(node) = self.nodes.get((index - self.first.0) as usize) else { continue };
+            let host = &self.hosts[(node.host - self.first.1) as usize];
+            core::hint::black_box((host.costs.wake, node.machine.poll_timeout()));
+        }
+    }
+
     /// Makes sure that a node's timer comes up at `at` or before.
     #[inline]
     pub(super) fn arm(&mut self, index: u32, at: u64) {

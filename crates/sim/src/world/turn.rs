@@ -81,7 +81,7 @@ impl<M: Machine> Region<'_, M> {
         let (node, host) = self.node(to);
         let loss = if !node.up {
             Loss::Down
-        } else if node.queued >= host.spec.receive_queue {
+        } else if node.queued >= host.receive_queue {
             Loss::Socket
         } else {
             // A host that is taken away cannot stamp: packets wait in the card until it is back.
@@ -373,10 +373,10 @@ impl<M: Machine> Region<'_, M> {
 /// Until when a node leaves what has arrived unread.
 #[inline]
 fn rest<M: Machine>(node: &Node<M>, host: &mut Host, at: u64) -> u64 {
-    if host.spec.moderation.is_zero() {
+    if host.moderation == 0 {
         return at;
     }
-    let most = at.saturating_add(evenfall_core::time::nanos(host.spec.moderation));
+    let most = at.saturating_add(host.moderation);
     let lull = node.machine.poll_lull();
     lull.map_or(at, |lull| host.clock.true_time(lull).clamp(at, most))
 }
