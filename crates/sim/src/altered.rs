@@ -1,8 +1,9 @@
-//! A machine of which something is altered on the way in or out: what mutants are made of.
+//! A machine whose inputs or outputs are altered. Mutants are made this way.
 //!
-//! Swallowing requests for repair *is* a machine that forgets to repair. So a mutant is the real
-//! machine with an [`Alteration`] between the machine and the world, and production code needs no
-//! switches. The same place serves for what a stranger on the path does to datagrams.
+//! A machine whose requests for repair are swallowed behaves as a machine that forgets to repair. A
+//! mutant is therefore the real machine with an [`Alteration`] between the machine and the world,
+//! and production code needs no switches. An alteration also stands for a stranger who changes
+//! datagrams on the path.
 //!
 //! The machine itself stands under [`Strict`], which asserts the rule of the contract.
 
@@ -16,9 +17,9 @@ use evenfall_core::{
 
 use crate::strict::Strict;
 
-/// What is altered. Every method lets everything through unless it is written.
+/// The alteration. A method that is not implemented lets everything through unchanged.
 pub trait Alteration<M: Machine> {
-    /// What the machine gets instead of this arrival, if anything.
+    /// The arrival that the machine gets instead of this one, if any.
     fn arrival(&mut self, machine: &M, now: Timestamp, arrival: Arrival) -> Option<Arrival> {
         let _ = (machine, now);
         Some(arrival)
@@ -36,12 +37,12 @@ pub trait Alteration<M: Machine> {
         true
     }
 
-    /// What the disk is asked for instead of this write.
+    /// The request that the disk gets instead of this write.
     fn write(&mut self, write: Write) -> Asked {
         Asked::Write(write)
     }
 
-    /// What the machine is told instead of this answer to a write.
+    /// The answer to a write that the machine gets instead of this one.
     fn written(
         &mut self,
         id: WriteId,
@@ -50,19 +51,19 @@ pub trait Alteration<M: Machine> {
         (id, done)
     }
 
-    /// What the owner hears instead of this event.
+    /// The events that the owner gets instead of this one.
     fn event(&mut self, event: M::Event, out: &mut VecDeque<M::Event>) {
         out.push_back(event);
     }
 }
 
-/// What becomes of a write on its way to the disk.
+/// The fate of a write on its way to the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The disk is asked for this write.
     Write(Write),
     /// The disk is asked for this write, and the machine is told at once that the write is done.
-    /// The disk's own answer goes nowhere.
+    /// The machine never gets the disk's own answer.
     Early(Write),
     /// The disk is not asked, and the machine is told at once that the write is done.
     Never(WriteId),
@@ -109,8 +110,8 @@ impl<M: Machine, A: Alteration<M>> Altered<M, A> {
         self.strict.input(now, call)
     }
 
-    /// Takes the writes that the machine asks for now, and has them altered. Whether the machine
-    /// was told of a write, which is an input: its events have to be drained again.
+    /// Takes the writes that the machine asks for now, and alters them. Returns whether the machine
+    /// got an answer to a write. An answer is an input, so the machine must be drained again.
     fn take_writes(&mut self) -> bool {
         let Some(alteration) = &mut self.alteration else { return false };
         if self.strict.durable().is_none() {

@@ -1,11 +1,11 @@
 //! A disk that tears writes, fails syncs and survives crashes as real ones do.
 //!
-//! What is written is seen at once and is durable only behind a sync. In a crash each sector of an
-//! unsynced write stays or goes by itself; a name that was never synced may be forgotten, and a
-//! removed one may come back, with what was durable of it, until a sync of everything; a file that
-//! is made anew under its name does not change that. A sync that fails drops writes although reads
-//! still see them, as Linux does with its page cache. A disk may also lie: say that it has synced,
-//! and not have.
+//! Reads see written bytes at once, and a sync makes them durable. In a crash, each sector of an
+//! unsynced write is kept or lost independently. A file whose name was never synced may be
+//! forgotten. A removed file may come back with its durable bytes until everything was synced, also
+//! when another file has been made under its name. A sync that fails drops writes although reads
+//! still see them, as Linux does with its page cache. A disk may also lie, and report a sync that
+//! it did not make.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,29 +14,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::{Disk, Prng, StorageError};
 
-/// What is torn apart in a crash, and nothing smaller.
+/// The smallest unit of bytes that a crash keeps or loses as a whole.
 const SECTOR_BYTES: usize = 512;
 
-/// How often what goes wrong.
+/// The faults of a disk and how often they happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DiskFaults {
-    /// Share of writes that fail, having written some of their sectors.
+    /// Share of writes that fail after some of their sectors were written.
     pub write_fails: f64,
-    /// Share of syncs that fail, having lost some of what they should have kept.
+    /// Share of syncs that fail and lose some of the writes that they should have kept.
     pub sync_fails: f64,
-    /// Share of syncs that say they did and did not.
+    /// Share of syncs that report success and keep nothing.
     pub sync_lies: f64,
-    /// Share of reads that fail, and succeed when they are made again.
+    /// Share of reads that fail, and succeed when they are repeated.
     pub read_fails: f64,
-    /// Bytes on the disk above which writes say that it is full.
+    /// Bytes on the disk beyond which writes fail, because the disk is full.
     pub bytes_max: Option<u64>,
-    /// Longest that a write takes in addition, where writes take time: see
+    /// Longest additional time of a write, where writes take time: see
     /// [`SimWrites`](crate::SimWrites).
     pub slow_by: Duration,
 }
 
 impl DiskFaults {
-    /// Shares and delays up to these.
+    /// Faults with random shares and delays up to these.
     pub(crate) fn drawn(&self, prng: &mut Prng) -> Self {
         Self {
             write_fails: self.write_fails * prng.unit(),
@@ -51,16 +51,16 @@ impl DiskFaults {
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// What reads see.
+    /// The bytes that reads see.
     seen: Vec<u8>,
-    /// What a crash leaves for sure; `None` until the name was synced.
+    /// The bytes that survive every crash; `None` until the name was synced.
     durable: Option<Vec<u8>>,
-    /// Offset and bytes of writes since.
+    /// Offset and bytes of the writes since the last sync.
     pending: Vec<(usize, Vec<u8>)>,
-    /// Removed, and the removal not synced.
+    /// Whether the file was removed and the removal is not synced.
     removed: bool,
-    /// Made anew where a file was removed: what was durable of that comes back in a crash before a
-    /// sync.
+    /// The durable bytes of a removed file under whose name this file was made. A crash before a
+    /// sync may bring them back.
     before: Option<Vec<u8>>,
 }
 
@@ -73,7 +73,7 @@ struct State {
     failures: u64,
 }
 
-/// The disk; clones are the same one.
+/// A simulated disk. Clones are the same disk.
 #[derive(Clone, Debug)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
@@ -84,7 +84,7 @@ fn place(bytes: &mut Vec<u8>, offset: usize, part: &[u8]) {
 
 /// Writes some sectors of `part`, each by the toss of a coin.
 fn tear(bytes: &mut Vec<u8>, offset: usize, part: &[u8], prng: &mut Prng) {
-    // One in three writes came through whole and one in three not at all.
+    // One write in three is whole, and one in three is missing.
     let share = [0.0, 0.5, 1.0][prng.below(3) as usize];
     let mut at = 0;
     while at < part.len() {
@@ -106,7 +106,7 @@ impl File {
         }
     }
 
-    /// What a failed sync does: some sectors are kept, the rest will never be.
+    /// The effect of a failed sync: some sectors are kept, and the others are lost for good.
     fn drop_some(&mut self, prng: &mut Prng) {
         let durable = self.durable.get_or_insert_default();
         for (offset, part) in self.pending.drain(..) {
@@ -127,7 +127,7 @@ impl SimDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The power goes, and comes back.
+    /// Cuts the power and restores it.
     pub fn crash(&self) {
         let state = &mut *self.state();
         state.crashes += 1;
@@ -152,21 +152,21 @@ impl SimDisk {
         });
     }
 
-    /// Other faults from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: DiskFaults) {
         self.state().faults = faults;
     }
 
-    /// The faults of now.
+    /// The present faults.
     pub fn faults(&self) -> DiskFaults {
         self.state().faults
     }
 
-    /// Gives the file these bytes and no others, in one step: a crash before a sync leaves the old
-    /// ones or these.
+    /// Replaces the bytes of the file in one step. A crash before a sync leaves the old bytes or
+    /// the new ones.
     ///
     /// # Errors
-    /// Nothing has changed then.
+    /// The file is unchanged then.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
         let state = &mut *self.state();
         if state.prng.chance(state.faults.write_fails) {
@@ -180,7 +180,8 @@ impl SimDisk {
         Ok(())
     }
 
-    /// Flips a bit where one is: in the `at`-th byte of all files, in order of names.
+    /// Flips a bit in the `at`-th byte of all files, in order of names. Returns the name of the
+    /// file; `None` beyond the last byte.
     pub fn flip(&self, at: u64) -> Option<String> {
         let state = &mut *self.state();
         let mut left = at;
@@ -266,7 +267,7 @@ impl Disk for SimDisk {
 
     fn read(&self, name: &str, offset: u64, len: usize) -> Result<Bytes, StorageError> {
         let state = &mut *self.state();
-        // The device is asked for what is there, and for nothing else.
+        // Only a read of an existing file reaches the device and can fail.
         let share = state.faults.read_fails;
         if share > 0.0 && state.files.contains_key(name) && state.prng.chance(share) {
             return Err(Self::fail(state, name));

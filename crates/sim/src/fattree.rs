@@ -10,11 +10,11 @@
 //!            host  host             ...        one port up: its card
 //! ```
 //!
-//! As in the simulator of the shuffle thesis, the core is one logical switch, so that there is one
-//! path between two hosts and spreading over paths is taken for perfect. Every output port has a
-//! queue per priority and sends without pre-empting what it has begun. Packets that find their port
-//! idle cost one event per hop, those that wait a second one. Where control is free and goes first
-//! it can never wait, and costs one event for its whole way.
+//! As in the simulator of the shuffle thesis, the core is one logical switch. There is one path
+//! between two hosts, as if traffic were spread perfectly over several paths. Every output port has
+//! a queue per priority, and completes a packet that it has begun to send. A packet that finds its
+//! port idle costs one event per hop, and a packet that waits costs two. Free control packets that
+//! go first never wait, and cost one event for their whole way.
 //!
 //! Delays of links hold for the first bit; each port adds the time that the packet takes on its
 //! link, so each switch stores a packet before it forwards it.
@@ -28,26 +28,26 @@ use evenfall_core::{Class, Prng};
 use crate::network::{Agenda, Chance, Chances, Loss, Network, Packet, Rates, Ticket, Verdict};
 use crate::{HostIndex, HostSpec, SimTime};
 
-/// At which ports control goes before data.
+/// The ports at which control packets go before data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priorities {
-    /// At none: one queue, first come first served.
+    /// No port: each has one queue, first come first served.
     Nowhere,
-    /// At the ports of rack switches that lead to hosts, and at the hosts' own.
+    /// The ports of rack switches that lead to hosts, and the hosts' own ports.
     Edge,
-    /// At every port.
+    /// Every port.
     Everywhere,
 }
 
-/// What a datagram costs a link, in bytes.
+/// The bytes that a datagram takes on a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// A datagram of class [`Class::Control`]; 0 makes control free.
+    /// Bytes of a datagram of class [`Class::Control`]; 0 makes control free.
     pub control_bytes: u32,
-    /// What other datagrams cost besides their length.
+    /// Bytes that other datagrams take besides their length.
     pub data_overhead_bytes: i32,
-    /// Multiplies the length of a datagram less [`data_head_bytes`](Self::data_head_bytes): a
-    /// simulated payload can stand for a longer one, which saves memory and time.
+    /// Factor of the length of a datagram less [`data_head_bytes`](Self::data_head_bytes). A short
+    /// simulated payload then stands for a longer one, which saves memory and time.
     pub scale: u32,
     /// Bytes of a datagram that are not multiplied.
     pub data_head_bytes: u32,
@@ -73,7 +73,7 @@ impl Costs {
     }
 }
 
-/// What a fat tree is made of.
+/// The dimensions and rates of a fat tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FatTreeSpec {
     /// Hosts below one rack switch, in the order in which they are added.
@@ -86,11 +86,11 @@ pub struct FatTreeSpec {
     pub host_delay: Duration,
     /// Delay of a link between rack and core.
     pub rack_delay: Duration,
-    /// Where control goes first.
+    /// The ports at which control goes first.
     pub priorities: Priorities,
-    /// What datagrams cost.
+    /// The bytes that datagrams take on links.
     pub costs: Costs,
-    /// Bytes that the queue of one port holds; `None` for no limit. More are dropped.
+    /// Bytes that the queue of one port holds; `None` for no limit. Further packets are dropped.
     pub port_bytes_max: Option<u64>,
 }
 
@@ -137,7 +137,8 @@ impl Occupancy {
     }
 }
 
-/// An output port: what waits for it, control apart if it goes first.
+/// An output port and the packets that wait for it. Control packets wait in a queue of their own if
+/// they go first.
 #[derive(Debug, Default)]
 struct Port {
     bits_per_s: u64,
@@ -150,7 +151,8 @@ struct Port {
 }
 
 impl Port {
-    /// How long it sends so many bytes. Per packet, not per byte: at 900 Gb/s a byte takes 8.9 ps.
+    /// Picoseconds in which the port sends this many bytes. The result is rounded once for each
+    /// packet, because at 900 Gb/s a byte takes 8.9 ps.
     fn serialise_ps(&self, bytes: u32) -> u64 {
         u64::from(bytes) * 8_000_000_000_000 / self.bits_per_s
     }
@@ -167,13 +169,14 @@ struct Way {
     to: u32,
     bytes: u32,
     control: bool,
-    /// Which port it goes to next: 0 the card's of its sender, then its rack's up, the core's
-    /// down, its rack's to the host.
+    /// The next port: 0 the card of the sender, then the rack's port up, the core's port down, and
+    /// the rack's port to the host.
     hop: u8,
 }
 
 impl Way {
-    /// Whether it takes no time on the link and goes before all else: it passes what waits.
+    /// Whether the packet takes no time on the link and goes first, so that it passes all waiting
+    /// packets.
     fn passes(&self, port: &Port) -> bool {
         self.control && self.bytes == 0 && port.priority
     }
@@ -220,7 +223,7 @@ impl FatTree {
         }
     }
 
-    /// What it is made of.
+    /// The dimensions and rates of the tree.
     pub fn spec(&self) -> &FatTreeSpec {
         &self.spec
     }
@@ -324,7 +327,7 @@ impl FatTree {
         self.occupy(now, place, i64::from(way.bytes));
     }
 
-    /// A port has become free: it takes what is next.
+    /// A port has become free and takes its next packet.
     fn drain(&mut self, now: u64, place: u64, agenda: &mut Agenda) {
         let port = self.port_at(place);
         port.draining = false;
@@ -344,7 +347,8 @@ impl FatTree {
     fn forward(&mut self, now: u64, place: u64, id: u32, agenda: &mut Agenda) {
         let way = self.ways[id as usize];
         let port = self.port_at(place);
-        // Rounding to nanoseconds must not add up: a port that was busy goes on where it ended.
+        // Rounding to nanoseconds must not add up, so a busy port begins the next packet at the
+        // exact end of the last one.
         let begun = if port.free_ps + 1_000 > now * 1_000 { port.free_ps } else { now * 1_000 };
         let gone = if way.passes(port) {
             now * 1_000
@@ -408,7 +412,7 @@ impl Network for FatTree {
             Chance::Nothing | Chance::Lose => {}
         }
         if free && control || twice.is_some() {
-            // A duplicate skips the queues: it is a fault, and rare.
+            // A duplicate skips the queues, because it is a rare fault.
             let at = self.straight(packet) + late;
             return match twice {
                 Some(by) => Verdict::Twice(at, at + by),
@@ -425,8 +429,8 @@ impl Network for FatTree {
             }
         };
         self.ways[id as usize] = way;
-        // Packets of one host come in order, and its card is its own: no event for it, unless it
-        // must wait for another.
+        // The packets of one host come in order, and no other host uses its card, so a packet
+        // enters the card without an event. Only a packet that a fault delays needs an event.
         let at = packet.at + late;
         if late.is_zero() {
             self.enter(at.nanos(), id, agenda);

@@ -1,4 +1,5 @@
-//! What a network is to the world: a place where packets get a verdict.
+//! The trait of network models. A network gives each packet a verdict, which states whether and
+//! when the packet arrives.
 //!
 //! A model that can tell at once when a packet arrives (the cloud, sites) answers
 //! [`Verdict::Deliver`] and costs one event per hop. A model in which a later packet can change
@@ -30,14 +31,14 @@ pub struct Packet {
     pub class: Class,
 }
 
-/// What becomes of a packet.
+/// The verdict of a network about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It reaches the receiver's socket at this time.
+    /// The packet reaches the receiver's socket at this time.
     Deliver(SimTime),
-    /// It and a copy of it do.
+    /// The packet and a copy of it reach the receiver's socket at these times.
     Twice(SimTime, SimTime),
-    /// It is lost.
+    /// The packet is lost.
     Lose(Loss),
     /// The network keeps it under this ticket and will release it through its agenda.
     Hold(Ticket),
@@ -48,18 +49,18 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// Why a packet was lost. The first is the network's to say; the world finds the others.
+/// Why a packet was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
     /// By chance, at the rate in force.
     Random,
     /// A finite buffer inside the network, or of the receiver's card, was full.
     Buffer,
-    /// A partition was in force when it was sent.
+    /// A partition was in force when the packet was sent.
     Partition,
-    /// Nobody has this address.
+    /// No node has this address.
     Unroutable,
-    /// The receiver was down when it arrived.
+    /// The receiver was down when the packet arrived.
     Down,
     /// The receiver's socket buffer was full.
     Socket,
@@ -70,15 +71,15 @@ pub enum Loss {
 pub struct Rates {
     /// Probability that a packet is lost.
     pub loss: f64,
-    /// Probability that it arrives twice.
+    /// Probability that a packet arrives twice.
     pub duplicate: f64,
-    /// Probability that it is delayed so that later ones overtake it.
+    /// Probability that a packet is delayed so that later packets overtake it.
     pub reorder: f64,
-    /// How long such a packet is delayed at most, and how far a duplicate lags behind.
+    /// Longest delay of a reordered packet, and longest time by which a duplicate lags behind.
     pub reorder_by: Duration,
 }
 
-/// What a network wants done besides its verdict.
+/// The requests of a network to the world besides its verdict.
 #[derive(Debug, Default)]
 pub struct Agenda {
     pub(crate) wakes: Vec<(SimTime, u64)>,
@@ -91,7 +92,7 @@ impl Agenda {
         self.wakes.push((at, token));
     }
 
-    /// Says what becomes of a packet that was held. [`Verdict::Hold`] again is a bug.
+    /// Gives the verdict about a packet that was held. A second [`Verdict::Hold`] is a bug.
     pub fn release(&mut self, ticket: Ticket, verdict: Verdict) {
         self.releases.push((ticket, verdict));
     }
@@ -111,8 +112,8 @@ pub trait Network {
     /// queues interact takes a packet in at that time, by a wake-up.
     fn route(&mut self, packet: &Packet, prng: &mut Prng, agenda: &mut Agenda) -> Verdict;
 
-    /// When the network card of a host takes the next packet, if not at once: the backpressure
-    /// that a socket gives to its sender.
+    /// When the network card of a host takes the next packet. A time after `now` is the
+    /// backpressure that a socket gives to its sender.
     fn send_ready(&self, host: HostIndex, now: SimTime) -> SimTime {
         let _ = host;
         now
@@ -130,16 +131,16 @@ pub trait Network {
     fn slow(&mut self, now: SimTime, host: HostIndex, factor: f64);
 }
 
-/// What becomes of a packet as far as its path alone decides.
+/// The part of a verdict that the path of the packet alone decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is lost.
+    /// The packet is lost.
     Lost(Loss),
-    /// It arrives at a time, unless chance loses it.
+    /// The packet arrives at a time, unless it is lost at random.
     Arrives {
-        /// When.
+        /// Time of the arrival.
         at: SimTime,
-        /// Probability of the loss, of 2^32. Zero needs no draw.
+        /// Probability of a random loss in units of 2^-32. Zero needs no draw.
         loss: u64,
     },
 }
@@ -163,7 +164,7 @@ impl Fate {
 pub trait Divisible: Network {
     /// The state of a sending host.
     type Sender: Send;
-    /// What all hosts read.
+    /// The state that all hosts read.
     type Map: Sync;
 
     /// The parts of the network, the senders by the numbers of their hosts; `None` while the fate
@@ -180,13 +181,14 @@ pub trait Divisible: Network {
     fn ready(map: &Self::Map, sender: &Self::Sender, now: SimTime) -> SimTime;
 }
 
-/// The simplest network: every packet takes the same time, nothing queues. For tests.
+/// The simplest network, for tests: every packet takes the same time, and no packet waits in a
+/// queue.
 #[derive(Clone, Debug)]
 pub struct Wire {
     /// Delay of every packet.
     pub delay: Duration,
     chances: Chances,
-    /// One for each host, because hosts have no state.
+    /// An entry for each host. The entries are empty, because hosts have no state.
     senders: Vec<()>,
 }
 
@@ -250,16 +252,16 @@ pub struct Chances {
     by_ns: u64,
 }
 
-/// What befalls one packet.
+/// The random fault of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chance {
     /// Nothing.
     Nothing,
-    /// It is lost.
+    /// The packet is lost.
     Lose,
-    /// It comes again this much later.
+    /// A copy of the packet comes this much later.
     Duplicate(Duration),
-    /// It is late by this much and may be overtaken.
+    /// The packet is late by this much and may be overtaken.
     Reorder(Duration),
 }
 

@@ -1,9 +1,9 @@
 //! An object store that fails, answers too late, and lists late.
 //!
-//! A request may fail before or after it has taken effect, and the caller cannot tell which. One
-//! that was not answered in time may also be under way still, and take effect behind requests that
-//! were made after it. A listing shows puts and deletes only some requests later. Reads of one name
-//! see the last put that took effect.
+//! A request may fail before or after it has taken effect, and the caller cannot tell which. A
+//! request that was not answered in time may still be under way, and take effect after later
+//! requests. A listing shows puts and deletes only some requests later. Reads of one name see the
+//! last put that took effect.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,21 +12,21 @@ use std::rc::Rc;
 use bytes::Bytes;
 use evenfall_core::{Objects, Prng, PutOutcome, StorageError};
 
-/// How often what goes wrong.
+/// The faults of an object store and how often they happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ObjectFaults {
     /// Share of requests that fail without effect.
     pub fails: f64,
-    /// Share of requests whose answer comes too late, and which take effect.
+    /// Share of requests that take effect and whose answer comes too late.
     pub answers_late: f64,
-    /// Most requests behind which such a one takes effect; zero of effects at once.
+    /// Most requests after which such a request takes effect; zero for an effect at once.
     pub late_by: u64,
     /// Requests after which a listing shows a put or delete.
     pub list_lag: u64,
 }
 
 impl ObjectFaults {
-    /// Shares and delays up to these.
+    /// Faults with random shares and delays up to these.
     pub(crate) fn drawn(&self, prng: &mut Prng) -> Self {
         Self {
             fails: self.fails * prng.unit(),
@@ -49,10 +49,10 @@ enum Change {
 #[derive(Debug)]
 struct State {
     objects: BTreeMap<String, Bytes>,
-    /// Name, whether it is there, and the request at which a listing learns it.
+    /// The request from which on listings show the change, the name, and whether the object exists.
     listed: Vec<(u64, String, bool)>,
     shown: BTreeMap<String, ()>,
-    /// Unanswered requests, and the request behind which each takes effect.
+    /// Unanswered requests, each with the request after which it takes effect.
     under_way: Vec<(u64, String, Change)>,
     requests: u64,
     failures: u64,
@@ -60,12 +60,12 @@ struct State {
     prng: Prng,
 }
 
-/// The object store; clones are the same one.
+/// A simulated object store. Clones are the same store.
 #[derive(Clone, Debug)]
 pub struct SimObjects(Rc<RefCell<State>>);
 
 impl SimObjects {
-    /// An empty one.
+    /// An empty object store.
     pub fn new(seed: u64, faults: ObjectFaults) -> Self {
         Self(Rc::new(RefCell::new(State {
             objects: BTreeMap::new(),
@@ -79,7 +79,7 @@ impl SimObjects {
         })))
     }
 
-    /// Other faults from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: ObjectFaults) {
         self.0.borrow_mut().faults = faults;
     }
@@ -90,7 +90,7 @@ impl SimObjects {
         (state.requests, state.failures)
     }
 
-    /// Begins a request; says how it fails, if it does.
+    /// Begins a request. Returns how it fails, if it fails.
     fn begin(&self) -> Option<Failure> {
         let state = &mut *self.0.borrow_mut();
         state.requests += 1;

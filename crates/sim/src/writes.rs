@@ -1,5 +1,5 @@
-//! The writes of machines on a simulated disk: each takes a while, and a crash tears or loses what
-//! was not answered.
+//! The writes of machines on a simulated disk. Each write takes a while, and a crash tears or loses
+//! writes that were not answered.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,27 +10,27 @@ use evenfall_core::{Disk as _, Prng, StorageError, Timestamp};
 
 use crate::SimDisk;
 
-/// Carries out what machines of one host ask for.
+/// Carries out the writes of the machines of one host.
 #[derive(Debug)]
 pub struct SimWrites {
     disk: SimDisk,
     prng: Prng,
     delay_max: Duration,
-    /// When each is answered, oldest first.
+    /// The writes under way and the times of their answers, oldest first.
     under_way: VecDeque<(Timestamp, Write)>,
     lens: BTreeMap<String, u64>,
-    /// Logs whose end is unknown, because a write of them failed.
+    /// Logs whose end is unknown, because a write of the log failed.
     broken: BTreeSet<String>,
 }
 
 impl SimWrites {
-    /// On this disk; a write takes up to `delay_max`, and longer while the disk is slow.
+    /// Writes on this disk. A write takes up to `delay_max`, and longer while the disk is slow.
     pub fn new(disk: SimDisk, seed: u64, delay_max: Duration) -> Self {
         let (under_way, lens) = (VecDeque::new(), BTreeMap::new());
         Self { disk, prng: Prng::new(seed), delay_max, under_way, lens, broken: BTreeSet::new() }
     }
 
-    /// Answers what is done by now, and takes what the machine wants written.
+    /// Answers the writes that are done by now, and takes the machine's new writes.
     pub fn drive(&mut self, now: Timestamp, machine: &mut (impl Durable + ?Sized)) {
         while let Some((id, done)) = self.answer(now) {
             machine.handle_written(now, id, done);
@@ -45,7 +45,7 @@ impl SimWrites {
         Some(self.carry_out(&write))
     }
 
-    /// Takes what the machine wants written.
+    /// Takes the machine's new writes.
     pub fn ask(&mut self, now: Timestamp, machine: &mut (impl Durable + ?Sized)) {
         while self.under_way.len() < WRITES_MAX {
             let Some(write) = machine.poll_write() else { return };
@@ -62,20 +62,20 @@ impl SimWrites {
         &self.disk
     }
 
-    /// When something is to be answered next.
+    /// The time of the next answer.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.under_way.front().map(|(at, _)| *at)
     }
 
-    /// The bytes of a log, none when it is not there.
+    /// The bytes of a log; empty when the log is missing.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The error of the disk.
     pub fn read(&self, log: &str) -> Result<Bytes, StorageError> {
         self.disk.read(log, 0, usize::MAX)
     }
 
-    /// The power goes: nobody is answered any more. Some of what was under way has begun.
+    /// Cuts the power. No write under way is answered, and some of these writes have begun.
     pub fn crash(&mut self) {
         let begun = self.prng.below(self.under_way.len() as u64 + 1) as usize;
         for (_, write) in self.under_way.drain(..).take(begun).collect::<Vec<_>>() {

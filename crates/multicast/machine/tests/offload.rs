@@ -187,7 +187,7 @@ fn all_that_the_port_counts_for_the_table_is_in_the_status_of_the_proxy() {
     let told = ForwardCounters { forwarded: 4, duplicates: 3, behind: 2, refused: 1 };
     proxy.handle_counters(START, ForwardId(0), told);
     proxy.handle_counters(START, ForwardId(0), told);
-    // Of another machine's stream.
+    // These counters belong to the stream of another machine.
     proxy.handle_counters(START, ForwardId(1), told);
     let status = proxy.status();
     let left = (status.duplicates_in_port, status.behind_in_port, status.refused_by_port);

@@ -143,7 +143,8 @@ fn a_group_feeds_several_trees_by_symbol() {
     let (played, root) = run(&settings, stage(&settings, 0.0), 5_000);
     assert_eq!(played.messages, 5_000);
     assert!(root.trees.iter().all(|tree| tree.messages > 0), "{:?}", root.trees);
-    // What a root of three trees sends of the same generated feed, read as a file is.
+    // The messages that a root of three trees sends when it reads the same generated feed from a
+    // file.
     let mut source = evenfall_feed_service::input::open(&feed(5_000)).unwrap();
     let mut hash = evenfall_feed_formats::sharding::ContentHash::new(3);
     while let Some(message) = source.next_message().unwrap() {

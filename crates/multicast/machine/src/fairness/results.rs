@@ -14,7 +14,7 @@ const EDGES_MAX: usize = 200;
 pub struct Outcome {
     /// Numbers.
     pub results: Results,
-    /// What pictures are drawn from.
+    /// The data of the pictures.
     pub series: Series,
 }
 

@@ -11,10 +11,10 @@ use super::{Course, Node, RoleName, Settings};
 /// A receiver in a program, by plain values.
 #[derive(Clone, Debug)]
 pub struct Subscription {
-    /// What people call the receiver.
+    /// Name of the receiver, for people.
     pub name: String,
-    /// What the wire calls the receiver. The root of a run without a key lets in only the ids that
-    /// its settings name.
+    /// Number of the receiver on the wire. The root of a run without a key lets in only the ids
+    /// that its settings name.
     pub id: NodeId,
     /// Where the receiver listens; port 0 takes any free port.
     pub address: SocketAddr,
@@ -51,7 +51,7 @@ impl Subscription {
 /// A root in a program, by plain values.
 #[derive(Clone, Debug)]
 pub struct Publication {
-    /// What the wire calls the root.
+    /// Number of the root on the wire.
     pub id: NodeId,
     /// Where the root listens.
     pub address: SocketAddr,
@@ -67,7 +67,7 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// What people call the root.
+    /// Name of the root, for people.
     pub const NAME: &str = "root";
 
     /// A root of one tree, without a key.
