@@ -1,4 +1,4 @@
-//! A campaign: a protocol, what goes wrong with it under each seed, what must hold, and mutants.
+//! A campaign: a protocol, the faults of each seed, the checks that must hold, and mutants.
 //!
 //! A test with faults has four parts that differ from protocol to protocol: the scene that a seed
 //! draws, the run of that scene, the checks that watch the run, and the mutants that prove that the
@@ -32,8 +32,8 @@ pub use seeds::{Progress, Seeds};
 use crate::faults::{Coverage, Fault, FaultKind, Plan};
 use crate::{NodeIndex, SimTime};
 
-/// Seeds that [`AnyCampaign::prove`] runs a second time, by themselves, to see that they give the
-/// same run as beside other seeds.
+/// Seeds that [`AnyCampaign::prove`] runs a second time while no other seed runs, to check that
+/// they give the same run as before.
 const REPEATED: u64 = 3;
 
 /// Makes enums of checks and mutants [`Word`]s: the documentation of each variant is what lists
@@ -80,7 +80,7 @@ pub trait Word: Copy + Ord + fmt::Debug + Send + Sync + 'static {
     /// All words of the enum, in order.
     const ALL: &'static [Self];
 
-    /// What the check demands, or what is wrong with the mutant.
+    /// The demand of the check, or the fault of the mutant.
     fn about(self) -> &'static str;
 
     /// The variant in lower case with hyphens: `ReleasesTwice` is `releases-twice`.
@@ -118,14 +118,14 @@ impl<C: Word> fmt::Display for Violation<C> {
     }
 }
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run<C> {
-    /// What the checks saw; empty when everything held.
+    /// The violations that the checks saw; empty when every check held.
     pub violations: Vec<Violation<C>>,
     /// Equal runs have equal digests.
     pub digest: u64,
-    /// How often what happened, by name. A campaign adds the counts of its runs up.
+    /// Counts of what happened in the run, by name. A campaign adds the counts of its runs up.
     pub counts: Vec<(&'static str, u64)>,
     /// The run as a text; empty unless the story was asked for.
     pub story: String,
@@ -149,7 +149,7 @@ impl<C> Run<C> {
 /// A mutant, the check that must catch the mutant, and within how many seeds.
 pub type Trap<M, C> = (M, C, u64);
 
-/// What is fixed about a campaign.
+/// The fixed parts of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct Outline<M: 'static, C: 'static> {
     /// The word by which commands call the campaign.
@@ -158,7 +158,7 @@ pub struct Outline<M: 'static, C: 'static> {
     pub about: &'static str,
     /// Seeds of an ordinary test run.
     pub seeds: u64,
-    /// Seeds beyond those that a run once failed under.
+    /// Seeds that once failed, besides those of an ordinary test run.
     pub once_failed: &'static [u64],
     /// Faults that must occur within an ordinary test run.
     pub kinds: &'static [FaultKind],
@@ -172,13 +172,13 @@ pub struct Outline<M: 'static, C: 'static> {
 pub trait Campaign: Sync {
     /// What must hold.
     type Check: Word;
-    /// What may be wrong with the machines.
+    /// The mutants of the machines.
     type Mutant: Word;
-    /// What a seed draws: topology, load and faults. The plan of faults is what a replay leaves
-    /// faults out of.
+    /// The scene that a seed draws: topology, load and faults. A replay may leave faults out of its
+    /// plan.
     type Scene: AsMut<Plan>;
 
-    /// What is fixed.
+    /// The fixed parts of the campaign.
     fn outline(&self) -> Outline<Self::Mutant, Self::Check>;
 
     /// The first seed that says nothing new. Seeds of a quiet network, for instance, differ in
@@ -199,18 +199,18 @@ pub trait Campaign: Sync {
     ) -> Run<Self::Check>;
 }
 
-/// One seed, told.
+/// The replay of one seed as a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// The plan and everything that happened.
     pub story: String,
-    /// What the checks saw, a line each, or the words of a panic.
+    /// The violations, a line each, or the words of a panic.
     pub violations: Vec<String>,
-    /// When there are violations: faults under which the first of them still happens.
+    /// The faults under which the first violation still happens; empty without a violation.
     pub suffices: String,
     /// Equal runs have equal digests; 0 after a panic.
     pub digest: u64,
-    /// How often what happened.
+    /// Counts of what happened in the run, by name.
     pub counts: Vec<(&'static str, u64)>,
 }
 
@@ -248,9 +248,9 @@ pub trait AnyCampaign: Sync {
     /// Runs these seeds, or those of an ordinary test run.
     ///
     /// # Errors
-    /// The smallest seed that failed, with the command that replays the seed; or what the campaign
-    /// should have exercised and has not. Fewer seeds than those of an ordinary test run may be as
-    /// mild as they like.
+    /// The smallest seed that failed, with the command that replays the seed; or the faults and
+    /// counts that the seeds should have exercised and did not. This second check needs at least
+    /// the seeds of an ordinary test run.
     fn prove(
         &self,
         seeds: Option<Range<u64>>,
@@ -414,7 +414,7 @@ fn examine<C: Campaign>(campaign: &C, seed: u64) -> Result<Coverage, String> {
     Ok(coverage)
 }
 
-/// What is said about a seed that fails.
+/// The error for a seed that fails.
 fn failure<C: Campaign>(campaign: &C, seed: u64, why: &str) -> String {
     let name = campaign.name();
     let check = match trial(campaign, &campaign.scene(seed), None, false) {

@@ -1,10 +1,9 @@
-//! Faults, and plans of faults that come out of a seed.
+//! Faults, and plans of faults that a seed draws.
 //!
-//! A plan is a value: what the run looks like (*knobs*: tree shape, number of receivers, rate of
-//! the feed, whatever the scenario names), the random faults of the network, and a list of timed
-//! faults. What can end ends within the plan's window, so that a checker can ask whether the
-//! system healed.
-//! [`Coverage`] adds up what a campaign of plans really exercised.
+//! A plan is a value with three parts: the *knobs* of the run (such as the shape of the tree, the
+//! number of receivers or the rate of the feed), the random faults of the network, and a list of
+//! timed faults. A fault that can end ends within the plan's window, so that a checker can ask
+//! whether the system healed. [`Coverage`] adds up what the plans of a campaign exercised.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -46,11 +45,12 @@ pub enum Fault {
     ClockStep(NodeIndex, i64),
     /// [`World::set_drift`], in parts per billion.
     ClockDrift(NodeIndex, i64),
-    /// What is wrong with the disk of a node from now on. The world applies this to a disk that it
-    /// was given ([`World::attach`]). Any other disk belongs to the owner of the run, who applies
-    /// this in [`Observer::fault`](crate::Observer::fault).
+    /// The faults of the disk of a node from now on. The world applies this to a disk that it was
+    /// given ([`World::attach`]). Any other disk belongs to the owner of the run, who applies this
+    /// in [`Observer::fault`](crate::Observer::fault).
     Disk(NodeIndex, DiskFaults),
-    /// What is wrong with the object store from now on, which belongs to the owner as well.
+    /// The faults of the object store from now on. The object store belongs to the owner of the run
+    /// too.
     Objects(ObjectFaults),
 }
 
@@ -107,7 +107,7 @@ pub enum FaultKind {
     Bursts,
     /// A partition in one direction and, later, its end.
     OneWay,
-    /// Packets that come long after they were given up, for a while.
+    /// Packets that arrive long after they were given up, for a while.
     Late,
 }
 
@@ -132,15 +132,15 @@ impl FaultKind {
         Self::Late,
     ];
 
-    /// Those of hosts and networks, which every protocol has to bear.
+    /// The kinds of hosts and networks, which every protocol must survive.
     pub const OF_HOSTS: [Self; 13] = {
         let [a, b, c, d, e, f, g, h, i, j, .., k, l, m] = Self::ALL;
         [a, b, c, d, e, f, g, h, i, j, k, l, m]
     };
-    /// Those that were added when seeds had failed already. See [`Plan::new`].
+    /// Kinds that were added after seeds had been recorded as failed. See [`Plan::new`].
     const YOUNGER: [Self; 3] = [Self::Bursts, Self::OneWay, Self::Late];
 
-    /// What reports call it.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Loss => "loss",
@@ -168,7 +168,7 @@ const YEAR_NS: i64 = 365 * 86_400 * 1_000_000_000;
 /// From 2026 back to the 1970 that a host without a battery begins with, and as far ahead.
 const CLOCK_YEARS_MAX: u64 = 56;
 
-/// Within what a plan is drawn.
+/// The limits within which a plan is drawn.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     /// Numbers that the scenario understands, by name, each with its range.
@@ -178,8 +178,8 @@ pub struct Bounds {
     pub kinds: Vec<FaultKind>,
     /// Most timed faults of one kind.
     pub per_kind_max: u64,
-    /// First and last time at which anything is wrong. What can end ends by the last; random
-    /// faults of the network end there too.
+    /// First and last time of any fault. Faults that can end, and the random faults of the network,
+    /// end by the last time.
     pub window: RangeInclusive<SimTime>,
     /// Longest mean turns and largest share of losses in bursts.
     pub bursts_max: Bursts,
@@ -196,10 +196,10 @@ pub struct Bounds {
     pub clock_step_max: Duration,
     /// Largest drift of a clock, either way, in parts per billion.
     pub clock_drift_max_ppb: u64,
-    /// Largest shares of what is wrong with a disk, and the longest that a write takes in addition.
-    /// A plan keeps `bytes_max` as it is here.
+    /// Largest shares of disk faults, and the longest additional time of a write. A plan keeps this
+    /// `bytes_max` unchanged.
     pub disk_max: DiskFaults,
-    /// Largest shares and delays of what is wrong with the object store.
+    /// Largest shares and delays of the object store's faults.
     pub objects_max: ObjectFaults,
 }
 
@@ -239,8 +239,8 @@ impl Default for Bounds {
     }
 }
 
-/// Who may be hit. Chosen apart from the rest of the plan, because what nodes there are depends on
-/// the plan's knobs.
+/// The nodes that faults may hit. They are chosen apart from the rest of the plan, because the
+/// nodes of a run depend on the plan's knobs.
 #[derive(Clone, Debug, Default)]
 pub struct Victims {
     /// May crash and come back, be paused, slowed and cut off, and have bad clocks.
@@ -256,7 +256,7 @@ impl Victims {
     }
 }
 
-/// What a seed chose.
+/// The plan that a seed draws.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The seed.
@@ -272,8 +272,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Draws a plan: knobs, kinds and rates. [`aim`](Self::aim) adds the timed faults once it is
-    /// known what nodes there are.
+    /// Draws a plan: knobs, kinds and rates. [`aim`](Self::aim) adds the timed faults once the
+    /// nodes are known.
     ///
     /// Younger kinds of faults have a generator of their own, so that a seed that failed before
     /// there were such faults keeps all the others.
@@ -306,7 +306,7 @@ impl Plan {
     /// The value of a knob.
     ///
     /// # Panics
-    /// When the bounds did not have it: the scenario's own mistake.
+    /// When the bounds have no knob of this name, which is a mistake of the scenario.
     pub fn knob(&self, name: &str) -> u64 {
         let knob = self.knobs.iter().find(|knob| knob.0 == name);
         knob.unwrap_or_else(|| panic!("the plan has no knob {name:?}")).1
@@ -326,7 +326,8 @@ impl Plan {
                 self.draw(kind, bounds, victims, &mut prng);
             }
         }
-        // Stable: what was drawn first comes first at equal times, an end after its beginning.
+        // The sort is stable: of faults at equal times the one that was drawn first comes first, so
+        // an end follows its beginning.
         self.faults.sort_by_key(|&(at, _)| at);
     }
 
@@ -446,7 +447,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// What a set of plans exercised.
+/// Counts of what a set of plans exercised.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// Plans counted.
@@ -474,7 +475,7 @@ impl Coverage {
         }
     }
 
-    /// Adds what others counted.
+    /// Adds the counts of another set.
     pub fn merge(&mut self, other: &Self) {
         self.runs += other.runs;
         for (mine, theirs) in self.kinds.iter_mut().zip(other.kinds) {
@@ -489,7 +490,7 @@ impl Coverage {
         self.digest = self.digest.wrapping_add(other.digest);
     }
 
-    /// Notes what a run came to.
+    /// Adds the digest and the counts of a run.
     pub fn note(&mut self, seed: u64, digest: u64, counts: &[(&'static str, u64)]) {
         // Mixed with the seed, so that two runs that change places change the sum.
         self.digest = self.digest.wrapping_add(Prng::new(seed ^ digest).next_u64());
@@ -508,7 +509,7 @@ impl Coverage {
     /// Whether these kinds occurred and these counts were reached.
     ///
     /// # Errors
-    /// The first that is missing, in words.
+    /// The first missing kind or count, in words.
     pub fn demand(&self, kinds: &[FaultKind], counts: &[(&str, u64)]) -> Result<(), String> {
         if let Some(kind) = kinds.iter().find(|kind| self.runs_with(**kind) == 0) {
             return Err(format!("no run had the fault {}", kind.name()));
@@ -529,7 +530,7 @@ impl Coverage {
         }
     }
 
-    /// What the runs came to: name, sum over all runs, most in one run.
+    /// The counts of the runs: name, sum over all runs, and most in one run.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64, u64)> {
         self.counts.iter().copied()
     }

@@ -1,32 +1,34 @@
 //! A simulated cloud for evenfall's machines: event-driven, in nanoseconds, from one seed.
 //!
-//! Thousands of receivers, millisecond stalls, clocks that step: none of it can be had on a desk,
-//! and on rented machines none of it happens twice. Here the *same machines* that run over sockets
-//! run over a model, and a seed gives the same run on any computer, to the nanosecond. A failing
-//! run is a number.
+//! No desk has thousands of receivers, and on rented machines no stall and no step of a clock
+//! happens twice. In the simulator the *same machines* that run over sockets run over a model. A
+//! seed gives the same run on any computer, to the nanosecond, so the number of a seed is all that
+//! replays a failing run.
 //!
 //! **One event per hop.** A packet's whole way, through the sender's processor, its network card
 //! and the network to the receiver's socket, is computed when it is sent, so that the queue holds
-//! one event per packet in flight. The receiver is idle nearly always; then the same event hands
-//! the packet in. Only a busy receiver needs a second one, to wake up for what waited.
+//! one event per packet in flight. The receiver is nearly always idle, and the same event then
+//! hands the packet in. Only a busy receiver needs a second event, which wakes it for the packets
+//! that wait.
 //!
 //! **An input that has begun runs to its end.** Handing in a packet at `t` that costs 2 us moves
-//! the node's own time to `t + 2 us` at once, and what it sends leaves after that. So times never
-//! go back on one node, but events of two nodes may be seen out of order by the cost of one input.
-//! The reward is the event saved; the price is that a crash cannot hit the middle of an input.
+//! the node's own time to `t + 2 us` at once, and what it sends leaves after that. Times therefore
+//! never go back on one node, but events of two nodes may be seen out of order by the cost of one
+//! input. This saves an event for each input. In return, a crash cannot hit the middle of an input.
 //!
-//! **Nothing ambient.** No wall clock, no address of anything, no iteration over hashed maps, and
-//! no function of the platform's mathematical library: delays come from tables of quantiles that
-//! four operations and a square root have built. Every part draws from its own fork of the seed.
+//! **Nothing ambient.** A run depends on no wall clock, no memory address, no iteration over hashed
+//! maps and no function of the platform's mathematical library. Delays come from tables of
+//! quantiles that are built by the four operations and the square root. Every part draws from its
+//! own fork of the seed.
 //!
 //! **Several cores can share one run.** [`World::run_until_on`] works in windows that are shorter
-//! than the least delay of the network, and gives the results of one core to the last bit. Runs of
-//! many seeds are better off with a core for each seed.
+//! than the least delay of the network, and gives the results of one core to the last bit. Many
+//! seeds run faster with a core for each seed.
 //!
 //! **The contract is kept for the machine, and asserted against it.** The world drains events and
 //! installs after every input and pulls transmits no faster than processor and card allow; a
-//! machine that asks for a timeout in the past for ever, or never stops emitting, panics by its
-//! name. [`Strict`] asserts the other side.
+//! machine that keeps asking for a timeout in the past, or never stops emitting, causes a panic
+//! that names it. [`Strict`] asserts the other side.
 //!
 //! **A node may have a port that forwards.** [`World::offload`] has forwarding installs carried out
 //! ahead of the node's process and at no cost to its processor, as a kernel or a card does. Without
@@ -42,13 +44,13 @@
 //! | [`host`] | [`HostSpec`]: processor costs, cores, card, socket buffers, late timers, pre-emptions |
 //! | [`clock`] | [`ClockSpec`]: drift and wander of the local clock, error of the synchronised one |
 //! | [`quantiles`] | [`Quantiles`]: any distribution of delays, parametric or measured |
-//! | [`observer`] | [`Observer`]: who watches a run and acts in it |
+//! | [`observer`] | [`Observer`]: watches a run and acts in it |
 //! | [`faults`] | [`Fault`], plans of faults from a seed, coverage |
 //! | [`disk`] | [`SimDisk`]: tears writes, fails or forgets syncs, survives crashes |
 //! | [`objects`] | [`SimObjects`]: fails, answers late, takes effect late, lists late |
-//! | [`writes`] | [`SimWrites`]: what machines have written, torn or lost in a crash |
+//! | [`writes`] | [`SimWrites`]: the writes of machines, which a crash tears or loses |
 //! | [`campaign`] | [`Campaign`]: a protocol under many seeds of faults, its checks and mutants |
-//! | [`altered`] | [`Altered`]: a machine with something wrong, for mutants |
+//! | [`altered`] | [`Altered`]: a machine with altered inputs or outputs, for mutants |
 //! | [`transcript`] | a run as text |
 //! | [`strict`] | [`Strict`]: the rule of the contract, asserted |
 //!

@@ -1,8 +1,9 @@
 //! A distribution of durations as a table of its quantiles.
 //!
 //! Whatever the distribution, parametric or measured, a sample costs one random word, one table
-//! look-up and one integer interpolation. The table is in two levels: 1,024 cells of equal
-//! probability, and the last of them again in 256, because multicast latency is a story of tails.
+//! look-up and one integer interpolation. The table has two levels: 1,024 cells of equal
+//! probability, of which the last is split into 256 cells, because the tails of delays determine
+//! the latency of a multicast.
 
 use core::fmt;
 use core::time::Duration;
@@ -109,7 +110,7 @@ impl Quantiles {
     /// begin with `#` are skipped. `unit` is what a value of 1 means.
     ///
     /// # Errors
-    /// The first line that is not such a line, by number.
+    /// The number of the first line that has another form.
     pub fn parse(text: &str, unit: Duration) -> Result<Self, TableError> {
         let mut points = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -191,7 +192,7 @@ fn between(low: u32, high: u32, fraction: u64) -> u64 {
 pub struct TableError {
     /// Line (or point), from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The mistake on that line.
     pub what: &'static str,
 }
 

@@ -1,9 +1,10 @@
 //! The rule of the machine contract, asserted.
 //!
-//! The world follows the rule by construction. [`Strict`] is the witness: it wraps any machine and
-//! panics when its driver, the world or another, hands in an input before the last one was drained,
-//! lets time go back, or pulls before it has looked; and when the machine under it emits events
-//! or installs out of nothing, which a driver that sleeps until the next input would never see.
+//! The world follows the rule by construction, and [`Strict`] checks that it does. It wraps any
+//! machine. It panics when the driver hands in an input before the last one was drained, lets time
+//! go back, or pulls a transmit before it has drained events and installs. It also panics when the
+//! machine emits events or installs without an input, because a driver that sleeps until the next
+//! input would never see them.
 
 use core::cell::Cell;
 
@@ -12,7 +13,7 @@ use evenfall_core::{
     StorageError, Timestamp, Transmit, Write, WriteId,
 };
 
-/// A machine that insists on the rule.
+/// A machine that panics when the rule is broken.
 #[derive(Debug)]
 pub struct Strict<M> {
     /// The machine itself.
@@ -28,8 +29,8 @@ struct Drained {
 }
 
 impl<M: Machine> Strict<M> {
-    /// Wraps a machine. A new machine may have something to say before its first input, so a
-    /// driver may drain first or hand in first.
+    /// Wraps a machine. A new machine may have events or installs before its first input, so a
+    /// driver may begin by draining or by an input.
     pub fn new(inner: M) -> Self {
         let drained = Cell::new(Drained { events: true, installs: true });
         Self { inner, now: Timestamp::ZERO, drained }

@@ -9,8 +9,8 @@ use evenfall_core::time::nanos;
 
 /// Nanoseconds of true time since the start of the run.
 ///
-/// A third type beside `Timestamp` and `SyncTime`, so that no machine can be handed the truth by
-/// accident: machines see their host's clock and what a clock source says of it.
+/// True time has a type of its own beside `Timestamp` and `SyncTime`, so that no machine can get it
+/// by accident. Machines see only their host's clock and the readings of a clock source.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SimTime(pub(crate) u64);
 
@@ -45,7 +45,7 @@ impl SimTime {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// What a synchronised clock without any error would show now.
+    /// The reading of a synchronised clock without error at this time.
     pub const fn as_sync(self) -> SyncTime {
         SyncTime::from_nanos(self.0)
     }

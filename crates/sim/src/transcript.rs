@@ -18,7 +18,8 @@ use crate::observer::{Observer, Seen};
 use crate::world::World;
 use crate::{NodeIndex, SimTime};
 
-/// Writes down what another observer sees. For small runs: a line per packet adds up.
+/// Writes down what another observer sees. It is meant for small runs, because each packet takes a
+/// line.
 #[derive(Debug, Default)]
 pub struct Transcript<O> {
     /// The other observer.
@@ -34,8 +35,8 @@ impl<O> Transcript<O> {
         Self::told(inner, true)
     }
 
-    /// Watches together with `inner`, and writes only when the run is to be told: campaigns run
-    /// many seeds in silence and tell a few.
+    /// Watches together with `inner`, and writes only when `story` is set. Campaigns run many seeds
+    /// without a text and a few with one.
     pub fn told(inner: O, story: bool) -> Self {
         Self { inner, text: String::new(), silent: !story }
     }

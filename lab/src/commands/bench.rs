@@ -70,7 +70,7 @@ struct Fanout {
     json: bool,
 }
 
-/// Runs it.
+/// Measures what the command names.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Fanout(args) => fanout(args),

@@ -39,7 +39,7 @@ impl Field for InSimulator {
     }
 }
 
-/// Runs it.
+/// Carries the experiment out, on agents, on recorded delays or in the simulator, as its file says.
 pub fn main(args: &Args) -> Outcome {
     command::main(args, |experiment| match &experiment.on {
         On::Simulated(simulated) => Ok(Box::new(InSimulator(simulated.clone()))),

@@ -21,7 +21,7 @@ pub struct Seeds {
     pub stop_at_first: bool,
 }
 
-/// How far the seeds are.
+/// The progress of the seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Runs that ended.
@@ -38,9 +38,9 @@ impl Seeds {
         Self { range, threads: 0, stop_at_first: true }
     }
 
-    /// Runs the seeds and returns those that failed, in order, with what the run or its panic said.
-    /// `take` is called on the calling thread with the result of every run that passed, in no
-    /// order, so that a long campaign keeps sums and not results.
+    /// Runs the seeds and returns those that failed, in order, with the words of the error or of
+    /// the panic. `take` is called on the calling thread with the result of every run that passed,
+    /// in no order, so that a long campaign keeps sums and not results.
     pub fn run<R: Send>(
         &self,
         run: impl Fn(u64) -> Result<R, String> + Sync,
@@ -85,9 +85,9 @@ impl Seeds {
     }
 }
 
-/// One run; a panic is a failure like any other.
+/// Runs one seed. A panic counts as a failure.
 pub(super) fn one<R>(run: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
-    // Nothing of the run outlives it, so nothing half-changed is ever seen.
+    // No value of the run outlives a panic, so no half-changed value is ever used.
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().cloned();
         let words = words.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));

@@ -180,7 +180,7 @@ fn hash(body: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Runs it.
+/// Runs one rank to its end.
 pub fn main(args: &Args) -> Outcome {
     let outcome = run(args);
     if let Err(error) = &outcome {

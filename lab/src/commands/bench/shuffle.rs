@@ -500,7 +500,7 @@ impl Heard {
     }
 }
 
-/// Runs it.
+/// Starts the ranks, and prints their results.
 pub fn main(args: &Args) -> Outcome {
     args.check()?;
     let matrix = args.matrix()?;

@@ -139,7 +139,7 @@ fn medians(runs: &[Value]) -> Value {
     }
 }
 
-/// Runs it.
+/// Measures what the arguments ask for, and prints the results.
 pub fn main(args: &Args) -> Outcome {
     if let Some(figure) = args.figure {
         return figures::main(args, figure);
