@@ -8,12 +8,12 @@ use std::time::Duration;
 use evenfall_lab::fanout::{
     FanoutBench, FanoutResult, Sinks, bench_source, highest_lossless, measure, root::RootSource,
 };
-use evenfall_multicast_machine::SharedKey;
+use evenfall_multicast_machine::{SharedKey, wire};
 
 use crate::{Result, Sample, Setup};
 
 /// Bytes that the other systems send in front of the messages, in the place of evenfall's header.
-const HEAD_BYTES: usize = 78;
+const HEAD_BYTES: usize = wire::HEADER_BYTES;
 /// Length of one trial of the search for the highest rate.
 const TRIAL: Duration = Duration::from_millis(300);
 

@@ -22,10 +22,9 @@ use evenfall_core::{Class, Destination, GroupId, Head, Install, Timestamp, Trans
 use evenfall_host::Error;
 use evenfall_host::clock::{MonotonicClock, thread_cpu};
 use evenfall_host::procstat::ksoftirqd_cpu;
+use evenfall_multicast_machine::wire::HEADER_BYTES;
 use evenfall_port::{Options, Port};
 
-/// Bytes of the head in front of each message: the length of the multicast header.
-const HEAD_BYTES: usize = 76;
 /// How long the draining thread waits without a datagram before it takes the rest for lost.
 const QUIET: Duration = Duration::from_millis(50);
 /// Shortest sleep of a paced sender that is early. A shorter sleep costs more processor time than
@@ -135,7 +134,7 @@ impl Source for Packed {
             push(Transmit::new(
                 Class::Live,
                 Destination::Group(GroupId(0)),
-                Head::new(&[0x45; HEAD_BYTES]),
+                Head::new(&[0x45; HEADER_BYTES]),
                 self.bodies[self.next].slice(..count * self.size),
             ));
             left -= count;
