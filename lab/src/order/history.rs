@@ -28,9 +28,15 @@ pub struct History {
     cycles: BTreeMap<u64, (Arc<State>, u64)>,
     /// The last cycle that a node told in this life, and the number of the life.
     told: BTreeMap<NodeIndex, (u64, u64)>,
+    /// A digest of all requests up to a cycle, which stands for what they have made.
+    made: BTreeMap<u64, u64>,
     begun: BTreeMap<u64, Begun>,
     expelled: u64,
     joined: u64,
+    installed: u64,
+    full: u64,
+    /// Checkpoints that replicas took.
+    pub checkpoints: u64,
     violations: Vec<Violation<Check>>,
 }
 
@@ -63,6 +69,11 @@ impl History {
             Event::Committed { state, reads, table } => (state, reads, table),
             Event::Expelled => return self.expelled += 1,
             Event::Joined(_) => return self.joined += 1,
+            Event::Installed { cycle, snapshot, .. } => {
+                return self.install(seen, cycle, &snapshot);
+            }
+            Event::DiskFull(_) => return self.full += 1,
+            Event::DiskBack | Event::Behind(_) | Event::CheckpointWanted => return,
             other => {
                 let broken = broken(Check::Resumes, seen, format!("{other:?}"));
                 return self.violations.push(broken);
@@ -75,6 +86,8 @@ impl History {
         }
         *told = (state.cycle, told.1);
         let life = told.1;
+        let before = self.made.get(&(state.cycle - 1)).copied().unwrap_or_default();
+        self.made.entry(state.cycle).or_insert_with(|| digest(before, &state));
         let known = self.cycles.entry(state.cycle).or_insert_with(|| (Arc::clone(&state), table));
         if known.0.sets != state.sets {
             let what = format!("cycle {}: {:?} and {:?}", state.cycle, known.0.sets, state.sets);
@@ -95,6 +108,28 @@ impl History {
             for read in &reads {
                 self.answer(seen, life, read.token, (state.cycle, number, read.after));
             }
+        }
+    }
+
+    /// The last cycle that a node told, and what all cycles up to it have made.
+    pub fn made(&self, node: NodeIndex) -> Option<(u64, u64)> {
+        let cycle = self.told.get(&node)?.0;
+        Some((cycle, *self.made.get(&cycle)?))
+    }
+
+    /// A replica goes on behind a snapshot.
+    fn install(&mut self, seen: Seen, cycle: u64, snapshot: &[u8]) {
+        self.installed += 1;
+        let told = self.told.entry(seen.node).or_default();
+        if cycle <= told.0 {
+            let what = format!("a snapshot of cycle {cycle} after cycle {}", told.0);
+            self.violations.push(broken(Check::Order, seen, what));
+        }
+        told.0 = cycle;
+        let known = self.made.get(&cycle).map(|made| made.to_le_bytes());
+        if known.as_ref().map(|known| &known[..]) != snapshot.get(..8) {
+            let what = format!("the snapshot of cycle {cycle} is of something else");
+            self.violations.push(broken(Check::Agreement, seen, what));
         }
     }
 
@@ -130,6 +165,9 @@ impl History {
         run.counts.push(("reads answered", answered(true)));
         run.counts.push(("expelled", self.expelled));
         run.counts.push(("joined", self.joined));
+        run.counts.push(("checkpoints", self.checkpoints));
+        run.counts.push(("installed", self.installed));
+        run.counts.push(("full disks", self.full));
     }
 
     /// Every request was made, is there once, and stands behind the earlier ones of its client.
@@ -173,4 +211,12 @@ impl History {
             }
         }
     }
+}
+
+/// A digest of the requests of a cycle and of all cycles before it.
+fn digest(before: u64, state: &State) -> u64 {
+    let requests = state.sets.iter().flat_map(|set| &set.requests);
+    requests.fold(before.wrapping_add(state.cycle), |digest, request| {
+        (digest ^ request.sequence).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }

@@ -1,8 +1,9 @@
 //! Canopus under faults: agreement, order, nontriviality, equal tables, linearizable histories.
 //!
 //! A seed draws a tree (one super-leaf, two, three, or four below two vnodes), the pipeline, the
-//! redundancy and the faults. Clients write and read four registers at all nodes. Checks look at
-//! what every replica told its owner, and at nothing else.
+//! redundancy, the length of datagrams and of histories, whether disks get full, and the faults.
+//! Clients write and read four registers at all nodes. Owners give checkpoints. Checks look at what
+//! every replica told its owner, and at nothing else.
 
 mod history;
 
@@ -10,15 +11,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::durable::Write;
-use evenfall_core::{Arrival, Disk as _, NodeId, Prng, Timestamp, Transmit};
+use evenfall_core::durable::{Change, Write, WriteId};
+use evenfall_core::{Arrival, Disk as _, NodeId, Prng, StorageError, Timestamp, Transmit};
 use evenfall_order_machine::wire::Message;
 use evenfall_order_machine::{Canopus, Config, Event, Member, Request, SuperLeaf, Tree, journal};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
-    Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, FaultKind, HostSpec, NodeIndex,
-    Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims, Violation, Wire,
-    World, words,
+    Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, Fault, FaultKind, HostSpec,
+    NodeIndex, Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims,
+    Violation, Wire, World, words,
 };
 use history::History;
 
@@ -31,9 +32,14 @@ const OPERATIONS: u64 = 300;
 /// When clients end: after the last fault, so that some operations meet a healed system.
 const CLIENTS_UNTIL: SimTime = SimTime::from_millis(1_400);
 /// When one last request is made at every node: all suspicions are over, all nodes are back.
-const LAST_AT: SimTime = SimTime::from_millis(3_000);
+const LAST_AT: SimTime = SimTime::from_millis(2_000);
 /// When a run is judged.
-const END: SimTime = SimTime::from_millis(5_000);
+const END: SimTime = SimTime::from_millis(2_600);
+/// Time between two checkpoints of a node.
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(130);
+/// Bytes of a snapshot, of which the first eight say what was executed: several datagrams at any
+/// length of datagrams that a seed draws.
+const SNAPSHOT_BYTES: usize = 3_000;
 
 words! {
     /// What must hold.
@@ -73,6 +79,12 @@ words! {
         ReadsAtOnce,
         /// Never asks to come back.
         StaysAway,
+        /// Gives snapshots without the last cycle that they name.
+        SnapsEarly,
+        /// Takes a full disk for a broken one, and stops.
+        StopsWhenFull,
+        /// Compacts the log without what was decided in groups.
+        CompactsPromises,
     }
 }
 
@@ -128,9 +140,34 @@ impl Alteration<Canopus> for Wrong {
     fn write(&mut self, write: Write) -> Asked {
         match self.mutant {
             Mutant::SendsEarly => Asked::Early(write),
+            Mutant::CompactsPromises => Asked::Write(without_groups(write)),
             _ => Asked::Write(write),
         }
     }
+
+    fn written(
+        &mut self,
+        id: WriteId,
+        done: Result<(), StorageError>,
+    ) -> (WriteId, Result<(), StorageError>) {
+        let done = done.map_err(|error| match (self.mutant, error) {
+            (Mutant::StopsWhenFull, StorageError::Full { name }) => {
+                StorageError::Failed { name, what: "full".to_owned() }
+            }
+            (_, error) => error,
+        });
+        (id, done)
+    }
+}
+
+/// A new log of which only the checkpoint is left.
+fn without_groups(write: Write) -> Write {
+    let Change::Replace(bytes) = &write.change else { return write };
+    let (records, _) = journal::read(bytes).expect("a log that a replica wrote");
+    let mut kept = journal::Journal::default();
+    kept.replace(&records[..1], []);
+    let change = kept.poll().expect("a checkpoint").change;
+    Write { change, ..write }
 }
 
 type Subject = Altered<Canopus, Wrong>;
@@ -140,7 +177,15 @@ type Subject = Altered<Canopus, Wrong>;
 struct Operation {
     at: SimTime,
     node: NodeIndex,
-    is_read: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Write,
+    Read,
+    /// The owner of the node gives a checkpoint.
+    Checkpoint,
 }
 
 /// Trees by the knob `tree`: how many super-leaves there are below each of how many vnodes.
@@ -165,6 +210,10 @@ fn config(plan: &Plan) -> Config {
     Config {
         pipeline: plan.knob("pipeline"),
         redundancy: plan.knob("redundancy") as usize,
+        datagram_bytes: plan.knob("datagram") as usize,
+        history: plan.knob("history"),
+        log_bytes: 4 << 10,
+        full_retry: Duration::from_millis(30),
         cycle_every: Duration::from_millis(2),
         heartbeat: Duration::from_millis(10),
         suspect_after: Duration::from_millis(60),
@@ -194,6 +243,20 @@ impl Owner {
         let wrong = self.mutant.map(|mutant| Wrong { mutant, node: node.0 });
         Altered::new(replica.expect("a log that a replica wrote"), wrong)
     }
+
+    /// Gives a replica what its cycles have made.
+    fn checkpoint(&mut self, seen: Seen, subject: &mut Subject) {
+        let Some((cycle, mut made)) = self.history.made(seen.node) else { return };
+        if self.mutant == Some(Mutant::SnapsEarly) {
+            made ^= cycle;
+        }
+        let mut snapshot = made.to_le_bytes().to_vec();
+        snapshot.resize(SNAPSHOT_BYTES, 0);
+        let taken = subject.input(seen.local, |replica| {
+            replica.committed() == cycle && replica.checkpoint(snapshot.into())
+        });
+        self.history.checkpoints += u64::from(taken);
+    }
 }
 
 impl Observer<Subject, Wire> for Owner {
@@ -203,10 +266,14 @@ impl Observer<Subject, Wire> for Owner {
 
     fn invoke(&mut self, seen: Seen, token: u64, subject: &mut Subject) {
         let operation = self.operations[token as usize];
-        if operation.is_read && self.mutant == Some(Mutant::ReadsAtOnce) {
+        let is_read = operation.kind == Kind::Read;
+        if is_read && self.mutant == Some(Mutant::ReadsAtOnce) {
             return self.history.read_at_once(seen, token);
         }
-        let taken = subject.input(seen.local, |replica| match operation.is_read {
+        if operation.kind == Kind::Checkpoint {
+            return self.checkpoint(seen, subject);
+        }
+        let taken = subject.input(seen.local, |replica| match is_read {
             true => replica.read(seen.local, token),
             false => {
                 // Eight bytes of value behind the number of a register.
@@ -216,7 +283,7 @@ impl Observer<Subject, Wire> for Owner {
             }
         });
         if taken.is_ok() {
-            self.history.begin(seen, token, operation.is_read);
+            self.history.begin(seen, token, is_read);
         }
     }
 
@@ -233,7 +300,14 @@ pub struct Order;
 impl Order {
     fn bounds(&self) -> Bounds {
         Bounds {
-            knobs: vec![("tree", 0..=3), ("pipeline", 1..=4), ("redundancy", 1..=2)],
+            knobs: vec![
+                ("tree", 0..=3),
+                ("pipeline", 1..=4),
+                ("redundancy", 1..=2),
+                ("datagram", 200..=1_400),
+                ("history", 8..=80),
+                ("full", 0..=1),
+            ],
             kinds: self.outline().kinds.to_vec(),
             disk_max: DiskFaults { slow_by: Duration::from_millis(20), ..DiskFaults::default() },
             ..Bounds::default()
@@ -249,8 +323,8 @@ impl Campaign for Order {
     fn outline(&self) -> Outline<Mutant, Check> {
         Outline {
             name: "order",
-            about: "Canopus in trees of height 1 to 3 under all faults of hosts and slow disks",
-            seeds: 300,
+            about: "Canopus in trees of height 1 to 3 under faults of hosts, slow and full disks",
+            seeds: 1_000,
             once_failed: &[],
             kinds: &[
                 FaultKind::Loss,
@@ -260,6 +334,7 @@ impl Campaign for Order {
                 FaultKind::Restart,
                 FaultKind::Pause,
                 FaultKind::Partition,
+                FaultKind::OneWay,
                 FaultKind::Slow,
                 FaultKind::ClockStep,
                 FaultKind::ClockDrift,
@@ -271,6 +346,9 @@ impl Campaign for Order {
                 ("reads answered", 1_000),
                 ("expelled", 10),
                 ("joined", 10),
+                ("checkpoints", 1_000),
+                ("installed", 10),
+                ("full disks", 10),
             ],
             mutants: &[
                 (Mutant::SendsEarly, Check::Agreement, 400),
@@ -282,6 +360,9 @@ impl Campaign for Order {
                 (Mutant::KeepsTheDead, Check::SameTable, 100),
                 (Mutant::ReadsAtOnce, Check::Linearizable, 20),
                 (Mutant::StaysAway, Check::Resumes, 100),
+                (Mutant::SnapsEarly, Check::Agreement, 100),
+                (Mutant::StopsWhenFull, Check::Resumes, 100),
+                (Mutant::CompactsPromises, Check::Resumes, 20),
             ],
         }
     }
@@ -293,6 +374,14 @@ impl Campaign for Order {
         let mut victims = Victims::returning(0..count - 1);
         victims.expendable.push(NodeIndex(count - 1));
         plan.aim(&bounds, &victims);
+        let knob_full = plan.knob("full");
+        for (_, fault) in &mut plan.faults {
+            // A disk that is full takes no byte more.
+            if let (Fault::Disk(_, faults), 1) = (fault, knob_full) {
+                let is_slow = faults.slow_by > Duration::ZERO;
+                faults.bytes_max = is_slow.then_some(0);
+            }
+        }
         plan
     }
 
@@ -319,7 +408,15 @@ impl Campaign for Order {
             world.attach(node, SimWrites::new(disk, plan.seed ^ u64::from(node.0), WRITE));
         }
         for node in nodes.clone() {
-            owner.operations.push(Operation { at: LAST_AT, node, is_read: false });
+            owner.operations.push(Operation { at: LAST_AT, node, kind: Kind::Write });
+        }
+        for (number, node) in (0..).zip(nodes.clone().cycle()) {
+            // Nodes take turns, so that they have checkpoints of different cycles.
+            let at = SimTime::ZERO + CHECKPOINT_EVERY * number / count;
+            if at >= END {
+                break;
+            }
+            owner.operations.push(Operation { at, node, kind: Kind::Checkpoint });
         }
         for (token, operation) in owner.operations.iter().enumerate() {
             world.invoke_at(operation.at, operation.node, token as u64);
@@ -341,7 +438,7 @@ fn operations(seed: u64, nodes: u32) -> Vec<Operation> {
     let mut operation = |at| Operation {
         at: SimTime::from_nanos(at),
         node: NodeIndex(prng.below(nodes.into()) as u32),
-        is_read: prng.chance(0.4),
+        kind: if prng.chance(0.4) { Kind::Read } else { Kind::Write },
     };
     times.into_iter().map(&mut operation).collect()
 }

@@ -7,24 +7,32 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenfall_core::{
     Arrival, Class, ClockReading, Destination, Durable, GroupId, Head, Install, Machine, Malformed,
-    NodeId, Prng, StorageError, Timestamp, Transmit, Write, WriteId,
+    NodeId, Prng, Reader, StorageError, Timestamp, Transmit, Write, WriteId,
 };
 
-use crate::config::{Config, REQUEST_HEAD_BYTES, SET_HEAD_BYTES, STATE_BYTES_MAX, TRANSMITS_MAX};
+use crate::checkpoint::{Checkpoint, Fetching};
+use crate::config::{
+    CHECKPOINT_BYTES_MAX, Config, REQUEST_HEAD_BYTES, SET_HEAD_BYTES, STATE_BYTES_MAX,
+    TRANSMIT_BYTES_MAX, TRANSMITS_MAX,
+};
 use crate::group::Group;
 use crate::journal::{self, Effect, Journal, Record};
-use crate::wire::Message;
+use crate::parts::{self, Parts};
+use crate::wire::{self, Message, Part, Whole};
 use crate::{Change, OrderError, Proposal, Request, State, SuperLeaf, Table, Tree, VnodeId};
 
 /// The other members of the super-leaf, as a group of the port.
 const PEERS: GroupId = GroupId(0);
+/// Bytes of a datagram that say its kind and its sender.
+const HEAD_BYTES: usize = 16;
 
 /// What a replica tells its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A cycle is committed. Cycles come in order, each once, and all replicas get the same sets.
-    /// After a restart the replica tells all cycles that its disk has, from the first.
+    /// After a restart the replica tells all cycles that its disk has, from the first, or from the
+    /// one behind its checkpoint.
     Committed {
         /// The state of the root: execute the requests of its sets in order.
         state: Arc<State>,
@@ -37,9 +45,28 @@ pub enum Event {
     Expelled,
     /// This replica takes part again from this cycle on.
     Joined(u64),
-    /// The replicas that answer have forgotten the next cycle of this one. This replica needs a
-    /// snapshot of what the requests up to that cycle have made.
+    /// The replicas that answer have forgotten the next cycle of this one. This replica fetches a
+    /// checkpoint from one of them.
     Behind(u64),
+    /// Forget what was executed so far and go on behind this snapshot: it comes from another
+    /// replica, or from the disk after a restart.
+    Installed {
+        /// The last cycle that the snapshot has.
+        cycle: u64,
+        /// What an owner gave to [`checkpoint`](Canopus::checkpoint).
+        snapshot: Bytes,
+        /// Requests, by client and sequence, that this replica proposed in cycles that it has
+        /// missed. Whether they were committed is for the snapshot to say.
+        unknown: Vec<(u64, u64)>,
+    },
+    /// The log is long, or another replica needs a snapshot: call
+    /// [`checkpoint`](Canopus::checkpoint) when all cycles so far are executed.
+    CheckpointWanted,
+    /// The disk is full. The replica is silent, the others go on without it, and it tries again
+    /// after [`Config::full_retry`].
+    DiskFull(StorageError),
+    /// The disk has room again, and the replica goes on.
+    DiskBack,
     /// The disk failed, and the replica has stopped: nothing is sent any more.
     Stopped(StorageError),
 }
@@ -66,7 +93,7 @@ pub(crate) struct Cycle {
     pub(crate) states: BTreeMap<VnodeId, Arc<State>>,
     /// When a state was last asked for, and how often.
     pub(crate) asked: BTreeMap<VnodeId, (Timestamp, u32)>,
-    /// Who waits for a state of a vnode.
+    /// Who waits for a state of a vnode: at most every node of the tree, for every ancestor.
     pub(crate) waiting: BTreeSet<(VnodeId, NodeId)>,
     pub(crate) started_at: Timestamp,
 }
@@ -76,6 +103,8 @@ pub(crate) struct Cycle {
 pub(crate) struct Peer {
     pub(crate) heard: Timestamp,
     pub(crate) committed: u64,
+    /// The first cycle of which the peer still has the state of the root.
+    pub(crate) oldest: u64,
 }
 
 /// A replica. See the crate documentation.
@@ -92,7 +121,8 @@ pub struct Canopus {
     pub(crate) table: Table,
     pub(crate) groups: BTreeMap<NodeId, Group>,
     pub(crate) cycles: BTreeMap<u64, Cycle>,
-    /// Entries that came before the entry in front of them.
+    /// Entries that came before the entry in front of them: at most a pipeline of them for each
+    /// member.
     pub(crate) early: BTreeMap<(NodeId, u64), Proposal>,
     pub(crate) started: u64,
     pub(crate) committed: u64,
@@ -103,7 +133,7 @@ pub struct Canopus {
     pub(crate) pending_bytes: usize,
     /// What was proposed, by cycle, until the cycle is committed.
     pub(crate) proposed: BTreeMap<u64, Vec<Pending>>,
-    /// Nodes that asked to come back.
+    /// Nodes that asked to come back: every node of the tree once at most.
     pub(crate) sponsored: BTreeSet<(NodeId, u32)>,
     pub(crate) peers: BTreeMap<NodeId, Peer>,
     pub(crate) next_campaign: BTreeMap<NodeId, Timestamp>,
@@ -116,7 +146,18 @@ pub struct Canopus {
     /// A status is due.
     pub(crate) speaks: bool,
     out: VecDeque<Transmit>,
+    out_bytes: usize,
     dropped: u64,
+    pub(crate) parts: Parts,
+    /// The latest checkpoint, and how it travels.
+    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) encoded: Bytes,
+    pub(crate) is_checkpoint_wanted: bool,
+    pub(crate) fetching: Option<Fetching>,
+    /// Bytes of the requests in the committed cycles that are kept.
+    pub(crate) history_bytes: usize,
+    /// When a write is tried again that failed because the disk was full.
+    retry_at: Timestamp,
     pub(crate) events: VecDeque<Event>,
     install: Option<Install>,
     pub(crate) is_behind: bool,
@@ -170,7 +211,15 @@ impl Canopus {
             was_expelled: false,
             speaks: true,
             out: VecDeque::new(),
+            out_bytes: 0,
             dropped: 0,
+            parts: Parts::default(),
+            checkpoint: None,
+            encoded: Bytes::new(),
+            is_checkpoint_wanted: false,
+            fetching: None,
+            history_bytes: 0,
+            retry_at: Timestamp::ZERO,
             events: VecDeque::new(),
             install: Some(install),
             is_behind: false,
@@ -191,8 +240,10 @@ impl Canopus {
         for record in records {
             match record {
                 Record::Entry(proposal) => {
-                    if let Some(group) = self.group(proposal.set.node, proposal.set.incarnation) {
-                        group.store(&proposal);
+                    if let Some(group) = self.group(proposal.set.node, proposal.set.incarnation)
+                        && !group.store(&proposal)
+                    {
+                        group.recall(&proposal);
                     }
                 }
                 Record::Promise(owner, incarnation, term, to) => {
@@ -209,8 +260,16 @@ impl Canopus {
                     let cycle = state.cycle;
                     if cycle == self.committed + 1 {
                         self.started = self.started.max(cycle);
+                        self.skip(cycle + 1);
                         self.adopt(Arc::new(state));
                     }
+                }
+                Record::Checkpoint(checkpoint) => self.resume(checkpoint),
+                Record::Group(owner, incarnation, report) => {
+                    let members: Vec<NodeId> = self.groups.keys().copied().collect();
+                    let mut group = Group::new(owner, incarnation, 1, &members);
+                    group.restore(report);
+                    self.groups.insert(owner, group);
                 }
             }
         }
@@ -226,6 +285,16 @@ impl Canopus {
             self.cycles.entry(cycle).or_default();
         }
         self.seen = self.started;
+    }
+
+    /// Goes on behind the checkpoint on the own disk.
+    fn resume(&mut self, checkpoint: Checkpoint) {
+        self.adopt_checkpoint(&checkpoint);
+        let (cycle, snapshot) = (checkpoint.cycle, checkpoint.snapshot.clone());
+        self.events.push_back(Event::Installed { cycle, snapshot, unknown: Vec::new() });
+        let mut encoded = Vec::new();
+        checkpoint.put(&mut encoded);
+        (self.encoded, self.checkpoint) = (encoded.into(), Some(checkpoint));
     }
 
     /// The group of an owner, when it is of this incarnation.
@@ -266,7 +335,11 @@ impl Canopus {
         if self.is_stopped {
             return Err(OrderError::Stopped);
         }
-        if self.pending.len() >= self.config.pending_max {
+        if self.journal.is_failing() {
+            return Err(OrderError::DiskFull);
+        }
+        let is_long = self.pending_bytes + bytes_of(&pending) > self.config.pending_bytes_max;
+        if self.pending.len() >= self.config.pending_max || is_long {
             return Err(OrderError::Full);
         }
         self.pending_bytes += bytes_of(&pending);
@@ -325,14 +398,109 @@ impl Canopus {
     }
 
     fn transmit(&mut self, to: Destination, message: &Message) {
-        if self.out.len() >= TRANSMITS_MAX {
+        let bytes = message.encode(self.me, self.digest);
+        let datagram_bytes = self.config.datagram_bytes;
+        match wire::whole_of(message).filter(|_| bytes.len() > datagram_bytes) {
+            None => self.queue(to, &bytes),
+            Some(of) => {
+                let value = Bytes::from(bytes).slice(HEAD_BYTES..);
+                for part in parts::cut(of, &value, 0, usize::MAX, datagram_bytes) {
+                    let bytes = Message::Part(part).encode(self.me, self.digest);
+                    self.queue(to, &bytes);
+                }
+            }
+        }
+    }
+
+    fn queue(&mut self, to: Destination, bytes: &[u8]) {
+        let is_long = self.out_bytes + bytes.len() > TRANSMIT_BYTES_MAX;
+        if self.out.len() >= TRANSMITS_MAX || is_long {
             self.dropped += 1;
             return;
         }
-        let bytes = message.encode(self.me, self.digest);
-        let (head, body) = bytes.split_at(16);
+        self.out_bytes += bytes.len();
+        let (head, body) = bytes.split_at(HEAD_BYTES);
         let body = Bytes::copy_from_slice(body);
         self.out.push_back(Transmit::new(Class::Live, to, Head::new(head), body));
+    }
+
+    fn take_part(&mut self, now: Timestamp, from: NodeId, part: Part) -> Result<(), Malformed> {
+        let (of, length) = (part.of, part.length as usize);
+        if !self.wants(of) {
+            return Ok(());
+        }
+        let bytes_max = match of {
+            Whole::Entry(..) => STATE_BYTES_MAX / self.tree.members().count(),
+            Whole::State(..) => STATE_BYTES_MAX,
+            Whole::Checkpoint(..) => CHECKPOINT_BYTES_MAX,
+        };
+        if length > bytes_max {
+            return Err(Malformed { what: "a part of a value that is too long", offset: 33 });
+        }
+        let whole = self.parts.take(part);
+        if let Whole::Checkpoint(cycle, of) = of
+            && of == from
+            && whole.is_none()
+        {
+            self.fetched(now, from, cycle);
+        }
+        let Some(bytes) = whole else { return Ok(()) };
+        let r = &mut Reader::new(&bytes);
+        match of {
+            Whole::Entry(..) => {
+                let proposal = wire::proposal(r, &bytes)?;
+                let is_it = wire::whole_of(&Message::Entry(proposal.clone())) == Some(of);
+                if is_it {
+                    self.take_entry(proposal);
+                }
+            }
+            Whole::State(number, vnode) => {
+                let state = wire::state(r, &bytes)?;
+                if (state.cycle, state.vnode) == (number, vnode) {
+                    self.take_state(state);
+                }
+            }
+            Whole::Checkpoint(..) => {
+                let checkpoint = Checkpoint::read(r, &bytes)?;
+                self.install(now, checkpoint);
+            }
+        }
+        Ok(())
+    }
+
+    /// The disk is full: falls silent, and tries again later.
+    fn wait_for_room(&mut self, now: Timestamp, id: WriteId, error: StorageError) {
+        if !self.journal.is_failing() {
+            self.retry_at = now + self.config.full_retry;
+            self.events.push_back(Event::DiskFull(error));
+            self.out.clear();
+            self.out_bytes = 0;
+        }
+        self.journal.failed(id);
+    }
+
+    /// Whether this replica waits for a value.
+    fn wants(&self, of: Whole) -> bool {
+        match of {
+            Whole::Entry(owner, incarnation, cycle) => {
+                let group = self.groups.get(&owner).filter(|g| g.incarnation() == incarnation);
+                let have = group.map(|group| group.mine().have);
+                let is_near = |have| (have..=have + self.config.pipeline).contains(&cycle);
+                owner != self.me && have.is_some_and(is_near)
+            }
+            Whole::State(cycle, vnode) => self.wants_state(cycle, vnode),
+            Whole::Checkpoint(cycle, from) => {
+                self.fetching.is_some_and(|fetching| fetching.from == from)
+                    && cycle > self.committed
+            }
+        }
+    }
+
+    /// Forgets parts of values that this replica no longer waits for.
+    pub(crate) fn forget_parts(&mut self) {
+        let mut parts = core::mem::take(&mut self.parts);
+        parts.retain(|of| self.wants(of));
+        self.parts = parts;
     }
 
     pub(crate) fn follow(&mut self, now: Timestamp, effects: Vec<Effect>) {
@@ -370,17 +538,23 @@ impl Machine for Canopus {
     type Event = Event;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let (from, message) = Message::decode(&arrival.datagram, self.digest)?;
+        // What is kept shares the bytes of this copy, and not a large buffer of the port.
+        let datagram = Bytes::copy_from_slice(&arrival.datagram);
+        let (from, message) = Message::decode(&datagram, self.digest)?;
         if from == self.me || self.tree.address(from).is_none() {
             return Err(Malformed { what: "from no other node of the tree", offset: 4 });
         }
-        if self.is_stopped {
+        if self.is_stopped || self.journal.is_failing() {
             return Ok(());
         }
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.heard = now;
         }
-        let is_root = matches!(&message, Message::State(state) if state.vnode == VnodeId::ROOT);
+        let is_root = match &message {
+            Message::State(state) => state.vnode == VnodeId::ROOT,
+            Message::Part(part) => matches!(part.of, Whole::State(_, VnodeId::ROOT)),
+            _ => false,
+        };
         match message {
             Message::Status(status) => self.take_status(from, &status),
             Message::Entry(proposal) => self.take_entry(proposal),
@@ -401,6 +575,8 @@ impl Machine for Canopus {
                     self.sponsored.insert((from, incarnation));
                 }
             }
+            Message::Part(part) => self.take_part(now, from, part)?,
+            Message::Fetch(cycle, offset) => self.take_fetch(from, cycle, offset),
         }
         self.advance(now);
         if is_root {
@@ -411,6 +587,13 @@ impl Machine for Canopus {
 
     fn handle_timeout(&mut self, now: Timestamp) {
         if self.is_stopped {
+            return;
+        }
+        if self.journal.is_failing() {
+            if self.retry_at <= now {
+                self.retry_at = now + self.config.full_retry;
+                self.journal.retry();
+            }
             return;
         }
         if self.tick_at.is_some_and(|at| at <= now) {
@@ -441,19 +624,24 @@ impl Machine for Canopus {
     }
 
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
-        if self.is_stopped {
+        if self.is_stopped || self.journal.is_failing() {
             return None;
         }
         if core::mem::take(&mut self.speaks) {
             let status = Message::Status(self.status());
             self.tell_peers(&status);
         }
-        self.out.pop_front()
+        let next = self.out.pop_front()?;
+        self.out_bytes -= next.len();
+        Some(next)
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
         if self.is_stopped {
             return None;
+        }
+        if self.journal.is_failing() {
+            return Some(self.retry_at);
         }
         let next_start = self.last_start + self.config.cycle_every;
         let starts = self.is_due() && self.started < self.committed + self.config.pipeline;
@@ -475,11 +663,22 @@ impl Durable for Canopus {
         if self.is_stopped {
             return;
         }
+        let was_failing = self.journal.is_failing();
         match done {
             Ok(()) => {
                 let effects = self.journal.done(id);
-                self.follow(now, effects);
+                if was_failing && !self.journal.is_failing() {
+                    // The replica was deaf: the silence of the others was its own.
+                    self.peers.values_mut().for_each(|peer| peer.heard = now);
+                    self.events.push_back(Event::DiskBack);
+                }
+                if !self.journal.is_failing() {
+                    self.follow(now, effects);
+                }
             }
+            Err(error @ StorageError::Full { .. }) => self.wait_for_room(now, id, error),
+            // Writes behind the one that failed fail too, for another reason.
+            Err(error) if was_failing => self.wait_for_room(now, id, error),
             Err(error) => {
                 // The end of the log is unknown, and a promise may be lost: silence is safe.
                 self.is_stopped = true;

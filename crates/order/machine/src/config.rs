@@ -2,18 +2,26 @@
 
 use std::time::Duration;
 
-/// Most bytes of an encoded state. A state travels in one datagram, and a datagram over UDP holds
-/// 65,507 bytes; the rest is left for headers and for lower layers.
-pub const STATE_BYTES_MAX: usize = 60_000;
+/// Most bytes of an encoded state, which a replica puts together out of parts. At three nodes each
+/// node then has 21 MiB in a cycle, and at [`NODES_MAX`] half a MiB.
+pub const STATE_BYTES_MAX: usize = 64 << 20;
+/// Most bytes of a checkpoint. A replica keeps its latest checkpoint in memory.
+pub const CHECKPOINT_BYTES_MAX: usize = 1 << 30;
 /// Bytes that a request takes beside its body: client, sequence and length.
-pub const REQUEST_HEAD_BYTES: usize = 18;
+pub const REQUEST_HEAD_BYTES: usize = 20;
 /// Bytes that a set of requests takes beside its requests, with room for two membership changes.
-pub const SET_HEAD_BYTES: usize = 48;
+pub const SET_HEAD_BYTES: usize = 64;
 /// Datagrams that wait to be sent. A replica that is asked faster than its driver sends drops the
 /// newest; whoever asked asks again.
-pub const TRANSMITS_MAX: usize = 4_096;
-/// Nodes of a tree. The state of the root has a set of every node and must fit a datagram with
-/// some room for requests: at 128 nodes each node has 400 bytes in a cycle.
+pub const TRANSMITS_MAX: usize = 16_384;
+/// Bytes of the datagrams that wait to be sent, with the same policy.
+pub const TRANSMIT_BYTES_MAX: usize = 128 << 20;
+/// Bytes that wait to be written. While more wait, a replica stores no entries of others and
+/// commits nothing. It asks for the entries again when the disk has caught up.
+pub const UNWRITTEN_BYTES_MAX: usize = 64 << 20;
+/// Bytes of a checkpoint that one request for it brings: small beside the queues of a port.
+pub const FETCH_BYTES: usize = 256 << 10;
+/// Nodes of a tree. Each datagram about membership names all nodes of a super-leaf.
 pub const NODES_MAX: usize = 128;
 
 /// What can be chosen about a replica. All replicas of a tree must have the same `pipeline`.
@@ -24,12 +32,16 @@ pub struct Config {
     pub pipeline: u64,
     /// Shortest time between the starts of two cycles while an earlier cycle is under way.
     pub cycle_every: Duration,
-    /// Most bytes of requests in one proposal. The tree may allow fewer: the requests of all nodes
-    /// together fit one datagram.
+    /// Most bytes of requests in one proposal, and so of one request with its head. The tree may
+    /// allow fewer: see [`STATE_BYTES_MAX`].
     pub batch_bytes: usize,
+    /// Longest datagram. A longer proposal or state travels in parts.
+    pub datagram_bytes: usize,
     /// Requests and reads that wait for a cycle; beyond, [`submit`](crate::Canopus::submit)
     /// refuses.
     pub pending_max: usize,
+    /// Bytes of the requests that wait for a cycle, with the same policy.
+    pub pending_bytes_max: usize,
     /// Time between two signs of life, and between two looks at what is missing.
     pub heartbeat: Duration,
     /// Silence after which a member of a super-leaf is suspected to have failed.
@@ -37,22 +49,36 @@ pub struct Config {
     /// Representatives that fetch the same state. Two mask the failure of one without a wait.
     pub redundancy: usize,
     /// Committed cycles that are kept for replicas that are behind. A replica that is farther
-    /// behind needs a snapshot of what the requests have made.
+    /// behind fetches a checkpoint.
     pub history: u64,
+    /// Bytes of the requests in these cycles. Beyond, the oldest cycles are forgotten, down to the
+    /// cycles of one pipeline.
+    pub history_bytes: usize,
+    /// Bytes of the log on the disk beyond which the replica asks its owner for a checkpoint, which
+    /// then replaces the log. The log also has to be four times as long as the last checkpoint.
+    pub log_bytes: u64,
+    /// Time between two attempts to write when the disk is full.
+    pub full_retry: Duration,
 }
 
 impl Default for Config {
-    /// For a rack: a cycle every millisecond, failure after ten heartbeats of 20 ms.
+    /// For a rack: a cycle every millisecond, failure after ten heartbeats of 20 ms, and datagrams
+    /// that fit a frame of Ethernet, so that a lost frame loses one part.
     fn default() -> Self {
         Self {
             pipeline: 4,
             cycle_every: Duration::from_millis(1),
             batch_bytes: 16 << 10,
+            datagram_bytes: 1_400,
             pending_max: 65_536,
+            pending_bytes_max: 64 << 20,
             heartbeat: Duration::from_millis(20),
             suspect_after: Duration::from_millis(200),
             redundancy: 1,
             history: 256,
+            history_bytes: 64 << 20,
+            log_bytes: 64 << 20,
+            full_retry: Duration::from_secs(1),
         }
     }
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use evenfall_core::{NodeId, Timestamp};
 
 use crate::canopus::{Canopus, Cycle, Event, Pending, Read, bytes_of, joins};
+use crate::config::UNWRITTEN_BYTES_MAX;
 use crate::group::{Group, Part};
 use crate::journal::{Effect, Record};
 use crate::wire::Message;
@@ -25,7 +26,7 @@ use crate::{Change, Proposal, RequestSet, State, VnodeId};
 
 /// Heartbeats after which every member of a super-leaf asks for a missing state, and not only its
 /// representatives: one for the way of the state, one for its relay, one that may be lost.
-const PATIENCE: u32 = 3;
+pub(crate) const PATIENCE: u32 = 3;
 
 impl Canopus {
     /// Starts, computes and commits whatever can be.
@@ -203,11 +204,28 @@ impl Canopus {
     }
 
     fn commit(&mut self) {
-        while let Some(state) = self.state(self.committed + 1, VnodeId::ROOT) {
-            self.journal.add(&Record::Committed(state.as_ref().clone()), []);
+        // A disk that is too slow delays commits, so that what waits for the disk stays bounded.
+        while self.journal.unwritten() <= UNWRITTEN_BYTES_MAX
+            && let Some(state) = self.state(self.committed + 1, VnodeId::ROOT)
+        {
+            let skipped = self.skip(state.cycle + 1);
+            self.journal.add(&Record::Committed(state.as_ref().clone()), skipped);
             self.adopt(state);
+            self.consider_checkpoint();
             self.speaks = true;
         }
+    }
+
+    /// All cycles before `next` are committed here: nobody's entries of them are needed any more.
+    /// What this replica can then say about groups, once that is on the disk.
+    pub(crate) fn skip(&mut self, next: u64) -> Vec<Effect> {
+        let me = self.me;
+        let others = self.groups.iter_mut().filter(|(owner, _)| **owner != me);
+        let skipped = others.filter_map(|(owner, group)| {
+            let report = |group: &Group| Effect::Report(*owner, group.incarnation(), group.mine());
+            group.skip(next).then(|| report(group))
+        });
+        skipped.collect()
     }
 
     /// Commits the next cycle with this state of the root.
@@ -227,9 +245,35 @@ impl Canopus {
         let table = &self.table;
         self.sponsored.retain(|(node, incarnation)| table.next(*node) == Some(*incarnation));
         self.table.forget(cycle);
-        let oldest = cycle.saturating_sub(self.config.history);
-        self.cycles = self.cycles.split_off(&oldest);
         self.early.retain(|(_, of), _| *of > cycle);
+        self.history_bytes += state.bytes();
+        self.forget();
+    }
+
+    /// The first cycle of which this replica has the state of the root.
+    pub(crate) fn oldest(&self) -> u64 {
+        let first = self.cycles.first_key_value().map(|(number, _)| *number);
+        first.filter(|first| *first <= self.committed).unwrap_or(self.committed + 1)
+    }
+
+    /// Forgets the oldest cycles, and of others all states below the root. Others may still ask
+    /// for those of the last cycles; the state of the root answers for them later.
+    fn forget(&mut self) {
+        let near = self.committed.saturating_sub(self.config.pipeline);
+        if let Some(cycle) = self.cycles.get_mut(&near) {
+            cycle.states.retain(|vnode, _| *vnode == VnodeId::ROOT);
+        }
+        let far = self.committed.saturating_sub(self.config.history);
+        while let Some(first) = self.cycles.first_entry() {
+            let number = *first.key();
+            let is_long = self.history_bytes > self.config.history_bytes && number < near;
+            if number >= far && !is_long {
+                break;
+            }
+            let root = first.remove().states.remove(&VnodeId::ROOT);
+            self.history_bytes -= root.map_or(0, |root| root.bytes());
+        }
+        let oldest = self.oldest();
         for group in self.groups.values_mut() {
             group.forget(oldest);
         }
@@ -347,11 +391,16 @@ impl Canopus {
         }
     }
 
+    /// Whether a state of another is needed here.
+    pub(crate) fn wants_state(&self, number: u64, vnode: VnodeId) -> bool {
+        let is_under_way = number > self.committed && number <= self.started;
+        let is_above = vnode == VnodeId::ROOT || self.foreign().contains(&vnode);
+        is_under_way && is_above && self.state(number, vnode).is_none()
+    }
+
     pub(crate) fn take_state(&mut self, state: State) {
         let (number, vnode) = (state.cycle, state.vnode);
-        let is_under_way = number > self.committed && number <= self.started;
-        let is_wanted = vnode == VnodeId::ROOT || self.foreign().contains(&vnode);
-        if !is_under_way || !is_wanted || self.state(number, vnode).is_some() {
+        if !self.wants_state(number, vnode) {
             return;
         }
         let asked = self.cycles.get(&number).is_some_and(|c| c.asked.contains_key(&vnode));
@@ -366,5 +415,6 @@ impl Canopus {
         let started = self.started;
         self.cycles
             .retain(|number, cycle: &mut Cycle| *number <= started || !cycle.waiting.is_empty());
+        self.forget_parts();
     }
 }

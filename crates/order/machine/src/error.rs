@@ -23,6 +23,8 @@ pub enum OrderError {
         /// Most bytes of a request.
         bytes_max: usize,
     },
+    /// The disk is full. The replica takes requests again when there is room on the disk.
+    DiskFull,
     /// The disk failed: the replica has stopped. Mend the disk and start the replica again.
     Stopped,
 }
@@ -37,6 +39,7 @@ impl fmt::Display for OrderError {
             Self::TooLong { bytes, bytes_max } => {
                 write!(f, "a request of {bytes} bytes: at most {bytes_max} fit a cycle")
             }
+            Self::DiskFull => write!(f, "the disk is full: make room on it"),
             Self::Stopped => write!(f, "the disk failed and the replica has stopped"),
         }
     }

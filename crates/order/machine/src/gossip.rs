@@ -5,7 +5,9 @@ use core::time::Duration;
 
 use evenfall_core::{NodeId, Timestamp};
 
-use crate::canopus::{Canopus, Event};
+use crate::canopus::{Canopus, Event, Peer};
+use crate::config::UNWRITTEN_BYTES_MAX;
+use crate::cycles::PATIENCE;
 use crate::group::Report;
 use crate::journal::{Effect, Record};
 use crate::wire::{Message, Status};
@@ -19,6 +21,7 @@ impl Canopus {
         Status {
             started: self.started,
             committed: self.committed,
+            oldest: self.oldest(),
             groups: groups.map(|(owner, g)| (*owner, g.incarnation(), g.durable(me))).collect(),
         }
     }
@@ -26,7 +29,9 @@ impl Canopus {
     pub(crate) fn take_status(&mut self, from: NodeId, status: &Status) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         peer.committed = peer.committed.max(status.committed);
-        self.seen = self.seen.max(status.started);
+        peer.oldest = status.oldest;
+        // Nobody starts more cycles on the word of another than it keeps for others.
+        self.seen = self.seen.max(status.started.min(self.started + self.config.history));
         for (owner, incarnation, report) in &status.groups {
             let Some(group) = self.group(*owner, *incarnation) else { continue };
             group.hear(from, report);
@@ -95,7 +100,9 @@ impl Canopus {
         let incarnation = proposal.set.incarnation;
         let Some(group) = self.group(owner, incarnation) else { return };
         let have = group.mine().have;
-        if cycle > have && cycle <= have + self.config.pipeline {
+        if self.journal.unwritten() > UNWRITTEN_BYTES_MAX {
+            // The disk is slow. This replica asks for the entry again with its next heartbeat.
+        } else if cycle > have && cycle <= have + self.config.pipeline {
             self.early.insert((owner, cycle), proposal);
         } else if self.store(proposal) {
             let mut next = cycle + 1;
@@ -188,25 +195,29 @@ impl Canopus {
     /// Asks for cycles that others have committed and this replica has not.
     fn catch_up(&mut self, now: Timestamp) {
         let next = self.committed + 1;
-        let ahead: Vec<(NodeId, u64)> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.committed >= next)
-            .map(|(node, peer)| (*node, peer.committed))
-            .collect();
+        let is_ahead = |(node, peer): (&NodeId, &Peer)| {
+            (peer.committed >= next).then_some((*node, peer.committed, peer.oldest))
+        };
+        let ahead: Vec<(NodeId, u64, u64)> = self.peers.iter().filter_map(is_ahead).collect();
         if ahead.is_empty() {
             return;
         }
-        let most = ahead.iter().map(|peer| peer.1).max().unwrap_or(0);
-        if most > next + self.config.history && !self.is_behind {
-            self.is_behind = true;
-            self.events.push_back(Event::Behind(next));
+        let turn = self.ticks as usize;
+        let near: Vec<_> = ahead.iter().filter(|(.., oldest)| *oldest <= next).collect();
+        if near.is_empty() {
+            if !core::mem::replace(&mut self.is_behind, true) {
+                self.events.push_back(Event::Behind(next));
+            }
+            let patience = self.config.heartbeat * PATIENCE;
+            let goes_on = self.fetching.filter(|fetching| now.since(fetching.heard) < patience);
+            let from = goes_on.map_or(ahead[turn % ahead.len()].0, |fetching| fetching.from);
+            return self.fetch_checkpoint(now, from);
         }
         let age = self.cycles.get(&next).map(|cycle| now.since(cycle.started_at));
         if age.is_some_and(|age| age < self.config.heartbeat) {
             return;
         }
-        let (to, most) = ahead[self.ticks as usize % ahead.len()];
+        let (to, most, _) = *near[turn % near.len()];
         self.ask_roots(to, most);
     }
 

@@ -118,6 +118,12 @@ impl Group {
         self.mine
     }
 
+    /// What this member has decided or knows to be decided, for a log that is compacted.
+    pub fn decided(&self) -> Report {
+        let end = self.closed_end(self.mine.end);
+        Report { closed: self.closed.is_some(), end, ..self.mine }
+    }
+
     /// What this member's disk has.
     pub fn durable(&self, me: NodeId) -> Report {
         let report = self.reports.get(&me).copied().unwrap_or(self.mine);
@@ -180,6 +186,39 @@ impl Group {
             self.entries.insert(proposal.cycle, proposal.clone());
         }
         is_next
+    }
+
+    /// Takes over what a compacted log says that this member has decided.
+    pub fn restore(&mut self, report: Report) {
+        self.mine.merge(&report);
+        if let (true, Some((_, end))) = (report.closed, report.end) {
+            self.closed = Some(end);
+        }
+    }
+
+    /// Takes back an entry of which the member's report says already that it is there.
+    pub fn recall(&mut self, proposal: &Proposal) {
+        if proposal.cycle < self.mine.have {
+            self.entries.insert(proposal.cycle, proposal.clone());
+        }
+    }
+
+    /// All entries of cycles before `next` are decided: the member needs none of them any more,
+    /// and may say so. Whether it could not say so before: then that has to be written.
+    pub fn skip(&mut self, next: u64) -> bool {
+        let is_news = self.mine.have < next;
+        if is_news {
+            self.mine.have = next;
+            if self.mine.promised.0 == 0 {
+                self.mine.next = next;
+            }
+        }
+        is_news
+    }
+
+    /// Entries of cycles from `first` on that this member has.
+    pub fn entries_from(&self, first: u64) -> impl Iterator<Item = &Proposal> {
+        self.entries.range(first..).map(|(_, proposal)| proposal)
     }
 
     /// Promises a term to a member, perhaps to itself. Has to be written.

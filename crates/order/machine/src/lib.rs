@@ -18,6 +18,8 @@
 //! | [`Canopus`] | the machine: requests and reads in, committed cycles out |
 //! | `cycles` | when cycles start, how states are computed, fetched and committed |
 //! | `gossip` | the talk inside a super-leaf: reports, suspicion, coming back |
+//! | [`checkpoint`] | what many cycles have made, for the log and for a replica that missed them |
+//! | `parts` | values that are longer than a datagram |
 //! | [`group`] | the reliable broadcast: a Raft group per member, and how it ends |
 //! | [`Tree`], [`Table`] | who is where; who takes part in which cycle |
 //! | [`State`], [`Proposal`] | what is agreed, and how it is merged |
@@ -30,8 +32,15 @@
 //! and so all nodes of all super-leaves have the same table of members in the same cycle. A member
 //! that lives goes on learning and comes back by itself under a new incarnation. A super-leaf of
 //! which a majority is down stalls, all others stall with it, and all resume when the majority is
-//! back. A node that restarts with its disk goes on where it was. A node whose disk failed stops
-//! sending, because it may have forgotten a promise.
+//! back. A node that restarts with its disk goes on where it was. A node whose disk is full falls
+//! silent, tries again, and comes back when there is room. A node whose disk failed stops sending,
+//! because it may have forgotten a promise.
+//!
+//! **Limits.** Every queue has a limit. Requests that find no room are refused by name. Datagrams
+//! that find no room are dropped and counted, and whoever misses them asks again. A disk that is
+//! too slow delays entries and commits. Committed cycles are forgotten beyond
+//! [`Config::history`] and [`Config::history_bytes`], and a replica that needs one of those fetches
+//! a checkpoint. The log is replaced by a checkpoint when it is longer than [`Config::log_bytes`].
 //!
 //! **Where this differs from the thesis.** A fetched state is relayed inside the super-leaf without
 //! a Raft group: a state has one value, so any copy is right. Acknowledgements of a broadcast go to
@@ -39,20 +48,16 @@
 //! from the table takes all of them back by rule.
 //!
 //! **Not there yet.**
-//! - A state travels in one datagram. So the requests of all nodes in one cycle have 60,000 bytes
-//!   at most, and a node of 27 has 2,174 of them. Larger batches need streams.
-//! - A replica that missed more than [`Config::history`] cycles says [`Event::Behind`] and stays
-//!   behind: snapshots belong to the state machine above. For the same reason the log on the disk
-//!   is never compacted.
+//! - A checkpoint is encoded and written in one piece, and the replica does nothing else while its
+//!   owner encodes it.
 //! - A node that lost its disk must not come back under its old name. No new node can be added.
 //! - Datagrams are not authenticated.
 //! - Write leases, both extensions for the loss of a whole super-leaf (section 4.7.1) and zones are
 //!   missing.
-//! - The state machine, the service, the ZooKeeper front and speed measurements are other crates
-//!   and other work; nothing here has been tuned.
+//! - Nothing here has been tuned, and speed has not been measured.
 //!
-//! Three replicas of one super-leaf by hand. The driver's part is played by a loop that carries
-//! datagrams, and answers writes at once:
+//! An example of three replicas in one super-leaf. A loop plays the part of the driver. It carries
+//! datagrams and answers writes at once:
 //!
 //! ```
 //! use bytes::Bytes;
@@ -111,12 +116,14 @@
 #![forbid(unsafe_code)]
 
 mod canopus;
+pub mod checkpoint;
 pub mod config;
 mod cycles;
 mod error;
 mod gossip;
 pub mod group;
 pub mod journal;
+mod parts;
 mod proposal;
 mod table;
 mod tree;

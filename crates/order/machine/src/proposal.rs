@@ -10,6 +10,7 @@ use bytes::Bytes;
 use evenfall_core::NodeId;
 
 use crate::VnodeId;
+use crate::config::REQUEST_HEAD_BYTES;
 
 /// Something that a client wants in the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +103,12 @@ impl State {
             children.iter().flat_map(|child| child.changes.iter().copied()).collect();
         let sets = children.iter().flat_map(|child| child.sets.iter().cloned()).collect();
         Self { cycle, vnode, number, changes: changes.into_iter().collect(), sets }
+    }
+
+    /// Bytes of the requests, each counted with its head.
+    pub fn bytes(&self) -> usize {
+        let requests = self.sets.iter().flat_map(|set| &set.requests);
+        requests.map(|request| request.body.len() + REQUEST_HEAD_BYTES).sum()
     }
 
     /// The set of a node, when its proposal is in.

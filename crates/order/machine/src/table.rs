@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use evenfall_core::NodeId;
+use evenfall_core::{Malformed, NodeId, Reader};
 
 use crate::tree::checksum;
 use crate::{Change, Tree};
@@ -88,6 +88,50 @@ impl Table {
                 life.remove(0);
             }
         }
+    }
+
+    /// The cycle from which a node takes part under its latest incarnation, and the incarnation.
+    pub(crate) fn joined(&self, node: NodeId) -> Option<(u64, u32)> {
+        let last = self.lives.get(&node)?.iter().rev().find(|span| span.is_in)?;
+        Some((last.from, last.incarnation))
+    }
+
+    /// Whether the table has exactly the nodes of a tree.
+    pub(crate) fn is_of(&self, tree: &Tree) -> bool {
+        let mut nodes: Vec<NodeId> = tree.members().map(|member| member.node).collect();
+        nodes.sort();
+        self.lives.keys().copied().eq(nodes)
+    }
+
+    /// Nodes u16; then per node its name u32, spans u8, and per span the first cycle u64, the
+    /// incarnation u32 and whether the node is in u8.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.extend((self.lives.len() as u16).to_le_bytes());
+        for (node, life) in &self.lives {
+            out.extend(node.0.to_le_bytes());
+            out.push(life.len() as u8);
+            for span in life {
+                out.extend(span.from.to_le_bytes());
+                out.extend(span.incarnation.to_le_bytes());
+                out.push(u8::from(span.is_in));
+            }
+        }
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut lives = BTreeMap::new();
+        for _ in 0..r.u16()? {
+            let (node, count) = (NodeId(r.u32()?), r.u8()?);
+            let mut life = Vec::new();
+            for _ in 0..count {
+                life.push(Span { from: r.u64()?, incarnation: r.u32()?, is_in: r.u8()? == 1 });
+            }
+            if life.is_empty() {
+                return Err(r.malformed("a node without a span"));
+            }
+            lives.insert(node, life);
+        }
+        Ok(Self { lives })
     }
 
     /// Equal tables of a cycle have equal digests.

@@ -1,23 +1,31 @@
 //! The datagrams and the records, byte by byte. Decoding is total: any bytes give a value or
 //! [`Malformed`], and a decoder keeps no more than the bytes that it was given.
 //!
+//! A proposal, a state or a checkpoint that is longer than [`Config::datagram_bytes`] travels as
+//! several PART datagrams. See [`Part`].
+//!
+//! [`Config::datagram_bytes`]: crate::Config::datagram_bytes
+//!
 //! All integers are little-endian. Every datagram begins with 16 bytes:
 //!
 //! ```text
 //!  0        2         3      4            8                    16
 //!  | magic  | version | kind | from node  | digest of the tree |
 //!
-//!  STATUS   started u64, committed u64, count u8, then per group of the super-leaf:
-//!           owner u32, incarnation u32, have u64, next u64, promised term u32, promised to u32,
-//!           end term u32, end u64, closed u8
+//!  STATUS   started u64, committed u64, oldest u64, count u8, then per group of the super-leaf:
+//!           owner u32, incarnation u32, report
 //!  ENTRY    a proposal
 //!  WANT     owner u32, incarnation u32, cycle u64
 //!  REQUEST  cycle u64, vnode u16
 //!  STATE    a state
 //!  JOIN     incarnation u32
+//!  PART     kind u8, cycle u64, of u32, under u32, length u32, offset u32, bytes to the end
+//!  FETCH    cycle u64, offset u32
 //!
+//!  report   have u64, next u64, promised term u32, promised to u32, end term u32, end u64,
+//!           closed u8
 //!  set      node u32, incarnation u32, number u64, count u16, then per request:
-//!           client u64, sequence u64, length u16, body
+//!           client u64, sequence u64, length u32, body
 //!  change   0 leave or 1 join u8, node u32, incarnation u32
 //!  proposal cycle u64, count u8, changes, set
 //!  state    cycle u64, vnode u16, number u64, count u16, changes, count u16, sets
@@ -32,7 +40,7 @@ use crate::{Change, Proposal, Request, RequestSet, State, VnodeId};
 /// "EO" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EO");
 /// Version of this layout. Another version is refused.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// What a replica says of itself to its super-leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +49,40 @@ pub struct Status {
     pub started: u64,
     /// The last cycle that the replica has committed.
     pub committed: u64,
+    /// The first cycle of which the replica can still send the state of the root.
+    pub oldest: u64,
     /// What the replica has on its disk of every group.
     pub groups: Vec<(NodeId, u32, Report)>,
 }
+
+/// A value that is too long for one datagram. The value that goes by such a name is the same
+/// wherever it comes from, so parts from several senders fit together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Whole {
+    /// The entry of this owner, incarnation and cycle.
+    Entry(NodeId, u32, u64),
+    /// The state of this vnode in this cycle.
+    State(u64, VnodeId),
+    /// The checkpoint that this node made after this cycle. Two nodes may encode what they have
+    /// executed differently.
+    Checkpoint(u64, NodeId),
+}
+
+/// Some bytes of a value that is too long for one datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The value.
+    pub of: Whole,
+    /// Bytes of the whole value.
+    pub length: u32,
+    /// The place of the first byte.
+    pub offset: u32,
+    /// The bytes; at least one.
+    pub bytes: Bytes,
+}
+
+/// Bytes of a PART datagram in front of the part.
+pub const PART_HEAD_BYTES: usize = 16 + 25;
 
 /// A datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +99,11 @@ pub enum Message {
     State(State),
     /// "Let me take part again, under this incarnation."
     Join(u32),
+    /// See [`Part`].
+    Part(Part),
+    /// "Send me your checkpoint, which you made after this cycle, from this byte on." Cycle 0
+    /// stands for the newest checkpoint.
+    Fetch(u64, u32),
 }
 
 impl Message {
@@ -71,6 +115,8 @@ impl Message {
             Self::Request(..) => 4,
             Self::State(_) => 5,
             Self::Join(_) => 6,
+            Self::Part(_) => 7,
+            Self::Fetch(..) => 8,
         }
     }
 
@@ -95,6 +141,11 @@ impl Message {
             }
             Self::State(state) => put_state(&mut out, state),
             Self::Join(incarnation) => out.extend(incarnation.to_le_bytes()),
+            Self::Part(part) => put_part(&mut out, part),
+            Self::Fetch(cycle, offset) => {
+                out.extend(cycle.to_le_bytes());
+                out.extend(offset.to_le_bytes());
+            }
         }
         out
     }
@@ -123,6 +174,8 @@ impl Message {
             4 => Self::Request(r.u64()?, VnodeId(r.u16()?)),
             5 => Self::State(state(r, bytes)?),
             6 => Self::Join(r.u32()?),
+            7 => Self::Part(part(r, bytes)?),
+            8 => Self::Fetch(r.u64()?, r.u32()?),
             _ => return Err(r.malformed("no such kind")),
         };
         r.finish()?;
@@ -130,43 +183,87 @@ impl Message {
     }
 }
 
+/// What the body of a message is a body of, when the message may travel in parts.
+pub(crate) fn whole_of(message: &Message) -> Option<Whole> {
+    match message {
+        Message::Entry(proposal) => {
+            Some(Whole::Entry(proposal.set.node, proposal.set.incarnation, proposal.cycle))
+        }
+        Message::State(state) => Some(Whole::State(state.cycle, state.vnode)),
+        _ => None,
+    }
+}
+
+fn put_part(out: &mut Vec<u8>, part: &Part) {
+    let (kind, cycle, of, under) = match part.of {
+        Whole::Entry(owner, incarnation, cycle) => (2_u8, cycle, owner.0, incarnation),
+        Whole::State(cycle, vnode) => (5, cycle, vnode.0.into(), 0),
+        Whole::Checkpoint(cycle, node) => (8, cycle, node.0, 0),
+    };
+    out.push(kind);
+    out.extend(cycle.to_le_bytes());
+    [of, under, part.length, part.offset].iter().for_each(|word| out.extend(word.to_le_bytes()));
+    out.extend_from_slice(&part.bytes);
+}
+
+fn part(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Part, Malformed> {
+    let (kind, cycle, of, under) = (r.u8()?, r.u64()?, r.u32()?, r.u32()?);
+    let of = match (kind, u16::try_from(of), under) {
+        (2, _, incarnation) => Whole::Entry(NodeId(of), incarnation, cycle),
+        (5, Ok(vnode), 0) => Whole::State(cycle, VnodeId(vnode)),
+        (8, _, 0) => Whole::Checkpoint(cycle, NodeId(of)),
+        _ => return Err(r.malformed("a part of nothing that there is")),
+    };
+    let (length, offset) = (r.u32()?, r.u32()?);
+    let bytes = bytes.slice(PART_HEAD_BYTES..);
+    r.take(bytes.len())?;
+    let end = u64::from(offset) + bytes.len() as u64;
+    if bytes.is_empty() || end > u64::from(length) {
+        return Err(r.malformed("a part that is empty or goes beyond the whole"));
+    }
+    Ok(Part { of, length, offset, bytes })
+}
+
 fn put_status(out: &mut Vec<u8>, status: &Status) {
     out.extend(status.started.to_le_bytes());
     out.extend(status.committed.to_le_bytes());
+    out.extend(status.oldest.to_le_bytes());
     out.push(status.groups.len() as u8);
     for (owner, incarnation, report) in &status.groups {
         out.extend(owner.0.to_le_bytes());
         out.extend(incarnation.to_le_bytes());
-        out.extend(report.have.to_le_bytes());
-        out.extend(report.next.to_le_bytes());
-        out.extend(report.promised.0.to_le_bytes());
-        out.extend(report.promised.1.0.to_le_bytes());
-        let (term, end) = report.end.unwrap_or((0, 0));
-        out.extend(term.to_le_bytes());
-        out.extend(end.to_le_bytes());
-        out.push(u8::from(report.closed));
+        put_report(out, report);
     }
 }
 
 fn status(r: &mut Reader<'_>) -> Result<Status, Malformed> {
-    let (started, committed, count) = (r.u64()?, r.u64()?, r.u8()?);
+    let (started, committed, oldest, count) = (r.u64()?, r.u64()?, r.u64()?, r.u8()?);
     let mut groups = Vec::new();
     for _ in 0..count {
-        let (owner, incarnation, have, next) = (NodeId(r.u32()?), r.u32()?, r.u64()?, r.u64()?);
-        let promised = (r.u32()?, NodeId(r.u32()?));
-        let (term, end) = (r.u32()?, r.u64()?);
-        let closed = r.u8()?;
-        if closed > 1 || (term == 0 && (end != 0 || closed == 1)) {
-            return Err(r.malformed("an end without a term"));
-        }
-        let end = (term > 0).then_some((term, end));
-        groups.push((
-            owner,
-            incarnation,
-            Report { have, next, promised, end, closed: closed == 1 },
-        ));
+        groups.push((NodeId(r.u32()?), r.u32()?, report(r)?));
     }
-    Ok(Status { started, committed, groups })
+    Ok(Status { started, committed, oldest, groups })
+}
+
+pub(crate) fn put_report(out: &mut Vec<u8>, report: &Report) {
+    out.extend(report.have.to_le_bytes());
+    out.extend(report.next.to_le_bytes());
+    out.extend(report.promised.0.to_le_bytes());
+    out.extend(report.promised.1.0.to_le_bytes());
+    let (term, end) = report.end.unwrap_or((0, 0));
+    out.extend(term.to_le_bytes());
+    out.extend(end.to_le_bytes());
+    out.push(u8::from(report.closed));
+}
+
+pub(crate) fn report(r: &mut Reader<'_>) -> Result<Report, Malformed> {
+    let (have, next, promised) = (r.u64()?, r.u64()?, (r.u32()?, NodeId(r.u32()?)));
+    let (term, end, closed) = (r.u32()?, r.u64()?, r.u8()?);
+    if closed > 1 || (term == 0 && (end != 0 || closed == 1)) {
+        return Err(r.malformed("an end without a term"));
+    }
+    let end = (term > 0).then_some((term, end));
+    Ok(Report { have, next, promised, end, closed: closed == 1 })
 }
 
 fn put_set(out: &mut Vec<u8>, set: &RequestSet) {
@@ -177,7 +274,7 @@ fn put_set(out: &mut Vec<u8>, set: &RequestSet) {
     for request in &set.requests {
         out.extend(request.client.to_le_bytes());
         out.extend(request.sequence.to_le_bytes());
-        out.extend((request.body.len() as u16).to_le_bytes());
+        out.extend((request.body.len() as u32).to_le_bytes());
         out.extend_from_slice(&request.body);
     }
 }
@@ -186,8 +283,8 @@ fn set(r: &mut Reader<'_>, bytes: &Bytes) -> Result<RequestSet, Malformed> {
     let (node, incarnation, number, count) = (NodeId(r.u32()?), r.u32()?, r.u64()?, r.u16()?);
     let mut requests = Vec::new();
     for _ in 0..count {
-        let (client, sequence, len) = (r.u64()?, r.u64()?, r.u16()?);
-        let body = bytes.slice_ref(r.take(usize::from(len))?);
+        let (client, sequence, len) = (r.u64()?, r.u64()?, r.u32()?);
+        let body = bytes.slice_ref(r.take(len as usize)?);
         requests.push(Request { client, sequence, body });
     }
     Ok(RequestSet { node, incarnation, number, requests })

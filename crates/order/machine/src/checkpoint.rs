@@ -1,0 +1,213 @@
+//! Checkpoints: what all cycles up to one have made, as the owner of a replica encodes it.
+//!
+//! ```text
+//!   log    | c1 | c2 | ... | c900 | c901 |          Event::CheckpointWanted
+//!   owner executes c901, encodes what it has, calls checkpoint()
+//!   log    | checkpoint of c901 | groups | entries of c902 and later |
+//!
+//!   a replica that misses cycle 5, and peers that have forgotten cycle 5:
+//!   replica ──FETCH──> peer ──parts──> replica: Event::Installed, goes on with cycle 902
+//! ```
+//!
+//! A replica keeps its latest checkpoint in memory and sends it to members of its super-leaf. Only
+//! members need one: a super-leaf whose members are all behind holds up all cycles, so nobody gets
+//! far ahead of it.
+
+use bytes::Bytes;
+use evenfall_core::{Malformed, NodeId, Reader, Timestamp};
+
+use crate::canopus::{Canopus, Event, Pending, bytes_of};
+use crate::config::{CHECKPOINT_BYTES_MAX, FETCH_BYTES};
+use crate::group::Group;
+use crate::journal::{Effect, Record};
+use crate::wire::{Message, Whole};
+use crate::{Table, parts};
+
+/// What all cycles up to one have made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The last of these cycles.
+    pub cycle: u64,
+    /// Who takes part, as far as these cycles have agreed.
+    pub table: Table,
+    /// What the owner of the replica made of the requests.
+    pub snapshot: Bytes,
+}
+
+impl Checkpoint {
+    /// Cycle u64, the table, the length of the snapshot u32, and the snapshot.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.cycle.to_le_bytes());
+        self.table.put(out);
+        out.extend((self.snapshot.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.snapshot);
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Self, Malformed> {
+        let (cycle, table) = (r.u64()?, Table::read(r)?);
+        let length = r.u32()? as usize;
+        let snapshot = bytes.slice_ref(r.take(length)?);
+        Ok(Self { cycle, table, snapshot })
+    }
+}
+
+/// A checkpoint of a peer, on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetching {
+    pub(crate) from: NodeId,
+    /// Its cycle, once that is known.
+    cycle: u64,
+    /// The byte up to which it was asked for.
+    until: usize,
+    /// When some bytes of it came last.
+    pub(crate) heard: Timestamp,
+}
+
+impl Canopus {
+    /// Takes what the owner made of all cycles up to the last [`Event::Committed`], and compacts
+    /// the log. False when there is nothing new to keep, when the snapshot is too long, or when the
+    /// log is being compacted already.
+    pub fn checkpoint(&mut self, snapshot: Bytes) -> bool {
+        let last = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.cycle);
+        let is_too_long = snapshot.len() > CHECKPOINT_BYTES_MAX;
+        if self.committed == last || is_too_long || self.journal.is_compacting() {
+            return false;
+        }
+        self.is_checkpoint_wanted = false;
+        self.keep_checkpoint(Checkpoint {
+            cycle: self.committed,
+            table: self.table.clone(),
+            snapshot,
+        });
+        true
+    }
+
+    fn keep_checkpoint(&mut self, checkpoint: Checkpoint) {
+        let next = checkpoint.cycle + 1;
+        let mut records = vec![Record::Checkpoint(checkpoint.clone())];
+        let mut effects = Vec::new();
+        for (owner, group) in &self.groups {
+            let mine = group.decided();
+            records.push(Record::Group(*owner, group.incarnation(), mine));
+            records.extend(group.entries_from(next).cloned().map(Record::Entry));
+            effects.push(Effect::Report(*owner, group.incarnation(), mine));
+        }
+        self.journal.replace(&records, effects);
+        let mut encoded = Vec::new();
+        checkpoint.put(&mut encoded);
+        self.encoded = encoded.into();
+        self.checkpoint = Some(checkpoint);
+    }
+
+    /// Asks the owner for a checkpoint when the log is long.
+    pub(crate) fn consider_checkpoint(&mut self) {
+        let bytes_min = self.config.log_bytes.max(4 * self.encoded.len() as u64);
+        if self.journal.len() > bytes_min && !self.journal.is_compacting() {
+            self.want_checkpoint();
+        }
+    }
+
+    fn want_checkpoint(&mut self) {
+        if !core::mem::replace(&mut self.is_checkpoint_wanted, true) {
+            self.events.push_back(Event::CheckpointWanted);
+        }
+    }
+
+    /// A peer asks for this replica's checkpoint.
+    pub(crate) fn take_fetch(&mut self, from: NodeId, cycle: u64, offset: u32) {
+        let latest = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.cycle);
+        let is_useful = latest > 0 && latest + 1 >= self.oldest();
+        if !self.peers.contains_key(&from) {
+            return;
+        }
+        if !is_useful {
+            // Cycles behind the checkpoint are forgotten, so it would not help the peer to go on.
+            return self.want_checkpoint();
+        }
+        let offset = if cycle == latest { offset as usize } else { 0 };
+        let of = Whole::Checkpoint(latest, self.me);
+        let encoded = self.encoded.clone();
+        let datagram_bytes = self.config.datagram_bytes;
+        for part in parts::cut(of, &encoded, offset, FETCH_BYTES, datagram_bytes) {
+            self.send(from, &Message::Part(part));
+        }
+    }
+
+    /// Asks a peer for its newest checkpoint, or for the next bytes of the one that has begun.
+    pub(crate) fn fetch_checkpoint(&mut self, now: Timestamp, from: NodeId) {
+        let begun = self.fetching.take().filter(|fetching| fetching.from == from);
+        let mut fetching = begun.unwrap_or(Fetching { from, cycle: 0, until: 0, heard: now });
+        let at = self.parts.contiguous(Whole::Checkpoint(fetching.cycle, from));
+        fetching.until = at + FETCH_BYTES;
+        self.send(from, &Message::Fetch(fetching.cycle, at as u32));
+        self.fetching = Some(fetching);
+    }
+
+    /// Some bytes of a checkpoint have come. When they complete what was asked for, the next ones
+    /// are asked for at once.
+    pub(crate) fn fetched(&mut self, now: Timestamp, from: NodeId, cycle: u64) {
+        let at = self.parts.contiguous(Whole::Checkpoint(cycle, from));
+        let Some(fetching) = self.fetching.as_mut().filter(|known| known.from == from) else {
+            return;
+        };
+        (fetching.cycle, fetching.heard) = (cycle, now);
+        if at >= fetching.until {
+            self.fetch_checkpoint(now, from);
+        }
+    }
+
+    /// Goes on behind a checkpoint of a peer.
+    pub(crate) fn install(&mut self, now: Timestamp, checkpoint: Checkpoint) {
+        if checkpoint.cycle <= self.committed || !checkpoint.table.is_of(&self.tree) {
+            return;
+        }
+        let cycle = checkpoint.cycle;
+        self.adopt_checkpoint(&checkpoint);
+        let members: Vec<NodeId> = self.leaf.members.iter().map(|member| member.node).collect();
+        for node in &members {
+            let Some((from, incarnation)) = self.table.joined(*node) else { continue };
+            let is_old = self.groups.get(node).is_none_or(|g| g.incarnation() < incarnation);
+            if is_old {
+                self.groups.insert(*node, Group::new(*node, incarnation, from, &members));
+            }
+        }
+        self.skip(cycle + 1);
+        self.keep_checkpoint(checkpoint.clone());
+        let unknown = self.forget_proposed(cycle);
+        let snapshot = checkpoint.snapshot;
+        self.events.push_back(Event::Installed { cycle, snapshot, unknown });
+        self.fetching = None;
+        self.advance(now);
+    }
+
+    /// Sets what a checkpoint says, on the way from a peer or from the own disk.
+    pub(crate) fn adopt_checkpoint(&mut self, checkpoint: &Checkpoint) {
+        let cycle = checkpoint.cycle;
+        self.table = checkpoint.table.clone();
+        self.committed = cycle;
+        self.started = self.started.max(cycle);
+        self.seen = self.seen.max(self.started);
+        self.cycles = self.cycles.split_off(&(cycle + 1));
+        self.early.retain(|(_, of), _| *of > cycle);
+        self.is_behind = false;
+    }
+
+    /// What this replica proposed in cycles that it will never see: reads wait again, and whether
+    /// the writes were committed is unknown here.
+    fn forget_proposed(&mut self, cycle: u64) -> Vec<(u64, u64)> {
+        let later = self.proposed.split_off(&(cycle + 1));
+        let earlier = core::mem::replace(&mut self.proposed, later);
+        let (mut unknown, mut reads) = (Vec::new(), Vec::new());
+        for one in earlier.into_values().flatten() {
+            match one {
+                Pending::Write(request) => unknown.push((request.client, request.sequence)),
+                read => reads.push(read),
+            }
+        }
+        for read in reads.into_iter().rev() {
+            self.pending_bytes += bytes_of(&read);
+            self.pending.push_front(read);
+        }
+        unknown
+    }
+}

@@ -1,0 +1,139 @@
+//! Values that are longer than a datagram: cutting them, and putting them together again.
+//!
+//! A value with a name has the same bytes at every node that has it. So a receiver keeps the parts
+//! that came, from whomever they came, and a value that is sent again fills the gaps. Only values
+//! that the replica waits for are kept, and the caller says how long each may be, so that the
+//! memory is bounded: by the pipeline, by the members of the super-leaf and by the limits in
+//! [`config`](crate::config).
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::wire::{PART_HEAD_BYTES, Part, Whole};
+
+/// Shortest part, for a setting that leaves less room than the head takes.
+const PART_BYTES_MIN: usize = 64;
+
+/// The parts of a value from `offset` on, at most so many bytes of it.
+pub fn cut(
+    of: Whole,
+    value: &Bytes,
+    offset: usize,
+    bytes_max: usize,
+    datagram_bytes: usize,
+) -> impl Iterator<Item = Part> + '_ {
+    let step = datagram_bytes.saturating_sub(PART_HEAD_BYTES).max(PART_BYTES_MIN);
+    let end = value.len().min(offset.saturating_add(bytes_max));
+    (offset..end).step_by(step).map(move |at| Part {
+        of,
+        length: value.len() as u32,
+        offset: at as u32,
+        bytes: value.slice(at..(at + step).min(end)),
+    })
+}
+
+/// One value of which some parts are there.
+#[derive(Debug, Default)]
+struct Gathering {
+    length: u32,
+    parts: BTreeMap<u32, Bytes>,
+    bytes: usize,
+}
+
+impl Gathering {
+    /// How many bytes there are without a gap.
+    fn contiguous(&self) -> usize {
+        let mut end = 0;
+        for (offset, bytes) in &self.parts {
+            if *offset as usize > end {
+                break;
+            }
+            end = end.max(*offset as usize + bytes.len());
+        }
+        end
+    }
+
+    fn joined(&self) -> Bytes {
+        let mut whole: Vec<u8> = Vec::with_capacity(self.length as usize);
+        for (offset, bytes) in &self.parts {
+            let known = whole.len() - *offset as usize;
+            whole.extend_from_slice(bytes.get(known..).unwrap_or_default());
+        }
+        whole.into()
+    }
+}
+
+/// Values on their way.
+#[derive(Debug, Default)]
+pub struct Parts {
+    gatherings: BTreeMap<Whole, Gathering>,
+}
+
+impl Parts {
+    /// Takes a part. The value, when this was its last part. A part that gives the value another
+    /// length than the parts before it begins the value anew.
+    pub fn take(&mut self, part: Part) -> Option<Bytes> {
+        let gathering = self.gatherings.entry(part.of).or_default();
+        if gathering.length != part.length {
+            *gathering = Gathering { length: part.length, ..Gathering::default() };
+        }
+        let is_longer = |known: &Bytes| known.len() >= part.bytes.len();
+        if gathering.parts.get(&part.offset).is_some_and(is_longer) {
+            return None;
+        }
+        // The datagram may be a small slice of a large buffer.
+        let bytes = Bytes::copy_from_slice(&part.bytes);
+        gathering.bytes += bytes.len();
+        let shorter = gathering.parts.insert(part.offset, bytes);
+        gathering.bytes -= shorter.map_or(0, |shorter| shorter.len());
+        let length = gathering.length as usize;
+        if gathering.bytes < length || gathering.contiguous() < length {
+            return None;
+        }
+        self.gatherings.remove(&part.of).map(|gathering| gathering.joined())
+    }
+
+    /// How many bytes of a value are there without a gap.
+    pub fn contiguous(&self, of: Whole) -> usize {
+        self.gatherings.get(&of).map_or(0, Gathering::contiguous)
+    }
+
+    /// Forgets values that nobody waits for any more.
+    pub fn retain(&mut self, is_wanted: impl Fn(Whole) -> bool) {
+        self.gatherings.retain(|of, _| is_wanted(*of));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VnodeId;
+
+    const OF: Whole = Whole::State(3, VnodeId(1));
+
+    #[test]
+    fn parts_of_several_senders_with_other_datagrams_fit_together() {
+        let value: Bytes = (0..1_000_u32).map(|byte| byte as u8).collect();
+        let mut parts = Parts::default();
+        let short: Vec<Part> = cut(OF, &value, 0, usize::MAX, 120).collect();
+        let long: Vec<Part> = cut(OF, &value, 0, usize::MAX, 441).collect();
+        assert_eq!((short.len(), long.len()), (13, 3));
+        for part in short.into_iter().skip(3) {
+            assert_eq!(parts.take(part), None);
+        }
+        assert_eq!(parts.contiguous(OF), 0);
+        assert_eq!(parts.take(long[0].clone()), Some(value));
+        assert_eq!(parts.contiguous(OF), 0);
+    }
+
+    #[test]
+    fn a_value_of_another_length_begins_anew() {
+        let (old, new) = (Bytes::from_static(&[1; 300]), Bytes::from_static(&[2; 200]));
+        let mut parts = Parts::default();
+        let first = cut(OF, &old, 0, usize::MAX, 200).next().expect("a part");
+        assert_eq!(parts.take(first), None);
+        let taken: Vec<_> = cut(OF, &new, 0, usize::MAX, 200).map(|p| parts.take(p)).collect();
+        assert_eq!(taken.last(), Some(&Some(new)));
+    }
+}
