@@ -25,6 +25,7 @@
 //! | [`State`], [`Proposal`] | what is agreed, and how it is merged |
 //! | [`journal`] | what is on the disk; write, then send |
 //! | [`wire`] | datagrams and records, drawn |
+//! | [`keys`] | the state machine above: keys with versions, sessions, calls that apply once |
 //! | [`config`] | every limit |
 //!
 //! **Failures.** A member that is silent is suspected; the other members end its group, and all
@@ -123,6 +124,7 @@ mod error;
 mod gossip;
 pub mod group;
 pub mod journal;
+pub mod keys;
 mod parts;
 mod proposal;
 mod table;

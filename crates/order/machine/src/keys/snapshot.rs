@@ -1,0 +1,130 @@
+//! All keys and sessions as bytes.
+//!
+//! ```text
+//!  version u8 (1), revision u64, time in ms u64, count u32, keys, count u32, sessions
+//!  key      key, value, created u64, modified u64, version u32, created ms u64, modified ms u64,
+//!           kind u8, owner u64, births u32, children modified u64
+//!  session  id u64, timeout in ms u32, password u64, touched u64, forgotten u64, count u8, replies
+//! ```
+//!
+//! Children and the keys of sessions follow from the keys.
+
+use bytes::Bytes;
+use evenfall_core::{Malformed, Reader};
+
+use super::command::{bytes, put_bytes, text};
+use super::{Entry, Keys, Kind, OVERHEAD_BYTES, Reply, Session, name, parent};
+
+const VERSION: u8 = 1;
+
+impl Keys {
+    /// Everything, for a checkpoint.
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(self.bytes);
+        out.push(VERSION);
+        out.extend(self.revision.to_le_bytes());
+        out.extend(self.now_ms.to_le_bytes());
+        out.extend((self.entries.len() as u32).to_le_bytes());
+        for (key, entry) in &self.entries {
+            put_bytes(&mut out, key.as_bytes());
+            put_bytes(&mut out, &entry.value);
+            out.extend(entry.created.to_le_bytes());
+            out.extend(entry.modified.to_le_bytes());
+            out.extend(entry.version.to_le_bytes());
+            out.extend(entry.created_ms.to_le_bytes());
+            out.extend(entry.modified_ms.to_le_bytes());
+            out.push(entry.kind.tag());
+            out.extend(entry.owner.to_le_bytes());
+            out.extend(entry.births.to_le_bytes());
+            out.extend(entry.children_modified.to_le_bytes());
+        }
+        out.extend((self.sessions.len() as u32).to_le_bytes());
+        for (id, session) in &self.sessions {
+            out.extend(id.to_le_bytes());
+            out.extend(session.timeout_ms.to_le_bytes());
+            out.extend(session.password.to_le_bytes());
+            out.extend(session.touched.to_le_bytes());
+            out.extend(session.forgotten.to_le_bytes());
+            out.push(session.replies.len() as u8);
+            for (sequence, reply) in &session.replies {
+                out.extend(sequence.to_le_bytes());
+                reply.put(&mut out);
+            }
+        }
+        out.into()
+    }
+
+    /// Keys out of a checkpoint.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are none of [`encode`](Self::encode).
+    pub fn decode(snapshot: &Bytes, bytes_max: usize) -> Result<Self, Malformed> {
+        let r = &mut Reader::new(snapshot);
+        if r.u8()? != VERSION {
+            return Err(r.malformed("another version of snapshots"));
+        }
+        let mut keys = Self::new(bytes_max);
+        (keys.revision, keys.now_ms) = (r.u64()?, r.u64()?);
+        for _ in 0..r.u32()? {
+            let key = text(r)?;
+            let entry = entry(r, snapshot)?;
+            if key != "/" {
+                keys.bytes += key.len() + entry.value.len() + OVERHEAD_BYTES;
+            }
+            keys.entries.insert(key.into(), entry);
+        }
+        for _ in 0..r.u32()? {
+            let (id, session) = session(r)?;
+            keys.sessions.insert(id, session);
+        }
+        r.finish()?;
+        keys.link();
+        Ok(keys)
+    }
+
+    /// Fills in what follows from the keys.
+    fn link(&mut self) {
+        let all: Vec<_> = self.entries.iter().map(|(key, e)| (key.clone(), e.owner)).collect();
+        for (key, owner) in all {
+            if let Some(above) = parent(&key).and_then(|path| self.entries.get_mut(path)) {
+                above.children.insert(name(&key).into());
+            }
+            if let Some(session) = self.sessions.get_mut(&owner) {
+                session.owned.insert(key);
+            }
+        }
+    }
+}
+
+fn entry(r: &mut Reader<'_>, snapshot: &Bytes) -> Result<Entry, Malformed> {
+    // The snapshot may be long and the value short: a copy lets go of the snapshot.
+    let value = Bytes::copy_from_slice(&bytes(r, snapshot)?);
+    let (created, modified, version) = (r.u64()?, r.u64()?, r.u32()?);
+    let (created_ms, modified_ms) = (r.u64()?, r.u64()?);
+    let kind = Kind::of(r.u8()?).ok_or_else(|| r.malformed("no such kind of key"))?;
+    let (owner, births, children_modified) = (r.u64()?, r.u32()?, r.u64()?);
+    let children = std::collections::BTreeSet::new();
+    Ok(Entry {
+        value,
+        created,
+        modified,
+        version,
+        created_ms,
+        modified_ms,
+        kind,
+        owner,
+        children,
+        births,
+        children_modified,
+    })
+}
+
+fn session(r: &mut Reader<'_>) -> Result<(u64, Session), Malformed> {
+    let (id, timeout_ms, password) = (r.u64()?, r.u32()?, r.u64()?);
+    let (touched, forgotten, count) = (r.u64()?, r.u64()?, r.u8()?);
+    let mut session = Session { timeout_ms, password, touched, forgotten, ..Session::default() };
+    for _ in 0..count {
+        session.replies.push_back((r.u64()?, Reply::read(r)?));
+    }
+    Ok((id, session))
+}
