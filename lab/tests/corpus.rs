@@ -5,6 +5,7 @@ use evenfall_feed_formats::fuzzing as formats;
 use evenfall_feed_service::fuzzing as feed;
 use evenfall_multicast_machine::fuzzing as multicast;
 use evenfall_multicast_service::fuzzing as runs;
+use evenfall_order_machine::fuzzing as order;
 use evenfall_placement_machine::fuzzing as survey;
 use evenfall_placement_planner::fuzzing as planner;
 use evenfall_placement_survey::fuzzing as experiments;
@@ -28,6 +29,8 @@ fn every_corpus_file_passes_its_target() {
         ("mold", formats::mold),
         ("multicast_machines", multicast::machines),
         ("multicast_wire", multicast::wire),
+        ("order_calls", order::calls),
+        ("order_datagrams", order::datagrams),
         ("qaplib", planner::qaplib),
         ("requests", feed::requests),
         ("run_json", runs::run_json),

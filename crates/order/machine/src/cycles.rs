@@ -44,8 +44,8 @@ impl Canopus {
         }
     }
 
-    /// Whether a cycle of this replica's own is wanted: for requests, for nodes that come back, and
-    /// so that all agree that a member has left.
+    /// Whether this replica has a reason to start a cycle by itself: requests wait, a node asks to
+    /// come back, or a member has left and the other super-leaves do not know it yet.
     pub(crate) fn is_due(&self) -> bool {
         let has_left = |node: NodeId| {
             let latest = self.table.latest(node);
@@ -56,7 +56,8 @@ impl Canopus {
         };
         let mut members = self.leaf.members.iter().map(|member| member.node);
         if members.clone().all(has_left) {
-            // Nobody can propose. Cycles without proposals bring all back: `of_super_leaf`.
+            // No member can propose. A cycle without proposals takes all members back: see
+            // `of_super_leaf`.
             return true;
         }
         // A replica that may not propose starts nothing, or it would start cycles without end.
@@ -167,7 +168,8 @@ impl Canopus {
         }
         let mut changes = leaves;
         if proposals.is_empty() && changes.is_empty() {
-            // Nobody is left who could propose that somebody comes back: all do, by rule.
+            // No member is left that could propose to take a member back. All members come back
+            // without a proposal.
             let members = self.leaf.members.iter().map(|member| member.node);
             changes.extend(
                 members
@@ -300,8 +302,8 @@ impl Canopus {
         }
     }
 
-    /// What of this replica's own is decided by a cycle: reads that are due. When its proposal is
-    /// not in, what it proposed goes back to the front of what waits.
+    /// The reads of this replica that a committed cycle makes due. When the cycle does not have the
+    /// replica's proposal, its requests and reads wait again, in front of all others.
     fn take_back(&mut self, state: &State) -> Vec<Read> {
         let Some(mine) = self.proposed.remove(&state.cycle) else { return Vec::new() };
         if state.set_of(self.me).is_some() {
@@ -314,7 +316,8 @@ impl Canopus {
             }
             return reads;
         }
-        // The group ended before this cycle, so no later proposal of the group is in either.
+        // The replica's group ended before this cycle, so no later cycle has a proposal of the
+        // group either.
         let later = core::mem::take(&mut self.proposed).into_values().flatten();
         let back: Vec<Pending> = mine.into_iter().chain(later).collect();
         for one in back.into_iter().rev() {
@@ -335,8 +338,9 @@ impl Canopus {
             .collect()
     }
 
-    /// Whether this replica fetches a vnode's state for its super-leaf. Representatives are the
-    /// members that are heard, in the order of names from a place that the vnode gives.
+    /// Whether this replica fetches a vnode's state for its super-leaf. The representatives of a
+    /// vnode are some of the members that are not silent: the members are counted in the order of
+    /// their names, from a place that differs from vnode to vnode.
     fn represents(&self, now: Timestamp, vnode: VnodeId) -> bool {
         let heard = |node: NodeId| node == self.me || !self.is_silent(now, node);
         let all = self.leaf.members.iter().map(|member| member.node);

@@ -40,7 +40,8 @@ impl Canopus {
         self.decide();
     }
 
-    /// What this replica makes of a peer's report about a group: a promise, an accepted end.
+    /// Answers a peer's report about a group: accepts the end that the report has, or promises the
+    /// term that the peer asks for.
     fn consider(&mut self, from: NodeId, owner: NodeId, report: &Report) {
         let is_heard = owner != from && owner != self.me && !self.is_quiet(owner);
         let ends = self.is_ending(owner);
@@ -50,7 +51,8 @@ impl Canopus {
             return self.write_end(owner, term, end);
         }
         let asks = report.promised.1 == from && group.may_promise(report);
-        // A member that hears the owner does not help to end its group, unless the end has begun.
+        // A member that still hears the owner does not help to end the owner's group, unless the
+        // group cannot go on anyway.
         if asks && (!is_heard || ends) {
             group.promise(report.promised.0, from);
             self.write_promise(owner);
@@ -161,8 +163,8 @@ impl Canopus {
         }
     }
 
-    /// Asks for promises to end the groups of members that are silent, and groups whose end was
-    /// begun and not completed.
+    /// Asks for promises, in order to end the groups of silent members and the groups that somebody
+    /// began to end and did not.
     fn campaign(&mut self, now: Timestamp) {
         let owners: Vec<NodeId> = self.groups.keys().copied().collect();
         for owner in owners {

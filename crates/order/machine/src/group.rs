@@ -237,7 +237,7 @@ impl Group {
     /// The first term that nobody has promised.
     pub fn new_term(&self) -> u32 {
         let terms = self.reports.values().map(|report| report.promised.0.max(report.end_term()));
-        terms.max().unwrap_or(0).max(self.mine.promised.0) + 1
+        terms.max().unwrap_or(0).max(self.mine.promised.0).saturating_add(1)
     }
 
     /// Whether this member may promise what another asks for: a higher term, and a log that is as

@@ -121,6 +121,8 @@ pub mod checkpoint;
 pub mod config;
 mod cycles;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gossip;
 pub mod group;
 pub mod journal;

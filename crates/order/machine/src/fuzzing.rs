@@ -1,0 +1,68 @@
+//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
+//! and panics when a promise breaks.
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, ClockReading, Durable as _, Machine as _, NodeId, StampedBy, Timestamp,
+};
+
+use crate::keys::{Call, Keys};
+use crate::wire::{MAGIC, Message, VERSION};
+use crate::{Canopus, Config, Member, SuperLeaf, Tree, journal};
+
+/// Input is datagrams, each behind two bytes of length. What decodes is encoded to the same bytes,
+/// and a replica takes any datagram. The head of a datagram is made right, so that the fuzzer need
+/// not guess the digest of the tree.
+pub fn datagrams(data: &[u8]) {
+    let address = |n: u32| std::net::SocketAddr::from(([127, 0, 0, 1], 1 + n as u16));
+    let members = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
+    let tree = Tree::new(vec![SuperLeaf { path: vec![], members }]).expect("a tree of ours");
+    let digest = tree.digest();
+    let mut replica = Canopus::new(Config::default(), tree, NodeId(0), 1, &Bytes::new())
+        .expect("a replica of ours");
+    replica.handle_clock(Timestamp::ZERO, ClockReading::default());
+    let (mut at, mut number) = (0, 0);
+    while let Some(head) = data.get(at..at + 2) {
+        let length = usize::from(u16::from_le_bytes([head[0], head[1]]));
+        let mut datagram = data[at + 2..data.len().min(at + 2 + length)].to_vec();
+        at += 2 + length;
+        number += 1;
+        if datagram.len() >= 16 {
+            datagram[..2].copy_from_slice(&MAGIC.to_le_bytes());
+            datagram[2] = VERSION;
+            datagram[4..8].copy_from_slice(&(1 + number as u32 % 2).to_le_bytes());
+            datagram[8..16].copy_from_slice(&digest.to_le_bytes());
+        }
+        let datagram = Bytes::from(datagram);
+        if let Ok((from, message)) = Message::decode(&datagram, digest) {
+            assert_eq!(Bytes::from(message.encode(from, digest)), datagram);
+        }
+        let now = Timestamp::from_nanos(number * 1_000_000);
+        let from = address(1 + number as u32 % 2);
+        // A malformed datagram is refused, and nothing else happens.
+        replica.handle(now, Arrival::new(from, datagram, now, StampedBy::User)).ok();
+        replica.handle_timeout(now);
+        while replica.poll_event().is_some() {}
+        while let Some(write) = replica.poll_write() {
+            replica.handle_written(now, write.id, Ok(()));
+        }
+        while replica.poll_transmit(now).is_some() {}
+    }
+}
+
+/// Any bytes are a log that is read up to its first broken record, a call that is encoded to an
+/// equal call and applied, and a snapshot or none.
+pub fn calls(data: &[u8]) {
+    const BYTES_MAX: usize = 1 << 20;
+    let body = Bytes::copy_from_slice(data);
+    let _ = journal::read(&body);
+    let _ = Keys::decode(&body, BYTES_MAX);
+    if let Ok(call) = Call::decode(&body) {
+        assert_eq!(Call::decode(&call.encode()), Ok(call));
+    }
+    let mut keys = Keys::new(BYTES_MAX);
+    keys.apply(1, &body);
+    keys.apply(2, &body);
+    assert!(keys.bytes() <= BYTES_MAX);
+    assert_eq!(Keys::decode(&keys.encode(), BYTES_MAX), Ok(keys));
+}
