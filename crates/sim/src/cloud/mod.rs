@@ -1,4 +1,4 @@
-//! The network that a cloud tenant sees: hosts, delays between them, and no idea why.
+//! The network between rented machines: delays, losses and limits of every pair of hosts.
 //!
 //! ```text
 //! sender's card                     between the hosts                          receiver
@@ -42,7 +42,7 @@ pub(crate) const OVERHEAD_BYTES: u64 = 66;
 /// Fixed-point bits of nanoseconds per byte.
 const POINT: u32 = 20;
 
-/// A host as others see it.
+/// The part of a host that the packets of other hosts depend on too.
 struct Seat {
     ends: Ends,
     slowing: Slowing,
@@ -53,22 +53,22 @@ struct Seat {
 pub struct CloudSender {
     /// Nanoseconds per byte, times 2^POINT.
     per_byte: u64,
-    /// The card needs this long for a packet, however short.
+    /// Least time that the card needs for a packet, nanoseconds.
     per_packet: u64,
     nic_free: u64,
-    /// Hosts to which this one has packets queued by the limit of a flow, and until when.
+    /// Hosts for which packets wait at the limit of a flow, and when the queue of each is empty.
     flows: Vec<(u32, u64)>,
-    /// The latest time at which the slowness of a host was asked for.
+    /// The latest time at which a packet of this host reached the delay by a fault.
     latest: u64,
 }
 
 /// What a fault adds to the delay of everything that a host sends and receives.
 ///
-/// A change to less takes effect at the rate of time: no packet after the change leaves this stage
-/// earlier than the last packet before.
+/// When the delay becomes shorter, it falls as fast as time passes, so that no packet overtakes an
+/// earlier one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slowing {
-    /// What the stage adds in the end.
+    /// What the fault adds, nanoseconds.
     ns: u64,
     /// Before this time nothing leaves the stage.
     floor: u64,
@@ -81,7 +81,7 @@ impl Slowing {
     }
 }
 
-/// What all hosts of a cloud look at and no packet changes.
+/// The part of a cloud that every packet reads and no packet changes.
 pub struct CloudMap {
     profile: CloudProfile,
     paths: Paths,
@@ -98,7 +98,7 @@ pub struct Cloud {
     seed: u64,
     senders: Vec<CloudSender>,
     chances: Chances,
-    /// The lasting delay and the wait of a path of median spread.
+    /// Lasting delay and median wait of a path of median spread, nanoseconds.
     typical: f64,
 }
 
@@ -144,7 +144,7 @@ impl CloudSender {
 
     /// When the limit of a flow lets the packet pass; `None` when the flow's queue is full.
     fn shaped(&mut self, map: &CloudMap, packet: &Packet, at: u64) -> Option<u64> {
-        // A flow without a queue needs no memory.
+        // A flow whose queue is empty is forgotten.
         self.flows.retain(|&(_, free)| free > at);
         let bytes = u64::from(packet.bytes) + OVERHEAD_BYTES;
         let takes = (bytes * map.flow_per_byte) >> POINT;

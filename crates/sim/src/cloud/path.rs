@@ -17,7 +17,7 @@ use crate::cloud::queueing::{GOLDEN, LoadTimes, ONE, OutageTimes, POINT, draw, f
 use crate::math::{exp, mix, normal_quantile};
 use crate::quantiles::Quantiles;
 
-/// What parts of a path draw from, each from its own fork of the path's key.
+/// Words that give every stage of a path random numbers of its own.
 mod salt {
     pub(super) const PAIR: u64 = 0x70_61_69_72;
     pub(super) const DIRECTION: u64 = 0x64_69_72;
@@ -30,21 +30,21 @@ mod salt {
 const SQRT_3: f64 = 1.732_050_807_568_877_2;
 /// The largest wander: the drift of a pair must not be longer than its delay.
 const WANDER_MAX: f64 = 0.5;
-/// The shortest time between two routes of a pair: what a routing protocol takes at least.
+/// The shortest time between two changes of a route. A routing protocol needs about as long.
 const ROUTE_LEAST_NS: u64 = 100_000_000;
 
-/// The lasting part of a host, as paths see it.
+/// The lasting properties of a host at the ends of its paths.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
     /// Its key, from which its episodes and loads are drawn.
     pub(super) key: u64,
-    /// Slowness of what it sends and what it receives.
+    /// Factors on the delay of what the host sends and of what it receives.
     pub(super) send: f64,
     pub(super) receive: f64,
 }
 
 impl Ends {
-    /// What the seed gives to a host.
+    /// Draws the properties of a host from the seed.
     pub(super) fn new(profile: &CloudProfile, seed: u64, host: u64, slowness: f64) -> Self {
         let key = mix(seed ^ host.wrapping_mul(GOLDEN));
         let mut prng = Prng::new(key);
@@ -66,13 +66,13 @@ impl Ends {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     pub(super) key: u64,
-    /// Slowness of the path in fixed-point: hosts, pair and direction.
+    /// The factors of both hosts, of the pair and of the direction, multiplied, in fixed-point.
     scale: u64,
     from: u64,
     to: u64,
 }
 
-/// All paths of a cloud: nothing is stored for any of them.
+/// All paths of a cloud. Nothing is stored for a single path.
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
     seed: u64,
@@ -141,7 +141,7 @@ impl Paths {
         let usual = (self.base * scale) >> POINT;
         let shortest = self.routes.as_ref().map_or(usual, |routes| routes.least(usual));
         let drift = usual as f64 * SQRT_3 * self.profile.wander.min(WANDER_MAX);
-        // Three divisions on the way round by a nanosecond each.
+        // Rounding takes up to three nanoseconds.
         let lasting = shortest.saturating_sub(drift as u64 + 3);
         lasting + self.profile.waits.least(scale)
     }
@@ -163,19 +163,21 @@ impl Paths {
         at
     }
 
-    /// What a packet waits at a host, in the direction of `key`. The episodes of a host are the
-    /// same in both directions.
+    /// How long a packet waits at a host, nanoseconds. Each direction has a `key` of its own for the
+    /// waits by load. The episodes of a host hit both directions at the same times.
     fn standstill(&self, host: u64, key: u64, at: u64) -> u64 {
         let episode = self.episodes.as_ref().map_or(0, |episodes| episodes.at(host, at));
         let load = self.load.as_ref().map_or(0, |load| load.at(host, key, at));
         episode.max(load)
     }
 
-    /// When a packet that has waited comes through the lasting delay with its drift.
+    /// When a packet that has passed the queue of the path has also passed the lasting delay and
+    /// its drift.
     ///
-    /// The delay of a route may fall as fast as time passes while a shorter route takes over, so
-    /// the drift is a stage of its own: the lasting delay less the largest drift downward, then
-    /// the drift above it.
+    /// While a shorter route takes over, the delay falls as fast as time passes. If the drift made
+    /// the delay fall faster still, packets would overtake each other. So the drift is a stage of
+    /// its own: the lasting delay less the largest drift comes first, then the drift plus the
+    /// largest drift, which is never negative.
     #[inline]
     fn lasting(&self, path: &Path, at: u64) -> u64 {
         let base = self.base(path, at);
@@ -190,10 +192,10 @@ impl Paths {
 
     /// The drift of a pair, from -1 to 1: straight lines between hashed values, one per period.
     /// Cheap and without state, where an Ornstein-Uhlenbeck process would need a number per pair.
-    /// The lines are far from falling as fast as time passes.
+    /// The lines fall much more slowly than time passes, so packets stay in order.
     #[inline]
     fn drift(&self, key: u64, at: u64) -> f64 {
-        // Each pair has its own phase, or all would turn at the same instant.
+        // Each pair has its own phase. Otherwise the drifts of all pairs would turn at one instant.
         let shifted = at + key % self.wander_ns;
         let (period, within) = (shifted / self.wander_ns, shifted % self.wander_ns);
         // The values are uniform in -1..1, of standard deviation 1/sqrt 3.
@@ -202,18 +204,18 @@ impl Paths {
         from + (to - from) * (within as f64 / self.wander_ns as f64)
     }
 
-    /// Whether the path loses packets in a burst at a time.
+    /// Whether a burst of losses is under way on the path at a time.
     #[inline]
     pub(super) fn loses(&self, path: &Path, at: u64) -> bool {
         self.losses.as_ref().is_some_and(|losses| losses.at(path.key ^ salt::LOSS, at) > 0)
     }
 }
 
-/// Routes of a pair: one after the other, each with its own lasting delay.
+/// The routes that a pair has one after the other, each with its own lasting delay.
 #[derive(Clone, Debug)]
 struct Routes {
     factors: Option<Quantiles>,
-    /// One change falls in every period.
+    /// The route changes once in each period. Nanoseconds.
     period: u64,
 }
 
@@ -235,7 +237,8 @@ impl Routes {
         let shifted = at + key % self.period;
         let period = shifted / self.period;
         let word = draw(key, period);
-        // The change of the period comes somewhere in it, but not right before the next period.
+        // The change comes at a random time of the period, but not in its last 100 ms. So two
+        // changes are at least 100 ms apart.
         let change = (((self.period - ROUTE_LEAST_NS) as f64) * unit(word)) as u64;
         let within = shifted - period * self.period;
         let delay = |period: u64| (base * factors.sample(mix(draw(key, period) ^ GOLDEN))) >> POINT;

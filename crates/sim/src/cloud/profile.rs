@@ -12,9 +12,9 @@ use crate::quantiles::Quantiles;
 pub struct CloudProfile {
     /// Lasting delay of a pair of hosts: the median over pairs.
     pub base: Duration,
-    /// How much pairs and hosts differ, for good.
+    /// Lasting differences between pairs and between hosts.
     pub spread: Spread,
-    /// Hosts that are slow for good.
+    /// Hosts that are slow all the time.
     pub stragglers: Stragglers,
     /// What comes on top of the lasting delay: the queue on the path.
     pub waits: Waits,
@@ -36,11 +36,12 @@ pub struct CloudProfile {
     pub loss: PathLoss,
     /// Most bits per second of all packets from one host to another; 0 for no limit.
     pub flow_bits_per_s: u64,
-    /// What one host may queue for another at the limit above; later packets are dropped.
+    /// The longest queue at that limit, as the time in which it drains. A packet that finds a
+    /// longer queue is dropped.
     pub flow_queue: Duration,
     /// Delay between two nodes of one host.
     pub loopback: Duration,
-    /// What a sender may queue at its network card before it has to wait.
+    /// The longest queue at a sender's card, as a time. A sender with a longer queue waits.
     pub send_queue: Duration,
 }
 
@@ -77,14 +78,14 @@ impl Spread {
     }
 }
 
-/// Hosts that are slow for good.
+/// Hosts that are slow all the time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stragglers {
     /// Their share of all hosts.
     pub share: f64,
-    /// How much slower they send than the host would otherwise.
+    /// Factor on the delay of what they send.
     pub send: f64,
-    /// The same for what they receive.
+    /// Factor on the delay of what they receive.
     pub receive: f64,
 }
 
@@ -130,7 +131,7 @@ pub struct Reroutes {
 /// Packets that never arrive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PathLoss {
-    /// Probability that a packet is lost by itself.
+    /// Probability that a packet is lost outside of a burst.
     pub random: f64,
     /// Times at which a path loses packets.
     pub bursts: Option<Outages>,

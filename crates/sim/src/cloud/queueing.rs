@@ -34,15 +34,16 @@ pub(super) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(super) const POINT: u32 = 20;
 /// The factor 1.
 pub(super) const ONE: u64 = 1 << POINT;
-/// Points at which the distribution of levels is computed: steps of one thousandth of the longest
-/// wait are finer than the tables that are made of them.
+/// Points at which the distribution of levels is computed. Steps of 1/4,096 of the longest wait are
+/// finer than the tables, which have 1,024 cells.
 const GRID: usize = 4_096;
-/// Slots that are looked back at most. A longer wait than this many slots would cost a hash more
-/// for every packet, so slots are made longer instead.
+/// Slots that the longest wait spans at most. Every slot from which a wait may be left costs each
+/// packet a hash, so longer waits get longer slots.
 const SLOTS_MAX: u64 = 6;
-/// Waits less likely than this are not part of a queue of strangers: rarer ones are episodes.
+/// Waits by the load of strangers that are less likely than this are cut off. [`Outages`] model
+/// rarer and longer ones.
 const LOAD_EDGE: f64 = 1e-5;
-/// A lull between two changes of the level of [`Load`] is this many slots at least.
+/// A level of [`Load`] lasts this many slots at least.
 const LEVEL_SLOTS_MIN: u64 = 4;
 
 /// The hash of a slot of a path.
@@ -58,16 +59,16 @@ pub(crate) fn unit(hash: u64) -> f64 {
     (hash >> 11) as f64 / TWO_53
 }
 
-/// A wait that holds for a while, drains, and is drawn again.
+/// A queue whose wait is drawn for a slot of time, holds, and then drains.
 ///
 /// In every slot of `lasts` a level is drawn. The level holds to the end of its slot and then
-/// drains. What a packet finds is the highest of its slot's level and what is left of earlier
-/// ones. The levels are drawn so that the wait at a random instant has the distribution that was
+/// drains. A packet waits for the highest of its slot's level and what is left of the levels of
+/// earlier slots. The levels are drawn so that the wait at a random instant has the distribution that was
 /// asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waits {
     levels: Option<Arc<Levels>>,
-    /// The part that every packet waits.
+    /// What every packet waits at least, nanoseconds.
     least: u64,
 }
 
@@ -112,13 +113,13 @@ impl Waits {
         Duration::from_nanos(self.wanted().at(0.5))
     }
 
-    /// The part that every packet of a path of this slowness waits.
+    /// What every packet of a path of this slowness waits at least, nanoseconds.
     #[inline]
     pub(super) fn least(&self, scale: u64) -> u64 {
         (self.least * scale) >> POINT
     }
 
-    /// What a packet of the path waits at a time. `scale` is the slowness of the path in
+    /// How long a packet of the path waits at a time, nanoseconds. `scale` is the slowness of the path in
     /// fixed-point: a slow path has higher levels.
     #[inline]
     pub(super) fn at(&self, key: u64, scale: u64, at: u64) -> u64 {
@@ -135,7 +136,7 @@ fn slot_bits(ns: u64) -> u32 {
     ns.max(1).next_power_of_two().trailing_zeros()
 }
 
-/// A time of a path by its own phase; or all paths would change at the same instant.
+/// A time, shifted by the phase of a path. Without phases all paths would change at one instant.
 #[inline]
 fn phased(at: u64, key: u64, bits: u32) -> u64 {
     at + (key & ((1 << bits) - 1))
@@ -192,7 +193,7 @@ fn levels(wanted: &Quantiles, least: u64, most: u64, slot: u64) -> Quantiles {
     })
 }
 
-/// [`Outages`], ready to be asked.
+/// [`Outages`] as a function of time.
 #[derive(Clone, Debug)]
 pub(super) struct OutageTimes {
     length: Quantiles,
@@ -206,7 +207,7 @@ impl OutageTimes {
     pub(super) fn new(outages: &Outages) -> Self {
         let most = outages.length.at(1.0).max(1);
         let gap = nanos(outages.mean_gap).max(1);
-        // One outage can begin in a slot, so a slot in which two would begin must be rare.
+        // At most one outage begins in a slot. Slots are so short that two would rarely do.
         let bits = slot_bits((gap / 8).clamp(most.div_ceil(SLOTS_MAX), most));
         let share = ((1u64 << bits) as f64 / gap as f64).min(1.0);
         let begins = (share * 4_294_967_296.0) as u64;
@@ -231,7 +232,7 @@ impl OutageTimes {
         wait
     }
 
-    /// What is left at a time of the outage that began in a slot.
+    /// How much is left, at a time, of the outage that began in a slot.
     #[inline]
     fn left(&self, key: u64, slot: u64, shifted: u64) -> u64 {
         let word = draw(key, slot);
@@ -246,12 +247,12 @@ impl OutageTimes {
     }
 }
 
-/// [`Load`], ready to be asked.
+/// [`Load`] as a function of time.
 #[derive(Clone, Debug)]
 pub(super) struct LoadTimes {
     /// Upper ends of the levels' shares, of 2^32, and the waits of each level.
     levels: Vec<(u64, Waits)>,
-    /// One slot length for all levels, so that a change of level falls on the end of a slot.
+    /// All levels have slots of one length, so that levels change where slots end.
     bits: u32,
     most: u64,
     slots_a_period: u64,
@@ -275,14 +276,14 @@ impl LoadTimes {
         Self { levels, bits, most, slots_a_period }
     }
 
-    /// What a packet waits at the card. `host` chooses the level, `key` (of one direction of the
-    /// host) the waits.
+    /// How long a packet waits at the card, nanoseconds. The level of the load is drawn from `host`,
+    /// the waits are drawn from `key`, of which each direction of the host has its own.
     #[inline]
     pub(super) fn at(&self, host: u64, key: u64, at: u64) -> u64 {
         let number = phased(at, key, self.bits) >> self.bits;
         let (period, slot) = (number / self.slots_a_period, number % self.slots_a_period);
         if slot <= self.most >> self.bits {
-            // What is left of the slots before this period counts as well.
+            // Waits may be left from slots of the period before.
             let level = |slot| Self::level(self.table(host, slot / self.slots_a_period), key, slot);
             return drained(at, key, self.bits, self.most, level);
         }

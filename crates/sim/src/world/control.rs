@@ -18,11 +18,11 @@ pub struct PartitionId(u32);
 /// Which packets a partition stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Those in both directions.
+    /// Packets in both directions.
     Both,
-    /// Those to the nodes that are cut off: they are heard, and do not hear.
+    /// Packets to the nodes that are cut off. What these nodes send still arrives.
     Deaf,
-    /// Those from the nodes that are cut off: they hear, and are not heard.
+    /// Packets from the nodes that are cut off. What is sent to these nodes still arrives.
     Mute,
 }
 
@@ -148,20 +148,20 @@ impl<M: Machine, N: Network> World<M, N> {
         self.fabric.network.set_rates(rates);
     }
 
-    /// Losses in bursts, from now on; none by default ones.
+    /// Losses in bursts, from now on. A default value ends them.
     pub fn set_bursts(&mut self, bursts: Bursts) {
         self.fabric.trouble.get_or_insert_default().set_bursts(bursts);
         self.fabric.trouble.take_if(|trouble| trouble.is_over());
     }
 
-    /// Late packets, from now on; none by a default value.
+    /// Late packets, from now on. A default value ends them.
     pub fn set_late(&mut self, late: Late) {
         self.fabric.trouble.get_or_insert_default().set_late(late);
         self.fabric.trouble.take_if(|trouble| trouble.is_over());
     }
 
-    /// Makes the host of a node slower than its specification by a factor: its processor, and the
-    /// network's delays to and from it. 1 ends it.
+    /// Multiplies the processor costs of a node's host, and the network's delays to and from that
+    /// host, by a factor. The factor 1 ends the slowness.
     pub fn slow(&mut self, node: NodeIndex, factor: f64) {
         let host = self.host_of(node);
         self.hosts[host.0 as usize].slow(factor);

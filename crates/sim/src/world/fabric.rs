@@ -10,14 +10,14 @@ use crate::world::trouble::Trouble;
 use crate::world::{Action, Tally};
 use crate::{HostIndex, NodeIndex, SimTime};
 
-/// What waits in the event queue. The packet is the one that counts: with it a slot of the queue
-/// fills one cache line.
+/// What waits in the event queue. Most of it are packets, and a slot of the queue with a packet
+/// fills one line of the cache.
 pub(super) enum Pending {
     /// A datagram reaches the receiver's card.
     Packet { from: u32, to: u32, datagram: Bytes },
     /// The receiver's card, which was busy, has taken a datagram in.
     TakenIn { from: u32, to: u32, datagram: Bytes },
-    /// A busy node may go on.
+    /// A node that was busy or waited for its card goes on.
     Wake { node: u32 },
     /// A clock source is read.
     Clock { node: u32, generation: u32 },
@@ -29,11 +29,11 @@ pub(super) enum Pending {
     Invoke { node: u32, token: u64 },
     /// The network asked to be woken.
     Network { token: u64 },
-    /// A fault, or the owner's own.
+    /// A fault, or a token of the owner.
     Action(Box<Action>),
 }
 
-/// Which nodes there are, and which of them partitions keep apart.
+/// The hosts of all nodes, and the partitions between nodes.
 #[derive(Default)]
 pub(super) struct Borders {
     /// Host of each node.
@@ -49,7 +49,7 @@ pub(super) struct Borders {
 }
 
 impl Borders {
-    /// Why a packet does not even enter the network.
+    /// Why a packet does not enter the network; `None` when it does.
     #[inline]
     pub(super) fn refuse(&self, from: u32, to: u32) -> Option<Loss> {
         if to as usize >= self.host_of.len() {
@@ -69,7 +69,7 @@ impl Borders {
         (across & from & !self.deaf) | (across & to & !self.mute) != 0
     }
 
-    /// A packet from one node to another, which need not be there.
+    /// A packet from one node to another. The receiver need not exist.
     #[inline]
     pub(super) fn packet(
         &self,
@@ -92,7 +92,7 @@ impl Borders {
 }
 
 impl Pending {
-    /// The node that is concerned; `None` when the whole world is.
+    /// The node to which this happens; `None` when it happens to the whole world.
     #[inline]
     pub(super) fn node(&self) -> Option<u32> {
         match *self {
@@ -172,7 +172,7 @@ impl<N: Network> Fabric<N> {
         }
     }
 
-    /// What becomes of a packet while some are late.
+    /// The verdict on a packet after late packets were drawn.
     #[inline]
     fn delayed(&mut self, verdict: Verdict) -> Verdict {
         let Some(trouble) = &self.trouble else { return verdict };

@@ -13,7 +13,7 @@ use crate::SimWrites;
 /// Never, as a time in the queue.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// What a node is given. One at a time.
+/// An input of a node.
 pub(super) enum Input {
     /// A datagram that reached the socket at this true time.
     Datagram { from: u32, datagram: Bytes, arrived: u64, is_forwarded: bool },
@@ -42,7 +42,8 @@ pub(super) struct Node<M> {
     pub(super) up: bool,
     /// Whether a call that the owner put on the agenda ever came up.
     pub(super) called: bool,
-    /// Whether it has had a clock reading, and whether that was ahead of its first one by event.
+    /// Whether the node has read its clock, and whether a call made it do so before its first
+    /// scheduled reading.
     pub(super) booted: bool,
     pub(super) booted_early: bool,
     /// Whether there was more to pull when it last stopped sending.
@@ -51,11 +52,11 @@ pub(super) struct Node<M> {
     pub(super) timeout_last: bool,
     /// Whether a clock reading waits in the inbox already.
     pub(super) clock_waits: bool,
-    /// Goes up with every crash.
+    /// The number of crashes, by which events of an earlier life are told from those of this one.
     pub(super) generation: u32,
     /// Datagrams in the inbox.
     pub(super) queued: u32,
-    /// Until when its thread is taken.
+    /// Until when its thread is busy.
     pub(super) busy: u64,
     /// When it may go on sending, if there is `more`.
     pub(super) send_at: u64,
@@ -65,7 +66,7 @@ pub(super) struct Node<M> {
     pub(super) armed: Option<Timestamp>,
     /// The true time at which that timeout fires, unless the node is busy.
     pub(super) fires: u64,
-    /// How many turns without new input it had at one and the same instant, and the instant.
+    /// An instant, and how many turns without new input the node has had at that instant.
     pub(super) spins: (u64, u32),
     pub(super) inbox: VecDeque<Input>,
     pub(super) reading: ClockReading,
@@ -158,14 +159,14 @@ impl<M: Machine> Node<M> {
         }
     }
 
-    /// The parts that sending on without the machine needs; `None` when nothing is installed.
+    /// What forwarding without the machine needs; `None` when nothing is installed.
     pub(super) fn offload(&mut self) -> Option<(&mut Forwarder, &Groups)> {
         let forwarder = self.forwarder.as_deref_mut().filter(|forwarder| !forwarder.is_empty())?;
         Some((forwarder, &self.groups))
     }
 
-    /// Has the disk take what the machine wants written. The time at which the first answer comes,
-    /// unless the world waits for that time already.
+    /// Gives the disk what the machine wants written. Returns the time of the first answer, unless
+    /// the world waits for an answer at that time or before.
     ///
     /// # Panics
     /// When the machine asks for a write and the node has no disk: the owner's own mistake.

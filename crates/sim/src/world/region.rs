@@ -49,7 +49,7 @@ impl<M: Machine> Region<'_, M> {
         self.timers.arm(index - self.first.0, at);
     }
 
-    /// Something that waited for its time happens to a node.
+    /// What waited in the queue happens to its node.
     #[inline]
     pub(super) fn take<O: Outlet<M>>(&mut self, at: u64, pending: Pending, out: &mut O) {
         match pending {

@@ -3,7 +3,7 @@
 //!
 //! The world does both for every network, as it does partitions. A packet that a burst swallows
 //! never enters the network, and a late packet has passed the network already. Neither takes
-//! anybody's place in a queue.
+//! room in a queue of the network.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl Late {
     }
 }
 
-/// A way from one node to another, when a packet was last seen on it.
+/// The state of a way between two nodes when its last packet was sent.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     bad: bool,
@@ -74,7 +74,7 @@ struct Way {
 pub(super) struct Trouble {
     bursts: Bursts,
     late: Late,
-    /// As many as there are pairs that have sent while there were bursts.
+    /// One for each pair that has sent during the bursts that are in force.
     ways: BTreeMap<(u32, u32), Way>,
 }
 

@@ -34,11 +34,11 @@ const SEND_BATCH_BUSY: u32 = 8;
 const SPINS_MAX: u32 = 1_000;
 /// How long counters of installed state are collected before they are told.
 const COUNTERS_EVERY: Duration = Duration::from_millis(10);
-/// Events or installs after one input. No window or ring of ours is larger.
+/// Events or installs after one input, at most. No window or ring of a machine is larger.
 const DRAIN_MAX: u32 = 1 << 20;
 
 impl<M: Machine> Region<'_, M> {
-    /// A datagram reaches a card, which takes one after the other.
+    /// A datagram reaches the receiver's card, which takes in one datagram after the other.
     #[inline]
     pub(super) fn come_in<O: Outlet<M>>(
         &mut self,
@@ -95,8 +95,8 @@ impl<M: Machine> Region<'_, M> {
         out.lost(at, from, to, loss);
     }
 
-    /// What a kernel or a card does with a packet by the node's installs, ahead of its process and
-    /// at no cost to it. Whether the packet was sent on.
+    /// Forwards a packet as the node has installed it, before the node's process sees the packet
+    /// and at no cost to the process. True when the packet was forwarded.
     fn forward<O: Outlet<M>>(
         &mut self,
         at: u64,
@@ -183,7 +183,7 @@ impl<M: Machine> Region<'_, M> {
         }
     }
 
-    /// Gives an idle node its input now, a busy one later.
+    /// Hands an input to an idle node at once. A busy node finds the input in its inbox.
     #[inline]
     pub(super) fn offer<O: Outlet<M>>(&mut self, at: u64, index: u32, input: Input, out: &mut O) {
         let (node, host) = self.node(index);
@@ -207,7 +207,7 @@ impl<M: Machine> Region<'_, M> {
         self.wake_at(index, ready, out);
     }
 
-    /// Makes sure that a busy node comes up at `at` or before.
+    /// Makes sure that a busy node is woken at `at` or earlier.
     pub(super) fn wake_at<O: Outlet<M>>(&mut self, index: u32, at: u64, out: &mut O) {
         let (node, _) = self.node(index);
         if at < node.wake_at {
@@ -216,7 +216,8 @@ impl<M: Machine> Region<'_, M> {
         }
     }
 
-    /// A wake-up came: the node takes what is most pressing.
+    /// A wake-up came. The node takes its timeout when that is due, or else its oldest input. After
+    /// a timeout an input has its turn first.
     pub(super) fn wake<O: Outlet<M>>(&mut self, at: u64, index: u32, out: &mut O) {
         let (node, host) = self.node(index);
         if node.wake_at != at {
@@ -236,7 +237,7 @@ impl<M: Machine> Region<'_, M> {
         self.turn(at, index, input, false, out);
     }
 
-    /// A timer came up, perhaps earlier than the machine wants by now.
+    /// A timer came up. The machine may want a later time by now.
     pub(super) fn fire<O: Outlet<M>>(&mut self, at: u64, index: u32, out: &mut O) {
         let (node, host) = self.node(index);
         let armed = node.armed.take();
@@ -311,7 +312,8 @@ impl<M: Machine> Region<'_, M> {
         self.settle(begun, index, out);
     }
 
-    /// After an input at `begun`: events, installs, transmits, the next timeout.
+    /// Does what follows an input that was handed in at `begun`: takes events, installs and
+    /// transmits, and sets the timer.
     pub(super) fn settle<O: Outlet<M>>(&mut self, begun: u64, index: u32, out: &mut O) {
         let (node, host) = self.node(index);
         let seen = seen(node, index, begun, host.clock.local(begun));
@@ -370,7 +372,7 @@ impl<M: Machine> Region<'_, M> {
     }
 }
 
-/// Until when a node leaves what has arrived unread.
+/// The time until which a node leaves arrivals unread.
 #[inline]
 fn rest<M: Machine>(node: &Node<M>, host: &mut Host, at: u64) -> u64 {
     if host.moderation == 0 {
@@ -381,7 +383,7 @@ fn rest<M: Machine>(node: &Node<M>, host: &mut Host, at: u64) -> u64 {
     lull.map_or(at, |lull| host.clock.true_time(lull).clamp(at, most))
 }
 
-/// Pulls transmits as fast as the host can send them; returns when it is done.
+/// Pulls transmits as fast as the host can send them. Returns the time at which that is done.
 #[inline]
 fn pull<M: Machine, O: Outlet<M>>(
     node: &mut Node<M>,
