@@ -163,8 +163,8 @@ impl Paths {
         at
     }
 
-    /// How long a packet waits at a host, nanoseconds. Each direction has a `key` of its own for the
-    /// waits by load. The episodes of a host hit both directions at the same times.
+    /// How long a packet waits at a host, nanoseconds. Each direction has a `key` of its own for
+    /// the waits by load. The episodes of a host hit both directions at the same times.
     fn standstill(&self, host: u64, key: u64, at: u64) -> u64 {
         let episode = self.episodes.as_ref().map_or(0, |episodes| episodes.at(host, at));
         let load = self.load.as_ref().map_or(0, |load| load.at(host, key, at));

@@ -63,8 +63,8 @@ pub(crate) fn unit(hash: u64) -> f64 {
 ///
 /// In every slot of `lasts` a level is drawn. The level holds to the end of its slot and then
 /// drains. A packet waits for the highest of its slot's level and what is left of the levels of
-/// earlier slots. The levels are drawn so that the wait at a random instant has the distribution that was
-/// asked for.
+/// earlier slots. The levels are drawn so that the wait at a random instant has the distribution
+/// that was asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waits {
     levels: Option<Arc<Levels>>,
@@ -119,8 +119,8 @@ impl Waits {
         (self.least * scale) >> POINT
     }
 
-    /// How long a packet of the path waits at a time, nanoseconds. `scale` is the slowness of the path in
-    /// fixed-point: a slow path has higher levels.
+    /// How long a packet of the path waits at a time, nanoseconds. `scale` is the slowness of the
+    /// path in fixed-point: a slow path has higher levels.
     #[inline]
     pub(super) fn at(&self, key: u64, scale: u64, at: u64) -> u64 {
         let least = self.least(scale);
@@ -276,8 +276,8 @@ impl LoadTimes {
         Self { levels, bits, most, slots_a_period }
     }
 
-    /// How long a packet waits at the card, nanoseconds. The level of the load is drawn from `host`,
-    /// the waits are drawn from `key`, of which each direction of the host has its own.
+    /// How long a packet waits at the card, nanoseconds. The level of the load is drawn from
+    /// `host`, the waits are drawn from `key`, of which each direction of the host has its own.
     #[inline]
     pub(super) fn at(&self, host: u64, key: u64, at: u64) -> u64 {
         let number = phased(at, key, self.bits) >> self.bits;
