@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod campaigns;
+mod cores;
 mod corpus;
 mod files;
 mod moderation;
