@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use evenfall_core::math;
+use evenfall_model::Effects;
 
 /// A line of the file: run and stage, the two hosts, p25, p50, p75 and p90.
 struct Line {
@@ -44,59 +45,26 @@ fn deviation(values: &[f64]) -> f64 {
 /// Logarithms of medians by pair, one a job, less what all pairs of the job share.
 type Pairs = BTreeMap<(String, String), Vec<f64>>;
 
-/// Effects of senders and receivers.
-#[derive(Default)]
-struct Effects {
-    mean: f64,
-    sender: BTreeMap<String, f64>,
-    receiver: BTreeMap<String, f64>,
-}
+/// Sender, receiver and mean logarithm of each pair.
+type Means = Vec<(usize, usize, f64)>;
 
-impl Effects {
-    /// Least squares by fitting one side after the other until nothing moves.
-    fn of(pairs: &[(&(String, String), f64)]) -> Self {
-        let mut effects = Self::default();
-        for _ in 0..2_000 {
-            let rest: Vec<f64> = pairs.iter().map(|(pair, y)| y - effects.hosts(pair)).collect();
-            effects.mean = mean(&rest);
-            let mut by_sender: BTreeMap<&String, Vec<f64>> = BTreeMap::new();
-            for (pair, y) in pairs {
-                let receiver = effects.receiver.get(&pair.1).unwrap_or(&0.0);
-                by_sender.entry(&pair.0).or_default().push(y - effects.mean - receiver);
-            }
-            effects.sender = by_sender.iter().map(|(&h, v)| (h.clone(), mean(v))).collect();
-            let mut by_receiver: BTreeMap<&String, Vec<f64>> = BTreeMap::new();
-            for (pair, y) in pairs {
-                let sender = effects.sender.get(&pair.0).unwrap_or(&0.0);
-                by_receiver.entry(&pair.1).or_default().push(y - effects.mean - sender);
-            }
-            effects.receiver = by_receiver.iter().map(|(&h, v)| (h.clone(), mean(v))).collect();
-        }
-        effects
-    }
-
-    fn hosts(&self, pair: &(String, String)) -> f64 {
-        self.sender.get(&pair.0).unwrap_or(&0.0) + self.receiver.get(&pair.1).unwrap_or(&0.0)
-    }
-
-    /// Correlation of the two effects of a host.
-    fn correlation(&self) -> f64 {
-        let both = self.sender.iter().filter_map(|(h, s)| Some((*s, *self.receiver.get(h)?)));
-        let (s, r): (Vec<f64>, Vec<f64>) = both.unzip();
-        let (ms, mr) = (mean(&s), mean(&r));
-        let products: f64 = s.iter().zip(&r).map(|(s, r)| (s - ms) * (r - mr)).sum();
-        products / (s.len() - 1) as f64 / deviation(&s) / deviation(&r)
-    }
+/// Numbers of the hosts by their names, and the pairs by these numbers with their mean logarithms.
+fn numbered(pairs: &Pairs) -> (BTreeMap<&str, usize>, Means) {
+    let names = pairs.keys().flat_map(|(from, to)| [from.as_str(), to.as_str()]);
+    let names: std::collections::BTreeSet<&str> = names.collect();
+    let hosts: BTreeMap<&str, usize> =
+        names.into_iter().enumerate().map(|(number, name)| (name, number)).collect();
+    let of = |((from, to), values): (&(String, String), &Vec<f64>)| {
+        (hosts[from.as_str()], hosts[to.as_str()], mean(values))
+    };
+    let means = pairs.iter().map(of).collect();
+    (hosts, means)
 }
 
 fn report(name: &str, pairs: &Pairs) {
-    let means: Vec<_> = pairs.iter().map(|(pair, values)| (pair, mean(values))).collect();
-    let effects = Effects::of(&means);
-    let rest: Vec<f64> =
-        means.iter().map(|(pair, y)| y - effects.mean - effects.hosts(pair)).collect();
-    let parameters = effects.sender.len() + effects.receiver.len() - 1;
-    let squares: f64 = rest.iter().map(|r| r * r).sum();
-    let rest_variance = squares / (rest.len() - parameters) as f64;
+    let (hosts, means) = numbered(pairs);
+    let effects = Effects::of(hosts.len(), &means);
+    let parts = effects.parts(&means);
     let repeated = pairs.values().filter(|values| values.len() > 1);
     let (mut within, mut freedom) = (0.0, 0);
     for values in repeated {
@@ -106,29 +74,24 @@ fn report(name: &str, pairs: &Pairs) {
     }
     let moment = within / f64::from(freedom.max(1) as u32);
     let repeats = mean(&pairs.values().map(|v| v.len() as f64).collect::<Vec<_>>());
-    let host = |effects: &BTreeMap<String, f64>| {
-        let values: Vec<f64> = effects.values().copied().collect();
-        let noise = rest_variance * values.len() as f64 / pairs.len() as f64;
-        (math::square(deviation(&values)) - noise).max(0.0).sqrt()
-    };
-    let of = |a: &String, b: &String| {
-        let pair = (a.clone(), b.clone());
-        pairs.get(&pair).map(|values| mean(values))
-    };
+    let of = |from, to| means.iter().find(|mean| (mean.0, mean.1) == (from, to)).map(|mean| mean.2);
     let both_ways: Vec<f64> = means
         .iter()
-        .filter(|(p, _)| p.0 < p.1)
-        .filter_map(|(p, y)| Some(y - of(&p.1, &p.0)?))
+        .filter(|(from, to, _)| from < to)
+        .filter_map(|(from, to, y)| Some(y - of(*to, *from)?))
         .collect();
     println!("{name}: {} pairs, median {:.1} us", pairs.len(), math::exp(effects.mean));
     println!(
         "  over all pairs       {:.3}",
-        deviation(&means.iter().map(|m| m.1).collect::<Vec<_>>())
+        deviation(&means.iter().map(|mean| mean.2).collect::<Vec<_>>())
     );
-    println!("  sender               {:.3}", host(&effects.sender));
-    println!("  receiver             {:.3}", host(&effects.receiver));
-    println!("  their correlation    {:.2}", effects.correlation());
-    println!("  pair                 {:.3}", (rest_variance - moment / repeats).max(0.0).sqrt());
+    println!("  sender               {:.3}", parts.sender);
+    println!("  receiver             {:.3}", parts.receiver);
+    println!("  their correlation    {:.2}", parts.correlation);
+    println!(
+        "  pair                 {:.3}",
+        (math::square(parts.rest) - moment / repeats).max(0.0).sqrt()
+    );
     println!("  repeats of a pair    {:.3} ({freedom} degrees of freedom)", moment.sqrt());
     println!("  two directions       {:.3} ({} pairs)", deviation(&both_ways), both_ways.len());
 }
@@ -160,9 +123,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let jobs: Vec<f64> = shared.values().map(|differences| mean(differences)).collect();
     println!("shared by the pairs of a job: {:.3} over {} jobs", deviation(&jobs), jobs.len());
     report("all hosts", &pairs);
-    let slowest = Effects::of(&pairs.iter().map(|(p, v)| (p, mean(v))).collect::<Vec<_>>());
-    let straggler = slowest.receiver.iter().max_by(|a, b| a.1.total_cmp(b.1));
-    let straggler = straggler.ok_or("no hosts")?.0.clone();
+    let (hosts, means) = numbered(&pairs);
+    let effects = Effects::of(hosts.len(), &means);
+    let slowest = effects.receiver.iter().enumerate().filter_map(|(at, r)| Some((at, (*r)?)));
+    let slowest = slowest.max_by(|a, b| a.1.total_cmp(&b.1)).ok_or("no hosts")?.0;
+    let straggler = hosts.iter().find(|host| *host.1 == slowest).map(|host| host.0.to_string());
+    let straggler = straggler.ok_or("no hosts")?;
     pairs.retain(|pair, _| pair.0 != straggler && pair.1 != straggler);
     report(&format!("without the straggler {straggler}"), &pairs);
     // Of a lognormal above some base, (p75 - p50) / (p50 - p25) = exp(0.674 sigma).

@@ -80,7 +80,8 @@ fn overlay() {
 }
 
 fn planning() {
-    let delays = Pool::new(HOSTS, 1).measure(50, 1);
+    let model = Model::named("gcp").expect("a built-in model");
+    let delays = Pool::new(&model, HOSTS, true, 1).measure(50);
     let pool: Vec<usize> = (0..HOSTS).collect();
     say("measured pool", told(&delays));
     for word in ["minmax", "greedy", "lemondrop", "weighted"] {

@@ -1,27 +1,17 @@
 //! What a plan costs in probes and time, as a table:
-//! `cargo run --release -p evenfall-lab --example survey_cost`.
+//! `cargo run --release -p evenfall-lab --example survey_cost -- MODEL SEEDS`.
 
-use core::time::Duration;
-
-use evenfall_lab::survey::study::measure;
-use evenfall_placement_machine::job::MESH_HOSTS_MAX;
-use evenfall_placement_machine::{Extent, Pace};
-use evenfall_placement_planner::explorer::PAIRS_PER_HOST;
+use evenfall_lab::model::Model;
+use evenfall_lab::survey::study::cost;
 use evenfall_placement_planner::tree::Shape;
-use evenfall_sim::CloudProfile;
 
-fn main() {
-    let pace = Pace { rate_hz: 100, duration: Duration::from_secs(1), ..Pace::default() };
-    println!("| hosts | D/F | way | jobs | probes | s | worst leaf p90, us |");
-    println!("|---|---|---|---|---|---|---|");
-    for (hosts, depth, fanout) in [(25, 3, 2), (100, 2, 5), (400, 3, 5), (1_500, 3, 10)] {
-        let pairs = Extent::Pairs(PAIRS_PER_HOST * hosts as u64);
-        for extent in [Extent::ByParent, pairs, Extent::AllPairs] {
-            if extent == Extent::AllPairs && hosts > MESH_HOSTS_MAX {
-                continue;
-            }
-            let shape = Shape { depth, fanout };
-            println!("{}", measure(CloudProfile::default(), hosts, shape, pace, extent, 1));
-        }
-    }
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let model = Model::named(&arguments.next().unwrap_or("gcp".into()))?;
+    let seeds: u64 = arguments.next().map_or(Ok(5), |text| text.parse())?;
+    let shape = |depth, fanout| Shape { depth, fanout };
+    let cases = [(25, shape(3, 2)), (100, shape(2, 5)), (400, shape(3, 5)), (1_500, shape(3, 10))];
+    let table = cost(&model, &cases, 1..seeds + 1, &mut |row| eprintln!("{row}"));
+    print!("{}", table.markdown());
+    Ok(())
 }

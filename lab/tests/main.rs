@@ -8,6 +8,7 @@ mod corpus;
 mod files;
 mod moderation;
 mod pages;
+mod pool_model;
 mod repair;
 mod shuffle_thesis;
 mod transcripts;

@@ -8,6 +8,8 @@ mod deploy;
 mod lab;
 #[cfg(feature = "agents")]
 mod live;
+#[cfg(feature = "agents")]
+mod model;
 mod qap;
 #[cfg(feature = "agents")]
 mod report;

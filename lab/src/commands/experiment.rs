@@ -7,11 +7,12 @@ use evenfall_placement_survey::experiment::file::{On, Simulated};
 use evenfall_placement_survey::experiment::{ExperimentError, Field, RunPlan, Survey};
 use evenfall_runtime::program::Outcome;
 
+use crate::model::Model;
 use crate::survey::pool::{PoolSpec, survey};
 
 /// Agents and surveyor in the simulator. Every run has a world of its own, so that runs of one
 /// repetition have the same pool and the same random numbers.
-struct InSimulator(Simulated);
+struct InSimulator(Simulated, Model);
 
 impl Field for InSimulator {
     fn carry_out(
@@ -19,9 +20,10 @@ impl Field for InSimulator {
         runs: Vec<RunPlan>,
         watch: &mut dyn Watch,
     ) -> Result<(), ExperimentError> {
-        let Simulated { hosts, slow, slow_factor } = &self.0;
+        let Self(Simulated { hosts, slow, slow_factor, .. }, model) = self;
         for plan in runs {
             let spec = PoolSpec {
+                model: model.clone(),
                 hosts: *hosts,
                 slow: slow.clone(),
                 slow_factor: *slow_factor,
@@ -42,7 +44,12 @@ impl Field for InSimulator {
 /// Carries the experiment out, on agents, on recorded delays or in the simulator, as its file says.
 pub fn main(args: &Args) -> Outcome {
     command::main(args, |experiment| match &experiment.on {
-        On::Simulated(simulated) => Ok(Box::new(InSimulator(simulated.clone()))),
+        On::Simulated(simulated) => {
+            let model = Model::named(&simulated.model).map_err(|error| {
+                ExperimentError::Refused(format!("on.simulated.model: {error}"))
+            })?;
+            Ok(Box::new(InSimulator(simulated.clone(), model)))
+        }
         _ => command::field(experiment),
     })
 }

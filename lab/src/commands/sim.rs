@@ -95,9 +95,10 @@ struct Study {
     /// Messages in every run. By default, each study has its own number.
     #[arg(long)]
     messages: Option<u32>,
-    /// The cloud: aws, gcp, quiet, or the path of a file of the same form.
-    #[arg(long, value_name = "NAME|FILE", default_value = "aws", value_parser = Model::named)]
-    model: Model,
+    /// The cloud: aws, gcp, quiet, or the path of a file of the same form. By default aws, and gcp
+    /// for placement, because its machines were measured in pairs.
+    #[arg(long, value_name = "NAME|FILE", value_parser = Model::named)]
+    model: Option<Model>,
     /// How hosts send and receive: sockets, or kernel-bypass as the published measurements.
     #[arg(long, default_value = "kernel-bypass")]
     stack: Stack,
@@ -227,7 +228,9 @@ pub fn main(args: &Args) -> Outcome {
 const TRIALS: usize = 100_000;
 
 fn study(args: &Study) -> Outcome {
-    let standard = Effort::on(args.model.clone());
+    let usual = if matches!(args.name, Name::Placement) { "gcp" } else { "aws" };
+    let model = args.model.clone().map_or_else(|| Model::named(usual), Ok)?;
+    let standard = Effort::on(model.clone());
     let messages = args.messages.unwrap_or(standard.messages);
     let effort = Effort { messages, seed: args.seed, stack: args.stack, ..standard };
     let shown = Progress::new();
@@ -241,9 +244,11 @@ fn study(args: &Study) -> Outcome {
         Name::Modes => overlay::modes(&effort, progress),
         Name::Scale => overlay::scale(&effort, progress),
         Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
-        Name::Replacement => replacement::table(&args.model, args.seed, 10, progress),
+        Name::Replacement => replacement::table(&model, args.seed, 10, progress),
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
-        Name::Placement => placement::table(&args.placement, args.seed, args.messages, progress)?,
+        Name::Placement => {
+            placement::table(&args.placement, model, args.seed, args.messages, progress)?
+        }
         Name::Shuffle => {
             let tables = shuffle_study::tables(&args.shuffle, progress)?;
             shown.end();

@@ -10,7 +10,7 @@ use evenfall_sim::{CloudProfile, Fault, HostIndex, HostSpec, Network, World};
 
 use super::cast::Cast;
 use super::node::{Actor, Node};
-use crate::model::{Model, Stack};
+use crate::model::{Model, Simulated, Stack};
 
 /// A run of the overlay at a steady pace or a feed's own times, without faults but those of the
 /// cloud model.

@@ -14,11 +14,14 @@ use evenfall_placement_planner::strategy::{Pick, Strategy};
 use evenfall_placement_planner::tree::{Shape, Tree};
 
 use super::model::Pool;
+use crate::model::Model;
 use crate::studies::Table;
 
 /// The size of a study.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Effort {
+    /// The cloud in which the pools are.
+    pub model: Model,
     /// Seed of the first pool.
     pub first: u64,
     /// Pools, one per seed.
@@ -35,7 +38,8 @@ pub struct Effort {
 impl Effort {
     fn said(&self) -> String {
         format!(
-            "seeds {} to {}, {} probes per pair, {} messages per judgement, {}",
+            "model {}, seeds {} to {}, {} probes per pair, {} messages per judgement, {}",
+            self.model.name,
             self.first,
             self.first + self.seeds - 1,
             self.probes,
@@ -48,8 +52,9 @@ impl Effort {
         self.first..self.first + self.seeds
     }
 
-    fn epochs(&self) -> (u64, u64) {
-        if self.drift { (1, 2) } else { (1, 1) }
+    /// The pool of this seed.
+    fn pool(&self, hosts: usize, seed: u64) -> Pool {
+        Pool::new(&self.model, hosts, self.drift, seed)
     }
 }
 
@@ -119,27 +124,38 @@ pub fn thesis(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table, 
     let mut table = Table::new(
         "The worst leaf: thesis and simulation, 25 hosts, D3, F2, K4, microseconds",
         format!("simulated: mean over {}; the thesis: one run on one pool", effort.said()),
-        &["tree", "thesis p90", "p50", "mean", "stddev", "simulated p90", "p50", "mean", "stddev"],
+        &[
+            "tree",
+            "thesis p90",
+            "p50",
+            "mean",
+            "stddev",
+            "simulated p90",
+            "+-",
+            "p50",
+            "mean",
+            "stddev",
+        ],
     );
-    let (measured, judged) = effort.epochs();
     let pools: Vec<_> = effort
         .range()
         .map(|seed| {
-            let pool = Pool::new(25, seed);
-            (pool.measure(effort.probes, measured), pool, seed)
+            let pool = effort.pool(25, seed);
+            (pool.measure(effort.probes), pool, seed)
         })
         .collect();
     for (name, published, planner) in thesis_rows() {
         progress(name);
-        let mut sums = [0.0; 4];
+        let mut values: [Vec<f64>; 4] = Default::default();
         let some = if name == LONG_ROW { 3 } else { pools.len() };
         let pools = &pools[..some.min(pools.len())];
         for (delays, pool, seed) in pools {
             let tree = choose(&planner, delays, *seed)?.tree;
-            let stats = four(&pool.judge(&tree, effort.messages, judged));
-            sums.iter_mut().zip(stats).for_each(|(sum, value)| *sum += value);
+            let stats = four(&pool.judge(&tree, effort.messages));
+            values.iter_mut().zip(stats).for_each(|(all, value)| all.push(value));
         }
-        let ours = sums.map(|sum| Some(sum / pools.len() as f64));
+        let [p90, p50, whole, stddev] = &values;
+        let ours = [mean(p90), half_width(p90, TAIL), mean(p50), mean(whole), mean(stddev)];
         let lemon = LEMON_SETTING_ROWS.iter().position(|row| name.contains(row));
         let published = match (published, lemon) {
             (Some(values), _) => values.map(Some),
@@ -166,10 +182,9 @@ pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
              (in every other pool: a leaf) and is avoided; a new leaf layer cannot mend a proxy",
             effort.said()
         ),
-        &["part", "p90", "measurements of a candidate"],
+        &["part", "p90", "+-", "measurements of a candidate"],
     );
     let shape = Shape { depth: 3, fanout: 2 };
-    let (measured, judged) = effort.epochs();
     let mut rows = [
         ("before", vec![], vec![]),
         ("leaf layer", vec![], vec![]),
@@ -177,8 +192,8 @@ pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
         ("everything below the root", vec![], vec![]),
     ];
     for seed in effort.range() {
-        let pool = Pool::new(25, seed);
-        let delays = pool.measure(effort.probes, measured);
+        let pool = effort.pool(25, seed);
+        let delays = pool.measure(effort.probes);
         let hosts: Vec<usize> = (0..25).collect();
         let plan = BuildPlan {
             shape,
@@ -193,8 +208,8 @@ pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
         let tree = builder.run_on(&delays).map_err(said)?;
         let slow = tree.hosts()[if seed % 2 == 0 { 3 } else { 7 }];
         let slowed = pool.slowed(slow);
-        let delays = slowed.measure(effort.probes, measured);
-        let p90 = |tree: &Tree| f64::from(slowed.judge(tree, effort.messages, judged).p90_us);
+        let delays = slowed.measure(effort.probes);
+        let p90 = |tree: &Tree| f64::from(slowed.judge(tree, effort.messages).p90_us);
         rows[0].1.push(p90(&tree));
         rows[0].2.push(builder.probing());
         let parts = [Part::Leaves, Part::Below(1), Part::Below(0)];
@@ -207,7 +222,7 @@ pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
         }
     }
     for (name, p90, probing) in rows {
-        table.row(name.into(), [mean(&p90), mean(&probing)]);
+        table.row(name.into(), [mean(&p90), half_width(&p90, TAIL), mean(&probing)]);
     }
     Ok(table)
 }
@@ -224,14 +239,23 @@ pub fn gaps(
     let mut table = Table::new(
         "Gap: the worst leaf's p90 as estimated, and the bound under it",
         format!("{}; microseconds, means; gaps in percent", effort.said()),
-        &["hosts/D/F, root", "worst leaf", "bound", "gap, mean", "gap, most", "proven best, %"],
+        &[
+            "hosts/D/F, root",
+            "worst leaf",
+            "+-",
+            "bound",
+            "gap, mean",
+            "+-",
+            "gap, most",
+            "proven best, %",
+        ],
     );
     for &(hosts, shape) in cases {
         for (root, name) in [(Some(0), "given"), (None, "any")] {
             let (mut worst, mut bound, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
             for seed in effort.range() {
                 progress(&format!("{hosts} hosts, root {name}, seed {seed}"));
-                let delays = Pool::new(hosts, seed).measure(effort.probes, effort.epochs().0);
+                let delays = effort.pool(hosts, seed).measure(effort.probes);
                 let plan = choose(&planner(Method::MinMax, shape, root), &delays, seed)?;
                 worst.push(plan.worst_leaf_us);
                 bound.extend(plan.bound_us);
@@ -241,7 +265,9 @@ pub fn gaps(
             let proven = gaps.iter().filter(|gap| **gap == 0.0).count() as f64;
             let proven = Some(proven / gaps.len() as f64 * 100.0);
             let name = format!("{hosts}/{}/{}, {name}", shape.depth, shape.fanout);
-            table.row(name, [mean(&worst), mean(&bound), mean(&gaps), most, proven]);
+            let (worst_half, gap_half) = (half_width(&worst, TAIL), half_width(&gaps, TAIL));
+            let row = [mean(&worst), worst_half, mean(&bound), mean(&gaps), gap_half, most, proven];
+            table.row(name, row);
         }
     }
     Ok(table)
@@ -333,11 +359,10 @@ pub fn shape(
         ],
     );
     let rivals = rivals(hosts, shape);
-    let (measured, judged) = effort.epochs();
     let mut all: Vec<Gathered> = rivals.iter().map(|_| Gathered::default()).collect();
     for seed in effort.range() {
-        let pool = Pool::new(hosts, seed);
-        let delays = pool.measure(effort.probes, measured);
+        let pool = effort.pool(hosts, seed);
+        let delays = pool.measure(effort.probes);
         for (row, (name, rival)) in all.iter_mut().zip(&rivals) {
             let began = clock();
             let (tree, pairs) = match rival {
@@ -351,7 +376,7 @@ pub fn shape(
             };
             row.seconds.push((clock() - began).as_secs_f64());
             row.pairs.push(pairs as f64);
-            let us = pool.judge(&tree, effort.messages, judged).p90_us;
+            let us = pool.judge(&tree, effort.messages).p90_us;
             progress(&format!("seed {seed}, {name}: {us}"));
             row.us.push(f64::from(us));
         }
@@ -453,15 +478,14 @@ pub fn probing(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table,
         let mut some = [Vec::new(), Vec::new(), Vec::new()];
         let mut least = Vec::new();
         for seed in effort.range() {
-            let pool = Pool::new(hosts, seed);
+            let pool = effort.pool(hosts, seed);
             for (racing, columns) in [(Racing::default(), &mut raced), (Racing::OFF, &mut grown)] {
                 let row = race(&pool, shape, candidates, racing, effort, seed)?;
                 columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
             }
-            let delays = pool.measure(effort.probes, effort.epochs().0);
+            let delays = pool.measure(effort.probes);
             let tree = choose(&planner(Method::MinMax, shape, Some(0)), &delays, seed)?.tree;
-            let judge =
-                |tree| f64::from(pool.judge(tree, effort.messages, effort.epochs().1).p90_us);
+            let judge = |tree| f64::from(pool.judge(tree, effort.messages).p90_us);
             least.push(judge(&tree));
             let found = explored(&delays, shape, seed)?;
             let millions = found.pairs as f64 * JOB_S * PROBES_PER_S / 1e6;
@@ -516,9 +540,7 @@ fn race(
                 let share = 1.0 / f64::from(request.rounds);
                 let probes = (f64::from(effort.probes) * share).ceil() as u32;
                 let name = u64::from(request.round) + 1;
-                let epoch = effort.epochs().0;
-                let result =
-                    |&to: &usize| (to, Ok(pool.probe(request.parent, to, probes, epoch, name)));
+                let result = |&to: &usize| (to, Ok(pool.probe(request.parent, to, probes, name)));
                 let results: Vec<_> = request.candidates.iter().map(result).collect();
                 rounds += 1;
                 millions += results.len() as f64 * JOB_S * PROBES_PER_S * share / 1e6;
@@ -526,7 +548,7 @@ fn race(
             }
         }
     };
-    let judged = pool.judge(&tree, effort.messages, effort.epochs().1);
+    let judged = pool.judge(&tree, effort.messages);
     let seconds = f64::from(rounds) * JOB_S / f64::from(racing.rounds);
     Ok([millions, seconds, f64::from(judged.p90_us)])
 }
@@ -535,12 +557,15 @@ fn race(
 mod tests {
     use super::*;
 
-    const LITTLE: Effort = Effort { first: 1, seeds: 3, probes: 200, messages: 500, drift: false };
+    fn little() -> Effort {
+        let model = Model::named("gcp").expect("built in");
+        Effort { model, first: 1, seeds: 3, probes: 200, messages: 500, drift: false }
+    }
 
     #[test]
     fn min_max_beats_the_thesis_on_messages_nobody_saw() {
         let (places, clock) = (Shape { depth: 3, fanout: 2 }, || Duration::ZERO);
-        let table = shape(25, places, &LITTLE, &clock, &mut |_| ()).expect("plans");
+        let table = shape(25, places, &little(), &clock, &mut |_| ()).expect("plans");
         let mean = |name: &str| {
             let row = table.rows.iter().find(|row| row.0 == name).expect("a row");
             row.1[0].expect("a mean")
@@ -551,17 +576,17 @@ mod tests {
 
     #[test]
     fn racing_probes_less_than_whole_measurements() {
-        let pool = Pool::new(25, 1);
+        let pool = little().pool(25, 1);
         let shape = Shape { depth: 3, fanout: 2 };
-        let raced = race(&pool, shape, 4, Racing::default(), &LITTLE, 1).expect("a tree");
-        let whole = race(&pool, shape, 4, Racing::OFF, &LITTLE, 1).expect("a tree");
+        let raced = race(&pool, shape, 4, Racing::default(), &little(), 1).expect("a tree");
+        let whole = race(&pool, shape, 4, Racing::OFF, &little(), 1).expect("a tree");
         assert!(raced[0] < whole[0], "{raced:?} {whole:?}");
     }
 
     #[test]
     fn rebuilds_probe_less_the_less_they_rebuild() {
-        let table = rebuilds(&LITTLE).expect("trees");
-        let probing: Vec<f64> = table.rows.iter().filter_map(|row| row.1[1]).collect();
+        let table = rebuilds(&little()).expect("trees");
+        let probing: Vec<f64> = table.rows.iter().filter_map(|row| row.1[2]).collect();
         assert!(probing[2] < probing[1] && probing[1] < probing[3], "{probing:?}");
     }
 }

@@ -1,49 +1,24 @@
-//! A simulated pool for surveys without faults: agents and a surveyor on a cloud that is fitted to
-//! the public measurements.
+//! A simulated pool for surveys without faults: agents and a surveyor on the cloud of a model's
+//! file.
 //!
-//! The constants are those of [`placement::model`](crate::placement). The delay of a pair is about
-//! 82 us at the median. Half of that delay is constant, and half varies by probe. The processor
-//! time of hosts is added.
+//! The hosts have the processor costs of sockets, and the cards, pauses and clocks of the model.
 
 use core::time::Duration;
 
-use evenfall_core::{
-    Arrival, ClockError, ClockReading, Install, Machine, Malformed, Timestamp, Transmit,
-};
+use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
 use evenfall_placement_machine::surveyor::Welcome;
 use evenfall_placement_machine::{
     Agent, AgentConfig, JobOutcome, Program, Reason, Step, Surveyor, SurveyorConfig, SurveyorEvent,
 };
-use evenfall_sim::{
-    ClockSpec, Cloud, CloudProfile, HostSpec, NodeIndex, Observer, Outages, Quantiles, Seen,
-    Spread, Stragglers, Waits, World,
-};
+use evenfall_sim::{ClockSpec, Cloud, HostSpec, NodeIndex, Observer, Seen, SimTime, World};
 
-/// Median over pairs of the constant part of the delay, in microseconds, and the standard deviation
-/// of its logarithm.
-const BASE_US: f64 = 42.4;
-const PAIR_SIGMA: f64 = 0.083;
-/// The part of the delay that varies by probe: median in microseconds and sigma of a lognormal
-/// distribution. It has the median and the ratio of p90 to p50 of the fitted gamma distribution.
-const JITTER_US: f64 = 40.0;
-const JITTER_SIGMA: f64 = 0.537;
-/// Mean time between two spikes, and their mean length. At 5,000 probes a second, one probe in
-/// 8,192 met a spike. A spike of 1.9 ms delays about ten probes, so spikes are ten times rarer than
-/// delayed probes: one in 16.384 s.
-const SPIKE_GAP: Duration = Duration::from_millis(16_384);
-const SPIKE: Duration = Duration::from_micros(1_900);
-/// Standard deviations of the logarithm of a host's slowness, sending and receiving.
-const SEND_SIGMA: f64 = 0.07;
-const RECEIVE_SIGMA: f64 = 0.11;
-/// Share of slow hosts: one of twenty, which sends 1.22 times and receives 1.57 times as slowly as
-/// the others.
-const STRAGGLER_SHARE: f64 = 0.05;
-/// The error bound that clocks state. Their real errors are within it.
-const CLOCK_BOUND: Duration = Duration::from_micros(1);
+use crate::model::{Model, Simulated, Stack};
 
 /// Parameters of the simulated pool.
 #[derive(Clone, Debug)]
 pub struct PoolSpec {
+    /// The cloud in which the pool is.
+    pub model: Model,
     /// Hosts with an agent.
     pub hosts: u32,
     /// Numbers of hosts that are slow in addition to the hosts that the seed makes slow.
@@ -54,22 +29,10 @@ pub struct PoolSpec {
     pub seed: u64,
 }
 
-fn cloud() -> CloudProfile {
-    let us = |us: f64| Duration::from_nanos((us * 1e3) as u64);
-    CloudProfile {
-        spread: Spread {
-            sender: SEND_SIGMA,
-            receiver: RECEIVE_SIGMA,
-            pair: PAIR_SIGMA,
-            ..Spread::default()
-        },
-        stragglers: Stragglers { share: STRAGGLER_SHARE, send: 1.22, receive: 1.57 },
-        waits: Waits::new(
-            &Quantiles::lognormal(us(JITTER_US), JITTER_SIGMA),
-            Duration::from_micros(50),
-        ),
-        spikes: Some(Outages { mean_gap: SPIKE_GAP, length: Quantiles::exponential(SPIKE) }),
-        ..CloudProfile::constant(us(BASE_US))
+impl PoolSpec {
+    /// A pool of this many hosts, none of which is slow but by the seed.
+    pub fn new(model: &Model, hosts: u32, seed: u64) -> Self {
+        Self { model: model.clone(), hosts, slow: Vec::new(), slow_factor: 1.0, seed }
     }
 }
 
@@ -140,12 +103,22 @@ impl<P: Program> Machine for Post<'_, P> {
     }
 }
 
-/// Observer that records the end of the survey.
-struct End(bool);
+/// What a survey took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Took {
+    /// Jobs that were finished.
+    pub jobs: u64,
+    /// Simulated time from the first greeting to the end; `None` when the survey was stopped.
+    pub time: Option<Duration>,
+}
 
-impl<'a, P: Program> Observer<Post<'a, P>, Cloud> for End {
-    fn event(&mut self, _: Seen, event: Option<SurveyorEvent>) {
-        self.0 |= event == Some(SurveyorEvent::Over);
+impl<'a, P: Program> Observer<Post<'a, P>, Cloud> for Took {
+    fn event(&mut self, seen: Seen, event: Option<SurveyorEvent>) {
+        match event {
+            Some(SurveyorEvent::Finished(_)) => self.jobs += 1,
+            Some(SurveyorEvent::Over) => self.time = Some(seen.at.since(SimTime::ZERO)),
+            _ => {}
+        }
     }
 }
 
@@ -156,18 +129,15 @@ pub fn survey<P: Program>(
     rate_hz: u32,
     program: &mut P,
     stop: &mut dyn FnMut() -> bool,
-) {
-    let mut world = World::new(Cloud::new(cloud(), spec.seed), spec.seed);
+) -> Took {
+    let mut world = World::new(Cloud::new(spec.model.cloud(), spec.seed), spec.seed);
     let origin = Timestamp::from_nanos(1_000_000_000);
+    let usual = spec.model.host(Stack::Sockets);
     let host = |number: u32| {
         let slow = number > 0 && spec.slow.contains(&(number - 1));
-        let clock = ClockSpec {
-            origin: Some(origin),
-            stated: ClockError::Within(CLOCK_BOUND),
-            ..ClockSpec::default()
-        };
+        let clock = ClockSpec { origin: Some(origin), ..usual.clock.clone() };
         let slowness = if slow { spec.slow_factor } else { 1.0 };
-        HostSpec { slowness, clock, ..HostSpec::default() }
+        HostSpec { slowness, clock, ..usual.clone() }
     };
     let agents = (1..=spec.hosts).map(|number| world.address(NodeIndex(number))).collect();
     let config = SurveyorConfig::default();
@@ -179,11 +149,12 @@ pub fn survey<P: Program>(
         let config = AgentConfig { probes_per_second_max: allowed, ..AgentConfig::default() };
         world.add(Post::Agent(Box::new(Agent::new(config))), host(number));
     }
-    let mut end = End(false);
-    while !end.0 && !stop() {
+    let mut took = Took::default();
+    while took.time.is_none() && !stop() {
         let next = world.now() + STEP;
-        world.run_until(next, &mut end);
+        world.run_until(next, &mut took);
     }
+    took
 }
 
 /// Simulated time between two checks for the end.

@@ -1,102 +1,31 @@
 //! A study of the cost of a plan in probes and time. It compares TreeBuilder, which grows the tree
 //! parent by parent, with min-max planning from all pairs or from some pairs.
 
-use core::fmt;
 use core::time::Duration;
 
-use evenfall_core::{ClockError, Timestamp};
-use evenfall_placement_machine::{
-    Agent, AgentConfig, Extent, Pace, Surveyor, SurveyorConfig, SurveyorEvent, TreeSurvey,
-};
+use evenfall_core::statistics::{half_width, mean};
+use evenfall_placement_machine::job::MESH_HOSTS_MAX;
+use evenfall_placement_machine::{Extent, Pace, TreeSurvey};
 use evenfall_placement_planner::builder::Racing;
+use evenfall_placement_planner::explorer::PAIRS_PER_HOST;
 use evenfall_placement_planner::planner::{Method, Planner};
 use evenfall_placement_planner::strategy::Strategy;
 use evenfall_placement_planner::tree::Shape;
-use evenfall_sim::{
-    ClockSpec, Cloud, CloudProfile, HostSpec, NodeIndex, Observer, Seen, SimTime, World,
-};
 
-use super::subject::{Ear, Station, StationEvent, Subject};
+use super::pool::{PoolSpec, survey};
+use crate::model::Model;
+use crate::studies::Table;
 
-/// Time after which a survey counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(3_600);
+/// Probes per second from a sender to each receiver: a 90th percentile out of 100 probes.
+const RATE_HZ: u32 = 100;
+/// Length of a whole measurement of a pair.
+const MEASUREMENT: Duration = Duration::from_secs(1);
 
-/// One row: one way of planning on one pool.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// Hosts of the pool.
-    pub hosts: usize,
-    /// Depth and fan-out of the tree.
-    pub shape: Shape,
-    /// The pairs that were measured.
-    pub extent: Extent,
-    /// Number of jobs.
-    pub jobs: u64,
-    /// Probes that were sent and counted, including the evaluation of the tree.
-    pub probes: u64,
-    /// Time from the first greeting to the evaluated tree.
-    pub took: Duration,
-    /// 90th percentile of the delay of the slowest leaf in the evaluation, in microseconds.
-    pub worst_leaf_us: f64,
-}
-
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = match self.extent {
-            Extent::ByParent => "weighted, by parent".into(),
-            Extent::AllPairs => "min-max, all pairs".into(),
-            Extent::Pairs(pairs) => format!("min-max, at most {pairs} pairs"),
-        };
-        write!(
-            f,
-            "| {} | {}/{} | {way} | {} | {} | {:.1} | {:.1} |",
-            self.hosts,
-            self.shape.depth,
-            self.shape.fanout,
-            self.jobs,
-            self.probes,
-            self.took.as_secs_f64(),
-            self.worst_leaf_us
-        )
-    }
-}
-
-/// Observer that records the ends of jobs and of the survey.
-#[derive(Default)]
-struct Watch {
-    jobs: u64,
-    over: Option<SimTime>,
-}
-
-impl Observer<Subject, Cloud> for Watch {
-    fn event(&mut self, seen: Seen, event: StationEvent) {
-        match event {
-            StationEvent::Surveyor(SurveyorEvent::Finished(_)) => self.jobs += 1,
-            StationEvent::Surveyor(SurveyorEvent::Over) => self.over = Some(seen.at),
-            _ => {}
-        }
-    }
-}
-
-fn host() -> HostSpec {
-    let stated = ClockError::Within(Duration::from_micros(10));
-    let origin = Some(Timestamp::from_nanos(1_000_000_000));
-    HostSpec { clock: ClockSpec { stated, origin, ..ClockSpec::default() }, ..HostSpec::default() }
-}
-
-/// Plans over a pool of healthy agents on this cloud.
+/// Jobs, probes in millions, seconds and the worst leaf's p90 in us of one survey.
 ///
 /// # Panics
-/// When the survey ends without a plan, because this world has no faults.
-pub fn measure(
-    cloud: CloudProfile,
-    hosts: usize,
-    shape: Shape,
-    pace: Pace,
-    extent: Extent,
-    seed: u64,
-) -> Row {
-    let mut world = World::new(Cloud::new(cloud, seed), seed);
+/// When the survey ends without a plan, because this world has no faults but losses and pauses.
+fn measure(model: &Model, hosts: usize, shape: Shape, extent: Extent, seed: u64) -> [f64; 4] {
     let method = match extent {
         Extent::ByParent => Method::best(Strategy::weighted()),
         Extent::AllPairs | Extent::Pairs(_) => Method::MinMax,
@@ -104,34 +33,59 @@ pub fn measure(
     let racing = Racing { rounds: 4, rounds_min: 3 };
     let planner = Planner { racing, seed, ..Planner::new(method, shape) };
     let names = (1..=hosts).map(|host| format!("h{host}")).collect();
-    let survey = TreeSurvey::new(planner, names, pace, extent);
-    let (ear, agents) = (
-        Ear { survey, deaf: false },
-        (1..=hosts as u32).map(|node| NodeIndex(node).address()).collect(),
+    let pace = Pace { rate_hz: RATE_HZ, duration: MEASUREMENT, ..Pace::default() };
+    let mut program = TreeSurvey::new(planner, names, pace, extent);
+    let spec = PoolSpec::new(model, hosts as u32, seed);
+    let took = survey(&spec, RATE_HZ, &mut program, &mut || false);
+    let plan = program.result().unwrap_or_else(|error| panic!("{hosts} hosts: {error}"));
+    [
+        took.jobs as f64,
+        program.probes() as f64 / 1e6,
+        took.time.map_or(f64::NAN, |time| time.as_secs_f64()),
+        plan.evaluation.worst_leaf.map_or(f64::NAN, |(_, us)| us),
+    ]
+}
+
+/// The cost of a plan on pools of this model, one pool a seed.
+pub fn cost(
+    model: &Model,
+    cases: &[(usize, Shape)],
+    seeds: core::ops::Range<u64>,
+    progress: &mut dyn FnMut(&str),
+) -> Table {
+    let mut table = Table::new(
+        "The cost of a plan in probes and time",
+        format!(
+            "model {}, seeds {} to {}, {RATE_HZ} probes/s from a sender to each receiver, \
+             {MEASUREMENT:?} a measurement; means with 95 % intervals of Student's t; probes in \
+             millions, time in seconds, the worst leaf's p90 in microseconds",
+            model.name,
+            seeds.start,
+            seeds.end - 1,
+        ),
+        &["hosts/D/F, method", "jobs", "+-", "probes", "+-", "time", "+-", "worst leaf", "+-"],
     );
-    let now = Timestamp::from_nanos(1_000_000_000);
-    let surveyor = Surveyor::new(SurveyorConfig::default(), seed, agents, ear, now);
-    world.add(Subject::new(Station::Surveyor(Box::new(surveyor)), None, false), host());
-    for _ in 0..hosts {
-        let agent = Box::new(Agent::new(AgentConfig::default()));
-        world.add(Subject::new(Station::Agent(agent), None, false), host());
+    for &(hosts, shape) in cases {
+        let some = Extent::Pairs(PAIRS_PER_HOST * hosts as u64);
+        let ways = [
+            ("weighted, by parent", Extent::ByParent),
+            ("min-max, some pairs", some),
+            ("min-max, all pairs", Extent::AllPairs),
+        ];
+        for (way, extent) in ways {
+            if extent == Extent::AllPairs && hosts > MESH_HOSTS_MAX {
+                continue;
+            }
+            let name = format!("{hosts}/{}/{}, {way}", shape.depth, shape.fanout);
+            let mut values: [Vec<f64>; 4] = Default::default();
+            for seed in seeds.clone() {
+                progress(&format!("{name}, seed {seed}"));
+                let row = measure(model, hosts, shape, extent, seed);
+                values.iter_mut().zip(row).for_each(|(all, value)| all.push(value));
+            }
+            let cells = values.iter().flat_map(|all| [mean(all), half_width(all, 0.05)]);
+            table.row(name, cells);
+        }
     }
-    let mut watch = Watch::default();
-    while watch.over.is_none() && world.now() < SimTime::ZERO + PATIENCE {
-        world.run_until(world.now() + Duration::from_millis(100), &mut watch);
-    }
-    let Station::Surveyor(surveyor) = world.machine(NodeIndex(0)).station() else {
-        unreachable!("node 0 is the surveyor")
-    };
-    let survey = &surveyor.program().survey;
-    let plan = survey.result().unwrap_or_else(|error| panic!("{hosts} hosts: {error}"));
-    Row {
-        hosts,
-        shape,
-        extent,
-        jobs: watch.jobs,
-        probes: survey.probes(),
-        took: watch.over.unwrap_or(world.now()).since(SimTime::ZERO),
-        worst_leaf_us: plan.evaluation.worst_leaf.map_or(f64::NAN, |(_, us)| us),
-    }
+    table
 }

@@ -17,6 +17,7 @@ use evenfall_placement_survey::settings::AGENT;
 use evenfall_runtime::settings::{Inject, Node, Run, put};
 
 use super::live::Wanted;
+use super::model;
 use crate::Outcome;
 use crate::demo::write_key;
 
@@ -43,6 +44,8 @@ pub struct Args {
     slow_us: u32,
     #[command(flatten)]
     wanted: Wanted,
+    #[command(flatten)]
+    model: model::Args,
     /// Directory of settings, delays and the output of agents. It replaces the files of an earlier
     /// lab.
     #[arg(long, default_value = "evenfall-lab")]
@@ -167,6 +170,7 @@ pub fn main(args: &Args) -> Outcome {
     if let Some(none) = args.slow.iter().find(|host| **host >= args.hosts) {
         return Err(format!("--slow {none}: hosts are 0 to {}", args.hosts - 1).into());
     }
+    args.model.wanted(args.hosts.into())?;
     interrupt::install()?;
     // The additional host is for the surveyor.
     let lab = Lab::new(usize::from(args.hosts) + 1)?;
@@ -177,6 +181,7 @@ pub fn main(args: &Args) -> Outcome {
     end_with_parent(&mut command, Signal::Kill);
     command.args(["plan", "live", "--config"]).arg(settings_path(&args.dir));
     command.args(args.wanted.as_arguments());
+    command.args(args.model.as_arguments());
     command.args(args.json.then_some("--json"));
     lab.inside(args.hosts.into(), &mut command).map_err(|error| error.to_string())?;
     let mut live = command.spawn().map_err(|error| format!("plan live: {error}"))?;

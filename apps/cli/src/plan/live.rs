@@ -25,6 +25,7 @@ use evenfall_runtime::settings;
 use serde_json::{Value, json};
 
 use super::apply::Feed;
+use super::model;
 use crate::Outcome;
 
 /// The wanted tree, and how its delays are measured.
@@ -122,8 +123,10 @@ pub struct Args {
     set: Vec<String>,
     #[command(flatten)]
     wanted: Wanted,
+    #[command(flatten)]
+    model: model::Args,
     /// Keep the measurements in this file. An existing file is continued.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "model_out")]
     state: Option<PathBuf>,
     /// Write the plan into the settings file of a feed on the agents' machines: roles, ids and the
     /// shape. A file that does not fit is refused before any measurement.
@@ -310,7 +313,11 @@ pub fn main(args: &Args) -> Outcome {
     };
     let key: Option<SharedKey> = settings.run.key()?;
     let pool = pool(args, &settings)?;
-    let (planner, extent, pace) = plan_of(&args.wanted, &pool)?;
+    // A file that cannot be written now cannot be written after the survey either.
+    let model = args.model.wanted(pool.names.len())?;
+    let wanted =
+        Wanted { all_to_all: args.wanted.all_to_all || model.is_some(), ..args.wanted.clone() };
+    let (planner, extent, pace) = plan_of(&wanted, &pool)?;
     // The file is read before any measurement, because a file that does not fit now will not fit
     // later.
     let feed = args.apply.as_ref().map(|path| Feed::read(path, &pool.names, &pool.addresses));
@@ -318,6 +325,7 @@ pub fn main(args: &Args) -> Outcome {
     let mut state = State::open(args.state.as_deref())?;
     let survey = TreeSurvey::new(planner, pool.names.clone(), pace, extent);
     let survey = survey.resume(std::mem::take(&mut state.kept));
+    let survey = if model.is_some() { survey.keeping_records() } else { survey };
     let timing = Survey::timing(&settings.survey);
     let config = SurveyorConfig {
         timing,
@@ -334,6 +342,8 @@ pub fn main(args: &Args) -> Outcome {
     };
     let run = surveyor::run(config, key.as_ref(), pool.addresses.clone(), survey, &mut on);
     let (survey, stopped) = run?;
+    let written = model.as_ref().filter(|_| !stopped);
+    let written = written.map(|model| model.write(&survey, pace.duration));
     match survey.result() {
         Ok(plan) => {
             let seconds = began.elapsed().as_secs_f64();
@@ -343,13 +353,15 @@ pub fn main(args: &Args) -> Outcome {
             }
             let applied = applied.map(|(_, changes)| changes);
             let names = &pool.names;
-            let report = Report { survey: &survey, plan, names, jobs, seconds, applied };
+            let model = written.as_ref().and_then(|written| written.as_ref().ok().copied());
+            let report = Report { survey: &survey, plan, names, jobs, seconds, applied, model };
             if args.json {
                 println!("{}", report.json())
             } else {
                 report.print()
             }
-            Ok(())
+            // The plan stands without the model.
+            written.transpose().map(drop)
         }
         Err(_) if stopped && args.state.is_some() => {
             Err("stopped; the agents are idle. The same command goes on where it stopped".into())
@@ -370,6 +382,8 @@ struct Report<'a> {
     seconds: f64,
     /// The changes in the settings of a feed.
     applied: Option<Vec<String>>,
+    /// The file of the pool's model.
+    model: Option<&'a PathBuf>,
 }
 
 impl Report<'_> {
@@ -420,6 +434,7 @@ impl Report<'_> {
             "planned_us": self.plan.planned.as_ref().map(|plan| plan.worst_leaf_us),
             "bound_us": self.plan.planned.as_ref().and_then(|plan| plan.bound_us),
             "applied": self.applied,
+            "model": self.model,
         })
     }
 
@@ -467,6 +482,9 @@ impl Report<'_> {
             Some(changes) if changes.is_empty() => println!("applied: the feed has this plan"),
             Some(changes) => changes.iter().for_each(|change| println!("applied: {change}")),
             None => {}
+        }
+        if let Some(path) = self.model {
+            println!("model of the pool: {}", path.display());
         }
     }
 }

@@ -222,8 +222,37 @@ fn an_experiment_runs_on_agents_as_well() {
 }
 
 #[test]
+fn the_model_of_a_pool_is_written_and_says_of_each_number_where_it_comes_from() {
+    let mut pool = Pool::new(5, &[], false);
+    pool.start(0..5);
+    let path = pool.scratch.path("pool.toml");
+    let out = path.display().to_string();
+    let shape = ["--depth", "1", "--fanout", "2", "--model-out", &out, "--model-base", "gcp"];
+    let (json, _) = tree(&finish(pool.plan(&[&["--duration", "1s"][..], &shape].concat())));
+    assert_eq!(json["model"].as_str(), Some(&*out), "{json}");
+    assert_eq!(json["measured"].as_array().expect("pairs").len(), 5 * 4);
+    let model = evenfall_model::Model::named(&out).expect("a model");
+    assert_eq!(model.name, "pool");
+    let (measured, taken) = (&model.path.base_us.source, &model.host.cores.source);
+    assert!(measured.contains("20 pairs of 5 hosts"), "{measured}");
+    assert!(taken.starts_with("not measured, as gcp: "), "{taken}");
+    // 300 us are injected, and 100 us more in the mean.
+    let us = |key: &str| model.number(key).expect(key);
+    let median = us("path.base_us") + us("path.wait.median_us");
+    assert!((290.0..30_000.0).contains(&median), "{median}");
+}
+
+#[test]
 fn mistakes_are_said_with_what_to_do() {
-    let mistakes: [(&[&str], &str); 4] = [
+    let three = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
+    let four = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3,127.0.0.1:4";
+    let mistakes: [(&[&str], &str); 7] = [
+        (&["plan", "live", "--agents", three, "--model-out", "m.toml"], "survey more agents"),
+        (&["plan", "live", "--agents", four, "--model-out", "no/where.toml"], "does not exist"),
+        (
+            &["plan", "live", "--agents", four, "--model-out", "m.toml", "--model-base", "mars"],
+            "not one of aws, gcp, quiet",
+        ),
         (&["plan", "live"], "no agents"),
         (&["plan", "live", "--agents", "10.0.0.1:9400"], "without a key nothing leaves loopback"),
         (&["plan", "live", "--agents", "127.0.0.1:1,127.0.0.1:1"], "named twice"),

@@ -8,12 +8,12 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use super::job::{JobSpec, Kind, Pace};
-use super::record::DelayFigures;
+use super::record::{DelayFigures, DelayRecord};
 use super::surveyor::{JobOutcome, Program, Step, Welcome, guilty};
 use super::wire::Reason;
 use evenfall_placement_planner::builder::{self, BuildError, Builder, Failure, Request};
@@ -184,6 +184,9 @@ pub struct TreeSurvey {
     lines: Vec<Line>,
     result: Option<Result<SurveyPlan, SurveyError>>,
     probes: u64,
+    /// By sender and receiver: probes sent, and the delays of those that arrived. `None` when
+    /// nobody wants them.
+    records: Option<BTreeMap<(usize, usize), (u64, DelayRecord)>>,
 }
 
 impl TreeSurvey {
@@ -207,7 +210,21 @@ impl TreeSurvey {
             lines: Vec::new(),
             result: None,
             probes: 0,
+            records: None,
         }
+    }
+
+    /// Keeps the histograms of all pairs that are measured all to all, about 300 bytes a pair.
+    pub fn keeping_records(mut self) -> Self {
+        self.records = Some(BTreeMap::new());
+        self
+    }
+
+    /// Sender, receiver, probes sent and the delays of those that arrived, for each pair that was
+    /// measured all to all. Empty unless the survey keeps them.
+    pub fn records(&self) -> impl Iterator<Item = (usize, usize, u64, &DelayRecord)> {
+        let all = self.records.iter().flatten();
+        all.map(|((from, to), (sent, record))| (*from, *to, *sent, record))
     }
 
     /// Continues the survey that left these lines.
@@ -489,7 +506,17 @@ impl TreeSurvey {
         true
     }
 
+    fn keep_records(&mut self, outcome: &JobOutcome) {
+        let Some(records) = &mut self.records else { return };
+        for pair in &outcome.pairs {
+            let (sent, record) = records.entry((pair.from, pair.to)).or_default();
+            *sent += pair.sent;
+            record.merge(&pair.record);
+        }
+    }
+
     fn matrix_outcome(&mut self, outcome: &JobOutcome) {
+        self.keep_records(outcome);
         self.attempts += 1;
         let unreached = outcome.failures.iter().any(|(_, why)| matches!(why, Reason::Unreached(_)));
         self.drop_guilty(outcome);

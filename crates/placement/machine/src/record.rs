@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use evenfall_core::{ClockError, SparseHistogram};
+use evenfall_core::{ClockError, Histogram, SparseHistogram};
 use serde::Serialize;
 
 use evenfall_placement_planner::delays::EdgeStats;
@@ -122,6 +122,33 @@ impl DelayRecord {
     pub fn quantile_ns(&self, q: f64) -> f64 {
         let edge = self.histogram.quantile(q).as_nanos() as f64;
         edge.min(self.max_ns.max(0) as f64).max(DELAY_NS_MIN)
+    }
+
+    /// The buckets that are not empty: the shortest and the longest delay that each can hold, ns,
+    /// and its count. No bucket reaches beyond the delays that were seen.
+    pub fn buckets(&self) -> impl Iterator<Item = (f64, f64, u32)> + '_ {
+        let (least, most) = (self.min_ns.max(0) as f64, self.max_ns.max(0) as f64);
+        self.histogram.occupied().map(move |(bucket, count)| {
+            let edge = |bucket| Histogram::upper_edge(bucket).as_nanos() as f64;
+            let low = bucket.checked_sub(1).map_or(0.0, edge);
+            (low.clamp(least, most), edge(bucket).clamp(least, most), count)
+        })
+    }
+
+    /// The q-quantile in ns, as if the delays of a bucket were spread evenly over it. It is at
+    /// least 100 ns, as [`quantile_ns`](Self::quantile_ns) is.
+    pub fn quantile_between_ns(&self, q: f64) -> f64 {
+        let rank = q * self.count() as f64;
+        let mut below = 0.0;
+        for (low, high, count) in self.buckets() {
+            let count = f64::from(count);
+            if below + count >= rank {
+                let within = ((rank - below) / count).clamp(0.0, 1.0);
+                return (low + (high - low) * within).max(DELAY_NS_MIN);
+            }
+            below += count;
+        }
+        (self.max_ns.max(0) as f64).max(DELAY_NS_MIN)
     }
 
     /// The statistics of the edge; `None` when no probe arrived. `sent` is the sender's count of

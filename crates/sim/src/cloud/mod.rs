@@ -130,6 +130,13 @@ impl Cloud {
     pub fn base_ns(&self, from: HostIndex, to: HostIndex, at: SimTime) -> u64 {
         self.map.paths.base(&self.map.path(from, to), at.0)
     }
+
+    /// When a packet that enters the path between two hosts at a time comes to the receiver's card.
+    /// Neither cards nor losses count: the time is that of the path alone.
+    #[inline]
+    pub fn arrival(&self, from: HostIndex, to: HostIndex, enters: SimTime) -> SimTime {
+        SimTime(self.map.paths.arrival(&self.map.path(from, to), enters.0))
+    }
 }
 
 impl CloudSender {

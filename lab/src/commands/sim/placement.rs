@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use crate::placement::model;
+use crate::model::Model;
+use crate::placement::model::fit;
 use crate::placement::tables::{self, Effort};
 use crate::studies::Table;
 use clap::ValueEnum;
@@ -59,6 +60,7 @@ const MESSAGES: u32 = 5_000;
 /// Makes the table.
 pub fn table(
     args: &Args,
+    model: Model,
     first: u64,
     messages: Option<u32>,
     progress: &mut dyn FnMut(&str),
@@ -66,9 +68,15 @@ pub fn table(
     let messages = messages.unwrap_or(MESSAGES).max(1);
     let Args { seeds, probes, drift, .. } = *args;
     let shape = Shape { depth: args.depth, fanout: args.fanout };
-    let effort = Effort { first, seeds, probes, messages, drift };
+    if drift && model.path.reroutes.is_none() {
+        return Err(format!(
+            "--drift: model {} has no changes of routes; add [path.reroutes] to its file",
+            model.name
+        ));
+    }
+    let effort = Effort { model, first, seeds, probes, messages, drift };
     match args.table {
-        Name::Fit => Ok(model::fit(seeds)),
+        Name::Fit => Ok(fit(&effort.model, seeds)),
         Name::Thesis => tables::thesis(&effort, progress),
         Name::Rebuilds => tables::rebuilds(&effort),
         Name::Shape => {

@@ -118,6 +118,15 @@ pub struct Simulated {
     /// Factor by which these hosts are slower.
     #[serde(default = "slow_factor", deserialize_with = "factor")]
     pub slow_factor: f64,
+    /// The cloud of the pool: the name of a built-in model, or the path of a model's file that ends
+    /// in `.toml`, relative to the experiment file.
+    #[serde(default = "model")]
+    pub model: String,
+}
+
+/// Twenty measured machines of one zone.
+fn model() -> String {
+    "gcp".into()
 }
 
 /// The straggler of the public measurements receives 1.57 times as slowly as others.
@@ -385,6 +394,9 @@ impl Experiment {
         match &mut experiment.on {
             On::Recorded { owd } => *owd = base.join(&*owd),
             On::Live { settings } => *settings = base.join(&*settings),
+            On::Simulated(Simulated { model, .. }) if model.ends_with(".toml") => {
+                *model = base.join(&*model).display().to_string();
+            }
             On::Simulated(_) => {}
         }
         Ok(experiment)

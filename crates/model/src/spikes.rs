@@ -1,0 +1,135 @@
+//! Spikes out of the tails of histograms.
+//!
+//! A spike of length `L` holds every packet back until the spike is over. A probe that meets the
+//! spike `t` after its beginning waits `L - t`. At a random instant a wait above `x` therefore has
+//! the probability `E[(L - x)+] / gap`, where `gap` is the mean time between two spikes. So a
+//! histogram of waits tells how long spikes are and how rare they are, without the order of the
+//! probes:
+//!
+//! ```text
+//! exponential lengths of mean M:     P(wait > x) = M / gap * e^(-x / M)
+//! Pareto lengths from l, index a:    P(wait > x) = l^a * x^(1 - a) / ((a - 1) gap)   for x >= l
+//! ```
+//!
+//! The ordinary waits of a path hide what is shorter than they are. Only waits above a threshold
+//! of each path count, and the family that explains them better is taken.
+
+use evenfall_core::math::{exp, ln, pow};
+
+use crate::file::Shape;
+
+/// Points at which an integral over the lengths of another model's spikes is computed.
+const POINTS: u32 = 2_000;
+/// Waits above the threshold that can tell lengths. Fewer waits tell only how rare spikes are.
+const ENOUGH: f64 = 30.0;
+/// The index of a Pareto distribution of lengths is above 1, or spikes would have no mean.
+const ALPHA_MIN: f64 = 1.05;
+
+/// What was seen of one path.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Tail {
+    /// Probes that arrived.
+    pub(crate) probes: f64,
+    /// What a spike must exceed to be seen, us.
+    pub(crate) threshold_us: f64,
+    /// Waits above the threshold, us, and how many probes waited so long.
+    pub(crate) waits: Vec<(f64, f64)>,
+}
+
+/// Spikes of all paths.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Spikes {
+    pub(crate) gap_ms: f64,
+    pub(crate) length: Shape,
+    /// Whether the survey told the lengths; else they are those of the other model.
+    pub(crate) is_length_seen: bool,
+    /// Probes that waited above their thresholds.
+    pub(crate) late: f64,
+}
+
+/// Which lengths spikes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Exponential,
+    Pareto,
+}
+
+/// Sum of a function of wait and threshold over all late probes.
+fn sum(tails: &[&Tail], value: impl Fn(f64, f64) -> f64) -> f64 {
+    let one = |tail: &Tail| -> f64 {
+        tail.waits.iter().map(|(wait, n)| n * value(*wait, tail.threshold_us)).sum()
+    };
+    tails.iter().map(|tail| one(tail)).sum()
+}
+
+impl Spikes {
+    /// The spikes of paths; those of `usual` where the paths tell too little. `None` when nothing
+    /// was seen and there are none in `usual`.
+    pub(crate) fn of(tails: &[&Tail], usual: Option<&Shape>) -> Option<Self> {
+        let late = sum(tails, |_, _| 1.0);
+        if late >= ENOUGH {
+            return Some(Self::seen(tails, late));
+        }
+        let length = usual?.clone();
+        let open: f64 =
+            tails.iter().map(|tail| tail.probes * length.mean_above(tail.threshold_us)).sum();
+        // What was never seen may be as frequent as if it had been seen once.
+        let gap_ms = open / late.max(1.0) / 1e3;
+        (gap_ms > 0.0).then_some(Self { gap_ms, length, is_length_seen: false, late })
+    }
+
+    fn seen(tails: &[&Tail], late: f64) -> Self {
+        let mean = sum(tails, |wait, threshold| wait - threshold) / late;
+        let index = late / sum(tails, |wait, threshold| ln(wait / threshold)).max(1e-9);
+        // Logarithms of the likelihoods of the waits above their thresholds.
+        let exponential = -late * ln(mean) - late;
+        let pareto = late * ln(index)
+            - sum(tails, |wait, threshold| ln(threshold) + (index + 1.0) * ln(wait / threshold));
+        let family = if pareto > exponential { Family::Pareto } else { Family::Exponential };
+        let probes = |value: &dyn Fn(f64) -> f64| -> f64 {
+            tails.iter().map(|tail| tail.probes * value(tail.threshold_us)).sum()
+        };
+        let (gap_us, length) = match family {
+            Family::Exponential => {
+                let open = mean * probes(&|threshold| exp(-threshold / mean));
+                (open / late, Shape::Exponential { mean_us: mean })
+            }
+            Family::Pareto => {
+                let alpha = (index + 1.0).max(ALPHA_MIN);
+                let waits = tails.iter().filter(|tail| !tail.waits.is_empty());
+                let least_us = waits.map(|tail| tail.threshold_us).fold(f64::INFINITY, f64::min);
+                let most_us = tails.iter().flat_map(|tail| &tail.waits);
+                let most_us = most_us.map(|(wait, _)| *wait).fold(least_us, f64::max);
+                let open = probes(&|threshold| {
+                    least_us * pow(least_us / threshold, alpha - 1.0) / (alpha - 1.0)
+                });
+                (open / late, Shape::Pareto { least_us, alpha, most_us })
+            }
+        };
+        Self { gap_ms: gap_us / 1e3, length, is_length_seen: true, late }
+    }
+
+    /// The numbers of which errors are stated: the gap in ms, and mean or index of the lengths.
+    pub(crate) fn numbers(&self) -> [f64; 2] {
+        let second = match &self.length {
+            Shape::Exponential { mean_us } => *mean_us,
+            Shape::Pareto { alpha, .. } => *alpha,
+            _ => f64::NAN,
+        };
+        [self.gap_ms, second]
+    }
+}
+
+impl Shape {
+    /// The mean, us.
+    pub(crate) fn mean_us(&self) -> f64 {
+        self.mean_above(0.0)
+    }
+
+    /// The mean of what durations exceed a threshold by, us; 0 for durations below it.
+    fn mean_above(&self, threshold_us: f64) -> f64 {
+        let middle = |i: u32| (f64::from(i) + 0.5) / f64::from(POINTS);
+        let over = |i| (self.quantile_us(middle(i)) - threshold_us).max(0.0);
+        (0..POINTS).map(over).sum::<f64>() / f64::from(POINTS)
+    }
+}
