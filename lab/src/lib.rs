@@ -44,13 +44,14 @@ pub mod survey;
 
 use evenfall_sim::AnyCampaign;
 
-use crate::multicast::campaign::{FAULTS, RECORDER, SLOW_PROXY, SLOW_RECEIVER};
+use crate::multicast::campaign::{CLOCK, FAULTS, RECORDER, SLOW_PROXY, SLOW_RECEIVER};
 use crate::shuffle::{calls::Calls, faults::Shuffle};
 
 /// Every fault campaign. The tests, `evenfall sim campaign` and the comparison of builds go over
 /// this list.
 pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
     &FAULTS,
+    &CLOCK,
     &RECORDER,
     &SLOW_RECEIVER,
     &SLOW_PROXY,

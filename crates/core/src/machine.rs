@@ -31,7 +31,7 @@ use bytes::Bytes;
 
 use crate::durable::Durable;
 use crate::forward::{Forward, ForwardCounters, ForwardId};
-use crate::{ClockReading, Timestamp};
+use crate::{Clock, ClockReading, Timestamp};
 
 /// What a datagram is for. Drivers map the class to priorities. A class with a lower number goes
 /// first.
@@ -296,6 +296,12 @@ pub trait Machine {
     /// them earlier. `None` when the machine wants each arrival at once. A driver may then wake
     /// once for many arrivals, if the kernel's stamps tell when each of them arrived.
     fn poll_lull(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// The synchronised clock as the machine has it; `None` when the machine keeps none. A machine
+    /// may not follow each reading, and its owner stamps by the machine's clock.
+    fn clock(&self) -> Option<Clock> {
         None
     }
 

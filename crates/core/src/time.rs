@@ -105,21 +105,97 @@ pub struct ClockReading {
     pub error: ClockError,
 }
 
-/// A machine's view of the synchronised clock. It applies the last reading.
+/// How fast a clock in use is corrected, in parts per million. 500 is the rate of NTP.
+pub const SLEW_PPM: u64 = 500;
+/// The fastest rate at which an honest source moves against the local clock, in parts per million.
+/// Crystals of servers keep 100 each, and a daemon corrects its clock by a few hundred more.
+pub const DRIFT_PPM_MAX: u64 = 500;
+/// How far a source that states no bound may move between two readings before it counts as
+/// stepped: 1 ms, which such sources reach by the noise of a network.
+const UNSTATED_NS: u64 = 1_000_000;
+
+/// A machine's view of the synchronised clock.
+///
+/// [`set`](Self::set) adopts a reading as it is. [`follow`](Self::follow) is for a clock by which
+/// messages are stamped and released. Such a clock goes on by the local clock, which never steps,
+/// and follows its source at [`SLEW_PPM`] at most. When two readings differ by more than their
+/// bounds and the worst drift explain, then the source has stepped. Nobody on this host can say
+/// which of the two readings was wrong, so the clock goes on as if the step had not happened, and
+/// adds the bounds of both readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Clock {
     reading: ClockReading,
+    /// The last reading of the source, and its local time.
+    source: Option<(Timestamp, ClockReading)>,
+    /// What the clock still has to make up, in nanoseconds.
+    lag_ns: i64,
+    /// What the bounds of earlier readings add since the source stepped, in nanoseconds.
+    carried_ns: u64,
+    steps: u64,
 }
 
 impl Clock {
     /// Adopts a new reading, whether or not the clock stepped.
     pub fn set(&mut self, reading: ClockReading) {
-        self.reading = reading;
+        *self = Self { reading, steps: self.steps, ..Self::default() };
     }
 
-    /// The last reading.
+    /// Takes a reading at the local time `now`. A clock that `may_step` adopts the reading: the
+    /// clock is in use nowhere yet. Processes that read [`ClockError::SameClock`] have one clock,
+    /// so that they adopt each reading too. Returns the nanoseconds by which the source stepped
+    /// when the clock did not follow.
+    pub fn follow(&mut self, now: Timestamp, reading: ClockReading, may_step: bool) -> Option<i64> {
+        let before = self.source.replace((now, reading));
+        let Some((at, last)) = before.filter(|_| !may_step) else {
+            self.set(reading);
+            self.source = Some((now, reading));
+            return None;
+        };
+        if reading.error == ClockError::SameClock {
+            self.set(reading);
+            self.source = Some((now, reading));
+            return None;
+        }
+        let passed = nanos(now.since(at));
+        let share = |ppm: u64| passed / 1_000_000 * ppm + passed % 1_000_000 * ppm / 1_000_000;
+        let change = reading.offset_ns.saturating_sub(last.offset_ns);
+        let stated = |reading: ClockReading| match reading.error {
+            ClockError::SameClock => 0,
+            ClockError::Within(bound) => nanos(bound),
+            ClockError::Unknown => UNSTATED_NS,
+        };
+        let explained =
+            stated(last).saturating_add(stated(reading)).saturating_add(share(DRIFT_PPM_MAX));
+        let stepped = (change.unsigned_abs() > explained).then_some(change);
+        if stepped.is_some() {
+            self.steps += 1;
+            self.carried_ns = self.carried_ns.saturating_add(stated(last));
+        } else {
+            self.lag_ns = self.lag_ns.saturating_add(change);
+        }
+        let most = i64::try_from(share(SLEW_PPM)).unwrap_or(i64::MAX);
+        let moved = self.lag_ns.clamp(-most, most);
+        self.lag_ns -= moved;
+        let error = match reading.error {
+            ClockError::Within(bound) => {
+                let more = self.carried_ns.saturating_add(self.lag_ns.unsigned_abs());
+                ClockError::Within(bound + Duration::from_nanos(more))
+            }
+            other => other,
+        };
+        let offset_ns = self.reading.offset_ns.saturating_add(moved);
+        self.reading = ClockReading { offset_ns, error };
+        stepped
+    }
+
+    /// The reading that the clock applies.
     pub fn reading(&self) -> ClockReading {
         self.reading
+    }
+
+    /// Steps of the source that the clock did not follow.
+    pub fn steps(&self) -> u64 {
+        self.steps
     }
 
     /// The synchronised time at the local time `now`.
@@ -152,5 +228,49 @@ mod tests {
         assert_eq!(Timestamp::MAX + Duration::from_secs(1), Timestamp::MAX);
         assert_eq!(Timestamp::ZERO - Duration::from_secs(1), Timestamp::ZERO);
         assert_eq!(Timestamp::ZERO.since(Timestamp::MAX), Duration::ZERO);
+    }
+
+    fn within(offset_ns: i64, us: u64) -> ClockReading {
+        ClockReading { offset_ns, error: ClockError::Within(Duration::from_micros(us)) }
+    }
+
+    fn second(n: u64) -> Timestamp {
+        Timestamp::from_nanos(n * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_step_of_the_source_does_not_show_and_its_later_drift_does() {
+        for step in [10_000_000_000, -3_600_000_000_000, 946_080_000_000_000_000] {
+            let mut clock = Clock::default();
+            assert_eq!(clock.follow(second(1), within(7_000, 20), false), None, "the first");
+            assert_eq!(clock.follow(second(2), within(step + 7_000, 20), false), Some(step));
+            assert_eq!(clock.reading(), within(7_000, 40), "the bounds of both readings");
+            assert_eq!(clock.follow(second(3), within(step + 8_000, 20), false), None);
+            assert_eq!(clock.reading().offset_ns, 8_000);
+            assert_eq!(clock.follow(second(4), within(8_000, 20), false), Some(-step));
+            assert_eq!((clock.reading(), clock.steps()), (within(8_000, 60), 2));
+        }
+    }
+
+    #[test]
+    fn a_clock_in_use_is_slewed_and_says_what_it_lacks() {
+        let mut clock = Clock::default();
+        clock.follow(second(1), within(0, 900), false);
+        clock.follow(second(2), within(1_600_000, 900), false);
+        assert_eq!(clock.reading(), within(500_000, 2_000));
+        clock.follow(second(3), within(1_600_000, 900), false);
+        clock.follow(second(5), within(1_600_000, 900), false);
+        assert_eq!(clock.reading(), within(1_600_000, 900));
+    }
+
+    #[test]
+    fn a_clock_that_is_not_in_use_and_the_one_clock_of_a_host_step() {
+        let mut clock = Clock::default();
+        clock.follow(second(1), within(0, 20), false);
+        assert_eq!(clock.follow(second(2), within(1 << 50, 20), true), None);
+        assert_eq!(clock.reading().offset_ns, 1 << 50);
+        let same = ClockReading { offset_ns: 3, error: ClockError::SameClock };
+        clock.follow(second(3), same, false);
+        assert_eq!((clock.reading(), clock.steps()), (same, 0));
     }
 }

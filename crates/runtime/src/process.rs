@@ -233,16 +233,24 @@ impl Process {
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<Option<ClockError>, ProcessError> {
         let fresh = self.watch.as_mut().and_then(ClockWatch::fresh);
-        let mut changed = None;
-        if let Some(reading) = fresh {
-            changed = Some(reading.error).filter(|error| *error != self.clock.reading().error);
-            self.clock.set(reading);
+        let Some(reading) = fresh.or(first.then(|| self.clock.reading())) else { return Ok(None) };
+        self.turn.adopt_clock(reading, machines, self.port.as_mut(), events)?;
+        let before = self.clock;
+        match machines.first().and_then(M::clock) {
+            Some(clock) => self.clock = clock,
+            None => self.clock.set(reading),
         }
-        if fresh.is_some() || first {
-            let reading = self.clock.reading();
-            self.turn.adopt_clock(reading, machines, self.port.as_mut(), events)?;
+        if self.clock.steps() > before.steps() {
+            let by = reading.offset_ns.abs_diff(self.clock.reading().offset_ns);
+            tracing::warn!(
+                "{}: the clock of this host stepped, and is {:?} from the time of the run. The run \
+                 goes on without the step. Restart this node if the host is right now",
+                self.name,
+                Duration::from_nanos(by)
+            );
         }
-        Ok(changed)
+        let error = self.clock.reading().error;
+        Ok((error != before.reading().error).then_some(error))
     }
 
     /// Datagrams refused so far: no messages, forged, or for a machine that is not here.

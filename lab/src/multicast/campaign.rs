@@ -105,6 +105,25 @@ pub static SLOW_PROXY: Overlay = Overlay {
     },
 };
 
+/// See [`Scene::with_clock_steps`].
+pub static CLOCK: Overlay = Overlay {
+    draw: Scene::with_clock_steps,
+    outline: Outline {
+        name: "clock",
+        about: "clocks of hosts step by 10 s, an hour and 30 years, and the feed does not notice",
+        seeds: 400,
+        once_failed: &[],
+        kinds: &[FaultKind::ClockStep, FaultKind::ClockYears],
+        counts_min: &[("steps of clocks", 1_000), ("late joiners caught up", 100)],
+        mutants: &[
+            (Mutant::RootTrustsItsHost, Check::Stamped, 50),
+            (Mutant::ReceiverTrustsItsHost, Check::Early, 50),
+            (Mutant::HoldsLonger, Check::Held, 50),
+            (Mutant::ForgetsRepair, Check::Repaired, 50),
+        ],
+    },
+};
+
 impl Campaign for Overlay {
     type Check = Check;
     type Mutant = Mutant;
@@ -143,6 +162,7 @@ impl Campaign for Overlay {
             ("replacements rolled back", made[2]),
             ("replacements abandoned", made[3]),
             ("late joiners caught up", checks.caught_up),
+            ("steps of clocks", scene.clock_steps()),
         ];
         let violations = checks.violations;
         let mut run = Run { violations, digest: world.digest(), counts, story: text };

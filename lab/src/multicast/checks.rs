@@ -23,7 +23,8 @@ words! {
         Twice,
         /// Frames are released in order.
         Order,
-        /// No frame is released before its deadline by the receiver's own clock.
+        /// No frame is released before its deadline, by the receiver's own clock and by true time.
+        /// Where the clocks of hosts step by seconds and more, true time alone counts.
         Early,
         /// Every frame is released, or reported lost by a range that covers exactly what was
         /// missing.
@@ -46,6 +47,11 @@ words! {
         Siblings,
         /// A slow proxy is replaced, and nobody misses a frame over it.
         Switched,
+        /// The root's stamps are right though the clock of any host steps.
+        Stamped,
+        /// A message is held as long as the root planned though the clock of any host steps, and
+        /// two seconds after a step the root plans as before it.
+        Held,
         /// A late joiner of a recorded run gets all that it asked for, and reaches the live feed.
         CaughtUp,
     }
@@ -110,7 +116,34 @@ pub struct Expectations {
     pub slow: Option<NodeIndex>,
     /// A proxy that turns slow on a network that never errs, and is to be replaced.
     pub replaced: Option<Replaced>,
+    /// By how much the clocks of root and receiver may differ.
+    pub clocks_differ_max: Duration,
+    /// Clocks of hosts that step by seconds and more.
+    pub steps: Option<Steps>,
 }
+
+/// Clocks of hosts that step by seconds and more, while the run's own time may not.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps {
+    /// What right clocks show when the run starts, in nanoseconds.
+    pub epoch_ns: u64,
+    /// The first step.
+    pub first: SimTime,
+    /// The last step.
+    pub last: SimTime,
+    /// Whether the network never errs, so that no frame waits for repair.
+    pub calm: bool,
+    /// Receivers that were there from the start have lower numbers.
+    pub joiners: NodeIndex,
+}
+
+/// How far a stamp of the root may be from true time: its own offset, noise, and a reading's drift
+/// are below 100 us.
+const STAMP_MAX: Duration = Duration::from_millis(1);
+/// The hold is back to normal this long after a step.
+const RECOVERY: Duration = Duration::from_secs(2);
+/// What a release may take beyond the hold: hops of 50 us, with processors and clocks.
+const BEYOND_HOLD: Duration = Duration::from_millis(3);
 
 /// A proxy that is to be replaced.
 #[derive(Clone, Copy, Debug)]
@@ -153,6 +186,8 @@ pub struct Checks {
     pub lost: u64,
     /// Late joiners that had all they asked for and reached the live feed.
     pub caught_up: u64,
+    /// The longest hold before the first step of a clock.
+    hold_before: Duration,
 }
 
 /// Bytes of message `number` of a fault run: from none to a hundred, so that frames differ.
@@ -175,6 +210,7 @@ impl Checks {
             released: 0,
             lost: 0,
             caught_up: 0,
+            hold_before: Duration::ZERO,
         }
     }
 
@@ -202,9 +238,45 @@ impl Checks {
             let what = format!("frame {} is numbered wrongly: {framed:?}", framed.sequence);
             self.fail(Check::Accounted, seen.at, seen.node, what);
         }
+        self.judge_stamps(seen, &framed);
         if lower {
             let what = format!("frame {}: {:?} after {last:?}", framed.sequence, framed.deadline);
             self.fail(Check::Monotone, seen.at, seen.node, what);
+        }
+    }
+
+    fn judge_stamps(&mut self, seen: Seen, framed: &Framed) {
+        let Some(steps) = self.expect.steps else { return };
+        let wrong = framed.origin.nanos().abs_diff(steps.epoch_ns + seen.at.nanos());
+        if u128::from(wrong) > STAMP_MAX.as_nanos() {
+            let what = format!("frame {} is stamped {wrong} ns wrongly", framed.sequence);
+            self.fail(Check::Stamped, seen.at, seen.node, what);
+        }
+        let Some(deadline) = framed.deadline.filter(|_| steps.calm) else { return };
+        let hold = deadline.since(framed.origin);
+        if seen.at < steps.first {
+            self.hold_before = self.hold_before.max(hold);
+        } else if seen.at > steps.last + RECOVERY && hold > self.hold_before * 2 + STAMP_MAX {
+            let what = format!("a hold of {hold:?} after one of {:?}", self.hold_before);
+            self.fail(Check::Held, seen.at, seen.node, what);
+        }
+    }
+
+    /// A release neither early nor longer held than the root planned.
+    fn judge_time(&mut self, seen: Seen, release: &Release, made: SimTime) {
+        let Some(deadline) = release.deadline else { return };
+        let (sequence, hold) = (release.sequence, deadline.since(release.origin));
+        let took = seen.at.since(made);
+        let truly = took + self.expect.clocks_differ_max < hold;
+        if truly && (deadline > seen.sync || self.expect.steps.is_some()) {
+            let what = format!("frame {sequence} after {took:?} of {hold:?}");
+            self.fail(Check::Early, seen.at, seen.node, what);
+        }
+        let Some(steps) = self.expect.steps.filter(|steps| steps.calm) else { return };
+        let is_old = seen.node < steps.joiners && !release.repaired;
+        if is_old && took > hold + BEYOND_HOLD {
+            let what = format!("frame {sequence} after {took:?} for a hold of {hold:?}");
+            self.fail(Check::Held, seen.at, seen.node, what);
         }
     }
 
@@ -337,15 +409,13 @@ impl Checks {
     /// Time and content of a frame that comes in its turn.
     fn judge(&mut self, seen: Seen, release: &Release) {
         let sequence = release.sequence;
-        if release.deadline.is_some_and(|deadline| deadline > seen.sync) {
-            let what = format!("frame {sequence} at {:?}, due {:?}", seen.sync, release.deadline);
-            self.fail(Check::Early, seen.at, seen.node, what);
-        }
         let epoch = self.epochs.entry(release.epoch).or_default();
         let Some(&(made, framed)) = epoch.framed.get(sequence as usize) else {
             let what = format!("frame {sequence} was never made");
             return self.fail(Check::Content, seen.at, seen.node, what);
         };
+        self.judge_time(seen, release, made);
+        let epoch = self.epochs.entry(release.epoch).or_default();
         let header = (framed.first_message, framed.count, framed.origin, framed.deadline);
         let got = (release.first_message, release.count, release.origin, release.deadline);
         let mut same = header == got;

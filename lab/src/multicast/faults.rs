@@ -18,7 +18,7 @@ use evenfall_sim::{
 };
 
 use super::cast::{Cast, Pace};
-use super::checks::{Checks, Expectations, Replaced};
+use super::checks::{Checks, Expectations, Replaced, Steps};
 use super::mutants::{Mutant, Mutation};
 use super::node::Node;
 use super::owner::{JOIN, LEAVE, Owner, SWITCH, TICK, TICK_EVERY};
@@ -125,7 +125,16 @@ pub struct Scene {
     pub(super) replaced: Option<Replaced>,
     /// The last receiver is a recorder; whether it dies.
     pub(super) recorder: Option<RecorderDies>,
+    /// Clocks of hosts step by seconds and more.
+    steps: Option<Steps>,
 }
+
+/// By how much the clocks of hosts step: what an operator gets wrong by a typing error, a host by
+/// its time zone, and a host without a battery.
+const STEPS_S: [i64; 3] = [10, 3_600, 30 * 365 * 86_400];
+/// What right clocks show at the start of a run in which clocks step: a day of 2026, so that a
+/// clock may be 30 years behind.
+const EPOCH_NS: i64 = 1_795_000_000_000_000_000;
 
 /// Whether the recorder of a run dies in the middle.
 pub(super) type RecorderDies = bool;
@@ -261,6 +270,7 @@ impl Scene {
             slow: None,
             replaced: None,
             recorder: None,
+            steps: None,
         }
     }
 
@@ -367,6 +377,76 @@ impl Scene {
         scene
     }
 
+    /// Root, proxies, receivers and, in half of the seeds, a recorder, whose hosts' clocks step by
+    /// 10 s, an hour or 30 years while the feed runs. Half of the steps are taken back. A receiver
+    /// joins late, perhaps with a clock that is wrong from the start. Two seeds of three have a
+    /// network that never errs.
+    pub fn with_clock_steps(seed: u64) -> Self {
+        let mut prng = Prng::new(seed).fork(0x73_74_65_70);
+        let (receivers, hedging) = (3 + prng.below(3), prng.below(2));
+        let knobs = [("receivers", receivers), ("fanout", 2), ("hedging", hedging), ("rate", 200)];
+        let more = [("key", prng.below(2)), ("timers", 0)];
+        let mut scene = Self::calm(seed, &[&knobs[..], &more].concat());
+        scene.config.replace.enabled = true;
+        scene.plan.kinds = Vec::new();
+        scene.pace.count = 1_040;
+        scene.calm = SimTime::from_millis(4_000);
+        scene.recorder = prng.chance(0.5).then_some(false);
+        let nodes = 1 + scene.proxies + scene.receivers;
+        let mut faults = Vec::new();
+        for _ in 0..=prng.below(4) {
+            let node = NodeIndex(prng.below(nodes.into()) as u32);
+            let at = SimTime::from_millis(800 + prng.below(1_400));
+            let by = clock_step(&mut prng);
+            faults.push((at, Fault::ClockStep(node, by)));
+            if prng.chance(0.5) {
+                let later = Duration::from_millis(50 + prng.below(350));
+                faults.push((at + later, Fault::ClockStep(node, -by)));
+            }
+        }
+        let joins = SimTime::from_millis(1_000 + prng.below(1_500));
+        scene.acts = vec![(joins, JOIN)];
+        faults.sort_by_key(|(at, _)| *at);
+        let calm = seed % 3 > 0;
+        if !calm {
+            let rates = Rates {
+                loss: prng.unit() * MILD_LOSS,
+                duplicate: prng.unit() * 0.2,
+                reorder: prng.unit() * 0.2,
+                reorder_by: Duration::from_millis(5),
+            };
+            faults.push((SimTime::from_millis(100), Fault::Rates(rates)));
+            faults.push((scene.calm, Fault::Rates(Rates::default())));
+        }
+        let times = || faults.iter().filter(|fault| matches!(fault.1, Fault::ClockStep(..)));
+        let (first, last) = (times().next().map(|f| f.0), times().next_back().map(|f| f.0));
+        scene.steps = Some(Steps {
+            epoch_ns: EPOCH_NS as u64,
+            first: first.unwrap_or_default(),
+            last: last.unwrap_or_default(),
+            calm,
+            joiners: NodeIndex(nodes),
+        });
+        faults.sort_by_key(|(at, _)| *at);
+        scene.plan.faults = faults;
+        scene
+    }
+
+    /// Steps of clocks that the plan has.
+    pub(super) fn clock_steps(&self) -> u64 {
+        let steps = |(_, fault): &&(SimTime, Fault)| matches!(fault, Fault::ClockStep(..));
+        self.plan.faults.iter().filter(steps).count() as u64
+    }
+
+    /// By how much the clocks of a root and a receiver may differ. A host's clock that stepped
+    /// while its node was down is believed at the restart.
+    fn clocks_differ_max(&self) -> Duration {
+        let has = |kind| self.plan.kinds.contains(&kind);
+        let stepped = has(FaultKind::ClockStep) && has(FaultKind::Crash);
+        let steps = if stepped { bounds().clock_step_max * 6 } else { Duration::ZERO };
+        Duration::from_micros(300) + steps
+    }
+
     /// Whether late joiners ask for what was before.
     pub(super) fn is_recorded(&self) -> bool {
         self.recorder.is_some()
@@ -408,7 +488,7 @@ impl Scene {
         let clock = ClockSpec {
             origin: Some(origin),
             drift_ppb: spread(prng, 50_000),
-            offset_ns: spread(prng, 49_000),
+            offset_ns: spread(prng, 49_000) + if self.steps.is_some() { EPOCH_NS } else { 0 },
             noise: Duration::from_micros(1),
             stated: ClockError::Within(bound),
             ..ClockSpec::default()
@@ -464,6 +544,8 @@ impl Scene {
             lossless: self.lossless(),
             slow: self.slow,
             replaced: self.replaced,
+            clocks_differ_max: self.clocks_differ_max(),
+            steps: self.steps,
         });
         let mut prng = Prng::new(self.plan.seed).fork(0x68_6f_73_74);
         for number in 0..1 + self.proxies + self.receivers {
@@ -521,7 +603,11 @@ impl Scene {
 
     /// Host, origin and machine of a node that comes later.
     pub(super) fn newcomer(&self, prng: &mut Prng) -> (HostSpec, Timestamp) {
-        self.host(prng)
+        let (mut spec, origin) = self.host(prng);
+        if self.steps.is_some() && prng.chance(0.5) {
+            spec.clock.offset_ns += clock_step(prng);
+        }
+        (spec, origin)
     }
 
     /// The `n`-th switch of mode leads to this one.
@@ -531,6 +617,12 @@ impl Scene {
         }
         mode(self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(n as u32 * 7) % 7)
     }
+}
+
+/// One of [`STEPS_S`], ahead or back, in nanoseconds.
+fn clock_step(prng: &mut Prng) -> i64 {
+    let seconds = STEPS_S[prng.below(STEPS_S.len() as u64) as usize];
+    seconds * if prng.chance(0.5) { 1_000_000_000 } else { -1_000_000_000 }
 }
 
 /// Two seconds of silence, as under SIGSTOP.

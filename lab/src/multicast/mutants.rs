@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use evenfall_core::time::nanos;
-use evenfall_core::{Arrival, Class, ClockReading, Timestamp, Transmit};
+use evenfall_core::{Arrival, Class, ClockError, ClockReading, Timestamp, Transmit};
 use evenfall_multicast_machine::{ReceiverEvent, Release, RootEvent, wire};
 use evenfall_sim::{Alteration, words};
 
@@ -24,6 +24,12 @@ words! {
         SwapsFrames,
         /// Releases half a millisecond early: its clock is ahead of what it was told.
         ReleasesEarly,
+        /// The root stamps by its host's clock, and follows every step.
+        RootTrustsItsHost,
+        /// A receiver releases by its host's clock, and follows every step.
+        ReceiverTrustsItsHost,
+        /// Holds messages 20 ms longer from some frame on.
+        HoldsLonger,
         /// Never asks for repair.
         ForgetsRepair,
         /// Loses without a word.
@@ -69,6 +75,9 @@ pub struct Mutation {
     broken: bool,
 }
 
+/// By how much [`Mutant::HoldsLonger`] holds messages longer, and after which frame.
+const LONGER: core::time::Duration = core::time::Duration::from_millis(20);
+const LONGER_FROM: u64 = 300;
 /// Every how many releases something goes wrong.
 const EVERY: u64 = 97;
 /// Frames that wait while a slow child is served: a request is for up to 512.
@@ -124,6 +133,11 @@ impl Alteration<Node> for Mutation {
         match (self.mutant, node) {
             (Some(Mutant::ReleasesEarly), Node::Receiver(_)) => {
                 ClockReading { offset_ns: reading.offset_ns + ahead, ..reading }
+            }
+            // One clock for all has no error, so that a machine believes it blindly.
+            (Some(Mutant::RootTrustsItsHost), Node::Root(_))
+            | (Some(Mutant::ReceiverTrustsItsHost), Node::Receiver(_)) => {
+                ClockReading { error: ClockError::SameClock, ..reading }
             }
             _ => reading,
         }
@@ -186,6 +200,12 @@ impl Alteration<Node> for Mutation {
             (Mutant::LowersDeadline, NodeEvent::Root(RootEvent::Framed(mut framed))) if hit => {
                 let earlier = core::time::Duration::from_millis(5);
                 framed.deadline = framed.deadline.map(|deadline| deadline - earlier);
+                out.push_back(NodeEvent::Root(RootEvent::Framed(framed)));
+            }
+            (Mutant::HoldsLonger, NodeEvent::Root(RootEvent::Framed(mut framed)))
+                if framed.sequence > LONGER_FROM =>
+            {
+                framed.deadline = framed.deadline.map(|deadline| deadline + LONGER);
                 out.push_back(NodeEvent::Root(RootEvent::Framed(framed)));
             }
             (_, event) => out.push_back(event),

@@ -89,6 +89,7 @@ mod ring;
 pub mod root;
 pub mod seal;
 pub mod tree;
+mod trust;
 mod uplink;
 mod window;
 pub mod wire;

@@ -157,11 +157,12 @@ pub(crate) struct Margins {
 }
 
 impl Margins {
-    /// A frame arrived for the first time, `delay` after the root sent it.
-    pub(crate) fn arrived(&mut self, sequence: u64, delay: Duration, sampled: bool) {
-        self.delays.record(delay);
+    /// A frame arrived for the first time, `delay` after the root sent it; `None` when this node's
+    /// clock is not sound. The frame then counts as received, and lengthens nobody's hold.
+    pub(crate) fn arrived(&mut self, sequence: u64, delay: Option<Duration>, sampled: bool) {
+        delay.iter().for_each(|delay| self.delays.record(*delay));
         if sampled {
-            let latest_ns = saturating_ns(delay);
+            let latest_ns = delay.map_or(0, saturating_ns);
             self.ready.push(Sample { sequence, latest_ns, receivers: 1, missing: 0 });
         }
     }
@@ -557,7 +558,7 @@ mod tests {
     fn samples_beyond_the_room_are_thinned_evenly_counted_and_not_taken_for_losses() {
         let mut margins = Margins::default();
         let first = margins.take(Timestamp::ZERO, NodeId(1), &mut Edges::default()).serial;
-        (0..READY_MAX as u64 + 1).for_each(|s| margins.arrived(s, INTERVAL, true));
+        (0..READY_MAX as u64 + 1).for_each(|s| margins.arrived(s, Some(INTERVAL), true));
         assert_eq!(margins.dropped(), READY_MAX as u64 / 2);
         let report = margins.take(Timestamp::ZERO, NodeId(1), &mut Edges::default());
         assert_eq!(report.serial, first + 2, "a number is left out");

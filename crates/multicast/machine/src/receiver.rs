@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
-    Transmit,
+    Arrival, Class, Clock, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime,
+    Timestamp, Transmit,
 };
 
 use crate::config::Config;
@@ -134,6 +134,11 @@ pub struct ReceiverStatus {
     pub refused_full: u64,
     /// Delays of sampled frames that were dropped because reports had no room.
     pub samples_dropped: u64,
+    /// Whether the delays of the feed vouch for the clock. A receiver without a sound clock
+    /// releases each message the hold's length after its arrival.
+    pub clock_is_sound: bool,
+    /// Steps of the host's clock that the receiver did not follow.
+    pub clock_steps: u64,
     /// Counters of refused datagrams.
     pub refusals: Refusals,
 }
@@ -154,6 +159,8 @@ struct Mark {
 struct Held {
     fixed: Fixed,
     body: Bytes,
+    /// When it arrived, by the clock that never steps.
+    received: Timestamp,
     arrived: SyncTime,
     taken: SyncTime,
     via: NodeId,
@@ -249,6 +256,8 @@ impl Receiver {
             held: self.held.len() as u64,
             refused_full: self.refused_full,
             samples_dropped: self.margins.dropped(),
+            clock_is_sound: self.is_sound(),
+            clock_steps: self.up.clock().steps(),
             refusals: self.up.refusals,
         }
     }
@@ -396,8 +405,8 @@ impl Receiver {
             return Ok(());
         }
         let arrived = self.up.clock().sync(received);
-        let delay = arrived.since(datagram.fixed.origin);
         if !self.is_replayed(sequence) {
+            let delay = self.is_sound().then(|| arrived.since(datagram.fixed.origin));
             self.margins.arrived(sequence, delay, datagram.hop.flags & SAMPLED != 0);
         }
         let parent = self.up.place.as_ref().and_then(Place::parent);
@@ -408,6 +417,7 @@ impl Receiver {
             via: datagram.hop.from,
             fixed: datagram.fixed,
             body,
+            received,
             arrived,
             taken: self.up.clock().sync(now),
         };
@@ -453,14 +463,13 @@ impl Receiver {
     /// Releases the frames that are due and in order, and reports the frames that the window has
     /// given up.
     fn release(&mut self, now: Timestamp) {
-        let sync = self.up.clock().sync(now);
         // All frames below `settled` were seen or given up. A frame above a hole may be released
         // when the whole hole lies below `settled`.
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
         while let Some(entry) = self.held.first_entry() {
             let sequence = *entry.key();
             let in_order = sequence == self.next || sequence <= settled;
-            if !in_order || entry.get().fixed.deadline.is_some_and(|deadline| deadline > sync) {
+            if !in_order || due(entry.get(), &self.up) > now {
                 break;
             }
             let held = entry.remove();
@@ -493,8 +502,7 @@ impl Receiver {
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
         let (sequence, held) = self.held.first_key_value()?;
         let in_order = *sequence == self.next || *sequence <= settled;
-        let deadline = held.fixed.deadline.unwrap_or(SyncTime::ZERO);
-        in_order.then(|| self.up.clock().local(deadline))
+        in_order.then(|| due(held, &self.up))
     }
 
     /// Frames `self.next..to` are lost. `message` is the first message after them.
@@ -515,7 +523,8 @@ impl Receiver {
     fn hand_on(&mut self, held: Held) {
         let fixed = held.fixed;
         self.next_message = Some(fixed.first_message + u64::from(fixed.count));
-        let late = fixed.deadline.is_some_and(|deadline| held.arrived > deadline);
+        let is_late = |deadline| held.arrived > deadline || !self.is_sound();
+        let late = fixed.deadline.is_some_and(is_late);
         let late = late && !self.is_replayed(fixed.sequence);
         let mut messages = Messages::new(held.body, fixed.count).expect("checked on arrival");
         let unwanted = self.from_message.saturating_sub(fixed.first_message);
@@ -542,6 +551,11 @@ impl Receiver {
         }));
     }
 
+    /// Whether the feed vouches for this receiver's clock.
+    fn is_sound(&self) -> bool {
+        self.up.trust.is_sound() == Some(true)
+    }
+
     /// Whether a frame was made before the root expected this receiver to have it. Such a frame
     /// cannot be late, and its delay says nothing about the tree.
     fn is_replayed(&self, sequence: u64) -> bool {
@@ -563,6 +577,15 @@ impl Receiver {
         }
         Ok(())
     }
+}
+
+/// When a frame may be released, by the clock that never steps. A frame arrives after it was sent,
+/// so that its deadline comes at the latest the hold's length after the arrival. A receiver whose
+/// clock is behind does not wait longer, and a receiver whose clock is not sound waits that long.
+fn due(held: &Held, up: &Uplink) -> Timestamp {
+    let Some(deadline) = held.fixed.deadline else { return Timestamp::ZERO };
+    let latest = held.received + deadline.since(held.fixed.origin);
+    if up.trust.is_sound() == Some(true) { up.clock().local(deadline).min(latest) } else { latest }
 }
 
 impl Machine for Receiver {
@@ -600,8 +623,12 @@ impl Machine for Receiver {
     }
 
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
-        self.up.out.clock.set(reading);
+        self.up.follow(now, reading);
         self.release(now);
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        Some(*self.up.clock())
     }
 
     fn poll_event(&mut self) -> Option<ReceiverEvent> {

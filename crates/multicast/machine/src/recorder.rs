@@ -32,8 +32,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime, Timestamp,
-    Transmit,
+    Arrival, Class, Clock, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime,
+    Timestamp, Transmit,
 };
 
 use crate::config::Config;
@@ -386,6 +386,10 @@ impl Machine for Recorder {
 
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
         self.receiver.handle_clock(now, reading);
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        self.receiver.clock()
     }
 
     fn poll_event(&mut self) -> Option<ReceiverEvent> {

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, ClockReading, Destination, ForwardCounters, ForwardId, GroupId, Install, Machine,
-    Malformed, Timestamp, Transmit,
+    Arrival, Clock, ClockReading, Destination, ForwardCounters, ForwardId, GroupId, Install,
+    Machine, Malformed, Timestamp, Transmit,
 };
 
 use crate::config::Config;
@@ -313,8 +313,12 @@ impl Machine for Relay {
         }
     }
 
-    fn handle_clock(&mut self, _now: Timestamp, reading: ClockReading) {
-        self.up.out.clock.set(reading);
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        self.up.follow(now, reading);
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        Some(*self.up.clock())
     }
 
     fn handle_counters(&mut self, _now: Timestamp, of: ForwardId, counters: ForwardCounters) {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Format, GroupId, Install, Machine,
-    Malformed, NodeId, Reader, SyncTime, Timestamp, Transmit,
+    Arrival, Class, Clock, ClockError, ClockReading, Destination, Format, GroupId, Install,
+    Machine, Malformed, NodeId, Reader, SyncTime, Timestamp, Transmit,
 };
 
 use crate::admission::{Admission, GuestList, Run};
@@ -85,6 +85,7 @@ pub struct Root {
     next_close: Timestamp,
     next_frame: u64,
     next_message: u64,
+    last_origin: SyncTime,
     last_deadline: SyncTime,
     next_sample: Timestamp,
     /// Hold and messages of the frames whose overall latency is not yet known.
@@ -146,6 +147,7 @@ impl Root {
             next_close: Timestamp::ZERO,
             next_frame: 0,
             next_message: 0,
+            last_origin: SyncTime::ZERO,
             last_deadline: SyncTime::ZERO,
             next_sample: now,
             sampled_frames: BTreeMap::new(),
@@ -290,12 +292,15 @@ impl Root {
 
     fn close(&mut self, now: Timestamp) {
         self.next_close = now + self.config.framing.coalesce;
-        let origin = self.out.clock.sync(now);
+        // The clock may be slewed back by microseconds between two frames.
+        let origin = self.out.clock.sync(now).max(self.last_origin);
+        self.last_origin = origin;
         let (hold, load) = self.hold.next(now);
         let deadline = self.config.mode.holds().then(|| {
             // Deadlines never decrease, so that a shorter hold cannot let a message overtake
-            // another.
-            self.last_deadline = self.last_deadline.max(origin + hold);
+            // another. No frame is held longer than `hold_max`, whatever the last deadline was.
+            let latest = origin + self.config.deadline.hold_max;
+            self.last_deadline = self.last_deadline.max(origin + hold).min(latest);
             self.last_deadline
         });
         let Open { body, count, format } = core::mem::take(&mut self.open);
@@ -685,8 +690,13 @@ impl Machine for Root {
         self.act(now);
     }
 
-    fn handle_clock(&mut self, _now: Timestamp, reading: ClockReading) {
-        self.out.clock.set(reading);
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        // Deadlines rest on this clock from the first frame on.
+        self.out.clock.follow(now, reading, self.next_frame == 0);
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        Some(self.out.clock)
     }
 
     fn poll_event(&mut self) -> Option<RootEvent> {

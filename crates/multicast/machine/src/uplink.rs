@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use evenfall_core::{Arrival, Class, Clock, Malformed, NodeId, Prng, Reader, Timestamp};
+use evenfall_core::{
+    Arrival, Class, Clock, ClockReading, Malformed, NodeId, Prng, Reader, Timestamp,
+};
 
 use crate::config::Config;
 use crate::control::{
@@ -17,6 +19,7 @@ use crate::merge::Edges;
 use crate::outbox::Outbox;
 use crate::parts::Assembly;
 use crate::seal::{Seal, SharedKey};
+use crate::trust::{self, Trust};
 use crate::window::{Answer, Gaps, Seen, Window};
 use crate::wire::{self, Datagram, EPOCH_OFFSET, Fixed, Kind, NUMBER_MAX, SENDER_OFFSET};
 
@@ -89,6 +92,8 @@ pub(crate) struct Uplink {
     pub window: Option<Window>,
     pub gaps: Gaps,
     pub edges: Edges,
+    /// What the delays of the feed say of this node's clock.
+    pub trust: Trust,
     /// Frames and messages of the whole stream, once the root has ended the stream.
     pub end: Option<(u64, u64)>,
     pub root_beat: u64,
@@ -156,6 +161,7 @@ impl Uplink {
             window: None,
             gaps: Gaps::default(),
             edges: Edges::default(),
+            trust: Trust::default(),
             end: None,
             root_beat: 0,
             refusals: Refusals::default(),
@@ -404,7 +410,11 @@ impl Uplink {
         }
         self.previous = self.place.replace(place.clone());
         Ok(Some(match restarted {
-            Some(known) => News::Restarted { place, epoch, known },
+            Some(known) => {
+                // The new root may have another clock.
+                self.trust.forget();
+                News::Restarted { place, epoch, known }
+            }
             None => News::Placed(place),
         }))
     }
@@ -554,9 +564,8 @@ impl Uplink {
         datagram: &Datagram,
         received: Timestamp,
     ) -> Seen {
-        let owd = self.clock().sync(received).since(datagram.hop.sent);
         if datagram.fixed.class == Class::Live {
-            self.edges.arrived(datagram.hop.from, owd);
+            self.time(now, datagram, received);
         }
         let sequence = datagram.fixed.sequence;
         if !self.reach(sequence) {
@@ -589,6 +598,30 @@ impl Uplink {
         }
         self.catch_up(now);
         seen
+    }
+
+    /// Times the edge over which a live frame came. An edge between clocks of which one is wrong is
+    /// left out, because its time would accuse a proxy that is not slow.
+    fn time(&mut self, now: Timestamp, datagram: &Datagram, received: Timestamp) {
+        let (origin, sent) = (datagram.fixed.origin, datagram.hop.sent);
+        let arrived = self.clock().sync(received);
+        self.trust.heard(now, origin, arrived);
+        let is_possible = origin <= sent + trust::SLACK && sent <= arrived + trust::SLACK;
+        if is_possible && self.trust.is_sound() == Some(true) {
+            self.edges.arrived(datagram.hop.from, arrived.since(sent));
+        }
+    }
+
+    /// Takes a reading of the synchronised clock. Until the feed vouches for the clock, the clock
+    /// may step.
+    pub(crate) fn follow(&mut self, now: Timestamp, reading: ClockReading) {
+        let may_step = self.trust.may_step();
+        let before = self.clock().reading().offset_ns;
+        self.out.clock.follow(now, reading, may_step);
+        let moved = self.clock().reading().offset_ns.abs_diff(before);
+        if may_step && moved > evenfall_core::time::nanos(trust::SLACK) {
+            self.trust.forget();
+        }
     }
 
     /// Gives up all missing frames below this frame.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
+use evenfall_core::{Clock, ClockError, NodeId, SyncTime, Timestamp};
 use evenfall_feed_formats::Format;
 use evenfall_host::Waker;
 use evenfall_host::clock::{MonotonicClock, SyncSource};
@@ -96,9 +96,10 @@ impl Sink for Tape {
 }
 
 /// Nanoseconds to add to the run's time for time since 1970. Processes of one host share a clock
-/// that counts from the host's start, and a recording is read after that clock is gone.
-fn epoch_ns(settings: &Settings) -> i64 {
-    let is_local = matches!(settings.run.clock.as_str(), "same-host" | "auto");
+/// that counts from the host's start, and a recording is read after that clock is gone. All other
+/// clocks count from 1970 already.
+fn epoch_ns(clock: Clock) -> i64 {
+    let is_local = clock.reading().error == ClockError::SameClock;
     let reading = is_local.then(|| SyncSource::Realtime.read().ok()).flatten();
     reading.map_or(0, |reading| reading.offset_ns)
 }
@@ -289,7 +290,7 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
     let (wanted, to_read) = sync_channel(READS_MAX * trees as usize);
     let (found, was_read) = sync_channel(READS_MAX * trees as usize);
     let kept = &AtomicU64::new(0);
-    let (waker, epoch_ns) = (process.base.port.waker(), epoch_ns(settings));
+    let (waker, epoch_ns) = (process.base.port.waker(), epoch_ns(process.base.clock()));
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || write(store, trees, epoch_ns, &released, kept));
         scope.spawn(move || read(store, &to_read, &found, &waker));

@@ -62,6 +62,11 @@ struct Ancillary {
     realtime_ns: Option<u64>,
 }
 
+/// Movement of the host's clock between two batches from which stamps are not used. A daemon slews
+/// a clock by less, and two reads of clocks are further apart only when a thread was stopped
+/// between them.
+const STEP_NS_MIN: u64 = 1_000_000;
+
 pub(super) struct Inbox {
     buffers: Vec<Box<[u8]>>,
     names: Vec<RawAddress>,
@@ -77,6 +82,8 @@ pub(super) struct Inbox {
     retired: VecDeque<BytesMut>,
     retired_max: usize,
     stamped: bool,
+    /// The last offset from the host's clock, by which the kernel stamps, to the monotonic clock.
+    to_monotonic: Option<i64>,
     /// Whether the last batch was not full.
     is_drained: bool,
 }
@@ -104,6 +111,7 @@ impl Inbox {
             retired: VecDeque::new(),
             retired_max: half / CHUNK_BYTES,
             stamped: options.kernel_timestamps,
+            to_monotonic: options.kernel_timestamps.then(MonotonicClock::realtime_offset_ns),
             is_drained: false,
         }
     }
@@ -145,11 +153,19 @@ impl Inbox {
         self.is_drained = filled < self.messages.len();
         counters.receive_calls += 1;
         let now = MonotonicClock::now();
-        let to_monotonic = if self.stamped { MonotonicClock::realtime_offset_ns() } else { 0 };
+        let to_monotonic = if self.stamped { self.offset() } else { None };
         for at in 0..filled {
             self.deliver(at, now, to_monotonic, out, counters);
         }
         filled
+    }
+
+    /// Nanoseconds to add to a stamp of the kernel. `None` when the host's clock has stepped since
+    /// the last batch, because the stamps of this batch may be from before the step.
+    fn offset(&mut self) -> Option<i64> {
+        let fresh = MonotonicClock::realtime_offset_ns();
+        let last = self.to_monotonic.replace(fresh)?;
+        (fresh.abs_diff(last) <= STEP_NS_MIN).then_some(fresh)
     }
 
     fn prepare(&mut self) {
@@ -177,7 +193,7 @@ impl Inbox {
         &mut self,
         at: usize,
         now: Timestamp,
-        to_monotonic: i64,
+        to_monotonic: Option<i64>,
         out: &mut Vec<Arrival>,
         counters: &mut Counters,
     ) {
@@ -189,8 +205,8 @@ impl Inbox {
             return;
         }
         let ancillary = ancillary(&message.msg_hdr);
-        let (received, stamped_by) = match ancillary.realtime_ns {
-            Some(ns) => {
+        let (received, stamped_by) = match ancillary.realtime_ns.zip(to_monotonic) {
+            Some((ns, to_monotonic)) => {
                 let stamp = Timestamp::from_nanos(ns.saturating_add_signed(to_monotonic));
                 (stamp.min(now), StampedBy::Kernel)
             }

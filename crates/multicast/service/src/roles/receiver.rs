@@ -200,6 +200,10 @@ pub fn metrics((name, role): (&str, &str), trees: &[ReceiverStatus], malformed: 
         m.counter("hedge_wins_total", "Frames an aunt brought first.", tree, t.hedge_wins);
         m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
         m.gauge("held_frames", "Frames held now.", tree, status.held as f64);
+        let sound = f64::from(u8::from(status.clock_is_sound));
+        m.gauge("clock_sound", "1 when the feed's delays vouch for the clock.", tree, sound);
+        let help = "Steps of the host's clock that were not followed.";
+        m.counter("clock_steps_total", help, tree, status.clock_steps);
     }
     // A datagram that is no message names no tree.
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
@@ -234,7 +238,13 @@ impl<S: Sink> Part<Receiver> for Desk<'_, S> {
         self.duplicates = note_duplicates(process, &all, self.duplicates);
         let ill = machines.iter().any(|m| m.place().is_none());
         let page = metrics((self.name, "receiver"), &all, process.base.refused());
-        process.base.telemetry.publish(page, &all, ill.then(|| "not in every tree".to_owned()));
+        let wrong = all.iter().any(|tree| tree.tally.released > 0 && !tree.clock_is_sound);
+        let why = match (ill, wrong) {
+            (true, _) => Some("not in every tree"),
+            (false, true) => Some("its clock cannot be that of the root"),
+            (false, false) => None,
+        };
+        process.base.telemetry.publish(page, &all, why.map(str::to_owned));
     }
 
     fn ended(&mut self, _: &mut [Receiver]) -> Option<Ended> {

@@ -1,0 +1,92 @@
+//! Whether this node's clock can be the root's clock, judged by the delays of the feed.
+//!
+//! A frame carries the root's time of sending. No copy arrives before it was sent, and no working
+//! path takes more than a second for every copy. So the shortest delay of the last moment shows a
+//! clock that is far ahead or behind. An honest delay is enough to clear the clock, because only
+//! the shortest delay counts.
+//!
+//! A receiver whose clock is not sound releases a frame the hold's length after the frame arrived.
+//! That is never before the deadline, so that nobody gains by a wrong clock. The delays that such a
+//! receiver measures say nothing, and lengthen nobody's hold.
+
+use core::time::Duration;
+
+use evenfall_core::time::nanos;
+use evenfall_core::{SyncTime, Timestamp};
+
+/// Span of which the shortest delay is kept. The last span and the present one count, so that a
+/// clock is judged by half a second to a second.
+const SPAN: Duration = Duration::from_millis(500);
+/// How far a copy may seem to arrive before it was sent. Clocks that follow servers over the
+/// internet differ by some milliseconds.
+pub(crate) const SLACK: Duration = Duration::from_millis(10);
+/// A shortest delay beyond this is the clock's and not the path's.
+const DELAY_MAX: Duration = Duration::from_secs(1);
+
+/// The shortest delays of the feed, by this node's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trust {
+    turned: Timestamp,
+    least: [Option<i64>; 2],
+    /// Whether the clock was ever sound.
+    was_sound: bool,
+}
+
+impl Trust {
+    /// A live frame that the root sent at `origin` arrived at `arrived`, by this node's clock.
+    pub(crate) fn heard(&mut self, now: Timestamp, origin: SyncTime, arrived: SyncTime) {
+        let age = now.since(self.turned);
+        if age >= SPAN {
+            self.least = [None, self.least[0].filter(|_| age < SPAN * 2)];
+            self.turned = now;
+        }
+        let delay = arrived.signed_since(origin);
+        self.least[0] = Some(self.least[0].map_or(delay, |least| least.min(delay)));
+        self.was_sound |= self.is_sound() == Some(true);
+    }
+
+    /// Forgets all delays: the clock stepped, or the root is another.
+    pub(crate) fn forget(&mut self) {
+        self.least = [None; 2];
+    }
+
+    /// Whether the clock may step: it is not in use yet, or it is wrong.
+    pub(crate) fn may_step(&self) -> bool {
+        self.is_sound().map_or(!self.was_sound, |sound| !sound)
+    }
+
+    /// Whether the clock can be the root's. `None` before the first frame.
+    pub(crate) fn is_sound(&self) -> Option<bool> {
+        let least = self.least.into_iter().flatten().min()?;
+        Some((-(nanos(SLACK) as i64)..=nanos(DELAY_MAX) as i64).contains(&least))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 1 << 60;
+
+    fn hear(trust: &mut Trust, ms: u64, delay_ns: i64) -> Option<bool> {
+        let origin = SyncTime::from_nanos(BASE + ms * 1_000_000);
+        let arrived = SyncTime::from_nanos(origin.nanos().saturating_add_signed(delay_ns));
+        trust.heard(Timestamp::from_nanos(ms * 1_000_000), origin, arrived);
+        trust.is_sound()
+    }
+
+    #[test]
+    fn a_clock_is_sound_while_one_delay_of_the_last_second_can_be_true() {
+        let mut trust = Trust::default();
+        assert_eq!(trust.is_sound(), None);
+        assert_eq!(hear(&mut trust, 1_000, 80_000), Some(true));
+        assert_eq!(hear(&mut trust, 1_400, 10_000_000_000), Some(true), "one late frame");
+        assert_eq!(hear(&mut trust, 2_100, 10_000_000_000), Some(false), "all are late");
+        assert_eq!(hear(&mut trust, 2_200, 90_000), Some(true), "the clock is right again");
+        assert_eq!(hear(&mut trust, 2_300, -20_000_000), Some(false), "before it was sent");
+        assert!(trust.may_step());
+        trust.forget();
+        assert!(!trust.may_step(), "the clock was in use");
+        assert_eq!(hear(&mut trust, 2_400, -900_000), Some(true), "within the clocks' errors");
+    }
+}
