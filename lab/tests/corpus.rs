@@ -1,5 +1,6 @@
 //! Replays the corpora of the fuzz targets of all crates on stable Rust.
 
+use evenfall_clock_machine::fuzzing as clock;
 use evenfall_exchange_machine::fuzzing as exchange;
 use evenfall_feed_formats::fuzzing as formats;
 use evenfall_feed_service::fuzzing as feed;
@@ -20,6 +21,8 @@ fn every_corpus_file_passes_its_target() {
     replay::corpora(&[
         ("agent_call", experiments::agent_call),
         ("chrony", port::chrony),
+        ("clock_machine", clock::machine),
+        ("clock_wire", clock::wire),
         ("delay_rules", port::delay_rules),
         ("delays", planner::delays),
         ("experiment", experiments::experiment),

@@ -1,8 +1,8 @@
 //! One time for all nodes, measured in the simulator, where the true time is known.
 //!
 //! The machines of `evenfall-clock-machine` run on every node over a network whose queues have
-//! memory. Every tenth of a second all clocks are read and compared with the reference's. The same
-//! stamps go to two rivals, who see what we see.
+//! memory. Every 130 ms all clocks are read and compared with the clock of the reference. Two
+//! rivals get the same stamps.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -30,10 +30,10 @@ use node::Node;
 use paths::{Paths, PathsSpec};
 use rivals::Follower;
 
-/// Time between two looks at all clocks. Not a divisor of the window, so that looks fall on every
-/// age of a verdict.
+/// Time between two looks at all clocks. It is no divisor of the window of two seconds, so that the
+/// looks find verdicts of every age.
 const LOOK: Duration = Duration::from_millis(130);
-/// Time before the first look: five windows, in which courses are found.
+/// Time before the first look: five windows, in which the filters settle.
 const WARM_UP: Duration = Duration::from_millis(12_500);
 /// Time between two changes of the rate of a clock.
 const WANDER_STEP: Duration = Duration::from_secs(1);
@@ -99,12 +99,14 @@ impl Spread {
     }
 }
 
-/// What came of a run. Errors are those of readings at use, against the clock of the reference.
+/// The results of a run. An error is the difference of a node's reading and the clock of the
+/// reference at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Results {
-    /// Errors beyond what the planted asymmetry forces on anybody who measures both ways.
+    /// Errors less the part that the planted asymmetry causes and that no measurement between nodes
+    /// can find.
     pub error_us: Spread,
-    /// Errors with all that.
+    /// Errors with the part that asymmetry causes.
     pub whole_error_us: Spread,
     /// Proven bounds.
     pub proven_us: Spread,
@@ -184,8 +186,8 @@ fn masters(nodes: u32, pairs: &[(u32, u32)]) -> Vec<Option<u32>> {
     masters
 }
 
-/// What the planted asymmetry forces on every node's offset: the least squares over pairs that are
-/// measured without any error but half of the difference of their two ways.
+/// The error of every node that the planted asymmetry causes. The mesh solves estimates without any
+/// other error: each is wrong by half of the difference of its two ways.
 fn forced(params: &Params, paths: &Paths, pairs: &[(u32, u32)]) -> Vec<i64> {
     let end = Timestamp::from_nanos(1 << 40);
     let edge = |&(a, b): &(u32, u32)| {
@@ -217,7 +219,7 @@ fn drawn(nodes: u32, share: f64, prng: &mut Prng) -> Vec<u32> {
     all
 }
 
-/// Builds the world, with the courses of all clocks on its agenda.
+/// Builds the world, and schedules the changes of all clocks' rates.
 fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, Paths> {
     let paths = Paths::new(params.paths.clone(), params.seed);
     let mut world = World::new(paths, params.seed);
@@ -228,7 +230,8 @@ fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, Paths> 
         let origin = Timestamp::from_nanos(1_000_000_000 + prng.below(1 << 43));
         let clock =
             ClockSpec { origin: Some(origin), drift_ppb: drift as i64, ..ClockSpec::default() };
-        let seat = Seat { addresses: addresses.clone(), number, run: params.seed | 1 << 63 };
+        let seat =
+            Seat { addresses: addresses.clone(), number, run: params.seed | 1 << 63, started: 0 };
         let mut keeper = Timekeeper::new(params.config.clone(), seat, None, origin);
         keeper.tell_pairs();
         let node = Node {
@@ -248,7 +251,7 @@ fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, Paths> 
     world
 }
 
-/// Nearly normal: the sum of twelve uniform draws, out of additions alone.
+/// A draw that is nearly normally distributed: the sum of twelve uniform draws.
 fn normal(prng: &mut Prng) -> f64 {
     (0..12).map(|_| prng.unit()).sum::<f64>() - 6.0
 }

@@ -1,15 +1,15 @@
-//! The machine under study with stamps as hosts take them, and liars.
+//! The machine under study. Its stamps have the noise of a host's stamps, and some nodes lie.
 
 use evenfall_clock_machine::{TimeEvent, Timekeeper};
 use evenfall_core::{
     Arrival, ClockReading, Install, Machine, Malformed, Prng, Sent, Timestamp, Transmit,
 };
 
-/// Greatest error of a liar's stamps towards one neighbour, in nanoseconds: two delays of a quiet
-/// network, so that lies reach beyond what delays explain.
+/// Greatest error of a liar's stamps towards one neighbour, in nanoseconds. It is twice the delay
+/// of a quiet network, so that delays cannot explain the larger lies.
 const LIE_NS: u64 = 60_000;
 
-/// A node whose stamps are noisy, and who may tell each neighbour another time.
+/// A node with noisy stamps. A liar tells each neighbour another time.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) keeper: Timekeeper,

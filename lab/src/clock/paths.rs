@@ -4,10 +4,10 @@
 //!  sender's uplink queue  ->  lasting delay of the way  ->  receiver's downlink queue
 //! ```
 //!
-//! Other traffic keeps every link busy for a stated share of the time: bursts at random times, of
-//! exponential length. The wait that a probe finds is that of the queue M/M/1, and a probe that
-//! follows 20 us later finds the same queue, 20 us on. That is what coded probes rest on: with
-//! waits that are drawn for each packet they would select nothing.
+//! Other traffic keeps every link busy for a stated share of the time, by bursts at random times
+//! and of exponential length. A probe waits as in the queue M/M/1. A probe that follows 20 us later
+//! finds the same queue, 20 us shorter or with a new burst. Coded pairs need such queues: if the
+//! wait of each packet were drawn independently, the pairs would select nothing.
 
 use evenfall_core::Prng;
 use evenfall_sim::network::{Agenda, Chance, Chances};
@@ -33,7 +33,7 @@ pub struct PathsSpec {
 /// A link's other traffic.
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
-    /// Work that waits at `at`, in nanoseconds.
+    /// Time that the link needs at `at` for the packets that wait, in nanoseconds.
     backlog: f64,
     at: f64,
     /// When the next burst comes.

@@ -1,15 +1,15 @@
-//! What others would make of the same stamps.
+//! Two rivals on the same stamps.
 //!
-//! Each rival follows a chain of masters: every node follows the neighbour that is nearest to the
-//! reference, as strata do. Both see every probe between a node and its master, which is more than
-//! either would send.
+//! Each rival follows a chain of masters. A node follows the neighbour with the fewest hops to the
+//! reference, as the strata of NTP do. Both rivals get every probe between a node and its master,
+//! which is more than NTP or PTP would send.
 //!
 //! - **NTP-style**: of all exchanges of a window the one with the least round trip gives the offset
 //!   (RFC 5905, the clock filter).
 //! - **PTP-style**: the mean of all exchanges of a window gives the offset, as a servo does that
 //!   takes every message (IEEE 1588 without transparent clocks in the switches).
 //!
-//! Both take a running mean of the changes from window to window for the rate.
+//! Both estimate the rate by a running mean of the changes from window to window.
 
 use evenfall_clock_machine::CodedPair;
 use evenfall_core::Timestamp;
@@ -70,8 +70,8 @@ impl Follower {
         let base = *self.base_ns.get_or_insert(t2.signed_since(t1));
         let there = (t2.signed_since(t1) - base) as f64;
         let back = (sent.signed_since(received) - base) as f64;
-        // The two ways are up to 50 ms apart here, in which the clocks drift; the offset is that of
-        // the middle, and the drift that is known so far does not count as delay.
+        // Up to 50 ms lie between the probes of the two ways, and the clocks drift in that time. So
+        // the offset is that of the middle, and the known drift does not count as delay.
         let apart = received.signed_since(t1);
         let drifted = self.ntp.map_or(0.0, |line| line.rate * apart as f64);
         self.exchanges.push(Exchange {

@@ -20,7 +20,7 @@ use crate::seeds::in_parallel;
 use crate::studies::overlay::Effort;
 use crate::studies::{Table, hedging, overlay, replacement};
 use clap::{Subcommand, ValueEnum};
-use evenfall_core::Hedging;
+use evenfall_core::{ClockError, Hedging};
 use evenfall_feed_formats::pace::{self, Pace};
 use evenfall_feed_formats::source::Source;
 use evenfall_multicast_machine::config::{Deadline, Rule, Scheme};
@@ -175,6 +175,9 @@ struct Multicast {
     /// How hosts send and receive: sockets, or kernel-bypass as the published measurements.
     #[arg(long, default_value = "sockets")]
     stack: Stack,
+    /// Clocks of hosts are wrong by up to this much, ahead or behind, instead of the model's error.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    clock_error: Option<Duration>,
     /// Seed of the run. The same seed gives the same run on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -409,6 +412,11 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
         ..Params::default()
     };
     params = params.on(&args.model, args.stack);
+    if let Some(error) = args.clock_error {
+        let clock = &mut params.host.clock;
+        (clock.offset_ns, clock.offset_spread, clock.noise) = (0, error, Duration::ZERO);
+        clock.stated = ClockError::Within(error);
+    }
     let config = &mut params.config;
     config.mode = args.mode;
     config.shape.depth = args.depth;

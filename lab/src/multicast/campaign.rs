@@ -1,4 +1,4 @@
-//! The fault campaigns of the overlay: one with all kinds of faults at once, and three scenes that
+//! The fault campaigns of the overlay: one with all kinds of faults at once, and four scenes that
 //! each test one promise on an otherwise quiet network.
 
 use evenfall_sim::campaign::{Outline, Trap};

@@ -7,7 +7,7 @@ use evenfall_core::Timestamp;
 use crate::Config;
 use crate::filter::WANDER_PPB_S;
 
-/// The horizon of a clock whose bounds do not grow.
+/// The horizon of the reference, whose bounds do not grow.
 const ALWAYS: Duration = Duration::from_nanos(u64::MAX);
 
 /// How a clock stands.
@@ -45,22 +45,22 @@ pub struct Verdict {
     pub rate: f64,
     /// Whether the course goes on or began anew.
     pub state: State,
-    /// The part of the assumed bound that time does not change: remainders of the network, and the
-    /// floor for asymmetry that nobody can see.
+    /// The part of the assumed bound that does not grow with time: what the last solve left at the
+    /// pairs, and the share for asymmetry that nobody can measure.
     pub standing_ns: f64,
     /// Variances at `at`, in nanoseconds and seconds: offset, offset with rate, rate.
     pub variances: [f64; 3],
     /// The least and the greatest value by which `offset_ns` can be too small; infinite when
     /// nothing is proven.
     pub proven_ns: [f64; 2],
-    /// How much those move for each nanosecond, up to `horizon`.
+    /// How much `proven_ns` changes for each nanosecond, up to `horizon`.
     pub proven_rate: [f64; 2],
     /// Time after `at` beyond which the proven bounds grow by the worst drift.
     pub horizon: Duration,
 }
 
 impl Verdict {
-    /// What the reference knows about itself: it is the time.
+    /// The verdict of the reference about itself. Its clock is the time of the mesh.
     pub fn reference(at: Timestamp) -> Self {
         Self {
             at,

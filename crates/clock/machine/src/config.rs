@@ -5,11 +5,13 @@ use core::time::Duration;
 /// How clocks are measured and how far they are believed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Time over which the probes of a pair of nodes become one estimate. In two seconds a crystal
-    /// bends by tens of nanoseconds, and a budget of 500 kb/s gives dozens of probes to each pair.
+    /// Time over which the probes of a pair of nodes become one estimate. In two seconds the rate
+    /// of a crystal changes so little that its time stays within tens of nanoseconds of a straight
+    /// line, and a budget of 500 kb/s gives dozens of probes to each pair.
     pub window: Duration,
-    /// Windows whose probes count for the proven bound. Eight seconds tell rates of crystals apart
-    /// by a few millionths, and `wander_ppb_s` widens a bound of that age by 6 us.
+    /// Windows whose probes count for the proven bound. Four windows of two seconds bound the rate
+    /// of one clock against another to a few parts per million. In that time `wander_ppb_s` widens
+    /// the bound by 6 us.
     pub windows_proven: usize,
     /// Time between the two probes of a pair. A full packet takes 12 us at 1 Gb/s: two probes 20 us
     /// apart that meet a queue do not arrive 20 us apart.
@@ -17,28 +19,31 @@ pub struct Config {
     /// How much the spacing may change on the way for the probes to count. Stamps of kernels differ
     /// by some hundred nanoseconds without any queue.
     pub tolerance: Duration,
-    /// Bound on the error of a stamp beyond its delay, which is 100 ns where cards stamp. Software
-    /// stamps before it sends and after it receives, so their lateness counts as delay.
+    /// Bound on the error of a stamp that is not delay: 100 ns where network cards stamp. Software
+    /// stamps before it sends and after it receives, so the time that it takes counts as delay.
     pub stamp_error: Duration,
     /// Worst rate of a clock against another clock, in parts per billion. Crystals of servers keep
     /// 100 ppm each.
     pub drift_ppb_max: u32,
-    /// Worst change of that rate, in parts per billion a second. A tenth of a kelvin a second moves
-    /// a crystal of 1 ppm a kelvin by 100 ppb/s; two clocks may move against each other.
+    /// Worst change of that rate, in parts per billion a second. When the temperature changes by a
+    /// tenth of a kelvin a second, the rate of a crystal of 1 ppm per kelvin changes by 100 ppb/s.
+    /// Two clocks may change in opposite directions.
     pub wander_ppb_s: u32,
-    /// Share of the least round trip by which the two ways may lastingly differ through all links
-    /// of a node alike. Nobody can measure this part, so it is assumed: 1 % of 50 us is 500 ns.
+    /// Share of the shortest round trip by which the delays into a node and out of it may differ
+    /// for good on all its links alike. No measurement shows this difference, so it is assumed: 1 %
+    /// of 50 us is 500 ns.
     pub asymmetry_share: f64,
     /// What a node may send for its probes, in bits a second with the headers of all layers.
     pub budget_bits_s: u64,
-    /// How fast a clock in use is corrected, in parts per million. 500 is what NTP allows; a reader
-    /// of the clock sees times that are always in order.
+    /// How fast a clock in use is corrected, in parts per million. NTP allows 500. A slewed clock
+    /// never goes back.
     pub slew_ppm: u32,
-    /// Standard errors of the network that the assumed bound stands for. Four are exceeded in one
-    /// reading of 16,000 under the normal law, which leaves room for tails that are heavier.
+    /// Width of the assumed bound in standard errors of the network. Normally distributed errors
+    /// exceed four standard errors in one reading of 16,000. Heavier tails exceed them more often,
+    /// and one reading of 1,000 may.
     pub assumed_errors: f64,
-    /// Neighbours of a node that may lie unnoticed. The proven bound of a node does not rest on so
-    /// many of its neighbours alone.
+    /// Number of lying neighbours that a node's proven bound survives. The bound leaves that many
+    /// of its best neighbours out.
     pub liars_beside: usize,
 }
 
@@ -70,8 +75,8 @@ impl Config {
     /// How far a line and a bending difference of two clocks can be apart after so many
     /// nanoseconds.
     pub fn bend_ns(&self, age_ns: f64) -> f64 {
-        // 1 ppb/s is 1 ns/s^2, and a constant change of rate gives half of it times the time
-        // squared.
+        // A rate that changes by `w` parts per billion each second moves the difference of two
+        // clocks by `w / 2 * t^2` nanoseconds in `t` seconds, away from the straight line.
         f64::from(self.wander_ppb_s) * (age_ns * 1e-9) * (age_ns * 1e-9) / 2.0
     }
 }

@@ -1,13 +1,14 @@
-//! The clock that a program reads: never backwards, never by leaps once in use.
+//! The clock that a program reads. Once in use, the clock never goes back and never steps.
 //!
-//! Readings jump a little with every solve, and by any amount when the host's clock steps. A
-//! program that stamps messages must see neither. The [`SoftwareClock`] follows its target as NTP
-//! does: before the first message it may step; once in use it only runs faster or slower, by a
-//! stated rate at most. What is still to be made up counts into both bounds of the reading.
+//! Verdicts differ a little from one solve to the next, and a program that stamps messages must not
+//! see the difference. The [`SoftwareClock`] follows its verdicts as NTP follows its servers.
+//! Before the first message the clock may step. Once in use it runs faster or slower, by
+//! [`Config::slew_ppm`] at most. The correction that is still missing is added to both bounds of a
+//! reading.
 //!
-//! The driver's local clock never steps. Where a stamp of another clock came in, the clock of the
-//! host for instance, the driver compares both clocks and says [`SoftwareClock::hold`]: until the
-//! next verdict the clock goes on at its rate.
+//! The local clock of a driver never steps. A driver that takes stamps from another clock, such as
+//! the host's, compares the two clocks. When the other clock steps, the driver calls
+//! [`SoftwareClock::hold`], and the clock goes on at its last rate until the next verdict.
 
 use evenfall_core::Timestamp;
 
@@ -18,9 +19,9 @@ use crate::{Config, Reading, State, Verdict};
 pub struct SoftwareClock {
     config: Config,
     verdict: Option<Verdict>,
-    /// When the clock began to make up `lag_ns`.
+    /// When the correction of `lag_ns` began.
     since: Timestamp,
-    /// What the clock was behind its target at `since`, in nanoseconds.
+    /// How far the clock was behind its verdict at `since`, in nanoseconds.
     lag_ns: f64,
     in_use: bool,
     held: bool,
@@ -55,7 +56,7 @@ impl SoftwareClock {
         self.held = true;
     }
 
-    /// What is still to be made up at `now`.
+    /// The part of `lag_ns` that is not corrected yet at `now`.
     fn lag(&self, now: Timestamp) -> f64 {
         let most = now.since(self.since).as_secs_f64() * f64::from(self.config.slew_ppm) * 1e3;
         if self.lag_ns > 0.0 {

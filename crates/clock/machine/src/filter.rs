@@ -1,9 +1,10 @@
 //! The course of one node's clock against the reference, from solve to solve.
 //!
-//! One window of two seconds tells a rate to some parts per billion only, and a reading is used up
-//! to three seconds after the middle of its window. The course therefore remembers: a Kalman filter
-//! of two states, offset and rate, in which the rate wanders as crystals do. A measurement far
-//! outside of what the course allows is a step, and the course begins anew.
+//! One window of two seconds gives the rate of a clock with an error of some parts per billion, and
+//! its result is used up to three seconds after the middle of the window. A Kalman filter with two
+//! states, offset and rate, therefore combines the windows. In the filter the rate wanders as the
+//! rate of a crystal does. A measurement far from the prediction means that the clock stepped, and
+//! the filter begins anew.
 
 use core::time::Duration;
 
@@ -18,8 +19,8 @@ use crate::bound::{State, Verdict};
 pub(crate) const WANDER_PPB_S: f64 = 20.0;
 /// Standard errors beyond which a measurement is a step and not noise.
 const STEP_ERRORS: f64 = 8.0;
-/// A difference below this is no step, however quiet the network was: 20 us. The course then
-/// follows within a few windows.
+/// A smaller difference is no step, however quiet the network was: 20 us. The filter follows such a
+/// difference within a few windows.
 const STEP_NS_MIN: f64 = 20_000.0;
 
 /// Offset and rate of a node against the reference.

@@ -1,9 +1,10 @@
 //! One time for all nodes, with two bounds on every reading.
 //!
-//! Fairness rests on clocks. A host's own clock may be 24 ns or 50 ms off, and it does not say
-//! which. So the nodes measure each other's clocks over the links that they use anyway, and print
-//! how wrong they may be. The way follows Huygens (Geng et al., NSDI 2018), whose code was never
-//! published, and takes the graph and the two layers of Firefly (SIGCOMM 2025).
+//! A feed is as fair as the clocks of its hosts. A host's own clock may be wrong by 24 ns or by
+//! 50 ms, and the host does not know by how much. So the nodes measure each other's clocks over the
+//! links that they use anyway, and state how wrong each clock may be. The method is that of Huygens
+//! (Geng et al., NSDI 2018), whose code was never published. The graph and the two layers are those
+//! of Firefly (SIGCOMM 2025).
 //!
 //! ```text
 //!  probes, stamps      PairMeter        Mesh              Verdict         SoftwareClock
@@ -25,14 +26,15 @@
 //!    its own bound is named and dropped.
 //! 5. **Discipline.** A clock in use is slewed and never steps.
 //!
-//! What nobody can measure: if everything that leaves a node takes longer than everything that
-//! comes in, then the node's clock looks ahead by half of the difference. The floor of the assumed
-//! bound stands for that ([`Config::asymmetry_share`]), and the proven bound holds in any case.
+//! One error cannot be measured. When everything that leaves a node takes longer than everything
+//! that comes in, the node's clock looks ahead by half of the difference. The assumed bound has a
+//! share for this error ([`Config::asymmetry_share`]), and the proven bound holds in any case.
 //!
-//! What is trusted: nodes with the key of the run stamp honestly, or are found to be liars. A liar
-//! that moves all its stamps alike is a node with another clock, and harms nobody else. One lying
-//! neighbour of a node that stays unnoticed does not break the node's proven bound; two do. The
-//! reference is trusted by all.
+//! Nodes with the key of the run are trusted to stamp honestly, with one exception: a node that
+//! tells its neighbours different times is found and left out. A node that moves all its stamps by
+//! the same time is a node with another clock, and harms nobody else. The proven bound of a node
+//! survives one lying neighbour that was not found, and does not survive two. All nodes trust the
+//! reference.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -76,6 +78,8 @@ pub mod bound;
 pub mod config;
 pub mod discipline;
 mod filter;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod graph;
 pub mod hull;
 pub mod mesh;

@@ -33,8 +33,9 @@ use crate::{Config, State};
 /// Rounds of giving large remainders less weight. The weights of the fifth round differ from those
 /// of the fourth by less than a hundredth when one node in ten lies.
 const REWEIGHTINGS: usize = 5;
-/// Remainders up to this many times the usual one have their whole weight. Less would favour pairs
-/// that happen to agree, and the remainders would then look smaller than the errors.
+/// A pair whose remainder is up to this many times the usual remainder keeps its whole weight. With
+/// a smaller factor the solve would prefer pairs that agree by chance, and the remainders would be
+/// smaller than the errors.
 const PLAIN: f64 = 3.0;
 /// Remainders that are this many times the usual one belong to a liar or to a broken pair. Six
 /// times the deviation of a normal law happens once in 500 million.
@@ -80,7 +81,8 @@ pub struct Mesh {
     config: Config,
     reference: u32,
     filters: Vec<Option<Filter>>,
-    /// Remainders of the last solve. What changes between solves is noise; what stays is asymmetry.
+    /// Remainders of the last solve. The part of a remainder that changes from solve to solve is
+    /// noise, and the part that stays is asymmetry.
     remainders: BTreeMap<(u32, u32), f64>,
 }
 
@@ -147,7 +149,7 @@ impl Mesh {
             let (Some(a), Some(b)) = (coarse[edge.a as usize], coarse[edge.b as usize]) else {
                 continue;
             };
-            let rest = difference(&edge.estimate, middle, a) - (b - a) as f64;
+            let rest = difference(&edge.estimate, middle, a) - apart(a, b) as f64;
             if !in_tree {
                 loops.push(rest.abs());
             }
@@ -169,7 +171,8 @@ impl Mesh {
         laplacian.solve(&rates_left, &mut rates);
         let rate_remainders: Vec<f64> =
             laplacian.remainders(&rates_left, &rates).iter().map(|rest| rest.abs()).collect();
-        // Every node has one number to choose, so that the remainders are smaller than the errors.
+        // The solve chooses one number for each node, which makes the remainders smaller than the
+        // errors. The factor below corrects for that.
         let nodes = coarse.iter().flatten().count();
         let free = (edges.len() + 1).saturating_sub(nodes).max(1) as f64;
         let usual = usual(&remainders) * (edges.len().max(1) as f64 / free).sqrt();
@@ -199,7 +202,7 @@ impl Mesh {
                     difference(&edge.estimate, middle, here) as i64
                 } else {
                     let at_a = here.saturating_sub(edge.estimate.offset_ns);
-                    -(difference(&edge.estimate, middle, at_a) as i64)
+                    (difference(&edge.estimate, middle, at_a) as i64).saturating_neg()
                 };
                 coarse[other as usize] = Some(here.saturating_add(step));
                 in_tree[k as usize] = true;
@@ -304,7 +307,7 @@ impl Mesh {
         for edge in &attempt.edges {
             let (a, b) = (attempt.place(edge.a), attempt.place(edge.b));
             let [low, high] = self.span(edge, at, a);
-            let rest = |bound: (i64, f64)| (bound.0 - (b - a)) as f64 + bound.1;
+            let rest = |bound: (i64, f64)| (i128::from(bound.0) - apart(a, b)) as f64 + bound.1;
             let (low, high) = (rest(low), rest(high));
             spans[edge.b as usize].push((edge.a, low, high));
             spans[edge.a as usize].push((edge.b, -high, -low));
@@ -385,6 +388,12 @@ fn difference(estimate: &PairEstimate, at: Timestamp, a: i64) -> f64 {
     let here = i128::from(at.nanos()) + i128::from(a);
     let age = (here - i128::from(estimate.middle.nanos())) as f64;
     estimate.offset_ns as f64 + estimate.rate * age
+}
+
+/// How far the clock of b is ahead of that of a. Two hostile estimates make this wider than 64
+/// bits.
+fn apart(a: i64, b: i64) -> i128 {
+    i128::from(b) - i128::from(a)
 }
 
 /// The deviation of a normal law with this median.

@@ -19,8 +19,8 @@ use evenfall_core::time::nanos;
 use crate::Config;
 use crate::hull::{Band, Point, Side, boundary};
 
-/// Probes of a pair that a window keeps: 500 a second each way for two seconds. Later ones are
-/// counted and dropped, so that a peer that floods us costs bounded memory.
+/// Probes that a window keeps of each way: 500 a second for two seconds. Later probes are counted
+/// and dropped, so that a peer that sends too many costs bounded memory.
 pub const SAMPLES_MAX: usize = 1_000;
 
 /// Place of the intact pairs among the corners of a window.
@@ -28,8 +28,9 @@ const CODED: usize = 0;
 /// Place of all probes.
 const ALL: usize = 1;
 
-/// How fast the rates of two clocks usually change against each other, in nanoseconds per second
-/// squared; twice what `filter` takes for usual, so that a calm window is not taken for a queue.
+/// The usual change of the rate of one clock against another, in nanoseconds per second squared.
+/// This is twice the value that `filter` assumes, so that a change of rate in a window without
+/// queues does not count as a queue.
 const BENT_NS_S2: f64 = 40.0;
 
 /// The stamps of two probes that followed each other the same way.
@@ -188,10 +189,10 @@ impl PairMeter {
 
     /// The band that the estimate takes, and the corners that made it.
     ///
-    /// More probes make a band narrower. A little narrower is what early stamps (strained pairs)
-    /// and bending clocks (earlier windows) do, and neither is wanted. Much narrower says that too
-    /// few of the fewer probes met empty queues. So the fewest probes are taken whose band is
-    /// nearly the narrowest.
+    /// More probes make the band narrower, for two kinds of reasons. Stamps with errors and clocks
+    /// whose rate changes make it a little narrower, and the estimate worse. When few probes met
+    /// empty queues, more probes make it much narrower, and the estimate better. So the estimate
+    /// takes the smallest set of probes whose band is nearly as narrow as that of all probes.
     fn best(&self, slopes: (f64, f64), config: &Config) -> Option<(Band, usize)> {
         let windows = config.windows_proven;
         let age = windows as f64 * config.window.as_secs_f64();
@@ -237,7 +238,7 @@ impl PairMeter {
         let most = config.drift_max();
         let band = Band::widest(&lower, &upper, (-most, most)).ok_or(Gap::Silent)?;
         if band.half < 0.0 {
-            // The step is somewhere in these windows, so none of them is kept.
+            // A clock stepped in one of these windows. Nobody knows in which, so all are dropped.
             self.clear();
             return Err(Gap::Crossed);
         }

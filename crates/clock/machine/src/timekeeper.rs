@@ -31,16 +31,19 @@ use crate::{
 
 /// Headers below a probe: UDP 8, IPv4 20, Ethernet 14 + 4, preamble and gap 20.
 const OVERHEAD_BYTES: usize = 66;
-/// Own pairs of which departures are remembered, and heard pairs that wait for their departures. At
-/// 20 pairs a second eight pairs are 400 ms, longer than any answer that still counts.
+/// Pairs of probes that a node remembers for each neighbour, sent and received. At 20 pairs a
+/// second eight pairs are 400 ms, and an answer that takes longer is of no use.
 const PAIRS_KEPT: usize = 8;
-/// Time that the reference waits for reports. A report is a few packets, and the slowest come after
-/// a pause of a virtual machine; what comes later counts for nothing.
+/// Pairs that a node sends to one neighbour in a second at most, on average over its life. The
+/// default budget gives 20.
+const PAIRS_PER_SECOND_MAX: u32 = 1_000;
+/// Time that the reference waits for the reports of a window. Reports are a few packets, and a
+/// virtual machine that was paused sends them late. Later reports are ignored.
 const REPORT_WAIT: Duration = Duration::from_millis(100);
-/// Datagrams that wait to be sent. A reference of 5,000 nodes queues one for each; beyond that the
-/// oldest is dropped and counted.
+/// Datagrams that may wait to be sent. The reference of 5,000 nodes queues 5,000 at once. Beyond
+/// the limit the oldest is dropped and counted.
 const QUEUE_MAX: usize = 8_192;
-/// Names the keys of the clock among those that are derived from the shared key.
+/// The context in which the key of the clock's datagrams is derived from the shared key.
 const KEY_CONTEXT: &str = "evenfall clock 2026-11 datagrams";
 
 /// A node among all nodes.
@@ -52,6 +55,10 @@ pub struct Seat {
     pub number: u32,
     /// The run: datagrams of another run are refused, and the graph of probes is drawn from it.
     pub run: u64,
+    /// A number that grows from one start of this node to the next by one a second at least, such
+    /// as the seconds since 1970. Windows and probes are numbered from it, so that the numbers of a
+    /// node that was started again are newer than those of its last life.
+    pub started: u32,
 }
 
 /// What the machine tells its owner.
@@ -123,6 +130,7 @@ pub struct Timekeeper {
     clock: SoftwareClock,
     source: Option<(Timestamp, ClockReading)>,
     utc: Option<Claim>,
+    base_ns: i64,
     window: u32,
     /// Next neighbour to probe, and when.
     turn: usize,
@@ -149,11 +157,8 @@ impl Timekeeper {
             n if n == b => Some(a),
             _ => None,
         };
-        let neighbours: Vec<Neighbour> = pairs
-            .iter()
-            .filter_map(other)
-            .map(|number| Neighbour::new(number, seat.addresses[number as usize], seat.number))
-            .collect();
+        let neighbours: Vec<Neighbour> =
+            pairs.iter().filter_map(other).map(|number| Neighbour::new(number, &seat)).collect();
         let places = neighbours.iter().enumerate().map(|(k, n)| (n.number, k)).collect();
         let key = key.map(|key| {
             let (id, bytes) = key.derive(KEY_CONTEXT);
@@ -173,7 +178,8 @@ impl Timekeeper {
             office,
             source: None,
             utc: None,
-            window: 0,
+            base_ns: 0,
+            window: if seat.number == 0 { seat.started } else { 0 },
             turn: 0,
             probe_at: (!neighbours.is_empty()).then(|| now + Duration::from_nanos(phase)),
             second_at: None,
@@ -195,6 +201,22 @@ impl Timekeeper {
     /// The clock at the local time `now`: offset to the time of the reference, and bounds.
     pub fn read(&self, now: Timestamp) -> Reading {
         self.clock.read(now)
+    }
+
+    /// What the run adds to the time of the reference, so that stamps count from 1970. Chosen once,
+    /// at the reference. All nodes adopt it with their first verdict.
+    pub fn base_ns(&self) -> i64 {
+        self.base_ns
+    }
+
+    /// Sets the base of the run; at the reference, before the first window.
+    pub fn set_base(&mut self, base_ns: i64) {
+        self.base_ns = base_ns;
+    }
+
+    /// Nodes that this node exchanges probes with.
+    pub fn neighbours(&self) -> usize {
+        self.neighbours.len()
     }
 
     /// UTC less the time of the reference, as the vetted sources have it.
@@ -346,7 +368,7 @@ impl Timekeeper {
             if number == 0 {
                 self.adopt(now, verdict, utc.claim);
             } else {
-                let body = Body::Verdict { verdict, utc: utc.claim };
+                let body = Body::Verdict { verdict, base_ns: self.base_ns, utc: utc.claim };
                 self.queue(self.seat.addresses[number], window, body, None);
             }
         }
@@ -388,12 +410,12 @@ impl Office {
 }
 
 impl Neighbour {
-    fn new(number: u32, address: SocketAddr, own: u32) -> Self {
+    fn new(number: u32, seat: &Seat) -> Self {
         Self {
             number,
-            address,
-            meter: (own < number).then(PairMeter::default),
-            next: 0,
+            address: seat.addresses[number as usize],
+            meter: (seat.number < number).then(PairMeter::default),
+            next: seat.started.wrapping_mul(PAIRS_PER_SECOND_MAX),
             departures: VecDeque::new(),
             arrivals: VecDeque::new(),
             heard: (0, [Timestamp::ZERO; 2]),
@@ -471,10 +493,15 @@ impl Machine for Timekeeper {
             Body::Report { source, estimates } if message.number == self.window => {
                 self.file(message.from, source, &estimates);
             }
-            // A verdict of an earlier window is a copy that came late.
-            Body::Verdict { verdict, utc }
+            // A verdict of an earlier window came late, and is ignored.
+            Body::Verdict { verdict, base_ns, utc }
                 if message.from == 0 && message.number == self.window =>
             {
+                if base_ns != self.base_ns {
+                    // Another reference: its local clock may be years from that of the last one.
+                    self.clock = SoftwareClock::new(self.config.clone());
+                    self.base_ns = base_ns;
+                }
                 self.adopt(now, verdict, utc);
             }
             _ => {}
@@ -492,7 +519,8 @@ impl Machine for Timekeeper {
             self.turn = (k + 1) % self.neighbours.len();
             self.probe(now, k, false);
             self.second_at = Some((now + self.config.spacing, k));
-            // A pause is not made up for: the budget holds for every second.
+            // After a pause the probes that were not sent are left out, so that no second exceeds
+            // the budget.
             self.probe_at = Some(now + self.gap);
         }
         let Some(office) = &mut self.office else { return };
@@ -504,7 +532,7 @@ impl Machine for Timekeeper {
             office.close_at = now + self.config.window;
             office.solve_at = Some(now + REPORT_WAIT);
             office.closed = now;
-            let window = self.window + 1;
+            let window = self.window.saturating_add(1);
             self.close(now, window);
             for number in 1..self.seat.addresses.len() {
                 self.queue(self.seat.addresses[number], window, Body::Close, None);
@@ -519,7 +547,8 @@ impl Machine for Timekeeper {
     fn handle_sent(&mut self, _: Timestamp, sent: Sent) {
         let Token(token) = sent.token;
         let (k, number, half) = ((token >> 33) as usize, (token >> 1) as u32, (token & 1) as usize);
-        // A stamp of this process may be later than the departure, and delays would look short.
+        // A stamp that this process takes after the call may be later than the departure. The
+        // delay would then look too short, and the proven bound would be wrong.
         if sent.stamped_by == StampedBy::User {
             return;
         }

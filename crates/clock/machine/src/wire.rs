@@ -27,8 +27,8 @@
 //! verdict (kind 3; number: of the window; half: the state)
 //! 32        40       48      56         64              88              104             120
 //!  | at     | offset | rate  | standing | variances 3x8 | proven 2 x 8  | rates 2 x 8   |
-//! 120       128              136                144
-//!  | horizon| UTC offset      | UTC bound        |
+//! 120       128     136              144                152
+//!  | horizon| base   | UTC offset      | UTC bound        |
 //! ```
 //!
 //! `sent` is the time before the system call. `departed` are the stamps of the pair before this
@@ -100,6 +100,8 @@ pub enum Body {
     Verdict {
         /// The node's clock.
         verdict: Verdict,
+        /// What the run adds to the time of the reference, in nanoseconds.
+        base_ns: i64,
         /// UTC against the time of the reference.
         utc: Option<Claim>,
     },
@@ -236,8 +238,9 @@ impl Message {
                     .iter()
                     .for_each(|(peer, estimate)| put_estimate(&mut out, *peer, estimate));
             }
-            Body::Verdict { verdict, utc } => {
+            Body::Verdict { verdict, base_ns, utc } => {
                 put_verdict(&mut out, verdict);
+                out.put_i64_le(*base_ns);
                 put_claim(&mut out, *utc);
             }
         }
@@ -288,7 +291,8 @@ impl Message {
             }
             (3, state) => {
                 let state = State::from_wire(state).ok_or(r.malformed("unknown state"))?;
-                Body::Verdict { verdict: verdict(&mut r, state)?, utc: claim(&mut r)? }
+                let verdict = verdict(&mut r, state)?;
+                Body::Verdict { verdict, base_ns: r.i64()?, utc: claim(&mut r)? }
             }
             _ => return Err(Malformed { what: "unknown kind of datagram", offset: 3 }),
         };
@@ -338,7 +342,7 @@ mod tests {
             Body::Close,
             Body::Report { source: None, estimates: vec![] },
             Body::Report { source: claim, estimates },
-            Body::Verdict { verdict, utc: claim },
+            Body::Verdict { verdict, base_ns: i64::MIN, utc: claim },
         ];
         bodies.map(|body| Message { run: 1 << 60, from: 2, number: 9, body }).to_vec()
     }

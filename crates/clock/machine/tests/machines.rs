@@ -32,7 +32,7 @@ impl Bench {
         let clocks: Vec<(u64, f64)> =
             (0..u64::from(count)).map(|n| (1 << (40 + n), 1e-5 * n as f64)).collect();
         let node = |number: u32| {
-            let seat = Seat { addresses: addresses.clone(), number, run: 77 };
+            let seat = Seat { addresses: addresses.clone(), number, run: 77, started: 9 };
             Timekeeper::new(
                 Config::default(),
                 seat,

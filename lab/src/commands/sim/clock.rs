@@ -5,7 +5,9 @@ use std::time::Duration;
 use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
 
+use super::seeds;
 use crate::clock::{Params, Results, Spread, run};
+use crate::seeds::in_parallel;
 
 /// Arguments of `evenfall sim clock`.
 #[derive(clap::Args, Debug)]
@@ -45,6 +47,9 @@ pub struct Args {
     /// The same seed gives the same run, on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Run under this many seeds, from --seed on. Prints means with 95 % intervals by Student's t.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    seeds: u32,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -53,6 +58,9 @@ pub struct Args {
 /// Runs it.
 pub fn main(args: &Args) -> Outcome {
     let params = params(args)?;
+    if args.seeds > 1 {
+        return several(args, &params);
+    }
     let shown = Progress::new();
     shown.stage("simulating milliseconds of clocks", Some(0));
     let results = run(&params, &mut |at, of| {
@@ -65,6 +73,27 @@ pub fn main(args: &Args) -> Outcome {
         println!("{json}");
     } else {
         table(&results);
+    }
+    Ok(())
+}
+
+/// The same run under several seeds.
+fn several(args: &Args, params: &Params) -> Outcome {
+    let shown = Progress::new();
+    shown.stage("simulating seeds", Some(u64::from(args.seeds)));
+    let one = |seed| run(&Params { seed, ..params.clone() }, &mut |_, _| {});
+    let done = |finished| shown.at(finished, u64::from(args.seeds));
+    let runs = in_parallel(args.seed, args.seeds.into(), one, done);
+    shown.end();
+    let objects: Result<Vec<_>, _> = runs.iter().map(serde_json::to_value).collect();
+    let mut all = seeds::combined(&objects?);
+    if args.json {
+        all["seed"] = args.seed.into();
+        all["seeds"] = args.seeds.into();
+        println!("{all}");
+    } else {
+        println!("{} seeds from {} on", args.seeds, args.seed);
+        seeds::print(&all);
     }
     Ok(())
 }
