@@ -4,7 +4,8 @@
 #
 #   scripts/deps.sh           install what is missing, each named with what it is for: packages by apt (as
 #                             root or with password-less sudo), cargo-fuzz by cargo where there is a nightly
-#                             Rust, and three Python packages by pip into target/venv-store
+#                             Rust, three Python packages by pip into target/venv-store, and a client of
+#                             ZooKeeper into target/venv-zookeeper
 #   NO_INSTALL=1 scripts/deps.sh   the same as --check, and no failure
 #   scripts/deps.sh --check   only say what is missing; exit 1 if anything is
 set -euo pipefail
@@ -52,7 +53,13 @@ if [[ ! -x target/venv-store/ready ]]; then
   echo "missing: duckdb, polars and pyarrow (pip, into target/venv-store), for the test that opens Parquet in them"
 fi
 
-if [[ ${#missing[@]} -eq 0 && $fuzzer -eq 0 && $readers -eq 0 ]]; then
+zookeeper=0
+if [[ ! -x target/venv-zookeeper/bin/python ]]; then
+  zookeeper=1
+  echo "missing: kazoo (pip, into target/venv-zookeeper), for the test of ordered keys with a client of ZooKeeper"
+fi
+
+if [[ ${#missing[@]} -eq 0 && $fuzzer -eq 0 && $readers -eq 0 && $zookeeper -eq 0 ]]; then
   [[ ${1:-} == --check ]] || echo "all there"
   exit 0
 fi
@@ -66,6 +73,11 @@ if [[ $fuzzer -eq 1 ]]; then
   cargo install --quiet --locked cargo-fuzz || echo "cargo-fuzz does not install here"
 fi
 [[ $readers -eq 0 ]] || bench-peers/store/check.sh --install
+if [[ $zookeeper -eq 1 ]]; then
+  echo "installing kazoo with pip"
+  python3 -m venv target/venv-zookeeper && target/venv-zookeeper/bin/pip install --quiet kazoo==2.11.0 \
+    || rm -rf target/venv-zookeeper
+fi
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then

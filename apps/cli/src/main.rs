@@ -3,7 +3,7 @@
 //! | module | command |
 //! |---|---|
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
-//! | [`run`] | `evenfall run root\|proxy\|receiver\|recorder\|agent`: one process of a run over several hosts |
+//! | [`run`] | `evenfall run root\|proxy\|receiver\|recorder\|agent\|order`: one process of a run over several hosts |
 //! | [`plan`] | `evenfall plan tree`: chooses the machine for each place in the tree |
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
@@ -11,6 +11,7 @@
 //! | `missing` | the answer to a command that is not in this build |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
 //! | [`store`] | `evenfall store ls\|append\|read\|export\|verify` |
+//! | [`order`] | `evenfall run order`, `evenfall kv`: ordered keys |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`config`] | `evenfall config check\|default` |
 //! | [`completions`] | `evenfall completions bash\|zsh\|fish` |
@@ -28,6 +29,7 @@ mod instrument;
 #[cfg(feature = "man")]
 mod man;
 mod missing;
+mod order;
 #[cfg(test)]
 mod pages;
 mod plan;
@@ -71,6 +73,8 @@ enum Command {
     Bench(instrument::Args),
     /// Record feeds, read them back, export and verify them.
     Store(store::Args),
+    /// Put, read, compare and watch ordered keys.
+    Kv(order::KvArgs),
     /// Inspect a feed file, generate one, or play one as a live MoldUDP64 session.
     Feed(feed::Args),
     /// Check a settings file, or print one with every default.
@@ -92,6 +96,7 @@ fn command(cli: Cli) -> Outcome {
         Command::Sim(args) => instrument::main("sim", args),
         Command::Bench(args) => instrument::main("bench", args),
         Command::Store(args) => store::main(&args),
+        Command::Kv(args) => order::kv(&args),
         Command::Feed(args) => feed::main(&args),
         Command::Config(args) => config::main(&args),
         Command::Completions(args) => completions::main(&args),

@@ -32,6 +32,8 @@ enum RoleArg {
     Recorder,
     /// Measures delays when `evenfall plan live` asks.
     Agent,
+    /// Keeps ordered keys for `evenfall kv` and for ZooKeeper's clients. It reads no settings file.
+    Order,
 }
 
 /// Arguments of `evenfall run`.
@@ -56,6 +58,8 @@ pub struct Args {
     /// Change a setting, such as --set multicast.mode=tree; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten, next_help_heading = "Only with order")]
+    order: crate::order::RunArgs,
     /// End at once when standard input ends. The program that started this process holds the other
     /// end.
     #[arg(long, hide = true)]
@@ -142,6 +146,9 @@ pub fn main(args: &Args) -> Outcome {
         process::end_with_stdin()?;
     }
     interrupt::install()?;
+    if let RoleArg::Order = args.role {
+        return crate::order::run(&args.order);
+    }
     let all = Union::load(&args.config, &args.set)?;
     let settings = all.multicast;
     let name = args.name.as_deref();
@@ -177,6 +184,7 @@ pub fn main(args: &Args) -> Outcome {
             let node = find_agent(&all.survey.agents, name)?;
             run_agent(&all.survey, node)?
         }
+        RoleArg::Order => return crate::order::run(&args.order),
     };
     if args.json {
         println!("{summary}");

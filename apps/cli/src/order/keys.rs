@@ -1,0 +1,211 @@
+//! `evenfall kv`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Subcommand;
+use evenfall_host::interrupt;
+use evenfall_order_service::keys::{Existing, Kind, Op, Outcome as Changed, Stat};
+use evenfall_order_service::{Client, Found, status};
+use serde_json::json;
+
+use crate::Outcome;
+
+/// Longest time for which a signal may go unnoticed.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Arguments of `evenfall kv`.
+#[derive(clap::Args, Debug)]
+pub struct KvArgs {
+    #[command(subcommand)]
+    command: KvCommand,
+    /// Replicas, of which any may answer.
+    #[arg(
+        long,
+        global = true,
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:21811,127.0.0.1:21812,127.0.0.1:21813"
+    )]
+    servers: Vec<SocketAddr>,
+    /// How long to wait for an answer.
+    #[arg(
+        long,
+        global = true,
+        value_name = "TIME",
+        default_value = "30s",
+        value_parser = humantime::parse_duration
+    )]
+    patience: Duration,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum KvCommand {
+    /// Set a key. A key that begins with / needs the path above it.
+    Put { key: String, value: String },
+    /// Print the value of a key, behind all changes that were answered before.
+    Get {
+        key: String,
+        /// Print all keys that begin with KEY, with their values.
+        #[arg(long)]
+        prefix: bool,
+    },
+    /// Set a key if it has this version; none makes a key that is missing.
+    Cas { key: String, version: String, value: String },
+    /// Delete a key.
+    Delete { key: String },
+    /// Print changes of a key as they come, until Ctrl-C.
+    Watch {
+        key: String,
+        /// Also changes of all paths below.
+        #[arg(long)]
+        below: bool,
+    },
+    /// Print what each replica says of itself.
+    Status,
+}
+
+fn put(key: &str, value: &str, existing: Existing) -> Op {
+    let value = Bytes::copy_from_slice(value.as_bytes());
+    Op::Put { key: key.to_owned(), value, existing, kind: Kind::Persistent, numbered: false }
+}
+
+fn stat_json(stat: &Stat) -> serde_json::Value {
+    json!({ "version": stat.version, "created": stat.created, "modified": stat.modified })
+}
+
+fn found_json(found: &Found) -> serde_json::Value {
+    let mut all = stat_json(&found.stat);
+    all["key"] = found.key.as_str().into();
+    all["value"] = String::from_utf8_lossy(&found.value).into();
+    all
+}
+
+pub fn kv(args: &KvArgs) -> Outcome {
+    let mut client = Client::new(args.servers.clone(), args.patience);
+    let changed = |changed: Vec<Changed>| {
+        for one in changed {
+            match args.json {
+                true => {
+                    let mut all = stat_json(&one.stat);
+                    all["key"] = (&*one.key).into();
+                    println!("{all}");
+                }
+                false => println!("{} has version {}", one.key, one.stat.version),
+            }
+        }
+    };
+    match &args.command {
+        KvCommand::Put { key, value } => {
+            changed(client.change(vec![put(key, value, Existing::Any(true))])?);
+        }
+        KvCommand::Cas { key, version, value } => {
+            let existing = match version.as_str() {
+                "none" => Existing::None,
+                number => Existing::Version(number.parse().map_err(|_| {
+                    format!("{number:?} is no version: give a number, or none for a new key")
+                })?),
+            };
+            changed(client.change(vec![put(key, value, existing)])?);
+        }
+        KvCommand::Delete { key } => {
+            client.change(vec![Op::Delete { key: key.clone(), version: None }])?;
+        }
+        KvCommand::Get { key, prefix: true } => print_range(&mut client, key, args.json)?,
+        KvCommand::Get { key, prefix: false } => {
+            let found = client.get(key)?.ok_or_else(|| format!("there is no key {key:?}"))?;
+            match args.json {
+                true => println!("{}", found_json(&found)),
+                false => println!("{}", String::from_utf8_lossy(&found.value)),
+            }
+        }
+        KvCommand::Watch { key, below } => return watch(client, key, *below, args.json),
+        KvCommand::Status => print_status(args)?,
+    }
+    Ok(())
+}
+
+fn print_range(client: &mut Client, prefix: &str, json: bool) -> Outcome {
+    let mut first = prefix.to_owned();
+    loop {
+        let (all, more) = client.range(prefix, &first, 1_000)?;
+        for found in &all {
+            match json {
+                true => println!("{}", found_json(found)),
+                false => println!("{}\t{}", found.key, String::from_utf8_lossy(&found.value)),
+            }
+        }
+        match all.last() {
+            // No key lies between a key and the same key with the least character behind it.
+            Some(last) if more => first = format!("{}\0", last.key),
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn watch(client: Client, key: &str, below: bool, json: bool) -> Outcome {
+    interrupt::install()?;
+    let mut watching = client.watch(key, below)?;
+    while !interrupt::raised() {
+        let Some(next) = watching.next(LOOK)? else { continue };
+        match json {
+            true => println!("{}", json!({ "told": next.told, "key": next.key })),
+            false => println!("{} {}", next.told, next.key),
+        }
+    }
+    Ok(())
+}
+
+/// What is shown of a replica, with its name in `mntr`.
+const SHOWN: [(&str, &str); 6] = [
+    ("state", "zk_server_state"),
+    ("revision", "evenfall_revision"),
+    ("cycle", "evenfall_cycle"),
+    ("keys", "zk_znode_count"),
+    ("sessions", "zk_global_sessions"),
+    ("connections", "zk_num_alive_connections"),
+];
+
+fn print_status(args: &KvArgs) -> Outcome {
+    let mut answered = 0;
+    if !args.json {
+        let heads: String = SHOWN.iter().map(|(head, _)| format!("{head:>14}")).collect();
+        println!("{:<22}{heads}", "replica");
+    }
+    for replica in &args.servers {
+        let rows = match status(*replica) {
+            Ok(rows) => rows,
+            Err(error) => {
+                match args.json {
+                    true => {
+                        println!("{}", json!({ "replica": replica, "error": error.to_string() }))
+                    }
+                    false => println!("{:<22}{error}", replica.to_string()),
+                }
+                continue;
+            }
+        };
+        answered += 1;
+        let value = |name: &str| rows.get(name).map_or("", String::as_str).to_owned();
+        match args.json {
+            true => {
+                let mut all = json!({ "replica": replica });
+                SHOWN.iter().for_each(|(head, name)| all[*head] = value(name).into());
+                println!("{all}");
+            }
+            false => {
+                let cells: String =
+                    SHOWN.iter().map(|(_, name)| format!("{:>14}", value(name))).collect();
+                println!("{:<22}{cells}", replica.to_string());
+            }
+        }
+    }
+    if answered == 0 {
+        return Err("no replica answers: is `evenfall run order` running?".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,351 @@
+//! A client of the keys: every change takes effect once, however often it had to be sent.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenfall_core::{Malformed, Reader};
+use evenfall_order_machine::keys::{Call, Command, Op, Outcome, Refusal, Reply, Stat};
+
+use crate::ServiceError;
+use crate::jute::{Fields, Message, error, frame, op};
+use crate::watches::Told;
+
+/// Timeout of the session: the longest that replicas give, because nobody waits for the end of the
+/// session of a client that was killed.
+const TIMEOUT_MS: i32 = 60_000;
+/// A replica that does not answer for this long is left for another, which is asked the same.
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// A replica that does not take a connection for this long is left for another.
+const CONNECT: Duration = Duration::from_secs(1);
+/// Time between two rounds over all replicas.
+const ROUND: Duration = Duration::from_millis(50);
+/// Longest answer: a range of values, or many names.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Longest answer about a replica.
+const STATUS_BYTES_MAX: u64 = 64 << 10;
+const PING_XID: i32 = -2;
+const EVENT_XID: i32 = -1;
+
+/// A key with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The key.
+    pub key: String,
+    /// The value.
+    pub value: Bytes,
+    /// What is known of the key.
+    pub stat: Stat,
+}
+
+/// A change that a watch tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// What happened.
+    pub told: &'static str,
+    /// To which key.
+    pub key: String,
+}
+
+/// A client. Dropping the value closes its session.
+#[derive(Debug)]
+pub struct Client {
+    replicas: Vec<SocketAddr>,
+    /// The replica that is asked first.
+    at: usize,
+    stream: Option<BufReader<TcpStream>>,
+    session: u64,
+    password: Vec<u8>,
+    /// The newest revision that was seen.
+    revision: i64,
+    sequence: u64,
+    xid: i32,
+    patience: Duration,
+}
+
+/// An answer: its error, and the fields behind its head.
+type Answered = (i32, Vec<u8>);
+/// Bytes in front of the fields of an answer.
+const HEAD_BYTES: usize = 16;
+
+impl Client {
+    /// A client of these replicas. An answer may take up to `patience`.
+    pub fn new(replicas: Vec<SocketAddr>, patience: Duration) -> Self {
+        Self {
+            replicas,
+            at: 0,
+            stream: None,
+            session: 0,
+            password: vec![0; 16],
+            revision: 0,
+            sequence: 0,
+            xid: 0,
+            patience,
+        }
+    }
+
+    /// Changes keys: all operations, or none.
+    ///
+    /// # Errors
+    /// [`ServiceError::Refused`] when nothing was changed, [`ServiceError::Unanswered`] when it is
+    /// unknown whether the change was made.
+    pub fn change(&mut self, ops: Vec<Op>) -> Result<Vec<Outcome>, ServiceError> {
+        self.sequence += 1;
+        let (session, sequence, at_ms) = (0, self.sequence, 0);
+        let call = Call { session, sequence, at_ms, command: Command::Change(ops) };
+        let body = call.encode();
+        let (_, fields) = self.ask(op::CALL, |message| message.buffer(&body))?;
+        let mut fields = Fields::new(&fields);
+        let bytes = fields.buffer().map_err(ServiceError::Answer)?;
+        match Reply::read(&mut Reader::new(bytes)).map_err(ServiceError::Answer)? {
+            Reply::Done(outcomes) => Ok(outcomes),
+            Reply::Refused(_, refusal) => Err(ServiceError::Refused(refusal)),
+        }
+    }
+
+    /// The value of a key, behind all changes that were answered before.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unanswered`].
+    pub fn get(&mut self, key: &str) -> Result<Option<Found>, ServiceError> {
+        self.ask(op::SYNC, |message| message.text("/"))?;
+        self.get_here(key)
+    }
+
+    /// The value of a key as the connected replica knows it.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unanswered`].
+    pub fn get_here(&mut self, key: &str) -> Result<Option<Found>, ServiceError> {
+        let (number, fields) = self.ask(op::GET_DATA, |message| message.text(key).bool(false))?;
+        if number == error::NO_NODE {
+            return Ok(None);
+        }
+        let read = || -> Result<Found, Malformed> {
+            let mut fields = Fields::new(&fields);
+            let value = Bytes::copy_from_slice(fields.buffer()?);
+            Ok(Found { key: key.to_owned(), value, stat: fields.stat()? })
+        };
+        read().map(Some).map_err(ServiceError::Answer)
+    }
+
+    /// Keys that begin with a prefix, from `first` on, and whether there are more.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unanswered`].
+    pub fn range(
+        &mut self,
+        prefix: &str,
+        first: &str,
+        count: usize,
+    ) -> Result<(Vec<Found>, bool), ServiceError> {
+        self.ask(op::SYNC, |message| message.text("/"))?;
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        let (_, fields) =
+            self.ask(op::RANGE, |message| message.text(prefix).text(first).int(count))?;
+        let read = || -> Result<(Vec<Found>, bool), Malformed> {
+            let mut fields = Fields::new(&fields);
+            let mut found = Vec::new();
+            for _ in 0..fields.count()? {
+                let key = fields.text()?.to_owned();
+                let value = Bytes::copy_from_slice(fields.buffer()?);
+                found.push(Found { key, value, stat: fields.stat()? });
+            }
+            Ok((found, fields.bool()?))
+        };
+        read().map_err(ServiceError::Answer)
+    }
+
+    /// Watches a key, and with `below` all paths below it. The watch ends with its connection.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unanswered`].
+    pub fn watch(mut self, key: &str, below: bool) -> Result<Watching, ServiceError> {
+        let mode = i32::from(below);
+        self.ask(op::ADD_WATCH, |message| message.text(key).int(mode))?;
+        Ok(Watching { client: self })
+    }
+
+    /// Asks until a replica answers. Errors of the keys come back as they are.
+    fn ask(
+        &mut self,
+        number: i32,
+        fields: impl Fn(Message) -> Message,
+    ) -> Result<Answered, ServiceError> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let (session, at) = (self.session, self.at);
+            let failed = match self.try_ask(number, &fields) {
+                Ok((error::SESSION_EXPIRED, _)) => {
+                    return Err(ServiceError::Refused(Refusal::NoSession));
+                }
+                Ok(answered) => return Ok(answered),
+                Err(failed) => failed,
+            };
+            self.stream = None;
+            if session != 0 && self.session == 0 && number == op::CALL {
+                // The session that remembers the reply is gone.
+                return Err(ServiceError::Refused(Refusal::NoSession));
+            }
+            if Instant::now() >= deadline {
+                let what = format!("{}: {failed}", self.replicas[at % self.replicas.len()]);
+                return Err(ServiceError::Unanswered(what));
+            }
+            self.at += 1;
+            if self.at.is_multiple_of(self.replicas.len()) {
+                std::thread::sleep(ROUND);
+            }
+        }
+    }
+
+    fn try_ask(
+        &mut self,
+        number: i32,
+        fields: &impl Fn(Message) -> Message,
+    ) -> io::Result<Answered> {
+        self.connect()?;
+        self.xid = self.xid.wrapping_add(1) & i32::MAX;
+        let xid = self.xid;
+        self.send(fields(Message::default().int(xid).int(number)))?;
+        loop {
+            let (of, error, bytes) = self.receive()?;
+            if of == xid {
+                return Ok((error, bytes));
+            }
+        }
+    }
+
+    fn send(&mut self, message: Message) -> io::Result<()> {
+        let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        stream.get_mut().write_all(&message.finish())
+    }
+
+    /// The next message: its xid, its error and its fields.
+    fn receive(&mut self) -> io::Result<(i32, i32, Vec<u8>)> {
+        let bytes = self.read_frame()?;
+        let mut head = Fields::new(&bytes);
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let xid = head.int().map_err(invalid)?;
+        self.revision = self.revision.max(head.long().map_err(invalid)?);
+        let error = head.int().map_err(invalid)?;
+        Ok((xid, error, bytes[HEAD_BYTES..].to_vec()))
+    }
+
+    fn read_frame(&mut self) -> io::Result<Vec<u8>> {
+        let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let mut length = [0; 4];
+        stream.read_exact(&mut length)?;
+        frame(length, stream, ANSWER_BYTES_MAX)
+    }
+
+    /// Connects to the replica whose turn it is, with the session that there is.
+    fn connect(&mut self) -> io::Result<()> {
+        if self.stream.is_some() {
+            return Ok(());
+        }
+        let Some(to) = self.replicas.get(self.at % self.replicas.len().max(1)) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no replica is named"));
+        };
+        let stream = TcpStream::connect_timeout(to, CONNECT)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(self.patience.clamp(ROUND, ATTEMPT)))?;
+        stream.set_write_timeout(Some(self.patience.clamp(ROUND, ATTEMPT)))?;
+        self.stream = Some(BufReader::new(stream));
+        let hello = Message::default().int(0).long(self.revision).int(TIMEOUT_MS);
+        let hello = hello.long(self.session as i64).buffer(&self.password).bool(false);
+        self.send(hello)?;
+        let bytes = self.read_frame()?;
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let mut answer = Fields::new(&bytes);
+        let (_protocol, _timeout) =
+            (answer.int().map_err(invalid)?, answer.int().map_err(invalid)?);
+        self.session = answer.long().map_err(invalid)? as u64;
+        self.password = answer.buffer().map_err(invalid)?.to_vec();
+        match self.session {
+            0 => Err(io::Error::other("the session has ended")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.stream.is_some() {
+            // The session would end by itself.
+            let _ = self.send(Message::default().int(0).int(op::CLOSE));
+        }
+    }
+}
+
+/// What a replica says of itself, by name.
+///
+/// # Errors
+/// When the replica cannot be reached.
+pub fn status(replica: SocketAddr) -> io::Result<BTreeMap<String, String>> {
+    let mut stream = TcpStream::connect_timeout(&replica, CONNECT)?;
+    stream.set_read_timeout(Some(CONNECT))?;
+    stream.write_all(b"mntr")?;
+    let mut text = String::new();
+    stream.take(STATUS_BYTES_MAX).read_to_string(&mut text)?;
+    let rows = text.lines().filter_map(|line| line.split_once('\t'));
+    Ok(rows.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+/// A watch. See [`Client::watch`].
+#[derive(Debug)]
+pub struct Watching {
+    client: Client,
+}
+
+impl Watching {
+    /// The next change; `None` when nothing changed for `wait`.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unanswered`] when the connection has ended: changes may be missed.
+    pub fn next(&mut self, wait: Duration) -> Result<Option<Next>, ServiceError> {
+        let ended = |error: io::Error| ServiceError::Unanswered(error.to_string());
+        let client = &mut self.client;
+        // A ping keeps the session, and its answer ends the wait.
+        let wait = wait.clamp(ROUND, Duration::from_millis(TIMEOUT_MS as u64 / 3));
+        let stream =
+            client.stream.as_ref().ok_or_else(|| ended(io::ErrorKind::NotConnected.into()))?;
+        stream.get_ref().set_read_timeout(Some(wait)).map_err(ended)?;
+        let begun = stream.buffer().is_empty().then(|| stream.get_ref().peek(&mut [0]));
+        if let Some(Err(error)) = begun {
+            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+                client.send(Message::default().int(PING_XID).int(op::PING)).map_err(ended)?;
+                return Ok(None);
+            }
+            return Err(ended(error));
+        }
+        // A message has begun, so the rest of it comes.
+        let stream =
+            client.stream.as_ref().ok_or_else(|| ended(io::ErrorKind::NotConnected.into()))?;
+        stream.get_ref().set_read_timeout(Some(CONNECT * 10)).map_err(ended)?;
+        let (xid, _, bytes) = client.receive().map_err(ended)?;
+        if xid != EVENT_XID {
+            return Ok(None);
+        }
+        let mut fields = Fields::new(&bytes);
+        let mut read = || -> Result<(i32, String), Malformed> {
+            let (told, _state) = (fields.int()?, fields.int()?);
+            Ok((told, fields.text()?.to_owned()))
+        };
+        let (told, key) = read().map_err(ServiceError::Answer)?;
+        let known = [
+            (Told::Created, "created"),
+            (Told::Deleted, "deleted"),
+            (Told::Changed, "changed"),
+            (Told::Children, "children"),
+        ];
+        let told = known.iter().find(|(known, _)| *known as i32 == told);
+        Ok(told.map(|(_, told)| Next { told, key }))
+    }
+
+    /// The client, to read what has changed.
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}

@@ -1,0 +1,138 @@
+//! A replica of ordered keys as a process, and its client.
+//!
+//! ```text
+//!  clients ──TCP──> reader thread ──calls──> replica thread: Canopus, its port, its log
+//!     ^                  │ slots                   │ applies what is committed
+//!     └──────────── writer thread <── replies ── keys, watches
+//! ```
+//!
+//! One thread owns the machine ([`replica`]). A connection has two threads: the first reads
+//! requests, the second answers them in order. Writes go through the order. Reads are answered from
+//! the keys of this replica at their turn, as ZooKeeper does, and a client that needs the latest
+//! value sends a sync in front of the read.
+//!
+//! Clients speak ZooKeeper's protocol ([`jute`]), with two operations of our own beside it: a
+//! [call](evenfall_order_machine::keys::Call) with a sequence, which is applied once however often
+//! it is sent, and a read behind all writes that were answered before. [`Client`] uses both.
+//!
+//! Connections and datagrams have no key, so everything stays on loopback.
+#![forbid(unsafe_code)]
+
+mod client;
+mod connection;
+mod front;
+pub mod jute;
+mod operations;
+pub mod replica;
+mod shared;
+mod watches;
+mod words;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use evenfall_core::NodeId;
+use evenfall_order_machine::{Member, SuperLeaf, Tree};
+
+pub use client::{Client, Found, Next, Watching, status};
+pub use evenfall_order_machine::keys;
+pub use replica::run;
+
+/// What a replica needs to know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The number of this replica among `replicas`.
+    pub node: usize,
+    /// Where each replica receives datagrams.
+    pub replicas: Vec<SocketAddr>,
+    /// Where this replica listens for clients.
+    pub listen: SocketAddr,
+    /// The directory of the log.
+    pub directory: PathBuf,
+    /// Most bytes of keys and values. Equal at all replicas.
+    pub bytes_max: usize,
+}
+
+impl Settings {
+    /// All replicas as one super-leaf.
+    ///
+    /// # Errors
+    /// When there are none, or more than a tree may have.
+    pub fn tree(&self) -> Result<Tree, ServiceError> {
+        let member = |(n, address): (usize, &SocketAddr)| Member {
+            node: NodeId(n as u32),
+            address: *address,
+        };
+        let members = self.replicas.iter().enumerate().map(member).collect();
+        Ok(Tree::new(vec![SuperLeaf { path: Vec::new(), members }])?)
+    }
+}
+
+/// Why a replica ended, or a client got no answer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// The machine refused.
+    Order(evenfall_order_machine::OrderError),
+    /// The host refused a socket or a thread.
+    Host(evenfall_host::Error),
+    /// A file or a connection failed: what was done, and the error.
+    Io(String, std::io::Error),
+    /// The disk failed, and the replica has stopped.
+    Disk(evenfall_core::StorageError),
+    /// A snapshot in the log, or from another replica, cannot be read.
+    Snapshot(evenfall_core::Malformed),
+    /// The keys refused a call.
+    Refused(evenfall_order_machine::keys::Refusal),
+    /// No replica answered: what the last one said.
+    Unanswered(String),
+    /// An answer cannot be read.
+    Answer(evenfall_core::Malformed),
+}
+
+impl std::fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Order(error) => error.fmt(f),
+            Self::Host(error) => error.fmt(f),
+            Self::Io(what, error) => write!(f, "{what}: {error}"),
+            Self::Disk(error) => write!(f, "the log cannot be written: {error}"),
+            Self::Snapshot(error) => write!(f, "the snapshot cannot be read: {error}"),
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Unanswered(what) => {
+                write!(f, "no replica answered ({what}): is `evenfall run order` running?")
+            }
+            Self::Answer(error) => write!(f, "the answer cannot be read: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ServiceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The words of an error say its cause already, so what is left is the cause behind it.
+        match self {
+            Self::Order(error) => error.source(),
+            Self::Host(error) => error.source(),
+            Self::Io(_, error) => error.source(),
+            Self::Disk(error) => error.source(),
+            Self::Snapshot(error) | Self::Answer(error) => error.source(),
+            Self::Refused(refusal) => refusal.source(),
+            Self::Unanswered(_) => None,
+        }
+    }
+}
+
+impl From<evenfall_order_machine::OrderError> for ServiceError {
+    fn from(error: evenfall_order_machine::OrderError) -> Self {
+        Self::Order(error)
+    }
+}
+
+impl From<evenfall_host::Error> for ServiceError {
+    fn from(error: evenfall_host::Error) -> Self {
+        Self::Host(error)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! One replica in a directory, and clients that break the rules.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_order_machine::keys::{Existing, Kind, Op, Refusal};
+
+use crate::jute::{Fields, Message, error, op};
+use crate::{Client, ServiceError, Settings};
+
+/// A replica in a thread that lives as long as the test program.
+fn replica(directory: &std::path::Path) -> SocketAddr {
+    let free = || TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let settings = Settings {
+        node: 0,
+        replicas: vec![udp],
+        listen: free(),
+        directory: directory.to_owned(),
+        bytes_max: 64 << 20,
+    };
+    let listen = settings.listen;
+    let (started, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        crate::run(&settings, || started.send(()).expect("the test waits")).expect("a replica");
+    });
+    wait.recv_timeout(Duration::from_secs(60)).expect("the replica starts");
+    listen
+}
+
+fn put(key: &str, value: &'static str, existing: Existing) -> Op {
+    let (value, kind) = (Bytes::from_static(value.as_bytes()), Kind::Persistent);
+    Op::Put { key: key.into(), value, existing, kind, numbered: false }
+}
+
+fn client(at: SocketAddr) -> Client {
+    Client::new(vec![at], Duration::from_secs(60))
+}
+
+#[test]
+fn keys_are_put_read_compared_listed_and_watched() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = replica(directory.path());
+    let mut one = client(at);
+    assert_eq!(one.get("a").expect("an answer"), None);
+    let made = one.change(vec![put("a", "1", Existing::Any(true))]).expect("an answer");
+    assert_eq!(made[0].stat.version, 0);
+    let found = one.get("a").expect("an answer").expect("the key");
+    assert_eq!((&found.value[..], found.stat.version), (&b"1"[..], 0));
+    let stale = one.change(vec![put("a", "2", Existing::Version(7))]);
+    assert!(matches!(stale, Err(ServiceError::Refused(Refusal::BadVersion))));
+    let mut watching = client(at).watch("a", false).expect("an answer");
+    one.change(vec![put("a", "2", Existing::Version(0))]).expect("the version is right");
+    one.change(vec![put("b", "3", Existing::None)]).expect("the key is new");
+    let told = loop {
+        if let Some(told) = watching.next(Duration::from_secs(1)).expect("connected") {
+            break told;
+        }
+    };
+    assert_eq!((told.told, &told.key[..]), ("changed", "a"));
+    let (all, more) = one.range("", "", 1).expect("an answer");
+    assert_eq!((all.len(), more, &all[0].key[..]), (1, true, "a"));
+    strangers_are_answered_and_do_no_harm(at);
+    assert!(one.get("b").expect("the replica lives").is_some());
+}
+
+fn exchange(stream: &mut TcpStream, message: Message) -> Vec<u8> {
+    stream.write_all(&message.finish()).expect("sent");
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).expect("a length");
+    crate::jute::frame(length, stream, 1 << 20).expect("a message")
+}
+
+fn strangers_are_answered_and_do_no_harm(at: SocketAddr) {
+    let mut text = String::new();
+    let mut stream = TcpStream::connect(at).expect("connected");
+    stream.write_all(b"ruok").expect("sent");
+    stream.read_to_string(&mut text).expect("an answer");
+    assert_eq!(text, "imok");
+
+    // A length beyond all limits, and a greeting that is cut.
+    for bytes in [&[255; 8][..], &[0, 0, 0, 4, 1, 2, 3, 4]] {
+        let mut stream = TcpStream::connect(at).expect("connected");
+        stream.write_all(bytes).expect("sent");
+        assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "{bytes:?} ends the connection");
+    }
+
+    let mut stream = TcpStream::connect(at).expect("connected");
+    let hello = Message::default().int(0).long(0).int(1).long(0).buffer(&[0; 16]).bool(false);
+    let greeted = exchange(&mut stream, hello);
+    assert_eq!(Fields::new(&greeted[4..]).int(), Ok(1_000), "the shortest timeout");
+    let number_of = |bytes: &[u8]| Fields::new(&bytes[12..]).int();
+    let bad_path = Message::default().int(1).int(op::GET_CHILDREN).text("a\0b").bool(false);
+    assert_eq!(number_of(&exchange(&mut stream, bad_path)), Ok(error::BAD_ARGUMENTS));
+    let missing = Message::default().int(2).int(op::DELETE).text("/none").int(-1);
+    assert_eq!(number_of(&exchange(&mut stream, missing)), Ok(error::NO_NODE));
+    let unknown = Message::default().int(3).int(77).text("/none");
+    assert_eq!(number_of(&exchange(&mut stream, unknown)), Ok(error::UNIMPLEMENTED));
+}

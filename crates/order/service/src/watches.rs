@@ -1,0 +1,216 @@
+//! Who is told of which change: ZooKeeper's watches.
+//!
+//! | watch | told of | how often |
+//! |---|---|---|
+//! | data, on a path | made, set, deleted | once |
+//! | children, on a path | a child made or deleted, the path deleted | once |
+//! | persistent, on a path | both | until it is removed |
+//! | recursive, on a path | made, set, deleted, of the path and all below | until it is removed |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenfall_order_machine::keys::{self, Change, What};
+
+/// Watches of one connection.
+pub const WATCHES_MAX: usize = 100_000;
+
+/// What a watch waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The key itself.
+    Data,
+    /// The keys right below.
+    Children,
+    /// Both, more than once.
+    Persistent,
+    /// The key and all below, more than once.
+    Recursive,
+}
+
+/// What a client is told, by ZooKeeper's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(i32)]
+pub enum Told {
+    /// The key was made.
+    Created = 1,
+    /// The key was deleted.
+    Deleted = 2,
+    /// The value was set.
+    Changed = 3,
+    /// A key right below was made or deleted.
+    Children = 4,
+}
+
+/// An event for a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What happened.
+    pub told: Told,
+    /// To which key.
+    pub path: String,
+}
+
+/// All watches of a replica's connections, by their numbers.
+#[derive(Debug, Default)]
+pub struct Watches {
+    by_path: BTreeMap<String, BTreeSet<(u64, Kind)>>,
+    by_connection: BTreeMap<u64, BTreeSet<(String, Kind)>>,
+}
+
+impl Watches {
+    /// Sets a watch. False when the connection has as many as it may have.
+    pub fn set(&mut self, connection: u64, path: &str, kind: Kind) -> bool {
+        let own = self.by_connection.entry(connection).or_default();
+        if own.len() >= WATCHES_MAX {
+            return false;
+        }
+        own.insert((path.to_owned(), kind));
+        self.by_path.entry(path.to_owned()).or_default().insert((connection, kind));
+        true
+    }
+
+    /// Whether a connection has a watch.
+    pub fn has(&self, connection: u64, path: &str, kind: Kind) -> bool {
+        self.by_path.get(path).is_some_and(|all| all.contains(&(connection, kind)))
+    }
+
+    /// Removes a watch. Whether it was there.
+    pub fn remove(&mut self, connection: u64, path: &str, kind: Kind) -> bool {
+        if let Some(own) = self.by_connection.get_mut(&connection) {
+            own.remove(&(path.to_owned(), kind));
+            if own.is_empty() {
+                self.by_connection.remove(&connection);
+            }
+        }
+        let Some(all) = self.by_path.get_mut(path) else { return false };
+        let was_there = all.remove(&(connection, kind));
+        if all.is_empty() {
+            self.by_path.remove(path);
+        }
+        was_there
+    }
+
+    /// Forgets a connection.
+    pub fn forget(&mut self, connection: u64) {
+        for (path, kind) in self.by_connection.remove(&connection).unwrap_or_default() {
+            self.remove(connection, &path, kind);
+        }
+    }
+
+    /// Connections that watch something.
+    pub fn watching(&self) -> Vec<u64> {
+        self.by_connection.keys().copied().collect()
+    }
+
+    /// Watches now.
+    pub fn len(&self) -> usize {
+        self.by_connection.values().map(BTreeSet::len).sum()
+    }
+
+    /// Who is told what of these changes, in order. Watches that are told once are gone.
+    pub fn fire(&mut self, changes: &[Change]) -> Vec<(u64, Event)> {
+        let mut events = Vec::new();
+        if self.by_path.is_empty() {
+            return events;
+        }
+        for change in changes {
+            let told = match change.what {
+                What::Created => Told::Created,
+                What::Set => Told::Changed,
+                What::Deleted => Told::Deleted,
+            };
+            self.fire_at(&change.key, told, &[Kind::Data, Kind::Persistent], &mut events);
+            if told == Told::Deleted {
+                self.fire_at(&change.key, told, &[Kind::Children], &mut events);
+            }
+            let mut above = Some(&*change.key);
+            while let Some(path) = above {
+                self.fire_above(path, &change.key, told, &mut events);
+                above = keys::parent(path);
+            }
+            if told != Told::Changed
+                && let Some(path) = keys::parent(&change.key)
+            {
+                let kinds = [Kind::Children, Kind::Persistent];
+                self.fire_at(path, Told::Children, &kinds, &mut events);
+            }
+        }
+        events
+    }
+
+    /// Recursive watches on `path` hear what happened to `key` below it, unless the connection has
+    /// been told of it already.
+    fn fire_above(&self, path: &str, key: &str, told: Told, events: &mut Vec<(u64, Event)>) {
+        let Some(all) = self.by_path.get(path) else { return };
+        for (connection, _) in all.iter().filter(|(_, kind)| *kind == Kind::Recursive) {
+            push(events, *connection, told, key);
+        }
+    }
+
+    fn fire_at(&mut self, path: &str, told: Told, kinds: &[Kind], events: &mut Vec<(u64, Event)>) {
+        let Some(all) = self.by_path.get(path) else { return };
+        let hit: Vec<_> = all.iter().filter(|(_, kind)| kinds.contains(kind)).copied().collect();
+        for (connection, kind) in hit {
+            push(events, connection, told, path);
+            if matches!(kind, Kind::Data | Kind::Children) {
+                self.remove(connection, path, kind);
+            }
+        }
+    }
+}
+
+/// A connection with several watches on a path is told once of a change.
+fn push(events: &mut Vec<(u64, Event)>, connection: u64, told: Told, path: &str) {
+    let event = (connection, Event { told, path: path.to_owned() });
+    if !events.contains(&event) {
+        events.push(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(key: &str, what: What) -> Change {
+        Change { key: key.into(), what }
+    }
+
+    fn fired(watches: &mut Watches, key: &str, what: What) -> Vec<(u64, Told, String)> {
+        let events = watches.fire(&[change(key, what)]);
+        events.into_iter().map(|(to, event)| (to, event.told, event.path)).collect()
+    }
+
+    #[test]
+    fn a_watch_is_told_once_and_a_deletion_once_to_each_connection() {
+        let mut watches = Watches::default();
+        watches.set(1, "/a", Kind::Data);
+        watches.set(1, "/a", Kind::Children);
+        watches.set(2, "/", Kind::Children);
+        let told = fired(&mut watches, "/a", What::Deleted);
+        let expected = [(1, Told::Deleted, "/a".into()), (2, Told::Children, "/".into())];
+        assert_eq!(told, expected);
+        assert_eq!((fired(&mut watches, "/a", What::Created), watches.len()), (vec![], 0));
+    }
+
+    #[test]
+    fn a_recursive_watch_is_told_of_all_below_until_it_is_removed() {
+        let mut watches = Watches::default();
+        watches.set(1, "/a", Kind::Recursive);
+        for _ in 0..2 {
+            let told = fired(&mut watches, "/a/b/c", What::Set);
+            assert_eq!(told, [(1, Told::Changed, "/a/b/c".into())]);
+        }
+        assert!(fired(&mut watches, "/b", What::Set).is_empty());
+        assert!(watches.remove(1, "/a", Kind::Recursive));
+        assert!(fired(&mut watches, "/a/b", What::Set).is_empty());
+    }
+
+    #[test]
+    fn a_connection_that_ends_leaves_nothing() {
+        let mut watches = Watches::default();
+        watches.set(1, "/a", Kind::Persistent);
+        watches.set(1, "/b", Kind::Data);
+        watches.forget(1);
+        assert!(watches.by_path.is_empty() && watches.by_connection.is_empty());
+    }
+}

@@ -1,0 +1,3 @@
+//! Replicas as processes.
+
+mod processes;
