@@ -29,57 +29,87 @@ use crate::config::{Deadline, Rule};
 /// Samples that a class remembers: ten seconds at the default rate. The oldest samples are dropped
 /// first.
 const SAMPLES_MAX: usize = 20_000;
-/// Messages before the hold follows the measurements. Fewer messages say nothing about a tail, so
-/// the initial hold stays.
-const MESSAGES_MIN: u64 = 50;
-/// Messages beyond the wanted quantile from which the quantile is trusted. The largest values of a
-/// small sample say little.
-const TAIL_MIN: f64 = 20.0;
-/// The factor of the first hold over the measured quantile. The factor falls to 1 while the
-/// messages beyond the quantile grow to [`TAIL_MIN`].
-const GUARD: f64 = 2.5;
-/// The hold never exceeds 1.3 times the latency that 1 % of messages exceed (by default). The tail
-/// beyond that latency is stalls of the host, and waiting for the longest stall costs all messages
-/// more than it saves. The goals are 99 % of messages on time and a median held latency of at most
-/// 1.5 times the 99th percentile. Of eight runs, five reached both goals with a factor of 1.4, and
-/// all eight with 1.2 but with fewer messages on time; 1.3 lies between the two.
-const CEILING: f64 = 1.3;
-/// The share of messages that exceed the latency of the ceiling, as a multiple of the share that
-/// may be late. When .6 % of messages may be late, this share is 1 %.
-const CEILING_SHARE: f64 = 5.0 / 3.0;
-/// Messages of a class from which the ceiling holds. With 1,000 messages, the latency that 1 %
-/// exceed rests on ten of them.
-const CEILING_MESSAGES: u64 = 1_000;
-/// Messages of a class that are remembered at any age. The burst of a minute ago still tells how
-/// long the next burst takes.
-const MESSAGES_KEPT: u64 = 1_000;
-/// The correction for a late message, as a part of the allowed share. After twenty late messages in
-/// a row the hold covers nearly all observed latencies. After four thousand punctual messages the
-/// hold is as before (at a target of .994).
-const STEP: f64 = 0.05;
-/// Bounds of the corrected share, in parts of the allowed share. A negative share is a debt, which
-/// later punctual messages pay back. The debt is bounded, because one long stall must not keep the
-/// hold long for all messages after it. On recorded runs a bound sixteen times as large made one
-/// message in a thousand more punctual, and the median held latency a tenth longer, at worst a
-/// quarter.
-const SHARE: core::ops::RangeInclusive<f64> = -0.25..=1.5;
-/// The share of late messages that a debt still allows. A share of zero would ask for the longest
-/// observed latency, which says nothing of the next message.
-const SHARE_IN_DEBT: f64 = 0.1;
-/// The span of the recent past. The hold is at least [`RECENT_QUANTILE`] of the latencies in this
-/// span, so that a burst that has just begun lengthens the hold at once.
-const RECENT: Duration = Duration::from_millis(250);
-/// The quantile of the latencies of the last [`RECENT`] below which the hold never falls.
-const RECENT_QUANTILE: f64 = 0.9;
-
-/// How long a frame counts as load for the frames behind it: about the time in which a burst
-/// drains.
-const LOAD_MEMORY: Duration = Duration::from_millis(1);
-/// Classes of load, one per doubling. The last class begins at 1,024 frames within [`LOAD_MEMORY`].
+/// Classes of load, one per doubling. The last class begins at 1,024 frames within
+/// [`Tuning::load_memory`].
 const CLASSES: usize = 11;
 
+/// The constants of the rule. A study removes, halves and doubles each of them
+/// (`evenfall sim study hold`); nothing else sets them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tuning {
+    /// Messages before the hold follows the measurements. Fewer messages say nothing about a tail,
+    /// so the initial hold stays.
+    pub messages_min: u64,
+    /// Messages beyond the wanted quantile from which the quantile is trusted. The largest values
+    /// of a small sample say little.
+    pub tail_min: f64,
+    /// The factor of the first hold over the measured quantile. The factor falls to 1 while the
+    /// messages beyond the quantile grow to `tail_min`.
+    pub guard: f64,
+    /// The hold never exceeds 1.3 times the latency that 1 % of messages exceed (by default). The
+    /// tail beyond that latency is stalls of the host, and waiting for the longest stall costs all
+    /// messages more than it saves. The goals are 99 % of messages on time and a median held
+    /// latency of at most 1.5 times the 99th percentile. Of eight runs, five reached both goals
+    /// with a factor of 1.4, and all eight with 1.2 but with fewer messages on time; 1.3 lies
+    /// between the two.
+    pub ceiling: f64,
+    /// The share of messages that exceed the latency of the ceiling, as a multiple of the share
+    /// that may be late. When .6 % of messages may be late, this share is 1 %.
+    pub ceiling_share: f64,
+    /// Messages of a class from which the ceiling holds. With 1,000 messages, the latency that 1 %
+    /// exceed rests on ten of them.
+    pub ceiling_messages: u64,
+    /// Messages of a class that are remembered at any age. The burst of a minute ago still tells
+    /// how long the next burst takes.
+    pub messages_kept: u64,
+    /// The correction for a late message, as a part of the allowed share. After twenty late
+    /// messages in a row the hold covers nearly all observed latencies. After four thousand
+    /// punctual messages the hold is as before (at a target of .994).
+    pub step: f64,
+    /// The least corrected share, in parts of the allowed share. A negative share is a debt, which
+    /// later punctual messages pay back. The debt is bounded, because one long stall must not keep
+    /// the hold long for all messages after it. On recorded runs a bound sixteen times as large
+    /// made one message in a thousand more punctual, and the median held latency a tenth longer, at
+    /// worst a quarter.
+    pub share_min: f64,
+    /// The largest corrected share, in parts of the allowed share.
+    pub share_max: f64,
+    /// The share of late messages that a debt still allows. A share of zero would ask for the
+    /// longest observed latency, which says nothing of the next message.
+    pub share_in_debt: f64,
+    /// The span of the recent past. The hold is at least `recent_quantile` of the latencies in this
+    /// span, so that a burst that has just begun lengthens the hold at once.
+    pub recent: Duration,
+    /// The quantile of the latencies of the recent past below which the hold never falls.
+    pub recent_quantile: f64,
+    /// How long a frame counts as load for the frames behind it: about the time in which a burst
+    /// drains.
+    pub load_memory: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            messages_min: 50,
+            tail_min: 20.0,
+            guard: 2.5,
+            ceiling: 1.3,
+            ceiling_share: 5.0 / 3.0,
+            ceiling_messages: 1_000,
+            messages_kept: 1_000,
+            step: 0.05,
+            share_min: -0.25,
+            share_max: 1.5,
+            share_in_debt: 0.1,
+            recent: Duration::from_millis(250),
+            recent_quantile: 0.9,
+            load_memory: Duration::from_millis(1),
+        }
+    }
+}
+
 /// The number of a class of load.
-pub(crate) type LoadClass = u8;
+pub type LoadClass = u8;
 
 /// The frames that left a moment ago. A younger frame counts more.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,8 +120,8 @@ struct Load {
 
 impl Load {
     /// Counts a frame that leaves. Returns the class of load of the frame.
-    fn add(&mut self, now: Timestamp) -> LoadClass {
-        let memory = LOAD_MEMORY.as_nanos() as f64;
+    fn add(&mut self, now: Timestamp, memory: Duration) -> LoadClass {
+        let memory = memory.as_nanos() as f64;
         // The decay is hyperbolic and not exponential. Without a transcendental function, the
         // result is the same on every machine.
         let left = memory / (memory + now.since(self.at).as_nanos() as f64);
@@ -170,10 +200,10 @@ fn messages_of(classes: &[&Sliding]) -> u64 {
 }
 
 /// The smallest latency that at least `q` of the messages of these classes do not exceed; `None`
-/// when there are too few messages.
-fn quantile(classes: &[&Sliding], q: f64) -> Option<u32> {
+/// when there are fewer messages than `messages_min`.
+fn quantile(classes: &[&Sliding], q: f64, messages_min: u64) -> Option<u32> {
     let messages = messages_of(classes);
-    if messages < MESSAGES_MIN {
+    if messages < messages_min.max(1) {
         return None;
     }
     // The rank is one higher than that of the sample's own quantile, because the next message
@@ -188,9 +218,11 @@ fn quantile(classes: &[&Sliding], q: f64) -> Option<u32> {
     at.map(upper_edge_ns)
 }
 
+/// The rule at work: takes what was observed, and says how long the next frame is held.
 #[derive(Clone, Debug)]
-pub(crate) struct HoldControl {
+pub struct HoldControl {
     config: Deadline,
+    tuning: Tuning,
     load: Load,
     /// The hold of every class of load.
     holds: [Duration; CLASSES],
@@ -204,9 +236,16 @@ pub(crate) struct HoldControl {
 }
 
 impl HoldControl {
-    pub(crate) fn new(config: Deadline) -> Self {
+    /// A rule that has seen nothing.
+    pub fn new(config: Deadline) -> Self {
+        Self::tuned(config, Tuning::default())
+    }
+
+    /// A rule with other constants, for studies.
+    pub fn tuned(config: Deadline, tuning: Tuning) -> Self {
         Self {
             config,
+            tuning,
             load: Load::default(),
             holds: [config.hold_initial; CLASSES],
             class: 0,
@@ -217,29 +256,29 @@ impl HoldControl {
     }
 
     /// The hold of the last frame.
-    pub(crate) fn hold(&self) -> Duration {
+    pub fn hold(&self) -> Duration {
         self.holds[usize::from(self.class)]
     }
 
     /// The hold of a frame that leaves now, and the class of load of the frame.
-    pub(crate) fn next(&mut self, now: Timestamp) -> (Duration, LoadClass) {
-        self.class = self.load.add(now);
+    pub fn next(&mut self, now: Timestamp) -> (Duration, LoadClass) {
+        self.class = self.load.add(now, self.tuning.load_memory);
         (self.hold(), self.class)
     }
 
     /// Corrects the share of a class by `messages` that were late or punctual. Their overall
     /// latency may be unknown.
-    pub(crate) fn correct(&mut self, class: LoadClass, messages: u16, late: bool) {
+    pub fn correct(&mut self, class: LoadClass, messages: u16, late: bool) {
         let allowed = 1.0 - self.config.target;
         let wrong = allowed - f64::from(u8::from(late));
         let share = &mut self.share[usize::from(class)];
-        let correction = STEP * f64::from(messages.max(1)) * wrong;
-        *share = (*share + correction).clamp(*SHARE.start(), *SHARE.end());
+        let correction = self.tuning.step * f64::from(messages.max(1)) * wrong;
+        *share = (*share + correction).clamp(self.tuning.share_min, self.tuning.share_max);
     }
 
     /// Takes the overall latency of a frame with this many messages, and whether the frame was late
     /// (if it had a deadline).
-    pub(crate) fn observe(
+    pub fn observe(
         &mut self,
         now: Timestamp,
         class: LoadClass,
@@ -257,17 +296,17 @@ impl HoldControl {
     }
 
     /// The tree has changed: samples older than `keep` are forgotten, and so are all debts.
-    pub(crate) fn forget(&mut self, now: Timestamp, keep: Duration) {
+    pub fn forget(&mut self, now: Timestamp, keep: Duration) {
         self.steady.iter_mut().for_each(|class| class.slide(now, keep, 0));
         self.share.iter_mut().for_each(|share| *share = share.max(1.0));
     }
 
     /// Sets the hold after a round of reports. `p95_ns` is the largest 95th percentile in the
     /// reports.
-    pub(crate) fn update(&mut self, now: Timestamp, p95_ns: u32) {
+    pub fn update(&mut self, now: Timestamp, p95_ns: u32) {
         for class in 0..CLASSES {
-            self.steady[class].slide(now, self.config.window, MESSAGES_KEPT);
-            self.recent[class].slide(now, RECENT, 0);
+            self.steady[class].slide(now, self.config.window, self.tuning.messages_kept);
+            self.recent[class].slide(now, self.tuning.recent, 0);
         }
         match self.config.rule {
             Rule::MaxP95 if p95_ns > 0 => self.holds = [self.capped(p95_ns.into()); CLASSES],
@@ -281,6 +320,8 @@ impl HoldControl {
     }
 
     fn set_by_class(&mut self) {
+        let tuning = self.tuning;
+        let quantile = |classes: &[&Sliding], q| quantile(classes, q, tuning.messages_min);
         let allowed = 1.0 - self.config.target;
         // A class is held at least as long as every class with less load. More load is never
         // quicker; where it looks quicker, it was seen too seldom.
@@ -290,21 +331,22 @@ impl HoldControl {
             // classes with more.
             let near = (0..=class).rev().chain(class + 1..CLASSES);
             let mut lenders: Vec<&Sliding> = near.clone().map(|c| &self.steady[c]).collect();
-            let enough = (1..CLASSES).find(|n| messages_of(&lenders[..*n]) >= MESSAGES_MIN);
+            let enough = (1..CLASSES).find(|n| messages_of(&lenders[..*n]) >= tuning.messages_min);
             lenders.truncate(enough.unwrap_or(CLASSES));
-            let q = 1.0 - self.share[class].max(SHARE_IN_DEBT) * allowed;
+            let q = 1.0 - self.share[class].max(tuning.share_in_debt) * allowed;
             let Some(steady) = quantile(&lenders, q) else { continue };
             let recent: Vec<&Sliding> = near.map(|c| &self.recent[c]).take(lenders.len()).collect();
-            let recent = quantile(&recent, RECENT_QUANTILE).unwrap_or(0);
+            let recent = quantile(&recent, tuning.recent_quantile).unwrap_or(0);
             // The wanted quantile lies beyond the few messages, so the hold gets some room above
             // them.
             let messages = self.steady[class].messages;
             let seen = if enough == Some(1) { messages as f64 * allowed } else { 0.0 };
-            let guard = GUARD + (1.0 - GUARD) * (seen / TAIL_MIN).min(1.0);
+            let guard = tuning.guard + (1.0 - tuning.guard) * (seen / tuning.tail_min).min(1.0);
             let mut own = f64::from(steady.max(recent)) * guard;
-            if messages >= CEILING_MESSAGES {
-                let common = quantile(&lenders, 1.0 - CEILING_SHARE * allowed).unwrap_or(steady);
-                own = own.min((f64::from(common) * CEILING).max(f64::from(recent)));
+            if messages >= tuning.ceiling_messages {
+                let common =
+                    quantile(&lenders, 1.0 - tuning.ceiling_share * allowed).unwrap_or(steady);
+                own = own.min((f64::from(common) * tuning.ceiling).max(f64::from(recent)));
             }
             self.holds[class] = self.capped(own.max(below));
             if enough == Some(1) {

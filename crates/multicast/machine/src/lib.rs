@@ -74,7 +74,7 @@ pub mod control;
 pub mod fairness;
 #[doc(hidden)]
 pub mod fuzzing;
-mod hold;
+pub mod hold;
 mod members;
 mod merge;
 mod offload;
