@@ -10,6 +10,7 @@ use evenfall_core::math;
 use evenfall_lab::model::{Model, Stack};
 use evenfall_lab::multicast::{Params, run};
 use evenfall_lab::published::{ROWS, Row};
+use evenfall_lab::seeds::{in_parallel, mean_and_half_width};
 
 /// Messages per row and seed while fitting: a 99th percentile of 15 samples a seed.
 const MESSAGES_FIT: u32 = 1_500;
@@ -28,10 +29,17 @@ const KEYS: [&str; 7] = [
 /// Factors of the steps of the descent.
 const STEPS: [f64; 3] = [1.3, 1.15, 1.07];
 
-/// Published and simulated values of a row, the latter as the mean over seeds.
-fn pairs(model: &Model, row: &Row, seeds: u64, messages: u32) -> Vec<(&'static str, f64, f64)> {
-    let mut sums = [0.0; 4];
-    for seed in 1..=seeds {
+/// A published value beside ours: the mean over seeds and half the width of its 95 % interval.
+struct Pair {
+    name: &'static str,
+    published: f64,
+    ours: f64,
+    half: Option<f64>,
+}
+
+/// Published and simulated values of a row.
+fn pairs(model: &Model, row: &Row, seeds: u64, messages: u32) -> Vec<Pair> {
+    let one = |seed| {
         let mut params = Params {
             receivers: row.receivers,
             receivers_per_host: row.per_host,
@@ -50,22 +58,28 @@ fn pairs(model: &Model, row: &Row, seeds: u64, messages: u32) -> Vec<(&'static s
         params.config.shape.hedging = evenfall_core::Hedging(row.hedging);
         let results = run(&params).results;
         let oml = results.oml_us;
-        let values = [oml.p50, oml.p90, oml.p99, results.arrival_window_us.p50];
-        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value / seeds as f64);
-    }
+        [oml.p50, oml.p90, oml.p99, results.arrival_window_us.p50]
+    };
+    let runs = in_parallel(1, seeds, one, |_| {});
     let published = row.oml.into_iter().chain([row.window]);
-    let named = ["p50", "p90", "p99", "window"].into_iter().zip(published.zip(sums));
-    named.filter_map(|(name, (published, ours))| Some((name, published?, ours))).collect()
+    let named = ["p50", "p90", "p99", "window"].into_iter().zip(published).enumerate();
+    named
+        .filter_map(|(at, (name, published))| {
+            let values: Vec<f64> = runs.iter().map(|run| run[at]).collect();
+            let (ours, half) = mean_and_half_width(&values);
+            Some(Pair { name, published: published?, ours: ours?, half })
+        })
+        .collect()
 }
 
-fn square((_, published, ours): (&str, f64, f64)) -> f64 {
-    math::square(math::ln(ours / published))
+fn square(pair: &Pair) -> f64 {
+    math::square(math::ln(pair.ours / pair.published))
 }
 
 /// The sum of squared logarithms over the rows of the fit.
 fn loss(model: &Model, seeds: u64) -> f64 {
     let rows = ROWS.iter().filter(|row| row.in_fit);
-    rows.flat_map(|row| pairs(model, row, seeds, MESSAGES_FIT)).map(square).sum()
+    rows.flat_map(|row| pairs(model, row, seeds, MESSAGES_FIT)).map(|pair| square(&pair)).sum()
 }
 
 /// Coordinate descent by factors that shrink.
@@ -113,11 +127,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         print!("{mode:<8} {receivers:>5} {depth:>2} {fanout:>4} {hedging:>2}");
         let messages = if row.receivers > 1_000 { MESSAGES_FIT } else { MESSAGES_SHOWN };
         for pair in pairs(&model, row, seeds, messages) {
-            let (name, published, ours) = pair;
+            let Pair { name, published, ours, half } = &pair;
             let percent = 100.0 * (ours / published - 1.0);
-            print!("  {name} {published:.0} / {ours:.0} ({percent:+.0} %)");
+            let half = half.unwrap_or(f64::NAN);
+            print!("  {name} {published:.0} / {ours:.0} +- {half:.0} ({percent:+.0} %)");
             let errors = if row.in_fit { &mut fitted } else { &mut judged };
-            errors.push(square(pair));
+            errors.push(square(&pair));
         }
         println!("{}", if row.in_fit { "" } else { "  judges" });
     }

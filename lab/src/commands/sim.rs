@@ -4,6 +4,7 @@ mod campaign;
 mod clock;
 mod files;
 mod placement;
+mod recorded;
 mod seeds;
 mod shuffle;
 mod shuffle_study;
@@ -18,7 +19,7 @@ use crate::multicast::campaign::FAULTS;
 use crate::multicast::{Params, Progress as Seen, Run, run_seen};
 use crate::seeds::in_parallel;
 use crate::studies::overlay::Effort;
-use crate::studies::{Table, hedging, overlay, replacement};
+use crate::studies::{Table, hedging, hold, overlay, replacement, sensitivity};
 use clap::{Subcommand, ValueEnum};
 use evenfall_core::{ClockError, Hedging};
 use evenfall_feed_formats::pace::{self, Pace};
@@ -52,7 +53,7 @@ enum Command {
     Files(files::Args),
     /// One time for all nodes: errors and bounds of clocks, compared with NTP-style and PTP-style.
     Clock(Box<clock::Args>),
-    /// Tables that compare with the papers' figures: see docs/results/.
+    /// Tables that compare with the papers' figures. docs/results/ shows them.
     Study(Box<Study>),
 }
 
@@ -69,15 +70,21 @@ enum Name {
     Scale,
     /// P(F) by number of receivers and hedging.
     Fairness,
+    /// P(F) and the price of the hold at a target, at a steady pace and at a feed's own times.
+    Goal,
     /// P(F) against held overall latency.
     Curve,
+    /// The rule for the hold, with each of its constants removed, halved and doubled.
+    Hold,
+    /// Which headline moves by how much when a number of the model is wrong by its error.
+    Sensitivity,
     /// Planners of trees on pools fitted to public measurements.
     Placement,
-    /// A proxy's host turns slow, with live re-placement and without.
+    /// Holds and late frames when a proxy's host turns slow, with live re-placement and without.
     Replacement,
-    /// The figures of the shuffle thesis, which can be continued: see docs/results/shuffle.md.
+    /// The figures of the shuffle thesis; a stopped study can be continued.
     Shuffle,
-    /// The figures of the Mayflower thesis: see docs/results/files.md.
+    /// The figures of the Mayflower thesis.
     Files,
 }
 
@@ -86,7 +93,7 @@ enum Name {
 struct Study {
     /// The table to make.
     name: Name,
-    /// Numbers of receivers. fairness takes all of them, and curve takes the first.
+    /// Numbers of receivers. fairness and goal take all of them, and curve takes the first.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
     receivers: Vec<u32>,
     /// Extra copies (for curve).
@@ -95,6 +102,18 @@ struct Study {
     /// Messages in every run. By default, each study has its own number.
     #[arg(long)]
     messages: Option<u32>,
+    /// Share of messages that the on-time rule brings to every receiver in time (for goal
+    /// and hold).
+    #[arg(long, value_name = "SHARE", default_value_t = Deadline::default().target)]
+    target: f64,
+    /// A feed file, at whose own times messages are sent as well (for goal and hold).
+    /// At most 20,000 messages are taken.
+    #[arg(long, value_name = "FILE")]
+    feed: Option<PathBuf>,
+    /// The directory of a run, such as one of a demo, whose frames are taken as well (for hold).
+    /// May be repeated.
+    #[arg(long, value_name = "DIR")]
+    run: Vec<PathBuf>,
     /// The cloud: aws, gcp, quiet, or the path of a file of the same form. By default aws, and gcp
     /// for placement, because its machines were measured in pairs.
     #[arg(long, value_name = "NAME|FILE", value_parser = Model::named)]
@@ -102,10 +121,12 @@ struct Study {
     /// How hosts send and receive: sockets, or kernel-bypass as the published measurements.
     #[arg(long, default_value = "kernel-bypass")]
     stack: Stack,
-    /// Seed of every run. For placement, the seed of the first pool; for replacement, the first of
-    /// ten seeds.
+    /// First seed of every row. For placement, the seed of the first pool.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Seeds of every row of the studies of the multicast. By default 5, and 10 for replacement.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    seeds: Option<u32>,
     #[command(flatten)]
     placement: placement::Args,
     #[command(flatten)]
@@ -212,7 +233,7 @@ fn named<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(Value::String(text.to_owned())).map_err(|error| error.to_string())
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Multicast(args) if args.faults => {
@@ -229,16 +250,20 @@ pub fn main(args: &Args) -> Outcome {
 
 /// Trials of the hedging study, as many as in the paper.
 const TRIALS: usize = 100_000;
+/// Messages that a study takes of a feed: two minutes of one busy symbol.
+const FEED_MESSAGES: usize = 20_000;
 
 fn study(args: &Study) -> Outcome {
     let usual = if matches!(args.name, Name::Placement) { "gcp" } else { "aws" };
     let model = args.model.clone().map_or_else(|| Model::named(usual), Ok)?;
     let standard = Effort::on(model.clone());
     let messages = args.messages.unwrap_or(standard.messages);
-    let effort = Effort { messages, seed: args.seed, stack: args.stack, ..standard };
+    let seeds = args.seeds.unwrap_or(standard.seeds);
+    let effort = Effort { messages, seed: args.seed, seeds, stack: args.stack, ..standard };
     let shown = Progress::new();
     let progress = &mut |name: &str| shown.stage(name, None);
     let one = *args.receivers.first().ok_or("--receivers: name one at least")?;
+    let feed = args.feed.as_deref().map(|path| times(path, 1.0, FEED_MESSAGES)).transpose()?;
     let table: Table = match args.name {
         Name::Hedging => {
             hedging::monte_carlo(args.messages.map_or(TRIALS, |n| n as usize), args.seed)
@@ -247,8 +272,23 @@ fn study(args: &Study) -> Outcome {
         Name::Modes => overlay::modes(&effort, progress),
         Name::Scale => overlay::scale(&effort, progress),
         Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
-        Name::Replacement => replacement::table(&model, args.seed, 10, progress),
+        Name::Replacement => {
+            replacement::table(&model, args.seed, args.seeds.unwrap_or(10), progress)
+        }
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
+        Name::Goal => overlay::goal(&effort, &args.receivers, args.target, feed.as_ref(), progress),
+        Name::Hold => {
+            let config = Deadline { target: args.target, ..Deadline::default() };
+            let mut traces = Vec::new();
+            if !args.run.is_empty() {
+                let runs = args.run.iter().map(|run| recorded::frames(run));
+                let runs = runs.collect::<Result<_, _>>()?;
+                traces.push(hold::Trace { name: "recorded".into(), runs });
+            }
+            traces.extend(hold::traces(&effort, feed.as_ref(), progress));
+            hold::table(&traces, config, progress)
+        }
+        Name::Sensitivity => sensitivity::table(&effort, progress),
         Name::Placement => {
             placement::table(&args.placement, model, args.seed, args.messages, progress)?
         }
@@ -375,14 +415,18 @@ fn multicast(args: &Multicast) -> Outcome {
     if done.finished { Ok(()) } else { Err("some receivers did not finish".into()) }
 }
 
-/// When the messages of the feed file are due, counted from the first.
-fn times(path: &Path, args: &Multicast) -> Result<Arc<[Duration]>, Box<dyn std::error::Error>> {
+/// When the first `most` messages of the feed file are due, counted from the first.
+fn times(
+    path: &Path,
+    speed: f64,
+    most: usize,
+) -> Result<Arc<[Duration]>, Box<dyn std::error::Error>> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| format!("--feed {name}: {error}"))?;
     let mut source = evenfall_feed_formats::file::open(Box::new(file), &name)?;
-    let mut pace = Pace::new(pace::Mode::OwnTimes { speed: args.speed, silence: Duration::MAX })?;
+    let mut pace = Pace::new(pace::Mode::OwnTimes { speed, silence: Duration::MAX })?;
     let mut times = Vec::new();
-    while times.len() < args.messages.unwrap_or(usize::MAX) {
+    while times.len() < most {
         let Some(message) = source.next_message()? else { break };
         times.push(pace.due(&message));
     }
@@ -405,7 +449,11 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
         rate: args.rate,
         size: args.size,
         duration: args.duration,
-        times: args.feed.as_deref().map(|path| times(path, args)).transpose()?,
+        times: args
+            .feed
+            .as_deref()
+            .map(|path| times(path, args.speed, args.messages.unwrap_or(usize::MAX)))
+            .transpose()?,
         cores: args.cores.into(),
         seed: args.seed,
         key: args.key.then(|| SharedKey::new(1, [7; 32])),

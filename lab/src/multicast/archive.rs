@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
 use evenfall_multicast_machine::{Archived, Begin, ReceiverEvent, Recorder, Wanted};
 
-/// See the module documentation. Times are those at which the root sent.
+/// A recorder and its archive. Frames are kept with the time at which the root sent them.
 pub struct Archive {
     recorder: Recorder,
     frames: BTreeMap<u64, Archived>,
 }
 
 impl Archive {
-    /// An empty one.
+    /// An archive without frames.
     pub fn new(recorder: Recorder) -> Self {
         Self { recorder, frames: BTreeMap::new() }
     }

@@ -14,8 +14,8 @@ pub struct Overlay {
     outline: Outline<Mutant, Check>,
 }
 
-/// Everything at once. Repair can only be judged where nothing is ever down, which one seed in
-/// fifty or so is: hence the seeds of the mutants.
+/// All faults at once. Repair can only be judged in runs in which no node is ever down. About one
+/// seed in fifty draws such a run, so a mutant of repair needs many seeds.
 pub static FAULTS: Overlay = Overlay {
     draw: Scene::of,
     outline: Outline {
@@ -68,7 +68,7 @@ pub static RECORDER: Overlay = Overlay {
             FaultKind::Bursts,
             FaultKind::Late,
         ],
-        // Where the recorder dies, pauses lose frames: otherwise the pauses would test nothing.
+        // The pauses test the recorder only if receivers lose frames in them.
         counts_min: &[("late joiners caught up", 12), ("frames lost", 1)],
         mutants: &[
             (Mutant::NeverCatchesUp, Check::CaughtUp, 1),

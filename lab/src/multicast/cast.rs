@@ -15,15 +15,15 @@ use super::node::Node;
 /// What the machines of one tree have in common.
 #[derive(Clone, Debug)]
 pub struct Cast {
-    /// Settings of all of them.
+    /// Settings of all machines of the tree.
     pub config: Config,
     /// The shared key, if there is one.
     pub key: Option<SharedKey>,
-    /// Which tree.
+    /// Number of the tree.
     pub stream: u32,
     /// Name of the root.
     pub root: NodeId,
-    /// Where it is reached.
+    /// Address of the root.
     pub root_address: SocketAddr,
 }
 
@@ -47,7 +47,7 @@ impl Cast {
         Node::Receiver(Box::new(Receiver::new(self.config, who, self.key.as_ref(), now)))
     }
 
-    /// A receiver that comes late and begins elsewhere than with the live feed.
+    /// A receiver that joins a running feed and begins with an earlier frame.
     pub fn late_receiver(&self, id: NodeId, begin: Begin, now: Timestamp) -> Node {
         let who = self.identity(id, 1);
         let receiver = Receiver::new(self.config, who, self.key.as_ref(), now);

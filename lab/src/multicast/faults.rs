@@ -24,7 +24,7 @@ use super::node::Node;
 use super::owner::{JOIN, LEAVE, Owner, SWITCH, TICK, TICK_EVERY};
 use super::subject::{Subject, Tamper};
 
-/// Between what the knobs of a seed are drawn.
+/// The ranges from which the knobs of a seed are drawn.
 const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 25] = [
     ("receivers", 1..=9),
     ("depth", 1..=3),
@@ -62,7 +62,7 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 25] = [
     ("moderation", 0..=3),
 ];
 
-/// Kinds under which nothing is ever down.
+/// Kinds of faults under which no node is ever down.
 const MILD: [FaultKind; 5] = [
     FaultKind::Loss,
     FaultKind::Duplicate,
@@ -70,11 +70,12 @@ const MILD: [FaultKind; 5] = [
     FaultKind::ClockStep,
     FaultKind::ClockDrift,
 ];
-/// Of nine requests within the patience of a gap, all or their answers may be lost: at this rate
-/// once in 10^9 gaps.
+/// The highest rate of loss at which every gap can be repaired. A gap is asked for nine times
+/// before it is given up. At this rate all nine requests, or their answers, are lost once in 10^9
+/// gaps.
 const MILD_LOSS: f64 = 0.05;
 
-/// What a seed is within.
+/// The bounds within which the faults of a seed are drawn.
 pub fn bounds() -> Bounds {
     Bounds {
         knobs: KNOBS.to_vec(),
@@ -95,7 +96,7 @@ pub fn bounds() -> Bounds {
     }
 }
 
-/// A seed, worked out.
+/// All that a seed stands for.
 #[derive(Clone, Debug)]
 pub struct Scene {
     /// Topology, knobs and faults.
@@ -109,9 +110,9 @@ pub struct Scene {
     calm: SimTime,
     /// Joins, leaves and switches, by time.
     pub(super) acts: Vec<(SimTime, u64)>,
-    /// The root dies for good at this time.
+    /// When the root dies and stays dead.
     root_dies: Option<SimTime>,
-    /// What is wrong with all machines.
+    /// The defect of all machines, if the run has a mutant.
     pub(super) mutant: Option<Mutant>,
     /// The network.
     pub(super) cloud: CloudProfile,
@@ -119,11 +120,11 @@ pub struct Scene {
     pub(super) modes: Option<[Mode; 2]>,
     /// Clocks without error, for stories.
     pub(super) exact_clocks: bool,
-    /// A receiver that is far too slow; nobody else may notice.
+    /// A receiver that is far too slow. No other receiver may be delayed by it.
     slow: Option<NodeIndex>,
-    /// A proxy that turns slow, and must be replaced without anybody missing a frame.
+    /// A proxy that turns slow. It must be replaced, and no receiver may miss a frame.
     pub(super) replaced: Option<Replaced>,
-    /// The last receiver is a recorder; whether it dies.
+    /// Present when the last receiver is a recorder, and whether the recorder dies.
     pub(super) recorder: Option<RecorderDies>,
     /// Clocks of hosts step by seconds and more.
     steps: Option<Steps>,
@@ -274,7 +275,7 @@ impl Scene {
         }
     }
 
-    /// A network that never errs, with these knobs and otherwise middling ones.
+    /// A network without faults, with these knobs and middling values of the others.
     fn calm(seed: u64, knobs: &[(&str, u64)]) -> Self {
         let mut plan = Plan::new(seed, &bounds());
         plan.kinds.clear();
@@ -293,8 +294,9 @@ impl Scene {
         scene
     }
 
-    /// Three proxies without hedging, two spares, nine receivers, and a proxy that turns forty
-    /// times slower for good: it must be replaced, and nobody may miss a frame over it.
+    /// Three proxies without hedging, two spares and nine receivers. A proxy turns forty times
+    /// slower and stays slow. It must be replaced, and no receiver may miss a frame over the
+    /// replacement.
     pub fn with_a_slow_proxy(seed: u64) -> Self {
         let knobs = [("receivers", 9), ("fanout", 3), ("hedging", 0), ("spares", 2)];
         let mut scene = Self::calm(seed, &[&knobs[..], &[("replace", 1)]].concat());
@@ -305,16 +307,15 @@ impl Scene {
         scene.replaced = Some(Replaced {
             straggler,
             below: (NodeIndex(first), NodeIndex(first + 3)),
-            // Two hops of 50 us, and some for its processor.
+            // Two hops of 50 us, and some time of the proxy's processor.
             straggling: Duration::from_micros(120).mul_f64(factor),
         });
         scene.exact_clocks = true;
         scene
     }
 
-    /// Two proxies, six receivers, a network that never errs, and a receiver that is five
-    /// thousand times too slow for a second: its socket overflows, and it asks for everything
-    /// again.
+    /// Two proxies, six receivers and a network without faults. For a second a receiver is five
+    /// thousand times too slow. Its socket overflows, and it asks for all frames again.
     pub fn with_a_slow_receiver(seed: u64) -> Self {
         let knobs = [("receivers", 6), ("fanout", 2), ("hedging", 1)];
         let mut scene = Self::calm(seed, &knobs);
@@ -325,10 +326,10 @@ impl Scene {
         scene
     }
 
-    /// A recorder, rings that remember a quarter of a second, a receiver that stops for longer,
-    /// two that come late and want what was before, and a network that loses, doubles and
-    /// reorders. Nobody may miss a frame; of every fourth seed the recorder dies, and nothing else
-    /// may suffer from it.
+    /// A recorder, and rings that remember a quarter of a second. A receiver stops for longer than
+    /// that, two receivers come late and ask for earlier frames, and the network loses, doubles and
+    /// reorders packets. No receiver may miss a frame. In every fourth seed the recorder dies, and
+    /// the live feed must go on undisturbed.
     pub fn with_a_recorder(seed: u64) -> Self {
         let mut prng = Prng::new(seed).fork(0x72_65_63);
         let key = seed % 2;
@@ -348,7 +349,8 @@ impl Scene {
             reorder: prng.unit() * 0.2,
             reorder_by: Duration::from_millis(5),
         };
-        // Short beside the patience of a gap, so that one of its requests and answers gets through.
+        // A burst of losses is short beside the time in which a gap is asked for, so that one of
+        // the requests and its answer get through.
         let bursts = Bursts {
             good: Duration::from_millis(50 + prng.below(200)),
             bad: Duration::from_millis(1 + prng.below(3)),
@@ -459,7 +461,7 @@ impl Scene {
         }
         self.plan.kinds.iter().all(|kind| MILD.contains(kind))
             && self.plan.rates.loss <= MILD_LOSS
-            // A proxy does not open bodies: it may keep, and repair with, a tampered one.
+            // A proxy does not open bodies, so it may keep a tampered body and repair with it.
             && !self.tampers()
             && self.plan.faults.iter().all(|(_, fault)| !matches!(fault, Fault::Pause(..)))
             && self.plan.knob("ring") > 0
@@ -476,7 +478,7 @@ impl Scene {
         self.plan.knob("window") > 0 && self.plan.knob("held") > 0
     }
 
-    /// How long a frame of calm times may take: every clock may have stepped three times.
+    /// How long a frame may take after the last fault. Every clock may have stepped three times.
     fn delay_max(&self) -> Duration {
         self.config.deadline.hold_max + bounds().clock_step_max * 6 + Duration::from_millis(200)
     }
@@ -501,7 +503,7 @@ impl Scene {
         });
         let receive_queue = match (self.slow, self.recorder) {
             (Some(_), _) => 8,
-            // What comes during a pause is gone.
+            // Datagrams that arrive during a pause are lost.
             (None, Some(_)) => 64,
             (None, None) => 2_048,
         };
@@ -590,7 +592,7 @@ impl Scene {
         while !owner.owner().is_finished() && world.now() < end + patience {
             world.run_until(world.now() + TICK_EVERY, &mut owner);
         }
-        // What is in flight may still arrive: nothing may come of it.
+        // Datagrams in flight may still arrive. The run must ignore them.
         world.run_until(world.now() + TICK_EVERY * 5, &mut owner);
         owner.owner().close(&world);
         (world, owner)
@@ -601,7 +603,7 @@ impl Scene {
         self.pace
     }
 
-    /// Host, origin and machine of a node that comes later.
+    /// Host, origin of the clock, and machine of a node that joins later.
     pub(super) fn newcomer(&self, prng: &mut Prng) -> (HostSpec, Timestamp) {
         let (mut spec, origin) = self.host(prng);
         if self.steps.is_some() && prng.chance(0.5) {

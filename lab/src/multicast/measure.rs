@@ -22,7 +22,7 @@ use super::cast::{Pace, Schedule, message};
 use super::node::{Node, NodeEvent};
 use super::params::{Layout, Params};
 
-/// A frame with messages, as it went.
+/// The course of a frame that carries messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameCourse {
     /// When it was made, from the first message.
@@ -31,22 +31,26 @@ pub struct FrameCourse {
     pub hold: Duration,
     /// Whether a receiver got it after its deadline.
     pub late: bool,
+    /// Messages in it.
+    pub messages: u16,
+    /// How long it took to the slowest receiver that has it, by the clocks of the hosts.
+    pub took: Duration,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// The figures; their keys are those of `evenfall demo --json`.
+    /// The figures, under the keys of `evenfall demo --json`.
     #[serde(flatten)]
     pub results: Results,
-    /// What pictures are drawn from.
+    /// Series for the pictures of the report.
     #[serde(skip)]
     pub series: Series,
     /// The hold of every frame, microseconds: median over the run.
     pub hold_us: f64,
-    /// Whether every root heard that all receivers had everything.
+    /// Whether every root heard that all its receivers had all messages.
     pub finished: bool,
-    /// The roots' own view of it.
+    /// What each root counted.
     #[serde(skip)]
     pub roots: Vec<RootStatus>,
     /// The held frames of the first tree, in order.
@@ -66,7 +70,7 @@ pub struct Run {
     pub digest: u64,
 }
 
-/// The feed is put on the agenda this much at a time.
+/// The feed is scheduled for this long at a time.
 const TICK: Duration = Duration::from_millis(10);
 /// How long the first tree may take.
 const FORMING_MAX: SimTime = SimTime::from_millis(30_000);
@@ -99,33 +103,33 @@ struct Owner {
     release_late: Sample,
     holds: Vec<u32>,
     /// Held frames of the first tree that carry messages, by number.
-    frames: BTreeMap<u64, FrameCourse>,
+    frames: BTreeMap<u64, (SyncTime, FrameCourse)>,
     replacements: Vec<(Duration, Replacement)>,
     scratch: Vec<u8>,
 }
 
-/// How far a run is, in simulated time.
+/// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The trees are being formed.
     Forming,
-    /// So much of the feed, with its warm-up, has been sent.
+    /// The feed, with its warm-up, has been sent up to `at`.
     Sending {
-        /// Until now.
+        /// Simulated time since the warm-up began.
         at: Duration,
-        /// In all.
+        /// Simulated time from the warm-up to the last message.
         of: Duration,
     },
-    /// The last receivers are waited for.
+    /// The feed has ended, and the last receivers have not reported yet.
     Ending,
 }
 
-/// Runs the overlay and judges it.
+/// Runs the overlay and measures latency, windows and P(F).
 pub fn run(params: &Params) -> Run {
     run_seen(params, &mut |_| {})
 }
 
-/// The same; `see` is told now and then how far it is.
+/// As [`run`]. `see` hears now and then how far the run is.
 pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
     let mut world: World<Node, Cloud> =
         World::new(Cloud::new(params.cloud.clone(), params.seed), params.seed);
@@ -232,8 +236,10 @@ impl Owner {
                     self.holds.push(u32::try_from(hold.as_nanos()).unwrap_or(u32::MAX));
                     if tree == 0 {
                         let at = seen.at.since(self.feeds[0].schedule.due(0));
-                        let course = FrameCourse { at, hold, late: false };
-                        self.frames.insert(framed.sequence, course);
+                        let messages = framed.count;
+                        let took = Duration::ZERO;
+                        let course = FrameCourse { at, hold, late: false, messages, took };
+                        self.frames.insert(framed.sequence, (framed.origin, course));
                     }
                 }
                 for message in framed.first_message..framed.first_message + u64::from(framed.count)
@@ -262,18 +268,18 @@ impl Owner {
             first_message: release.first_message,
             count: release.count,
             arrival_ns: truly(seen, release.arrived),
-            // The same as the arrival: published windows of the simulator are those of the network.
+            // The simulator does not tell when a process took a datagram from its socket.
             taken_ns: 0,
             release_ns: seen.at.nanos(),
             flags: flag(release.repaired, Flags::REPAIRED)
                 | flag(release.hedge_win, Flags::HEDGE_WIN),
             via: release.via,
         });
-        if release.deadline.is_none_or(|deadline| release.arrived > deadline)
-            && release.stream == 0
-            && let Some(course) = self.frames.get_mut(&release.sequence)
+        if release.stream == 0
+            && let Some((origin, course)) = self.frames.get_mut(&release.sequence)
         {
-            course.late = true;
+            course.late |= release.deadline.is_none_or(|deadline| release.arrived > deadline);
+            course.took = course.took.max(release.arrived.since(*origin));
         }
         if let Some(deadline) = release.deadline {
             self.release_late.record(seen.sync.signed_since(deadline));
@@ -316,7 +322,7 @@ impl Owner {
             hold_us: nearest_rank(&self.holds, 0.5).map_or(0.0, |ns| f64::from(ns) / 1e3),
             finished: self.ended >= self.layout.trees,
             roots,
-            frames: self.frames.into_values().collect(),
+            frames: self.frames.into_values().map(|(_, course)| course).collect(),
             replacements: self.replacements,
             simulated_s: world.now().nanos() as f64 / 1e9,
             hops: world.tally().hops,

@@ -16,7 +16,7 @@ use super::node::{Node, NodeEvent};
 use super::subject::Tamper;
 
 words! {
-    /// What is wrong.
+    /// The defect of a mutant.
     pub enum Mutant {
         /// De-duplication is off: some frames are released twice.
         ReleasesTwice,
@@ -32,15 +32,15 @@ words! {
         HoldsLonger,
         /// Never asks for repair.
         ForgetsRepair,
-        /// Loses without a word.
+        /// Skips lost frames and does not report them.
         SwallowsLost,
         /// Skips a frame now and then.
         SkipsQuietly,
-        /// Hands on bytes that are not those of the feed.
+        /// Releases bytes that the feed did not have.
         TrustsTampered,
-        /// Shortens the hold without regard to what was sent before.
+        /// Shortens the hold, so that a deadline lies before an earlier frame's.
         LowersDeadline,
-        /// Keeps its first place for ever.
+        /// Ignores every view after the first, and so keeps its first place.
         ForgetsToReparent,
         /// Believes a report that claims too much.
         BelievesForgedReport,
@@ -62,11 +62,11 @@ words! {
 /// A mutant at work.
 #[derive(Clone, Debug)]
 pub struct Mutation {
-    /// What is wrong, if anything is.
+    /// The defect, if there is one.
     mutant: Option<Mutant>,
-    /// Somebody on the path.
+    /// Tampering on the path.
     tamper: Option<Tamper>,
-    /// Counts events, so that not every one is hit.
+    /// Counts events, because the defect strikes only some of them.
     count: u64,
     kept: Option<NodeEvent>,
     placed: bool,
@@ -80,7 +80,7 @@ const LONGER: core::time::Duration = core::time::Duration::from_millis(20);
 const LONGER_FROM: u64 = 300;
 /// Every how many releases something goes wrong.
 const EVERY: u64 = 97;
-/// Frames that wait while a slow child is served: a request is for up to 512.
+/// Frames that wait while a slow child is served. One request asks for up to 512 frames.
 const STARVED: u32 = 32;
 /// Offset of the kind of a datagram, see [`wire`].
 const KIND_OFFSET: usize = 3;
@@ -89,7 +89,7 @@ const KIND_OFFSET: usize = 3;
 const REPORT_RELEASED: usize = wire::HEADER_BYTES + 8;
 
 impl Mutation {
-    /// A mutant that has not acted yet, and somebody on the path.
+    /// A mutant that has not acted yet, with tampering on the path.
     pub fn new(mutant: Option<Mutant>, tamper: Option<Tamper>) -> Self {
         Self { mutant, tamper, count: 0, kept: None, placed: false, starved: 0, broken: false }
     }

@@ -31,7 +31,7 @@ pub const STORIES: [&str; 6] = [
     "proxy-turns-slow",
 ];
 
-/// Every how many frames the ordinary course of things is worth a line.
+/// A story has a line for one in this many of the frames that met no trouble.
 const FRAMES_EACH: u64 = 100;
 
 /// An owner whose run is written down.
@@ -105,7 +105,7 @@ pub fn tell(story: &str) -> String {
         "proxy-turns-slow" => {
             let knobs = [("receivers", 3), ("fanout", 3), ("spares", 1), ("replace", 1)];
             let mut scene = scene(&knobs, &[], &[(600, Fault::Slow(n(2), 40.0))]);
-            // So that the hold comes down within the story.
+            // A short window lets the hold come down within the story.
             scene.config.deadline.window = Duration::from_millis(500);
             scene
         }
@@ -265,7 +265,7 @@ impl Observer<Subject, Cloud> for Narrator {
             _ if token >= SWITCH => self.line(world.now(), format_args!("the mode is switched")),
             _ => {}
         }
-        // Calls on the world come back to the owner alone; there are none that emit events here.
+        // Only the owner schedules calls, and the owner handles them.
         self.owner.token(world, token);
     }
 

@@ -102,12 +102,12 @@ impl Machine for Node {
     }
 }
 
-/// A [`Node`], perhaps with something around it.
+/// A [`Node`], or a wrapper with a [`Node`] inside.
 pub trait Actor: Machine<Event = NodeEvent> {
     /// The machine inside.
     fn node(&self) -> &Node;
 
-    /// Calls the machine inside; an input like any other.
+    /// Calls the machine inside. The call is an input to the machine, like an arrival.
     fn input(&mut self, now: Timestamp, call: &mut dyn FnMut(&mut Node));
 }
 

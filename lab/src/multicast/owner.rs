@@ -16,9 +16,9 @@ use super::faults::Scene;
 use super::node::{Actor, Node, NodeEvent};
 use super::subject::Subject;
 
-/// Time between two looks at the world; the feed is put on the agenda this much at a time.
+/// The owner checks the world at this interval, and schedules the feed for the next interval.
 pub(super) const TICK_EVERY: Duration = Duration::from_millis(10);
-/// Sizes are looked at every so many ticks.
+/// Sizes of rings and queues are checked once in this many ticks.
 const SIZES_EVERY: u64 = 5;
 
 /// Tokens of the world's agenda.
@@ -27,10 +27,10 @@ pub(super) const JOIN: u64 = 100;
 pub(super) const LEAVE: u64 = 200;
 pub(super) const SWITCH: u64 = 300;
 
-/// A late joiner of a recorded run wants what was recorded since then.
+/// A late joiner of a recorded run asks for all frames from this time on.
 const RECORDED_SINCE_NS: i64 = 300_000_000;
 
-/// Something that has an [`Owner`] inside.
+/// An observer with an [`Owner`] inside.
 pub(super) trait Watch: Observer<Subject, Cloud> {
     fn owner(&mut self) -> &mut Owner;
 }
@@ -56,7 +56,7 @@ pub(super) struct Owner {
     asked_to_finish: bool,
     finished: bool,
     pub(super) acts: u64,
-    /// Tried, made, rolled back and abandoned.
+    /// Replacements that were tried, made, rolled back and abandoned.
     pub(super) replacements: [u64; 4],
     scratch: Vec<u8>,
     /// Time of the last fault.
@@ -143,7 +143,7 @@ impl Owner {
         world.schedule(to, Action::Token(TICK));
     }
 
-    /// Rings, queues and what is held, against the configuration.
+    /// Checks rings, queues and held frames against their limits.
     fn sizes(&mut self, world: &World<Subject, Cloud>) {
         let config = &self.scene.config;
         for index in (0..world.node_count() as u32).map(NodeIndex) {
@@ -171,7 +171,7 @@ impl Owner {
         }
     }
 
-    /// The run is over: the last look, at the tree as well.
+    /// The checks at the end of the run, of the tree as well.
     pub(super) fn close(&mut self, world: &World<Subject, Cloud>) {
         let now = world.now();
         self.checks.over(now, self.epoch);
@@ -227,8 +227,8 @@ impl Observer<Subject, Cloud> for Owner {
     }
 
     fn invoke(&mut self, seen: Seen, token: u64, machine: &mut Subject) {
-        // A process reads its clock before it takes calls; one that was on the agenda already comes
-        // at the very instant of the restart.
+        // A process reads its clock before it takes calls. A call that was scheduled before the
+        // restart can come at the instant of the restart.
         if seen.at <= self.revived_at {
             return;
         }
@@ -287,7 +287,7 @@ impl Observer<Subject, Cloud> for Owner {
             self.cast.root(self.epochs, now)
         } else if self.is_receiver(node) {
             self.checks.born(node);
-            // The clock of the host goes on over a restart, as that of a machine does.
+            // The clock of the host runs on while the process restarts.
             self.cast.receiver(id, now.nanos(), now)
         } else {
             self.cast.relay(id, now.nanos(), now)

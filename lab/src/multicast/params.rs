@@ -33,22 +33,23 @@ pub struct Params {
     pub size: usize,
     /// How long the feed lasts.
     pub duration: Duration,
-    /// When every message is due after the first; then `duration` says nothing, and `rate` only how
-    /// fast the warm-up is.
+    /// When every message is due, counted from the first. `None` means a steady pace. With times,
+    /// `duration` has no effect, and `rate` is the pace of the warm-up alone.
     pub times: Option<Arc<[Duration]>>,
     /// How long empty frames run at the pace of the feed before its first message.
     pub warm_up: Duration,
     /// Cores that share the run. The results do not depend on their number.
     pub cores: usize,
-    /// Everything random comes from it.
+    /// Seed of all random numbers of the run.
     pub seed: u64,
     /// The shared key, if there is one.
     pub key: Option<SharedKey>,
     /// The network.
     pub cloud: CloudProfile,
-    /// Every host.
+    /// The machine that every host is.
     pub host: HostSpec,
-    /// What goes wrong, counted from the first message. No crashes: nobody is revived.
+    /// Faults, with their times counted from the first message. Crashes are not supported, because
+    /// no crashed node is started again.
     pub faults: Vec<(Duration, Fault)>,
 }
 
@@ -75,7 +76,8 @@ impl Default for Params {
     }
 }
 
-/// Which node is what. Trees come first, one after the other (root, then proxies), receivers after.
+/// The role of each node by its number. Trees come first, one after the other, each with its root
+/// and then its proxies. Receivers come last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub trees: u32,
@@ -84,7 +86,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Root of this tree.
+    /// The node of the root of this tree.
     pub fn root(self, tree: u32) -> u32 {
         tree * (1 + self.proxies)
     }
@@ -93,7 +95,7 @@ impl Layout {
         self.trees * (1 + self.proxies)
     }
 
-    /// Tree of a root or proxy.
+    /// The tree to which a node belongs.
     pub fn tree_of(self, node: u32) -> u32 {
         match node.checked_sub(self.first_receiver()) {
             Some(at) => at % self.trees,
@@ -101,7 +103,8 @@ impl Layout {
         }
     }
 
-    /// The name that the ledger knows the receiver by to which this node belongs.
+    /// The name in the ledger of the receiver to which this node belongs. A receiver has a node in
+    /// every tree.
     pub fn receiver_of(self, node: u32) -> NodeId {
         let at = node - self.first_receiver();
         NodeId(self.first_receiver() + at / self.trees * self.trees)

@@ -34,7 +34,7 @@ impl Tamper {
     }
 }
 
-/// See the module documentation.
+/// The machine of a fault run, with what alters its input and output.
 pub type Subject = Altered<Node, Mutation>;
 
 impl Actor for Subject {

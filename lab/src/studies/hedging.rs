@@ -37,9 +37,8 @@ fn independent(depth: usize, hedging: usize, trials: usize, prng: &mut Prng) -> 
     pool
 }
 
-/// One delay at depth `d` below a chain of rings of siblings: every node of level `l` takes the
-/// first
-/// copy from its parent and the `H` siblings of the parent before it.
+/// One delay at depth `d` below a chain of rings of siblings. Every node takes the first of the
+/// copies that its parent and the `H` siblings before the parent send.
 fn siblings(depth: usize, hedging: usize, prng: &mut Prng) -> f64 {
     // The ring of level l is the children of one node of level l - 1: all have the same sources,
     // which are that node and its aunts. So a trial needs one ring per level.

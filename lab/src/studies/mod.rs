@@ -4,8 +4,10 @@
 //! it.
 
 pub mod hedging;
+pub mod hold;
 pub mod overlay;
 pub mod replacement;
+pub mod sensitivity;
 
 use serde::Serialize;
 
@@ -32,25 +34,66 @@ impl Table {
         self.rows.push((name, values.into_iter().collect()));
     }
 
-    /// The table in Markdown, title and method above it.
+    /// The table in Markdown, title and method above it. A column `+-` is written into the cells of
+    /// the column before it.
     pub fn markdown(&self) -> String {
+        let spread = |column: usize| self.columns.get(column).is_some_and(|head| head == SPREAD);
+        let heads: Vec<&str> =
+            self.columns.iter().map(String::as_str).filter(|head| *head != SPREAD).collect();
         let mut text = format!("### {}\n\n{}\n\n", self.title, self.method);
-        text.push_str(&format!("| {} |\n", self.columns.join(" | ")));
-        text.push_str(&format!("|{}\n", "---|".repeat(self.columns.len())));
+        text.push_str(&format!("| {} |\n", heads.join(" | ")));
+        text.push_str(&format!("|{}\n", "---|".repeat(heads.len())));
         for (name, values) in &self.rows {
-            let cells: Vec<String> = values.iter().map(|v| v.map_or("-".into(), cell)).collect();
+            // The first column has the names.
+            let beside = |column: usize| values.get(column - 1).copied().flatten();
+            let cells: Vec<String> = (1..=values.len())
+                .filter(|column| !spread(*column))
+                .map(|column| match beside(column) {
+                    None => "-".into(),
+                    Some(value) if spread(column + 1) => {
+                        let half = beside(column + 1);
+                        let half = half.map(|half| format!(" +- {half:.*}", digits(value)));
+                        format!("{}{}", cell(value), half.unwrap_or_default())
+                    }
+                    Some(value) => cell(value),
+                })
+                .collect();
             text.push_str(&format!("| {name} | {} |\n", cells.join(" | ")));
         }
         text
     }
 }
 
-/// Three digits that mean something.
-fn cell(value: f64) -> String {
+/// The head of a column with half the width of the interval of the column before it.
+const SPREAD: &str = "+-";
+
+/// Digits behind the point: three digits of the value mean something.
+fn digits(value: f64) -> usize {
     match value.abs() {
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.4}"),
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 4,
+    }
+}
+
+fn cell(value: f64) -> String {
+    format!("{value:.*}", digits(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_widths_are_written_beside_their_means() {
+        let mut table = Table::new("T", "m".into(), &["run", "said", "ours", "+-", "more", "+-"]);
+        table.row("a".into(), [Some(1.0), Some(144.2), Some(3.4), Some(0.99), None]);
+        table.row("b".into(), [None, None, None, Some(12.34), Some(0.25)]);
+        let text = table.markdown();
+        let rows: Vec<&str> = text.lines().skip(4).collect();
+        assert_eq!(rows[0], "| run | said | ours | more |");
+        assert_eq!(rows[2], "| a | 1.00 | 144 +- 3 | 0.9900 |");
+        assert_eq!(rows[3], "| b | - | - | 12.3 +- 0.2 |");
     }
 }

@@ -11,8 +11,9 @@ use super::Table;
 use super::overlay::Effort;
 use crate::model::Model;
 use crate::multicast::{Params, Run, run};
+use crate::seeds::{in_parallel, mean_and_half_width};
 
-/// When the host turns slow, from the first message.
+/// When the host turns slow, counted from the first message.
 const SLOW_AT: Duration = Duration::from_secs(2);
 /// The feed: long enough that the deadline's window has passed over the switch twice.
 const FEED: Duration = Duration::from_secs(9);
@@ -22,16 +23,16 @@ const WINDOW: Duration = Duration::from_secs(2);
 const FACTOR: f64 = 20.0;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What happens in a run.
+/// What happens to the proxy's host, and whether re-placement is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
-    /// No host turns slow, and nothing would be done if one did.
+    /// No host turns slow, and re-placement is off.
     Undisturbed,
     /// No host turns slow, and re-placement is on.
     Watched,
-    /// One does, and nothing is done about it.
+    /// A host turns slow, and re-placement is off.
     Endured,
-    /// One does, and is replaced.
+    /// A host turns slow, and re-placement is on.
     Replaced,
 }
 
@@ -48,11 +49,12 @@ impl Case {
     }
 }
 
-/// A run of this case: 100 receivers, ten proxies and two spares.
+/// A run with 100 receivers, ten proxies and two spares.
 pub fn scenario(model: &Model, case: Case, hedging: Hedging, seed: u64) -> Params {
     let effort = Effort::on(model.clone());
-    let effort = Effort { rate: 1_000.0, messages: 1_000, warm_up: 1_000, seed, ..effort };
+    let effort = Effort { rate: 1_000.0, messages: 1_000, warm_up: 1_000, ..effort };
     let mut params = effort.params(100, Mode::Release, hedging);
+    params.seed = seed;
     params.spares = 2;
     params.duration = FEED;
     params.config.deadline.window = WINDOW;
@@ -79,73 +81,76 @@ pub fn late_share(run: &Run, from: Duration, to: Duration) -> Option<f64> {
     (within().count() > 0).then(|| late as f64 / within().count() as f64)
 }
 
-/// When the straggler was let go, from the first message.
+/// When the tree was switched to the spare, counted from the first message.
 pub fn switched_at(run: &Run) -> Option<Duration> {
     let made = |(_, step): &&(Duration, Replacement)| step.step == Step::Made;
     run.replacements.iter().find(made).map(|(at, _)| *at)
 }
 
-fn mean(values: &[Option<f64>]) -> Option<f64> {
-    let known: Vec<f64> = values.iter().flatten().copied().collect();
-    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+/// What the runs of a seed came to, by case: the figures of a row.
+fn figures(model: &Model, hedging: Hedging, seed: u64) -> [Vec<Option<f64>>; 4] {
+    let runs = Case::ALL.map(|case| run(&scenario(model, case, hedging, seed)));
+    let switch = switched_at(&runs[3]);
+    let from = switch.unwrap_or(SLOW_AT + SECOND);
+    let figures = |(case, run): (Case, &Run)| {
+        let counts = run.roots[0].replacements;
+        let own = switch.filter(|_| case == Case::Replaced);
+        vec![
+            hold_us(run, SECOND, SECOND * 2),
+            hold_us(run, SECOND * 3, SECOND * 4),
+            hold_us(run, FEED - SECOND, FEED),
+            late_share(run, from, from + SECOND),
+            late_share(run, Duration::ZERO, FEED),
+            Some(run.results.lost as f64),
+            own.map(|at| at.saturating_sub(SLOW_AT).as_secs_f64() * 1e3),
+            Some(counts.tried as f64),
+            Some(counts.rolled_back as f64),
+        ]
+    };
+    let mut runs = Case::ALL.into_iter().zip(&runs).map(figures);
+    core::array::from_fn(|_| runs.next().expect("a run of each case"))
 }
 
 /// Every case with and without hedging, over so many seeds; the same seeds in every row, so that
 /// rows differ by what was done and not by luck.
-pub fn table(model: &Model, first_seed: u64, seeds: u64, progress: &mut dyn FnMut(&str)) -> Table {
+pub fn table(model: &Model, first_seed: u64, seeds: u32, progress: &mut dyn FnMut(&str)) -> Table {
+    let figures_of = [
+        "hold, second 2",
+        "hold, second 4",
+        "hold, last second",
+        "late",
+        "late in all",
+        "lost",
+        "switched after, ms",
+        "tried",
+        "rolled back",
+    ];
+    let columns = figures_of.iter().flat_map(|name| [*name, "+-"]);
+    let columns: Vec<&str> = core::iter::once("run").chain(columns).collect();
     let mut table = Table::new(
         "A proxy's host turns slow",
         format!(
             "our machines on the model {}, 100 receivers, ten proxies and two spares, 1,000 \
              msg/s for 9 s; after 2 s a proxy's host is {FACTOR} times slower; deadline window \
-             2 s; microseconds, means over seeds {first_seed} to {}. \"Late\": share of frames \
-             late somewhere, made in the second after the switch of the same seed's replaced run \
-             (when it had none, after 3 s)",
+             2 s; holds in microseconds; means over seeds {first_seed} to {}, +- is 95 % by \
+             Student's t. \"Late\": share of frames late somewhere, made in the second after the \
+             switch of the same seed's replaced run (when it had none, after 3 s)",
             model.name,
-            first_seed + seeds - 1
+            first_seed + u64::from(seeds) - 1
         ),
-        &[
-            "run",
-            "hold, second 2",
-            "hold, second 4",
-            "hold, last second",
-            "late",
-            "late in all",
-            "lost",
-            "switched after",
-            "tried",
-            "rolled back",
-        ],
+        &columns,
     );
     for hedging in [0, 1] {
-        let mut rows: [Vec<Vec<Option<f64>>>; 4] = Default::default();
-        for seed in first_seed..first_seed + seeds {
-            progress(&format!("H={hedging}, seed {seed}"));
-            let runs = Case::ALL.map(|case| run(&scenario(model, case, Hedging(hedging), seed)));
-            let switch = switched_at(&runs[3]);
-            let from = switch.unwrap_or(SLOW_AT + SECOND);
-            for ((rows, run), case) in rows.iter_mut().zip(&runs).zip(Case::ALL) {
-                let counts = run.roots[0].replacements;
-                let own = switch.filter(|_| case == Case::Replaced);
-                rows.push(vec![
-                    hold_us(run, SECOND, SECOND * 2),
-                    hold_us(run, SECOND * 3, SECOND * 4),
-                    hold_us(run, FEED - SECOND, FEED),
-                    late_share(run, from, from + SECOND),
-                    late_share(run, Duration::ZERO, FEED),
-                    Some(run.results.lost as f64),
-                    own.map(|at| at.saturating_sub(SLOW_AT).as_secs_f64() * 1e6),
-                    Some(counts.tried as f64),
-                    Some(counts.rolled_back as f64),
-                ]);
-            }
-        }
-        for (case, rows) in Case::ALL.into_iter().zip(rows) {
-            let columns = (0..rows[0].len()).map(|column| {
-                let values: Vec<Option<f64>> = rows.iter().map(|row| row[column]).collect();
-                mean(&values)
+        let one = |seed| figures(model, Hedging(hedging), seed);
+        let done = |finished| progress(&format!("H={hedging}, {finished} of {seeds} seeds"));
+        let all = in_parallel(first_seed, seeds.into(), one, done);
+        for (at, case) in Case::ALL.into_iter().enumerate() {
+            let values = (0..figures_of.len()).flat_map(|column| {
+                let known: Vec<f64> = all.iter().filter_map(|seed| seed[at][column]).collect();
+                let (mean, half) = mean_and_half_width(&known);
+                [mean, half]
             });
-            table.row(format!("H={hedging}, {}", case.name()), columns.collect::<Vec<_>>());
+            table.row(format!("H={hedging}, {}", case.name()), values.collect::<Vec<_>>());
         }
     }
     table

@@ -34,7 +34,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn main(args: &Args) -> Outcome {
     let named = args.name.as_deref().map(crate::campaign).transpose()?;
     let Some(campaign) = named.filter(|_| !args.list) else {

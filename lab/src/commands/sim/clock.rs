@@ -36,7 +36,7 @@ pub struct Args {
     /// What a node may send for its probes, in kilobits a second.
     #[arg(long, value_name = "KBIT/S", default_value_t = 500)]
     budget: u64,
-    /// How long clocks are looked at, in simulated time.
+    /// How long clocks are observed, in simulated time.
     #[arg(
         long,
         default_value = "20s",
@@ -55,7 +55,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn main(args: &Args) -> Outcome {
     let params = params(args)?;
     if args.seeds > 1 {

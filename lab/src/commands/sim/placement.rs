@@ -43,7 +43,7 @@ enum Name {
     Fit,
     /// The thesis' trees: strategies, worst, random, roots, LemonDrop.
     Thesis,
-    /// Parts of a tree that are built anew.
+    /// What it gains to build parts of a tree anew.
     Rebuilds,
     /// Planners on one shape.
     Shape,

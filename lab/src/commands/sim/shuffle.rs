@@ -116,7 +116,7 @@ enum Charge {
     Charged,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn main(args: &Args) -> Outcome {
     let params = params(args)?;
     if let Some(path) = &args.save_matrix {

@@ -160,7 +160,7 @@ fn chosen(args: &Args) -> Result<Vec<Kind>, String> {
 struct Records {
     all: BTreeMap<String, Record>,
     courses: BTreeMap<String, Course>,
-    /// Keys of runs whose nodes wait for each other for ever.
+    /// Keys of runs that cannot end, because their nodes wait for each other.
     deadlocks: BTreeSet<String>,
     file: Option<(File, String)>,
 }
