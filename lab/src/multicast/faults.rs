@@ -409,7 +409,7 @@ impl Scene {
         let joins = SimTime::from_millis(1_000 + prng.below(1_500));
         scene.acts = vec![(joins, JOIN)];
         faults.sort_by_key(|(at, _)| *at);
-        let calm = seed % 3 > 0;
+        let calm = !seed.is_multiple_of(3);
         if !calm {
             let rates = Rates {
                 loss: prng.unit() * MILD_LOSS,
