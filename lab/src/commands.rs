@@ -1,9 +1,11 @@
-//! The program `evenfall-lab`, to which `evenfall sim` and `evenfall bench` hand over.
+//! The program `evenfall-lab`, to which `evenfall sim`, `evenfall bench` and `evenfall clock` hand
+//! over.
 
 use clap::{Parser, Subcommand};
 use evenfall_runtime::program::Outcome;
 
 mod bench;
+mod clock;
 mod experiment;
 mod sim;
 
@@ -21,6 +23,8 @@ enum Command {
     Sim(sim::Args),
     /// Measure what things cost on this machine: copies, an exchange, the store.
     Bench(bench::Args),
+    /// Plant wrong clocks on this machine.
+    Clock(clock::Args),
     /// Carry out a placement experiment, also on a simulated pool.
     Experiment(evenfall_placement_survey::experiment::command::Args),
 }
@@ -33,6 +37,7 @@ pub fn command(cli: Cli) -> Outcome {
     match cli.command {
         Command::Sim(args) => sim::main(&args),
         Command::Bench(args) => bench::main(&args),
+        Command::Clock(args) => clock::main(&args),
         Command::Experiment(args) => experiment::main(&args),
     }
 }

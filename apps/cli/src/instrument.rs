@@ -1,5 +1,6 @@
-//! `evenfall sim` and `evenfall bench`. The instruments are a program of their own, `evenfall-lab`,
-//! so that a person who runs a feed does not build a simulator. The commands stay the same.
+//! `evenfall sim`, `evenfall bench` and `evenfall clock`. The instruments are a program of their
+//! own, `evenfall-lab`, so that a person who runs a feed does not build a simulator. The commands
+//! stay the same.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -39,7 +40,7 @@ pub fn hand_over(noun: &str, arguments: impl IntoIterator<Item = OsString>) -> O
     .into())
 }
 
-/// `evenfall sim` or `evenfall bench`.
+/// `evenfall sim`, `evenfall bench` or `evenfall clock`.
 pub fn main(noun: &str, args: Args) -> Outcome {
     hand_over(noun, args.arguments)
 }

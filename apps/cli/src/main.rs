@@ -68,6 +68,9 @@ enum Command {
     /// Run the multicast, the shuffle and the store in the simulator.
     #[command(disable_help_flag = true)]
     Sim(instrument::Args),
+    /// Plant wrong clocks in nodes on this machine, and compare what they find with the truth.
+    #[command(disable_help_flag = true)]
+    Clock(instrument::Args),
     /// Measure costs on this machine: copies of messages, an exchange, the store.
     #[command(disable_help_flag = true)]
     Bench(instrument::Args),
@@ -94,6 +97,7 @@ fn command(cli: Cli) -> Outcome {
         Command::Stat(args) => stat::main(&args),
         Command::Plan(args) => plan::main(&args),
         Command::Sim(args) => instrument::main("sim", args),
+        Command::Clock(args) => instrument::main("clock", args),
         Command::Bench(args) => instrument::main("bench", args),
         Command::Store(args) => store::main(&args),
         Command::Kv(args) => order::kv(&args),

@@ -58,6 +58,18 @@ pub struct LoopCounters {
     pub timeout_late_ns_max: u64,
 }
 
+/// The number by which the port knows the machine beside.
+const BESIDE: usize = usize::MAX;
+
+/// A machine of another protocol that shares the port: it keeps the synchronised clock, and its
+/// events are readings of that clock.
+pub struct Beside {
+    /// First bytes of its datagrams, by which they are told from those of the other machines.
+    pub magic: [u8; 2],
+    /// The machine.
+    pub machine: Box<dyn Machine<Event = ClockReading> + Send>,
+}
+
 /// Drives machines of one kind on one [`Port`].
 pub struct Loop {
     dispatch: Dispatch,
@@ -66,6 +78,9 @@ pub struct Loop {
     counters: LoopCounters,
     last_malformed: Option<Malformed>,
     clock: Option<ClockWatch>,
+    beside: Option<Beside>,
+    /// The last reading of the machine beside, until somebody takes it.
+    reading: Option<ClockReading>,
     /// The disks of durable machines, by the number of the machine.
     writes: Vec<(usize, Writes)>,
     /// The machine that is asked for transmits first. It changes with every turn.
@@ -97,6 +112,8 @@ impl Loop {
             counters: LoopCounters::default(),
             last_malformed: None,
             clock: None,
+            beside: None,
+            reading: None,
             writes: Vec::new(),
             first: 0,
             is_rested: false,
@@ -108,6 +125,29 @@ impl Loop {
     pub fn with_clock(mut self, clock: ClockWatch) -> Self {
         self.clock = Some(clock);
         self
+    }
+
+    /// Drives this machine too. Its readings wait for [`reading`](Self::reading).
+    pub fn set_beside(&mut self, beside: Beside) {
+        self.beside = Some(beside);
+    }
+
+    /// The last reading of the machine beside, when it was not taken before.
+    pub fn reading(&mut self) -> Option<ClockReading> {
+        self.reading.take()
+    }
+
+    /// Hands the machine beside one input, and takes its readings. Returns what the input returned.
+    fn input_beside<T>(
+        &mut self,
+        input: impl FnOnce(&mut dyn Machine<Event = ClockReading>) -> T,
+    ) -> Option<T> {
+        let machine = self.beside.as_mut()?.machine.as_mut();
+        let output = input(machine);
+        while let Some(reading) = machine.poll_event() {
+            self.reading = Some(reading);
+        }
+        Some(output)
     }
 
     /// Carries out the writes of the machine with this number. A finished write ends the wait of
@@ -170,10 +210,13 @@ impl Loop {
         }
         now = MonotonicClock::now();
         let due = machines.iter().filter_map(Machine::poll_timeout).min();
-        let deadline = [due, until].into_iter().flatten().min().unwrap_or(Timestamp::MAX);
+        let deadline =
+            [due, until, self.due_beside()].into_iter().flatten().min().unwrap_or(Timestamp::MAX);
         let deadline = deadline.min(now + WAIT_MAX);
         let mut lulls = machines.iter().map(Machine::poll_lull);
         let lull = lulls.try_fold(Timestamp::MAX, |first, lull| Some(first.min(lull?)));
+        // A loop that drives the machine beside alone wants each arrival at once.
+        let lull = lull.filter(|_| !machines.is_empty());
         let wake = port.wait(lull, Some(deadline));
         self.is_rested = lull.is_some() && wake == Wake::Deadline;
         Ok(wake)
@@ -212,6 +255,13 @@ impl Loop {
                 now = MonotonicClock::now();
                 self.take_timeouts(now, machines, port, events)?;
             }
+            if self.is_for_beside(&arrival) {
+                if let Some(Err(malformed)) = self.input_beside(|m| m.handle(now, arrival)) {
+                    self.counters.malformed += 1;
+                    self.last_malformed = Some(malformed);
+                }
+                continue;
+            }
             let owner = (self.dispatch)(&arrival.datagram);
             let Some((owner, machine)) =
                 owner.and_then(|owner| Some((owner, machines.get_mut(owner)?)))
@@ -228,6 +278,11 @@ impl Loop {
         self.arrivals = arrivals;
         self.is_drained = count > 0 && port.is_drained();
         Ok(count > 0)
+    }
+
+    fn is_for_beside(&self, arrival: &Arrival) -> bool {
+        let beside = self.beside.as_ref();
+        beside.is_some_and(|beside| arrival.datagram.starts_with(&beside.magic))
     }
 
     fn take_timeouts<M: Machine>(
@@ -250,7 +305,14 @@ impl Loop {
                 drain(owner, now, machine, port, events)?;
             }
         }
+        if self.due_beside().is_some_and(|due| due <= now) {
+            self.input_beside(|machine| machine.handle_timeout(now));
+        }
         Ok(())
+    }
+
+    fn due_beside(&self) -> Option<Timestamp> {
+        self.beside.as_ref().and_then(|beside| beside.machine.poll_timeout())
     }
 
     /// Hands in the answers about transmits and installs. Returns whether there were any.
@@ -265,6 +327,11 @@ impl Loop {
         let answered = !answers.is_empty();
         for answer in answers.drain(..) {
             let (Answer::Sent(owner, _) | Answer::Counters(owner, ..)) = answer;
+            if let (BESIDE, Answer::Sent(_, sent)) = (owner, &answer) {
+                let (now, sent) = (MonotonicClock::now(), *sent);
+                self.input_beside(|machine| machine.handle_sent(now, sent));
+                continue;
+            }
             let Some(machine) = machines.get_mut(owner) else { continue };
             let now = MonotonicClock::now();
             match answer {
@@ -379,6 +446,12 @@ impl Loop {
                     port.flush();
                 }
             }
+        }
+        // Probes are stamped when they are pulled, so that they go when nothing else waits.
+        while let Some(beside) = self.beside.as_mut().filter(|_| port.has_room(Class::Control)) {
+            let Some(transmit) = beside.machine.poll_transmit(MonotonicClock::now()) else { break };
+            let _: Result<(), Refusal> = port.send(BESIDE, transmit);
+            port.flush();
         }
         port.flush();
         false

@@ -92,7 +92,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn of(ns: &mut [u64]) -> Self {
+    /// The percentiles of nanoseconds, which are sorted.
+    pub fn of(ns: &mut [u64]) -> Self {
         ns.sort_unstable();
         let us = |share: f64| nearest_rank(ns, share).map_or(0.0, |ns| ns as f64 / 1e3);
         Self { p50: us(0.5), p99: us(0.99), max: us(1.0) }

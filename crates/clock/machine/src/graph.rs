@@ -9,11 +9,19 @@ use std::collections::BTreeSet;
 
 use evenfall_core::Prng;
 
-/// The degree for so many nodes: log2 N, rounded up to an even number and 4 at least, so that a
-/// node with one lying neighbour still has three others.
+/// Up to this many nodes all pairs are probed. The proven bound of a node needs two neighbours with
+/// a bound of their own, unless the reference is a neighbour. In random graphs of few nodes some
+/// nodes had no such neighbours: seven of ten nodes of degree 4.
+const ALL_PAIRS: u32 = 16;
+
+/// The degree for so many nodes: all others for 16 nodes and fewer, and otherwise log2 N, rounded
+/// up to an even number.
 pub fn degree(nodes: u32) -> u32 {
+    if nodes <= ALL_PAIRS {
+        return ALL_PAIRS;
+    }
     let log = u32::BITS - nodes.saturating_sub(1).leading_zeros();
-    log.next_multiple_of(2).max(4)
+    log.next_multiple_of(2)
 }
 
 /// The pairs of nodes that probe each other, the lower number first, in order. The same seed gives
@@ -43,7 +51,7 @@ mod tests {
 
     #[test]
     fn every_node_has_about_the_stated_degree_and_the_same_seed_the_same_pairs() {
-        assert_eq!([2, 10, 100, 1_000, 5_000].map(degree), [4, 4, 8, 10, 14]);
+        assert_eq!([2, 16, 17, 100, 1_000, 5_000].map(degree), [16, 16, 6, 8, 10, 14]);
         let found = pairs(1_000, 10, 7);
         assert_eq!(found, pairs(1_000, 10, 7));
         assert_ne!(found, pairs(1_000, 10, 8));

@@ -1,0 +1,289 @@
+//! The machine beside a role: a [`Timekeeper`] whose events are readings of the run's clock.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use evenfall_clock_machine::wire::MAGIC;
+use evenfall_clock_machine::{Reading, Seat, State, TimeEvent, Timekeeper};
+use evenfall_core::{
+    Arrival, ClockError, ClockReading, Install, Machine, Malformed, Sent, SharedKey, Timestamp,
+    Transmit,
+};
+use evenfall_host::clock::{ClockWatch, SyncSource};
+use evenfall_port::run::Beside;
+use evenfall_runtime::telemetry::Metrics;
+use serde::Serialize;
+
+use crate::{ClockSettings, Plant};
+
+/// Time between two readings. In 20 ms a clock of 100 ppm moves by 2 us.
+const TELL_EVERY: Duration = Duration::from_millis(20);
+/// How often the host's own source of UTC is read. A claim counts for one window of two seconds.
+const SOURCE_EVERY: Duration = Duration::from_millis(500);
+
+/// What a node last knew of its clock.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Standing {
+    /// The place of the node among the nodes of the mesh; the reference has place 0.
+    pub place: u32,
+    /// Nodes of the mesh.
+    pub nodes: u32,
+    /// Nodes that this node exchanges probes with.
+    pub neighbours: u32,
+    /// `unknown`, `synchronised`, `free-running` or `disrupted`.
+    pub state: &'static str,
+    /// What the node adds to its local clock for the time of the reference.
+    pub offset_ns: i64,
+    /// What the run adds to the time of the reference, so that stamps count from 1970.
+    pub base_ns: i64,
+    /// The error is not larger, as long as delays are not negative.
+    pub proven_ns: Option<u64>,
+    /// The error is not larger, if the network errs as it did.
+    pub assumed_ns: Option<u64>,
+    /// UTC less the time of the run, as the vetted sources of all nodes have it.
+    pub utc_ns: Option<i64>,
+    /// Bound on the error of `utc_ns`.
+    pub utc_bound_ns: Option<u64>,
+    /// Windows in which this node was told its time.
+    pub windows: u64,
+    /// Nodes that tell different times to different neighbours; known at the reference.
+    pub liars: Vec<u32>,
+    /// Nodes that no probe of the last window reached; known at the reference.
+    pub lost: Vec<u32>,
+    /// Nodes whose source of UTC left its own bound; known at the reference.
+    pub sources_dropped: Vec<u32>,
+}
+
+impl Standing {
+    /// Adds the clock to the metrics of a node.
+    pub fn put(&self, m: &mut Metrics) {
+        let seconds = |ns: u64| ns as f64 * 1e-9;
+        let well = f64::from(u8::from(self.state == "synchronised"));
+        m.gauge("clock_synchronised", "1 when the last window was measured.", 0, well);
+        let help = "What the node adds to its clock for the root's.";
+        m.gauge("clock_offset_seconds", help, 0, self.offset_ns as f64 * 1e-9);
+        if let Some(ns) = self.proven_ns {
+            let help = "Error bound that rests on delays alone.";
+            m.gauge("clock_proven_seconds", help, 0, seconds(ns));
+        }
+        if let Some(ns) = self.assumed_ns {
+            let help = "Error bound if the network errs as it did.";
+            m.gauge("clock_assumed_seconds", help, 0, seconds(ns));
+        }
+        if let Some(ns) = self.utc_bound_ns {
+            m.gauge("clock_utc_bound_seconds", "Bound on the error to UTC.", 0, seconds(ns));
+        }
+        let help = "Windows in which the node was told its time.";
+        m.counter("clock_windows_total", help, 0, self.windows);
+        if self.place == 0 {
+            let help = "Nodes that tell their neighbours different times.";
+            m.gauge("clock_liars", help, 0, self.liars.len() as f64);
+            m.gauge("clock_lost", "Nodes without a probe.", 0, self.lost.len() as f64);
+            let help = "Sources of UTC beyond their bound.";
+            m.gauge("clock_sources_dropped", help, 0, self.sources_dropped.len() as f64);
+        }
+    }
+}
+
+/// The standing of a [`Mesh`], for other threads and for the owner of its loop.
+#[derive(Clone, Debug, Default)]
+pub struct View(Arc<Mutex<Standing>>);
+
+impl View {
+    /// The last standing.
+    pub fn standing(&self) -> Standing {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, standing: &Standing) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(standing);
+    }
+}
+
+/// A node among the nodes of a mesh.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// The addresses of all nodes in an order that all nodes share. The reference is the first.
+    pub addresses: Vec<SocketAddr>,
+    /// The place of this node.
+    pub place: u32,
+}
+
+/// See the module documentation.
+pub struct Mesh {
+    keeper: Timekeeper,
+    plant: Plant,
+    source: Option<ClockWatch>,
+    /// When the next reading is due.
+    tell_at: Timestamp,
+    events: VecDeque<ClockReading>,
+    standing: Standing,
+    view: View,
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Unknown => "unknown",
+        State::Synchronised => "synchronised",
+        State::FreeRunning => "free-running",
+        State::Disrupted => "disrupted",
+    }
+}
+
+/// A number for the run, which is the same at every node: a hash of all addresses.
+fn run_of(addresses: &[SocketAddr]) -> u64 {
+    let text: String = addresses.iter().map(|address| format!("{address} ")).collect();
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+impl Mesh {
+    /// The clock of a node that begins to probe at `now`. The host's clock gives the base of the
+    /// run at the reference, once. `source` is vetted against those of all other nodes.
+    ///
+    /// # Panics
+    /// When the place is not among the addresses.
+    pub fn new(
+        settings: &ClockSettings,
+        member: Member,
+        key: Option<&SharedKey>,
+        source: Option<SyncSource>,
+        (now, plant): (Timestamp, Plant),
+    ) -> Self {
+        let host = SyncSource::Realtime.read().map_or(0, |reading| reading.offset_ns);
+        let unix_s = (now.nanos().saturating_add_signed(host) / 1_000_000_000) as u32;
+        let Member { addresses, place } = member;
+        let (nodes, run) = (addresses.len() as u32, run_of(&addresses));
+        let seat = Seat { addresses, number: place, run, started: unix_s };
+        let mut keeper = Timekeeper::new(settings.config(), seat, key, plant.shown(now));
+        let ahead = plant.shown(now).signed_since(now);
+        keeper.set_base(host.saturating_sub(ahead));
+        let neighbours = keeper.neighbours() as u32;
+        let state = word(State::Unknown);
+        Self {
+            keeper,
+            plant,
+            source: source.and_then(|source| ClockWatch::start(source, SOURCE_EVERY).ok()),
+            tell_at: now,
+            events: VecDeque::new(),
+            standing: Standing { place, nodes, neighbours, state, ..Standing::default() },
+            view: View::default(),
+        }
+    }
+
+    /// What the mesh last knew.
+    pub fn view(&self) -> View {
+        self.view.clone()
+    }
+
+    /// The machine, for a loop.
+    pub fn beside(self) -> Beside {
+        Beside { magic: MAGIC, machine: Box::new(self) }
+    }
+
+    /// The reading of the node's local clock, which may be planted.
+    pub fn read(&self, now: Timestamp) -> Reading {
+        self.keeper.read(self.plant.shown(now))
+    }
+
+    fn take_events(&mut self, now: Timestamp) {
+        while let Some(event) = self.keeper.poll_event() {
+            match event {
+                TimeEvent::Verdict(..) => {
+                    self.standing.windows += 1;
+                    self.tell_at = now;
+                }
+                TimeEvent::Solved(health, utc) => {
+                    self.standing.liars = health.liars;
+                    self.standing.lost = health.lost;
+                    self.standing.sources_dropped = utc.dropped;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn tell(&mut self, now: Timestamp) {
+        self.tell_at = now + TELL_EVERY;
+        let (reading, next) = (self.read(now), self.read(self.tell_at));
+        let standing = &mut self.standing;
+        standing.state = word(reading.state);
+        (standing.proven_ns, standing.assumed_ns) = (reading.proven_ns, reading.assumed_ns);
+        standing.offset_ns = reading.offset_ns;
+        let base_ns = self.keeper.base_ns();
+        standing.base_ns = base_ns;
+        let utc = self.keeper.utc();
+        standing.utc_ns = utc.map(|utc| utc.offset_ns.saturating_sub(base_ns));
+        standing.utc_bound_ns = utc.map(|utc| utc.bound_ns);
+        self.view.set(standing);
+        if reading.state == State::Unknown {
+            return;
+        }
+        // Messages are stamped from now on, so that the clock is slewed.
+        self.keeper.begin_use();
+        // A reading is used until the next one, so it is right in the middle between both, and the
+        // clock's rate takes it half of the way from there.
+        let total = |at: Timestamp, reading: Reading| {
+            let ahead = self.plant.shown(at).signed_since(at);
+            reading.offset_ns.saturating_add(ahead).saturating_add(base_ns)
+        };
+        let (from, to) = (total(now, reading), total(self.tell_at, next));
+        let half = Duration::from_nanos(from.abs_diff(to) / 2 + 1);
+        let error = reading.assumed_ns.map(|ns| Duration::from_nanos(ns) + half);
+        let error = error.map_or(ClockError::Unknown, ClockError::Within);
+        self.events.push_back(ClockReading { offset_ns: from.midpoint(to), error });
+    }
+}
+
+impl Machine for Mesh {
+    type Event = ClockReading;
+
+    fn handle(&mut self, now: Timestamp, mut arrival: Arrival) -> Result<(), Malformed> {
+        arrival.received = self.plant.shown(arrival.received);
+        let done = self.keeper.handle(self.plant.shown(now), arrival);
+        self.take_events(now);
+        done
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        let shown = self.plant.shown(now);
+        if let Some(mut reading) = self.source.as_mut().and_then(ClockWatch::fresh) {
+            let ahead = shown.signed_since(now);
+            reading.offset_ns = reading.offset_ns.saturating_sub(ahead);
+            self.keeper.handle_clock(shown, reading);
+        }
+        if self.keeper.poll_timeout().is_some_and(|at| at <= shown) {
+            self.keeper.handle_timeout(shown);
+            self.take_events(now);
+        }
+        if self.tell_at <= now {
+            self.tell(now);
+        }
+    }
+
+    fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
+
+    fn handle_sent(&mut self, now: Timestamp, mut sent: Sent) {
+        sent.at = sent.at.map(|at| self.plant.shown(at));
+        self.keeper.handle_sent(self.plant.shown(now), sent);
+    }
+
+    fn poll_event(&mut self) -> Option<ClockReading> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        None
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.keeper.poll_transmit(self.plant.shown(now))
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        let keeper = self.keeper.poll_timeout().map(|at| self.plant.real(at));
+        keeper.into_iter().chain([self.tell_at]).min()
+    }
+}
