@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, BufWriter, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use evenfall_order_machine::keys::Reply;
@@ -48,6 +48,8 @@ pub struct Connection {
     pub id: u64,
     stream: TcpStream,
     session: AtomicU64,
+    /// The client has asked to close its session, and still waits for the answer.
+    is_leaving: AtomicBool,
     slots: SyncSender<Slot>,
     events: Mutex<VecDeque<Event>>,
 }
@@ -55,7 +57,8 @@ pub struct Connection {
 impl Connection {
     /// A client on this stream, with the queue of its answers.
     pub fn new(id: u64, stream: TcpStream, slots: SyncSender<Slot>) -> Self {
-        Self { id, stream, session: AtomicU64::new(0), slots, events: Mutex::default() }
+        let (session, is_leaving) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { id, stream, session, is_leaving, slots, events: Mutex::default() }
     }
 
     /// The session; 0 before there is one.
@@ -66,6 +69,18 @@ impl Connection {
     /// The connection is of this session from now on.
     pub fn begin(&self, session: u64) {
         self.session.store(session, Relaxed);
+    }
+
+    /// The client has asked to close its session: its connection ends behind the answer.
+    pub fn leave(&self) {
+        self.is_leaving.store(true, Relaxed);
+    }
+
+    /// The session has ended, so the connection ends, unless the client waits for the answer.
+    pub fn expire(&self) {
+        if !self.is_leaving.load(Relaxed) {
+            self.end();
+        }
     }
 
     /// Queues an answer behind the earlier ones. Whether the writer still takes any.

@@ -172,6 +172,9 @@ fn take(shared: &Shared, connection: &Connection, bytes: &[u8]) -> io::Result<bo
             Request::Sync(path) => Slot::Write(xid, Shape::Sync(path), shared.inbox.sync()),
             Request::Write(command, shape) => {
                 let is_last = matches!(shape, Shape::Close);
+                if is_last {
+                    connection.leave();
+                }
                 let session = connection.session();
                 let call = Call { session, sequence: 0, at_ms: now_ms(), command };
                 let slot = Slot::Write(xid, shape, shared.inbox.call(&call));

@@ -93,7 +93,7 @@ impl Shared {
         }
         for connection in connections.values() {
             if applied.ended.contains(&connection.session()) {
-                connection.end();
+                connection.expire();
             }
         }
         applied.reply

@@ -11,6 +11,10 @@ pub fn answer(word: &[u8; 4], shared: &Shared) -> Option<String> {
         b"ruok" => Some("imok".into()),
         b"stat" | b"srvr" => Some(stat(shared)),
         b"mntr" => Some(monitored(shared)),
+        b"envi" => Some(format!(
+            "Environment:\nzookeeper.version=3.8.0-evenfall {}\n",
+            env!("CARGO_PKG_VERSION")
+        )),
         b"isro" => Some("rw".into()),
         _ => None,
     }
