@@ -205,8 +205,8 @@ struct Multicast {
     /// Run under this many seeds, from --seed on. Prints means with 95 % intervals by Student's t.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seeds: u32,
-    /// Cores that share a single run, with the results of one core. Gains time from about a
-    /// thousand receivers on. Several seeds have a core each.
+    /// Cores that share a single run. The results are those of one core. Several seeds have a core
+    /// each, so --seeds refuses this option.
     #[arg(
         long,
         default_value_t = 1,
