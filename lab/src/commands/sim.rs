@@ -124,7 +124,8 @@ struct Study {
     /// First seed of every row. For placement, the seed of the first pool.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Seeds of every row of the studies of the multicast. By default 5, and 10 for replacement.
+    /// Seeds of every row of the studies of the multicast, and pools of every row of placement. By
+    /// default 5, 10 for replacement, and 50 for placement.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seeds: Option<u32>,
     #[command(flatten)]
@@ -290,7 +291,8 @@ fn study(args: &Study) -> Outcome {
         }
         Name::Sensitivity => sensitivity::table(&effort, progress),
         Name::Placement => {
-            placement::table(&args.placement, model, args.seed, args.messages, progress)?
+            let (seed, seeds, messages) = (args.seed, args.seeds, args.messages);
+            placement::table(&args.placement, model, seed, seeds, messages, progress)?
         }
         Name::Shuffle => {
             let tables = shuffle_study::tables(&args.shuffle, progress)?;

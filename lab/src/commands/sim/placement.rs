@@ -25,10 +25,6 @@ pub struct Args {
     /// Children of the root and of every inner node (placement, table shape).
     #[arg(long, default_value_t = 2)]
     fanout: u16,
-    /// Number of pools. The first has the seed --seed, and each further pool the next seed
-    /// (placement only).
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
-    seeds: u64,
     /// Probes of every measured pair (placement only).
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     probes: u32,
@@ -57,16 +53,21 @@ enum Name {
 /// exact to one per cent.
 const MESSAGES: u32 = 5_000;
 
+/// Pools of a row by default. The first has the seed `first`, and each further pool the next seed.
+const POOLS: u32 = 50;
+
 /// Makes the table.
 pub fn table(
     args: &Args,
     model: Model,
     first: u64,
+    pools: Option<u32>,
     messages: Option<u32>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Table, String> {
     let messages = messages.unwrap_or(MESSAGES).max(1);
-    let Args { seeds, probes, drift, .. } = *args;
+    let Args { probes, drift, .. } = *args;
+    let seeds = u64::from(pools.unwrap_or(POOLS));
     let shape = Shape { depth: args.depth, fanout: args.fanout };
     if drift && model.path.reroutes.is_none() {
         return Err(format!(
