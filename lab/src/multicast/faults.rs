@@ -391,7 +391,9 @@ impl Scene {
         let mut scene = Self::calm(seed, &[&knobs[..], &more].concat());
         scene.config.replace.enabled = true;
         scene.plan.kinds = Vec::new();
-        scene.pace.count = 1_040;
+        // A recorder joins before the feed begins, so that late joiners can have all of it.
+        scene.pace.first = SimTime::from_millis(200);
+        scene.pace.count = 1_010;
         scene.calm = SimTime::from_millis(4_000);
         scene.recorder = prng.chance(0.5).then_some(false);
         let nodes = 1 + scene.proxies + scene.receivers;
