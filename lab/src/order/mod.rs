@@ -325,7 +325,7 @@ impl Campaign for Order {
             name: "order",
             about: "Canopus in trees of height 1 to 3 under faults of hosts, slow and full disks",
             seeds: 1_000,
-            once_failed: &[],
+            once_failed: &[979],
             kinds: &[
                 FaultKind::Loss,
                 FaultKind::Duplicate,

@@ -194,11 +194,14 @@ impl Canopus {
         }
     }
 
-    /// Asks for cycles that others have committed and this replica has not.
+    /// Asks for cycles that others have committed and this replica has not. A peer that is silent
+    /// is not asked: it may be down, and what it once had would hide that the others have
+    /// forgotten these cycles and a checkpoint is needed.
     fn catch_up(&mut self, now: Timestamp) {
         let next = self.committed + 1;
         let is_ahead = |(node, peer): (&NodeId, &Peer)| {
-            (peer.committed >= next).then_some((*node, peer.committed, peer.oldest))
+            let answers = peer.committed >= next && !self.is_silent(now, *node);
+            answers.then_some((*node, peer.committed, peer.oldest))
         };
         let ahead: Vec<(NodeId, u64, u64)> = self.peers.iter().filter_map(is_ahead).collect();
         if ahead.is_empty() {
