@@ -111,7 +111,7 @@ pub static CLOCK: Overlay = Overlay {
     outline: Outline {
         name: "clock",
         about: "clocks of hosts step by 10 s, an hour and 30 years, and the feed does not notice",
-        seeds: 400,
+        seeds: 1_000,
         once_failed: &[],
         kinds: &[FaultKind::ClockStep, FaultKind::ClockYears],
         counts_min: &[("steps of clocks", 1_000), ("late joiners caught up", 100)],

@@ -387,7 +387,7 @@ impl Scene {
         let mut prng = Prng::new(seed).fork(0x73_74_65_70);
         let (receivers, hedging) = (3 + prng.below(3), prng.below(2));
         let knobs = [("receivers", receivers), ("fanout", 2), ("hedging", hedging), ("rate", 200)];
-        let more = [("key", prng.below(2)), ("timers", 0)];
+        let more = [("key", prng.below(2)), ("timers", 0), ("tamper", 0)];
         let mut scene = Self::calm(seed, &[&knobs[..], &more].concat());
         scene.config.replace.enabled = true;
         scene.plan.kinds = Vec::new();
