@@ -99,7 +99,7 @@ pub struct Model {
     pub clock: ClockFile,
 }
 
-/// The network between hosts. See [`CloudProfile`] for what the parts mean.
+/// The network between hosts. `CloudProfile` of the simulator says what the parts mean.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "CloudProfile has the meanings; units are in the names")]
@@ -179,7 +179,7 @@ pub struct RerouteFile {
     pub sigma: Number,
 }
 
-/// A machine. See [`HostSpec`].
+/// A machine. See `HostSpec` of the simulator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "HostSpec has the meanings; units are in the names")]
@@ -215,7 +215,7 @@ pub struct StackFile {
     pub timer_late: Distribution,
 }
 
-/// The clocks of machines. See [`ClockSpec`].
+/// The clocks of machines. See `ClockSpec` of the simulator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "ClockSpec has the meanings; units are in the names")]
