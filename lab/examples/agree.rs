@@ -4,10 +4,10 @@
 //! The delays of the model's paths are injected into the receiving drivers of
 //! `evenfall demo --lab`: `path.base_us` as the fixed part, and the exponential `path.wait` as the
 //! part that is drawn for each datagram. The simulation takes the same file, and the settings that
-//! the demo has written. `$EVENFALL` names the program; without it, the program beside this example
-//! is taken.
+//! the demo has written. `$EVENFALL` names the program; without the variable, the example takes the
+//! program `evenfall` of the same build.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use evenfall_core::SharedKey;
 use evenfall_core::statistics::{half_width, mean};
 use evenfall_lab::model::{Model, Stack};
 use evenfall_lab::multicast::{Params, run};
+use evenfall_lab::product;
 use evenfall_model::Shape;
 use evenfall_multicast_service::Settings;
 
@@ -86,15 +87,6 @@ fn column(rows: &[Row], at: usize) -> Vec<f64> {
     rows.iter().map(|row| row[at]).collect()
 }
 
-fn program() -> Result<PathBuf, Failed> {
-    if let Some(program) = std::env::var_os("EVENFALL") {
-        return Ok(program.into());
-    }
-    let own = std::env::current_exe()?;
-    let dir = own.parent().and_then(Path::parent).ok_or("no directory")?;
-    Ok(dir.join("evenfall"))
-}
-
 fn main() -> Result<(), Failed> {
     let mut arguments = std::env::args().skip(1);
     let model = Model::named(&arguments.next().unwrap_or("namespaces".into()))?;
@@ -105,7 +97,8 @@ fn main() -> Result<(), Failed> {
     std::fs::write(&file, rules(&model)?)?;
     let (mut there, mut settings) = (Vec::new(), None);
     for number in 1..=runs {
-        let (row, of) = real(&program()?, &dir.path().join(format!("run-{number}")), &file)?;
+        let (row, of) =
+            real(&product::program(), &dir.path().join(format!("run-{number}")), &file)?;
         eprintln!("real run {number}: {row:?}");
         there.push(row);
         settings = Some(of);

@@ -12,6 +12,7 @@
 //! | [`order`] | Canopus under faults: one order, equal tables, linearizable reads |
 //! | [`placement`] | pools of machines, and planners compared on them |
 //! | [`model`] | models of clouds for studies: a file each, with the source of every number |
+//! | [`product`] | where the program evenfall is, for instruments that measure its processes |
 //! | [`published`] | published measurements, to fit models and to judge them |
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
 //! | [`seeds`] | one scene under many seeds: runs on all cores, means and intervals |
@@ -35,6 +36,7 @@ pub mod model;
 pub mod multicast;
 pub mod order;
 pub mod placement;
+pub mod product;
 pub mod published;
 pub mod seeds;
 pub mod shuffle;

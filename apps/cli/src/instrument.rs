@@ -11,6 +11,8 @@ use crate::Outcome;
 
 /// The program that has the instruments.
 const PROGRAM: &str = "evenfall-lab";
+/// The variable that names this program to the instruments, which measure its processes.
+const OWN: &str = "EVENFALL";
 
 /// Arguments, which are handed over unchanged.
 #[derive(clap::Args, Debug)]
@@ -31,7 +33,12 @@ fn program() -> PathBuf {
 /// # Errors
 /// When the program is missing. The error says how to get it.
 pub fn hand_over(noun: &str, arguments: impl IntoIterator<Item = OsString>) -> Outcome {
-    let error = Command::new(program()).arg(noun).args(arguments).exec();
+    let mut command = Command::new(program());
+    command.arg(noun).args(arguments);
+    if let Ok(own) = std::env::current_exe() {
+        command.env(OWN, own);
+    }
+    let error = command.exec();
     Err(format!(
         "this is an instrument and needs the program {PROGRAM}, which cannot be started ({error}); \
          get it with `cargo install --path lab`, or build it beside this program with `cargo build \

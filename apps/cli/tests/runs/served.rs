@@ -29,6 +29,17 @@ fn records(batch: u64) -> Vec<u8> {
     (batch * BATCH..(batch + 1) * BATCH).flat_map(of).collect()
 }
 
+#[test]
+fn the_bench_measures_a_server_in_a_process_of_its_own() {
+    let _turn = Scratch::new();
+    let brief = ["bench", "store", "--no-objects", "--duration", "200ms", "--runs", "1", "--json"];
+    let said = say(&brief);
+    assert!(said.ok, "{}", said.err);
+    let all: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    assert!(all["records_per_s"].as_f64() > Some(0.0), "{all}");
+    assert_eq!(all["failed_appends"].as_f64(), Some(0.0), "{all}");
+}
+
 /// Appends until the server is gone. Returns the acknowledged batches.
 fn append_until_killed(client: &mut Client, kill_after: u64, kill: &dyn Fn()) -> u64 {
     let file = client.create("a", &Schema::opaque(16)).expect("a file");

@@ -13,6 +13,7 @@ use evenfall_store_format::Schema;
 use serde_json::{Value, json};
 
 use super::{Args, Failure, median, percentile, times_us};
+use crate::product;
 
 /// Appends whose start is remembered: more than a server allows under way.
 const STARTS: usize = 1 << 16;
@@ -62,7 +63,7 @@ impl Served {
     }
 
     fn spawn(args: &Args, dir: &Path, copy: Option<Self>) -> Result<Self, Failure> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(product::program());
         command.args(["store", "serve", "--listen", "127.0.0.1:0"]).arg(dir);
         command.args(["--occupancy-every", SAMPLE_EVERY]);
         command.args(["--memory-bytes", &args.memory_bytes.to_string()]);
