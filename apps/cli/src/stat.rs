@@ -7,6 +7,8 @@ use std::time::Duration;
 use evenfall_multicast_machine::Mode;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::RoleName;
+use evenfall_runtime::http::{self, Method};
+use evenfall_runtime::program::with_causes;
 use serde_json::Value;
 
 use crate::Outcome;
@@ -32,21 +34,14 @@ pub struct Args {
     json: bool,
 }
 
-fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(PATIENCE))
-        .http_status_as_error(false)
-        .build();
-    config.into()
-}
-
 /// The status of one node.
 pub fn fetch(address: SocketAddr) -> Result<Value, String> {
-    let url = format!("http://{address}/status");
-    let silent = |e| format!("{address}: {e}; is it running, and is its `http` set to this?");
-    let mut answer = agent().get(&url).call().map_err(silent)?;
-    let text = answer.body_mut().read_to_string().map_err(silent)?;
-    serde_json::from_str(&text).map_err(|e| format!("{address}: not an evenfall node: {e}"))
+    let silent = |error| {
+        let hint = "is it running, and is its `http` set to this?";
+        format!("{address}: {}; {hint}", with_causes(&error))
+    };
+    let reply = http::ask(address, Method::GET, "/status", PATIENCE).map_err(silent)?;
+    serde_json::from_str(&reply.text).map_err(|e| format!("{address}: not an evenfall node: {e}"))
 }
 
 pub fn main(args: &Args) -> Outcome {
@@ -94,11 +89,11 @@ fn set_mode(root: SocketAddr, mode: &str) -> Outcome {
     // The word is also checked here, so that a mistake needs no running root to be found.
     serde_json::from_value::<Mode>(Value::String(mode.to_owned()))
         .map_err(|error| format!("--set-mode {mode}: {error}"))?;
-    let url = format!("http://{root}/mode?to={mode}");
-    let mut answer = agent().post(&url).send_empty().map_err(|e| format!("{root}: {e}"))?;
-    let text = answer.body_mut().read_to_string()?;
-    print!("{text}");
-    if answer.status().is_success() { Ok(()) } else { Err("the root refused".into()) }
+    let path = format!("/mode?to={mode}");
+    let reply = http::ask(root, Method::POST, &path, PATIENCE)
+        .map_err(|error| format!("{root}: {}", with_causes(&error)))?;
+    print!("{}", reply.text);
+    if reply.status.is_success() { Ok(()) } else { Err("the root refused".into()) }
 }
 
 /// Prints one line per tree: every number outside of lists, by its name.

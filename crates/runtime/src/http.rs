@@ -34,8 +34,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
+mod client;
 #[cfg(test)]
 mod tests;
+
+pub use client::{Reply, RequestError, ask};
 
 /// Connections at once: some scrapers, some people and a probe of the orchestrator. A process also
 /// needs file descriptors for other uses, and 1,024 is a common limit.

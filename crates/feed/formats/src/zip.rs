@@ -59,21 +59,20 @@ pub(crate) fn open(reader: Reader, name: &str) -> Result<Days, FeedError> {
     let mut places = Vec::new();
     for at in 0..archive.len() {
         let entry = archive.by_index_raw(at).map_err(|error| failed(error.to_string()))?;
-        let entry_name = entry.name().map_err(|error| failed(error.to_string()))?.into_owned();
+        let entry_name = entry.name().to_owned();
         if !is_message_file(&entry_name) {
             continue;
         }
         let method = entry.compression();
         let is_read = matches!(method, CompressionMethod::Stored | CompressionMethod::Deflated);
-        let start = entry.data_start().filter(|_| is_read && !entry.encrypted());
-        let Some(start) = start else {
+        if !is_read || entry.encrypted() {
             return Err(failed(format!("{entry_name}: encrypted, or packed by {method}")));
-        };
+        }
         places.push(Place {
             date: date_in_name(&entry_name),
             name: entry_name,
             method,
-            start,
+            start: entry.data_start(),
             packed_bytes: entry.compressed_size(),
             bytes: entry.size(),
             crc: entry.crc32(),

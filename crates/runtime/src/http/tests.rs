@@ -176,3 +176,33 @@ fn server_ends_while_clients_are_in_every_phase() {
     drop(server);
     drop(clients);
 }
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[test]
+fn the_client_reads_what_the_server_answers() {
+    let server = serve(Limits::default());
+    let get = |path: &str| super::ask(server.address(), Method::GET, path, PATIENCE);
+    assert_eq!(get("/healthz").unwrap().text, "ok\n");
+    assert_eq!(get("/query?a=1").unwrap().text, "a=1\n");
+    assert_eq!(get("/other").unwrap().status, StatusCode::NOT_FOUND);
+    let posted = super::ask(server.address(), Method::POST, "/echo", PATIENCE).unwrap();
+    assert_eq!((posted.status, posted.text.as_str()), (StatusCode::OK, ""));
+    let path = get("no path");
+    assert!(matches!(path, Err(RequestError::Path(_))), "{path:?}");
+}
+
+#[test]
+fn the_client_names_a_server_that_is_absent_mute_or_endless() {
+    let absent = super::ask("127.0.0.1:1".parse().unwrap(), Method::GET, "/", PATIENCE);
+    assert!(matches!(absent, Err(RequestError::Connection(_))), "{absent:?}");
+
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let moment = Duration::from_millis(50);
+    let late = super::ask(mute.local_addr().unwrap(), Method::GET, "/", moment);
+    assert!(matches!(late, Err(RequestError::Late(_))), "{late:?}");
+
+    let server = serve(Limits::default());
+    let endless = super::ask(server.address(), Method::GET, "/long", PATIENCE);
+    assert!(matches!(endless, Err(RequestError::Body(_))), "{endless:?}");
+}

@@ -5,8 +5,12 @@
 //! no operations are fused, so both versions give the same bits. The closure and all that it calls
 //! must be `#[inline(always)]`: a function that is not inlined stays narrow.
 
-/// Runs a loop that is compiled for the widest available vectors.
+/// Runs a loop that is compiled for the widest available vectors. Without the feature `vectors` the
+/// loop is compiled once, for vectors that every machine of the architecture has.
 #[inline(always)]
 pub(super) fn widest<R>(work: impl FnOnce() -> R) -> R {
-    pulp::Arch::new().dispatch(work)
+    #[cfg(feature = "vectors")]
+    return pulp::Arch::new().dispatch(work);
+    #[cfg(not(feature = "vectors"))]
+    work()
 }
