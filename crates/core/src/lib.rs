@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`time`] | [`Timestamp`] (local clock), [`SyncTime`] (synchronised clock), [`Clock`] between them |
 //! | [`prng`] | [`Prng`], seeded and passed in |
-//! | [`math`] | logarithms, powers and angles with the same bits on every computer |
+//! | [`math`] | logarithms, powers, angles and hashes with the same bits on every computer |
 //! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
 //! | [`forward`] | [`Forward`]: state with which a port sends datagrams on without asking |
 //! | [`durable`] | [`Durable`]: writes that a machine asks for and does not wait for |

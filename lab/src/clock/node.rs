@@ -2,7 +2,7 @@
 
 use evenfall_clock_machine::{TimeEvent, Timekeeper};
 use evenfall_core::{
-    Arrival, ClockReading, Install, Machine, Malformed, Prng, Sent, Timestamp, Transmit,
+    Arrival, ClockReading, Install, Machine, Malformed, Prng, Sent, Timestamp, Transmit, math,
 };
 
 /// Greatest error of a liar's stamps towards one neighbour, in nanoseconds. It is twice the delay
@@ -31,11 +31,8 @@ impl Machine for Node {
     fn handle(&mut self, now: Timestamp, mut arrival: Arrival) -> Result<(), Malformed> {
         let mut shift = 0;
         if self.lies {
-            let last =
-                arrival.from.to_string().bytes().fold(7, |hash: u64, byte| {
-                    (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-                });
-            shift = Prng::new(last).below(2 * LIE_NS) as i64 - LIE_NS as i64;
+            let neighbour = math::fnv1a(7, arrival.from.to_string().as_bytes());
+            shift = Prng::new(neighbour).below(2 * LIE_NS) as i64 - LIE_NS as i64;
         }
         arrival.received = self.noisy(arrival.received, shift);
         self.keeper.handle(now, arrival)

@@ -9,7 +9,7 @@ use evenfall_clock_machine::wire::MAGIC;
 use evenfall_clock_machine::{Reading, Seat, State, TimeEvent, Timekeeper};
 use evenfall_core::{
     Arrival, ClockError, ClockReading, Install, Machine, Malformed, Sent, SharedKey, Timestamp,
-    Transmit,
+    Transmit, math,
 };
 use evenfall_host::clock::{ClockWatch, SyncSource};
 use evenfall_port::run::Beside;
@@ -134,9 +134,8 @@ fn word(state: State) -> &'static str {
 
 /// A number for the run, which is the same at every node: a hash of all addresses.
 fn run_of(addresses: &[SocketAddr]) -> u64 {
-    let text: String = addresses.iter().map(|address| format!("{address} ")).collect();
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+    let hash = |hash, address: &SocketAddr| math::fnv1a(hash, format!("{address} ").as_bytes());
+    addresses.iter().fold(math::FNV_BASIS, hash)
 }
 
 impl Mesh {

@@ -28,6 +28,14 @@ fn agrees_with_std_to_the_last_digits() {
 }
 
 #[test]
+fn fnv1a_has_the_published_hashes_and_goes_on_where_it_ended() {
+    assert_eq!(fnv1a(FNV_BASIS, b""), 0xcbf2_9ce4_8422_2325);
+    assert_eq!(fnv1a(FNV_BASIS, b"a"), 0xaf63_dc4c_8601_ec8c);
+    assert_eq!(fnv1a(FNV_BASIS, b"foobar"), 0x8594_4171_f739_67e8);
+    assert_eq!(fnv1a(fnv1a(FNV_BASIS, b"foo"), b"bar"), fnv1a(FNV_BASIS, b"foobar"));
+}
+
+#[test]
 fn logarithms_close_to_one_keep_their_digits() {
     for i in 1..1_000 {
         let x = 1.0 + f64::from(i) * 1e-9;

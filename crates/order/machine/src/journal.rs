@@ -25,11 +25,11 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use evenfall_core::durable::Change;
+use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_core::{Malformed, NodeId, Reader, Write, WriteId};
 
 use crate::checkpoint::Checkpoint;
 use crate::group::Report;
-use crate::tree::checksum;
 use crate::{Proposal, State, wire};
 
 /// The name of the log.
@@ -250,7 +250,7 @@ fn put(out: &mut Vec<u8>, record: &Record) {
         }
     }
     out.extend((body.len() as u32).to_le_bytes());
-    out.extend(checksum(&body).to_le_bytes());
+    out.extend(fnv1a(FNV_BASIS, &body).to_le_bytes());
     out.extend_from_slice(&body);
 }
 
@@ -266,7 +266,7 @@ pub fn read(log: &Bytes) -> Result<(Vec<Record>, u64), Malformed> {
         let begin = at + HEAD_BYTES;
         let Some(body) = begin.checked_add(len).filter(|end| *end <= log.len()) else { break };
         let body = log.slice(begin..body);
-        if body.is_empty() || checksum(&body) != sum {
+        if body.is_empty() || fnv1a(FNV_BASIS, &body) != sum {
             break;
         }
         records.push(record(&body)?);

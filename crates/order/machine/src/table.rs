@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_core::{Malformed, NodeId, Reader};
 
-use crate::tree::checksum;
 use crate::{Change, Tree};
 
 /// From a cycle on, a node takes part under an incarnation, or no longer does.
@@ -142,6 +142,6 @@ impl Table {
             let incarnation = self.incarnation(*node, cycle).map_or(u64::MAX, u64::from);
             bytes.extend(incarnation.to_le_bytes());
         }
-        checksum(&bytes)
+        fnv1a(FNV_BASIS, &bytes)
     }
 }

@@ -13,6 +13,7 @@
 use std::net::SocketAddr;
 
 use evenfall_core::NodeId;
+use evenfall_core::math::{FNV_BASIS, fnv1a};
 
 use crate::OrderError;
 use crate::config::NODES_MAX;
@@ -164,15 +165,8 @@ impl Tree {
             bytes.extend((leaf.members.len() as u32).to_le_bytes());
             bytes.extend(leaf.members.iter().flat_map(|member| member.node.0.to_le_bytes()));
         }
-        checksum(&bytes)
+        fnv1a(FNV_BASIS, &bytes)
     }
-}
-
-/// FNV-1a in 64 bits: finds torn records and foreign trees. It is no defence against forgers.
-pub(crate) fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

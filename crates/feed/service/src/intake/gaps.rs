@@ -120,8 +120,8 @@ impl Gaps {
 pub(crate) fn fuzz(data: &[u8]) {
     use evenfall_feed_formats::arbiter::{Limits, Side};
     use evenfall_feed_formats::mold::{PacketBuilder, SessionId};
-    /// Limit of the steps at one time: an abandoned hole, a round of requests, and some spare
-    /// steps.
+    /// Most steps at one instant. The machine may give up one hole and ask for one round of
+    /// messages, and a few further steps do no harm.
     const STEPS_MAX: usize = 8;
     let limits = Limits { messages_max: 64, ..Limits::default() };
     let mut tracker = Tracker::new(Some(1), limits);
