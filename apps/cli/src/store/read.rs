@@ -8,6 +8,7 @@ use evenfall_core::StorageError;
 use evenfall_feed_formats::Format as Tag;
 use evenfall_feed_formats::codec::{self, Clock};
 use evenfall_feed_formats::event::Events;
+use evenfall_feed_formats::itch::Stock;
 use evenfall_host::interrupt;
 use evenfall_multicast_recorder::messages::Row;
 use evenfall_multicast_recorder::recording::{
@@ -163,12 +164,17 @@ impl Reader {
         Ok(Self { events: Events::new(), untagged: format_of(source, recording)? })
     }
 
-    fn row(&mut self, stream: u32, mut recorded: Recorded) -> Row {
+    /// The row of a message, and whether the message names the symbol.
+    fn row(&mut self, stream: u32, mut recorded: Recorded, symbol: Option<&str>) -> (Row, bool) {
         if recorded.format == Tag::OPAQUE {
             recorded.format = self.untagged;
         }
-        let event = self.events.read(recorded.format, &recorded.bytes);
-        Row { stream, recorded, event }
+        let mut is_named = symbol.is_none();
+        let event = self.events.read_each(recorded.format, &recorded.bytes, |event| {
+            let found = event.symbol.as_ref().map(Stock::trimmed);
+            is_named |= found.is_some() && found == symbol.map(str::as_bytes);
+        });
+        (Row { stream, recorded, event }, is_named)
     }
 }
 
@@ -192,10 +198,7 @@ fn messages(
             );
         }
         while let Some(recorded) = replay.next_message()? {
-            let row = reader.row(stream, recorded);
-            let is_wanted = symbol.is_none_or(|symbol| {
-                row.event.symbol.is_some_and(|found| found.trimmed() == symbol.as_bytes())
-            });
+            let (row, is_wanted) = reader.row(stream, recorded, symbol);
             if is_wanted && row.recorded.indexed_ns >= from && row.recorded.number >= first {
                 each(row)?;
             }
@@ -245,7 +248,7 @@ fn clock_of(source: &dyn RecordSource, subject: &Subject) -> Result<Clock, Failu
     for stream in streams(source, name)? {
         let mut replay = Replay::new(source, name, stream, i64::MIN..=i64::MAX)?;
         if let Some(recorded) = replay.next_message()? {
-            let format = reader.row(stream, recorded).recorded.format;
+            let format = reader.row(stream, recorded, None).0.recorded.format;
             return Ok(codec::of(format).map_or(Clock::Epoch, codec::Codec::clock));
         }
     }
@@ -413,7 +416,7 @@ impl Following {
                 return Ok(());
             }
             (self.next, self.hole) = (recorded.number + 1, None);
-            each(self.reader.row(stream, recorded))?;
+            each(self.reader.row(stream, recorded, None).0)?;
         }
         Ok(())
     }

@@ -5,10 +5,89 @@
 //! feed is opened, from all of its structure or from the user's word. It then travels with each
 //! message as a [`Format`] tag. Code that reads a message asks [`of`] for the tag's codec.
 //!
-//! A new format is one file in `codec/` that implements [`Codec`], and here its `mod`, its tag and
-//! its line in [`CODECS`]. `codec/mach.rs` is a whole codec of captures. The recorder, the export
-//! and the subscriber ask only [`of`], and help and errors ask [`words`], so a new format changes
-//! nothing there. A tag never changes its meaning, because recordings keep tags.
+//! # Another format
+//!
+//! Two files change. Recorder, subscriber, export, help, errors and fuzz targets go over
+//! [`CODECS`], so nothing changes there.
+//!
+//! 1. `codec/NAME.rs`: a [`Codec`], as in the example below. To begin from a codec of the crate,
+//!    copy `codec/mdp3.rs`, whose packets hold several SBE messages.
+//! 2. This file: `mod NAME;`, a tag with the next free number, and an entry in [`CODECS`].
+//!    Recordings keep tags, so a tag never changes its meaning.
+//!
+//! What a codec has to know:
+//!
+//! - A [`Message`](crate::Message) of a file is what [`Codec::open`] gives. A message of a capture
+//!   is a whole UDP datagram, in which the venue may have packed several messages about several
+//!   securities. [`Codec::events`] therefore gives an [`Event`] for **each** of the venue's
+//!   messages. A subscriber that filters by symbol gets the datagram when one of the events has a
+//!   wanted symbol, or has none. A table shows one row for the datagram, with the fields on which
+//!   all of its events agree ([`Events::read`](crate::event::Events::read)).
+//! - The format of a capture is found from its first datagrams, for all of which
+//!   [`Codec::is_packet`] must hold. It reads a datagram to the last byte, because the bytes of one
+//!   format look like another by chance. A codec that takes the bytes of another codec too names it
+//!   in [`Codec::yields_to`].
+//! - [`Event::price`] is in 1/10,000 dollar, [`Event::event_ns`] counts from [`Codec::clock`], and
+//!   a symbol has 8 bytes, padded with spaces ([`Stock::new`](crate::itch::Stock)). A venue that
+//!   names a security once and then only numbers it is read with [`Symbols::learn`] and
+//!   [`Symbols::symbol`].
+//! - Any bytes may come. Read with `get` and `first_chunk`, never by an index. The fuzz target
+//!   `feed` gives every codec of the list any bytes.
+//!
+//! ```
+//! use evenfall_feed_formats::Format;
+//! use evenfall_feed_formats::codec::{Clock, Codec};
+//! use evenfall_feed_formats::event::Event;
+//! use evenfall_feed_formats::itch::{Alpha, Symbols};
+//!
+//! /// A packet holds any number of trades of 20 bytes, little-endian: symbol, price with 2
+//! /// decimals (u32), nanoseconds since 1970 (u64).
+//! struct Trades;
+//!
+//! fn event(trade: &[u8; 20]) -> Event {
+//!     let symbol = core::str::from_utf8(&trade[..8]).ok().and_then(Alpha::new);
+//!     let [cents, ns] = [8..12, 12..20].map(|at| {
+//!         trade[at].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+//!     });
+//!     let price = Some(cents as i64 * 100);
+//!     Event { kind: Some("Trade"), symbol, price, event_ns: Some(ns), ..Event::default() }
+//! }
+//!
+//! impl Codec for Trades {
+//!     fn format(&self) -> Format {
+//!         Format(200)
+//!     }
+//!     fn word(&self) -> &'static str {
+//!         "trades"
+//!     }
+//!     fn name(&self) -> &'static str {
+//!         "Example trades"
+//!     }
+//!     fn clock(&self) -> Clock {
+//!         Clock::Epoch
+//!     }
+//!     fn is_packet(&self, datagram: &[u8]) -> bool {
+//!         self.type_name(datagram).is_some()
+//!     }
+//!     fn type_name(&self, message: &[u8]) -> Option<&'static str> {
+//!         let is_whole = !message.is_empty() && message.len().is_multiple_of(20);
+//!         is_whole.then_some("Trade")
+//!     }
+//!     fn events(&self, message: &[u8], _: &mut Symbols, each: &mut dyn FnMut(Event)) {
+//!         let (trades, rest) = message.as_chunks();
+//!         trades.iter().filter(|_| rest.is_empty()).map(event).for_each(each);
+//!     }
+//! }
+//!
+//! let trade = |symbol: &[u8; 8], cents: u32| {
+//!     [&symbol[..], &cents.to_le_bytes(), &7_u64.to_le_bytes()].concat()
+//! };
+//! let packet = [trade(b"AAPL    ", 10_000), trade(b"MSFT    ", 20_000)].concat();
+//! let mut prices = Vec::new();
+//! Trades.events(&packet, &mut Symbols::new(), &mut |event| prices.extend(event.price));
+//! assert_eq!(prices, [1_000_000, 2_000_000]);
+//! assert!(!Trades.is_packet(&packet[1..]));
+//! ```
 
 mod mach;
 mod mdp3;
@@ -100,23 +179,24 @@ pub trait Codec: Sync {
         None
     }
 
-    /// The key of the messages with which this message must stay in order; see
-    /// [`crate::Message::shard_key`].
+    /// The key of the messages with which this message must stay in order, for messages that come
+    /// live ([`crate::Message::live`]). A [`Source`] of this codec sets the keys of its messages
+    /// itself, and the key of a datagram of a capture is its [`channel`](crate::pcap::channel).
     fn shard_key(&self, _message: &[u8]) -> u32 {
         0
     }
 
     /// The name of a message's type, for counts; `None` for bytes that are no message of the
-    /// format.
+    /// format. A datagram of several messages has the name of the first.
     fn type_name(&self, message: &[u8]) -> Option<&'static str>;
 
-    /// The contents of a message; `None` for bytes that are no message of the format. A message of
-    /// a capture is a whole datagram, and gives a single event. A symbol has 8 bytes. A format that
-    /// is not decoded gives only the name of the type. `symbols` has the securities that earlier
-    /// messages named. A message that names a security goes to [`Symbols::learn`], and
-    /// [`Symbols::symbol`] gives the name for messages that have only the number.
-    fn event(&self, message: &[u8], _symbols: &mut Symbols) -> Option<Event> {
-        Some(Event { kind: Some(self.type_name(message)?), ..Event::default() })
+    /// The contents of a message: one event, or one for each of the venue's messages in a datagram
+    /// of a capture. Bytes that are no message of the format give no event. A format that is not
+    /// decoded gives only the name of the type. `symbols` has the securities that earlier messages
+    /// named.
+    fn events(&self, message: &[u8], _symbols: &mut Symbols, each: &mut dyn FnMut(Event)) {
+        let kind = self.type_name(message);
+        kind.into_iter().for_each(|_| each(Event { kind, ..Event::default() }));
     }
 }
 

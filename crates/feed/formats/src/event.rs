@@ -5,7 +5,7 @@
 //! event stands beside the message and never replaces it: names of market makers, imbalances and
 //! other fields are only in the bytes.
 
-use crate::codec::{self, Format};
+use crate::codec::{self, Codec, Format};
 use crate::itch::{Stock, Symbols};
 
 /// Decimals of [`Event::price`].
@@ -34,13 +34,36 @@ pub struct Event {
     pub side: Option<char>,
     /// Shares entered, executed, cancelled or crossed.
     pub shares: Option<u64>,
-    /// Price in 1/10,000 dollar.
+    /// Price in 1/10,000 dollar. Codecs of feeds with other decimals scale their prices.
     pub price: Option<i64>,
     /// The match, as broken trades name it.
     pub match_number: Option<u64>,
     /// For an execution, a trade or a cross: whether it counts towards the volume. Executions
     /// inside a cross do not count, because the cross is reported as a whole.
     pub printable: Option<bool>,
+}
+
+impl Event {
+    /// The fields on which two messages of a datagram agree, and the type of the first.
+    fn agreed(&self, other: &Self) -> Self {
+        fn both<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<T> {
+            one.filter(|one| other.as_ref() == Some(one))
+        }
+        Self {
+            kind: self.kind,
+            stock_locate: both(self.stock_locate, other.stock_locate),
+            tracking_number: both(self.tracking_number, other.tracking_number),
+            event_ns: both(self.event_ns, other.event_ns),
+            symbol: both(self.symbol, other.symbol),
+            order_reference: both(self.order_reference, other.order_reference),
+            new_reference: both(self.new_reference, other.new_reference),
+            side: both(self.side, other.side),
+            shares: both(self.shares, other.shares),
+            price: both(self.price, other.price),
+            match_number: both(self.match_number, other.match_number),
+            printable: both(self.printable, other.printable),
+        }
+    }
 }
 
 /// Reads messages in their order, and learns symbols from them.
@@ -56,10 +79,45 @@ impl Events {
     }
 
     /// The contents of the next message of the feed. The event is empty for opaque bytes, and for
-    /// bytes that are no message of their format.
+    /// bytes that are no message of their format. A datagram of several messages gives the fields
+    /// on which they agree, and the type of the first.
     pub fn read(&mut self, format: Format, message: &[u8]) -> Event {
+        self.read_each(format, message, |_| {})
+    }
+
+    /// Like [`read`](Self::read), and hands each message of a datagram to `each` as well.
+    pub fn read_each(&mut self, format: Format, message: &[u8], each: impl FnMut(&Event)) -> Event {
         let codec = codec::of(format);
-        codec.and_then(|codec| codec.event(message, &mut self.symbols)).unwrap_or_default()
+        codec.map_or_else(Event::default, |codec| self.read_by(codec, message, each))
+    }
+
+    /// Whether a reader of these securities needs the next message of the feed: one of its events
+    /// has one of the securities, or has none. Opaque bytes concern everybody.
+    pub fn concerns(&mut self, format: Format, message: &[u8], securities: &[Stock]) -> bool {
+        codec::of(format).is_none_or(|codec| self.concerns_by(codec, message, securities))
+    }
+
+    fn concerns_by(&mut self, codec: &dyn Codec, message: &[u8], securities: &[Stock]) -> bool {
+        let (mut is_read, mut is_wanted) = (false, false);
+        codec.events(message, &mut self.symbols, &mut |event| {
+            is_read = true;
+            is_wanted |= event.symbol.is_none_or(|symbol| securities.contains(&symbol));
+        });
+        is_wanted || !is_read
+    }
+
+    fn read_by(
+        &mut self,
+        codec: &dyn Codec,
+        message: &[u8],
+        mut each: impl FnMut(&Event),
+    ) -> Event {
+        let mut common = None;
+        codec.events(message, &mut self.symbols, &mut |event| {
+            each(&event);
+            common = Some(common.map_or(event, |before: Event| before.agreed(&event)));
+        });
+        common.unwrap_or_default()
     }
 }
 
@@ -87,6 +145,75 @@ mod tests {
         assert_eq!((later.symbol, later.shares, later.price), (Some(stock), Some(100), None));
         let last = events.read(ITCH, &replaced.encode());
         assert_eq!((last.order_reference, last.new_reference), (Some(7), Some(8)));
+    }
+
+    /// Packets of numbers. The number 0 concerns all securities, another number a security and its
+    /// price.
+    struct Numbers;
+
+    impl Codec for Numbers {
+        fn format(&self) -> Format {
+            Format(200)
+        }
+
+        fn word(&self) -> &'static str {
+            "numbers"
+        }
+
+        fn name(&self) -> &'static str {
+            "Packets of numbers"
+        }
+
+        fn clock(&self) -> codec::Clock {
+            codec::Clock::Epoch
+        }
+
+        fn type_name(&self, message: &[u8]) -> Option<&'static str> {
+            (!message.is_empty()).then_some("Number")
+        }
+
+        fn events(&self, message: &[u8], _: &mut Symbols, each: &mut dyn FnMut(Event)) {
+            for number in message {
+                let symbol = (*number > 0).then(|| Alpha::new(&number.to_string()).unwrap());
+                let price = Some(i64::from(*number));
+                each(Event {
+                    kind: Some("Number"),
+                    symbol,
+                    price,
+                    side: Some('B'),
+                    ..Event::default()
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn a_datagram_of_several_securities_reaches_the_subscribers_of_each() {
+        let wanted = [Alpha::new("7").unwrap()];
+        let mut events = Events::new();
+        for (packet, is_wanted) in [
+            (&[7_u8][..], true),
+            (&[8], false),
+            (&[8, 9, 7], true),
+            (&[8, 9], false),
+            (&[8, 0], true),
+        ] {
+            assert_eq!(events.concerns_by(&Numbers, packet, &wanted), is_wanted, "{packet:?}");
+        }
+        // Bytes that nobody can read may concern anybody.
+        assert!(events.concerns_by(&Numbers, b"", &wanted));
+        assert!(events.concerns(Format::OPAQUE, b"any", &wanted));
+    }
+
+    #[test]
+    fn a_datagram_of_several_messages_reads_as_what_they_have_in_common() {
+        let mut all = Vec::new();
+        let event = Events::new().read_by(&Numbers, &[7, 8], |event| all.push(event.price));
+        assert_eq!((event.kind, event.side), (Some("Number"), Some('B')));
+        assert_eq!((event.symbol, event.price), (None, None));
+        assert_eq!(all, [Some(7), Some(8)]);
+        let of_one = Events::new().read_by(&Numbers, &[7, 7], |_| {});
+        assert_eq!((of_one.symbol, of_one.price), (Alpha::new("7"), Some(7)));
     }
 
     fn done_locate() -> OrderReplace {

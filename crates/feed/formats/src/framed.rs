@@ -178,8 +178,8 @@ impl Codec for ItchCodec {
         View::decode(message).ok().map(|view| view.kind().name())
     }
 
-    fn event(&self, message: &[u8], symbols: &mut Symbols) -> Option<Event> {
-        itch::codec::event(message, symbols)
+    fn events(&self, message: &[u8], symbols: &mut Symbols, each: &mut dyn FnMut(Event)) {
+        itch::codec::event(message, symbols).into_iter().for_each(each);
     }
 }
 

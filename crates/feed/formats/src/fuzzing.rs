@@ -2,8 +2,9 @@
 //! and panics when a promise breaks.
 
 use crate::arbiter::{Event, FAR_PACKETS, Limits, Side};
+use crate::codec::CODECS;
 use crate::file::open;
-use crate::itch::View;
+use crate::itch::{Symbols, View};
 use crate::mold::{COUNT_MAX, Packet, Request, Tracker};
 use crate::source::Source;
 use bytes::Bytes;
@@ -58,8 +59,17 @@ pub fn mold(data: &[u8]) {
     tracker.leave();
 }
 
-/// Reads a file of any format. Indices count up, and an error repeats.
+/// Reads the bytes as a message of every format, and as a file of any format. A message gives
+/// events, other bytes give none. Indices count up, and an error repeats.
 pub fn feed(data: &[u8]) {
+    for codec in CODECS {
+        let (mut events, mut symbols) = (0, Symbols::new());
+        codec.events(data, &mut symbols, &mut |_| events += 1);
+        let is_message = codec.type_name(data).is_some();
+        assert_eq!(is_message, events > 0, "{}: a message gives an event", codec.word());
+        assert!(is_message || !codec.is_packet(data), "{}: a packet is a message", codec.word());
+        let _ = (codec.is_file(data), codec.packet_head(data), codec.shard_key(data));
+    }
     let Ok(mut source) = open(Box::new(Cursor::new(data.to_vec())), "fuzz") else { return };
     let mut count = 0;
     let error = loop {

@@ -158,9 +158,9 @@ impl Codec for LobsterCodec {
         })
     }
 
-    fn event(&self, message: &[u8], _: &mut Symbols) -> Option<Event> {
-        let line = Line::parse(message)?;
-        Some(Event {
+    fn events(&self, message: &[u8], _: &mut Symbols, each: &mut dyn FnMut(Event)) {
+        let Some(line) = Line::parse(message) else { return };
+        each(Event {
             kind: line.kind,
             event_ns: Some(line.time_ns),
             order_reference: u64::try_from(line.order).ok(),
@@ -169,7 +169,7 @@ impl Codec for LobsterCodec {
             price: Some(line.price),
             printable: matches!(line.kind, Some("4" | "5" | "6")).then_some(true),
             ..Event::default()
-        })
+        });
     }
 }
 

@@ -27,7 +27,8 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message that came live and not from a file. Its key is computed as in files.
+    /// A message that came live and not from a file. Its codec gives its key
+    /// ([`codec::Codec::shard_key`]).
     pub fn live(index: u64, time_ns: u64, format: Format, bytes: Bytes) -> Self {
         let shard_key = codec::of(format).map_or(0, |codec| codec.shard_key(&bytes));
         Self { index, time_ns, shard_key, format, bytes }

@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Format, SyncTime};
-use evenfall_feed_formats::codec;
-use evenfall_feed_formats::itch::{Stock, Symbols};
+use evenfall_feed_formats::event::Events;
+use evenfall_feed_formats::itch::Stock;
 use evenfall_multicast_machine::Release;
 
 use crate::roles::RoleError;
@@ -129,8 +129,8 @@ impl From<RoleError> for SubscribeError {
 /// Passes on the messages that the filter lets through.
 struct Channel {
     to: SyncSender<Update>,
-    /// Symbols by their locate number, learnt from the feed itself.
-    symbols: Symbols,
+    /// Reads messages, and learns the symbols of locate numbers from the feed itself.
+    events: Events,
     /// The wanted symbols; `None` lets all messages through.
     only: Option<Vec<Stock>>,
     stop: Arc<AtomicBool>,
@@ -140,10 +140,7 @@ struct Channel {
 impl Channel {
     fn wants(&mut self, format: Format, message: &[u8]) -> bool {
         let Some(only) = &self.only else { return true };
-        // A message that concerns no single symbol, or names none, goes to every subscriber.
-        let codec = codec::of(format);
-        let event = codec.and_then(|codec| codec.event(message, &mut self.symbols));
-        event.and_then(|event| event.symbol).is_none_or(|symbol| only.contains(&symbol))
+        self.events.concerns(format, message, only)
     }
 
     fn pass(&self, update: Update) {
@@ -232,8 +229,8 @@ impl Subscriber {
         })
     }
 
-    /// Lets only messages of these symbols through, and messages that concern no single symbol
-    /// (ITCH feeds).
+    /// Lets only messages of these symbols through, and messages that concern no single symbol. A
+    /// format whose symbols are not decoded lets all messages through.
     pub fn only(mut self, symbols: &[&str]) -> Self {
         // A text that is no symbol lets no message through.
         let stocks = symbols.iter().filter_map(|symbol| Stock::new(symbol)).collect();
@@ -262,8 +259,8 @@ impl Subscriber {
         let (settings, name, only) = (self.settings.clone(), self.name.clone(), self.only.clone());
         self.running.get_or_insert_with(|| {
             let (to, from) = sync_channel(WAITING_MAX);
-            let symbols = Symbols::new();
-            let mut sink = Channel { to, symbols, only, stop, too_slow };
+            let events = Events::new();
+            let mut sink = Channel { to, events, only, stop, too_slow };
             let run = move || {
                 let node = settings.node(&name)?.clone();
                 receiver::run(&settings, &node, &mut sink)
