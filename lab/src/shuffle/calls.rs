@@ -13,7 +13,7 @@ use evenfall_sim::{Alteration, Campaign, Run, SimTime};
 use super::faults::{Check, KINDS, MUTANT_SEEDS, Mutant, Played, Scene, Strikes, tampered};
 
 /// Calls of a run.
-const CALLS: usize = 6;
+const CALLS_PER_RUN: usize = 6;
 
 impl Alteration<Group> for Strikes {
     fn sends(&mut self, transmit: &mut Transmit) -> bool {
@@ -100,7 +100,7 @@ impl Campaign for Calls {
     fn scene(&self, seed: u64) -> Self::Scene {
         let mut prng = Prng::new(seed);
         let ranks = 2 + prng.below(8) as usize;
-        let cases: Vec<Case> = (0..CALLS).map(|_| Case::draw(&mut prng, ranks)).collect();
+        let cases: Vec<Case> = (0..CALLS_PER_RUN).map(|_| Case::draw(&mut prng, ranks)).collect();
         let victim = prng.chance(0.25).then(|| prng.below(ranks as u64) as u32);
         let mut scene = Scene::<Vec<Case>>::draw(seed, ranks, &mut prng);
         scene.load = cases;
@@ -117,13 +117,13 @@ impl Campaign for Calls {
             machine.call(now, scene.load[number].call(rank)).expect("begun");
         };
         let until = SimTime::from_millis(4_000);
-        judge(scene, scene.play((mutant, story), machine, (CALLS, call), until))
+        judge(scene, scene.play((mutant, story), machine, (CALLS_PER_RUN, call), until))
     }
 }
 
 fn judge(scene: &Scene<Vec<Case>>, Played { events, mut run }: Played<Event>) -> Run<Check> {
     let (ranks, cases, victim) = (scene.ranks, &scene.load, scene.victim());
-    let mut ended = vec![[0; CALLS]; ranks];
+    let mut ended = vec![[0; CALLS_PER_RUN]; ranks];
     let mut failures = 0;
     for (seen, event) in &events {
         let me = seen.node.0 as usize;

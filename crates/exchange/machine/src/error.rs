@@ -94,6 +94,14 @@ pub enum Failure {
         /// The rank that announced the message.
         rank: u16,
     },
+    /// This rank's own call sends a message that its plan does not list, or sends one twice. The
+    /// call is broken, whatever the other ranks do.
+    Unlisted {
+        /// The own rank.
+        rank: u16,
+        /// The rank that the message is for.
+        to: u16,
+    },
     /// Another member gave the operation up.
     Aborted {
         /// The rank that reported the end.
@@ -110,6 +118,7 @@ impl Failure {
             Self::Silent { rank }
             | Self::Disagrees { rank }
             | Self::TooMuch { rank }
+            | Self::Unlisted { rank, .. }
             | Self::Aborted { rank, .. } => rank,
         }
     }
@@ -127,6 +136,11 @@ impl fmt::Display for Failure {
             Self::TooMuch { rank } => write!(
                 f,
                 "the message of rank {rank} exceeds the memory allowed for incoming messages"
+            ),
+            Self::Unlisted { rank, to } => write!(
+                f,
+                "rank {rank} has no message left for rank {to}: a call sends at most one message \
+                 from one rank to another, and lists it when it begins"
             ),
             Self::Aborted { by, rank } => {
                 write!(f, "rank {by} gave the operation up because of rank {rank}")

@@ -245,23 +245,40 @@ impl Exchange {
         Ok(())
     }
 
-    /// Brings a message that the plan of its operation lists as [`Outbound::Later`]. False when the
-    /// operation has ended, or when the message was brought already.
-    pub fn send(&mut self, operation: u64, to: usize, body: Bytes) -> bool {
-        let Some(running) = self.operations.get_mut(&operation) else { return false };
-        let waits = |message: &crate::sender::Outgoing| {
-            message.wanted && !message.acked && message.body.is_none()
+    /// Brings a message that the plan of its operation lists as [`Outbound::Later`]. A message for
+    /// an operation that has failed is dropped.
+    ///
+    /// # Errors
+    /// [`Failure::Unlisted`] when the plan has no message for this rank, or the message was brought
+    /// already. The caller then [gives the operation up](Self::give_up).
+    pub fn send(&mut self, operation: u64, to: usize, body: Bytes) -> Result<(), Failure> {
+        let unlisted = |rank| Err(Failure::Unlisted { rank, to: to as u16 });
+        let Some(running) = self.operations.get_mut(&operation) else {
+            // An operation that has completed has sent all messages of its plan.
+            return match self.completed(operation) {
+                Some(ended) => unlisted(ended.me),
+                None => Ok(()),
+            };
         };
+        let waits = |message: &crate::sender::Outgoing| message.open() && message.body.is_none();
         if !running.sender.messages.get(to).is_some_and(waits) {
-            return false;
+            return unlisted(running.me);
         }
         running.offer(&self.config, to as u16, body);
-        true
+        Ok(())
+    }
+
+    fn completed(&mut self, operation: u64) -> Option<&mut Ended> {
+        self.ended.iter_mut().find(|e| e.operation == operation && e.failure.is_none())
     }
 
     /// Gives an operation up for a reason that only its owner can see in a message. All members are
-    /// told.
+    /// told. Members that ask about an operation that has completed here are told from now on.
     pub fn give_up(&mut self, operation: u64, failure: Failure) {
+        if let Some(ended) = self.completed(operation) {
+            ended.failure = Some(failure);
+            self.events.push_back(Event::Failed { operation, failure });
+        }
         self.fail(operation, failure);
     }
 

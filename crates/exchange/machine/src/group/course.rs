@@ -16,7 +16,9 @@ pub(super) type Sends = Vec<(usize, Bytes)>;
 
 /// A call under way at one rank.
 pub(super) trait Course: fmt::Debug + Send {
-    /// Takes a message of the operation. Each message comes exactly once.
+    /// Takes the message of a rank: at most one message comes from each rank, in any order. The
+    /// messages that follow go to `out`, at most one to each rank in the whole call, and only to
+    /// ranks that the script lists as [`Outbound::Later`].
     fn take(&mut self, from: usize, body: Bytes, out: &mut Sends) -> Result<(), Malformed>;
 
     /// The result, once every message is here. The error is a rank whose part was missing in the

@@ -20,9 +20,46 @@
 //! A rank that makes another call disagrees, and the failure names that rank. A call does not wait
 //! for earlier calls to end.
 //!
-//! A new call is a variant of [`Call`], a script in `course.rs`, a sample in `sample.rs` (by which
-//! the tests, the conformance test and the campaign of faults make the call), a method of the
-//! member (`crates/exchange/member/src/lib.rs`) and a row in `docs/wire/shuffle.md`.
+//! # Another call
+//!
+//! Five files change. The compiler, or a test, asks for each place:
+//!
+//! 1. Here: a variant of [`Call`], and its arms in [`Group::call`] and in `Group::check`. `check`
+//!    refuses bad arguments with a [`StartError`], and gives the call the next free kind number.
+//!    Its detail is everything about which all ranks must agree, such as a root or an operator; a
+//!    rank with another kind or detail fails the call and is named. A result that fits no variant
+//!    of [`Outcome`] gets a variant.
+//! 2. `course.rs`: a constructor of `Script` and, unless an old one serves, a `Course`.
+//!    `Script::gather` with `Gather`, forty lines, is a whole call to copy. A script says for each
+//!    rank what is sent to it (`sends[to]`: `Now` a body, `Later` a body that follows from
+//!    arrivals, or `Nothing`) and whether a message comes from it (`expects[from]`). The course
+//!    takes each arrival once (`take`), pushes the messages that follow as `(to, body)`, and gives
+//!    the result when all have come (`outcome`).
+//! 3. `sample.rs`: a line in `CALLS` that makes the call, and the outcome it must have. The tests
+//!    here, the conformance test over ports and the campaign of faults take all calls from there.
+//! 4. `crates/exchange/member/src/lib.rs`: a method of `Member`, three lines such as
+//!    `self.all(Call::AllGather { body })`. The helper `one` returns the body of [`Outcome::One`],
+//!    `all` the list of [`Outcome::All`], and `do_call` any outcome.
+//! 5. `docs/wire/shuffle.md`: a row in the table of calls.
+//!
+//! What a script has to know:
+//!
+//! - **A call carries at most one message from one rank to another**, an empty one included, and
+//!   lists it before the call begins: `sends[b]` at rank `a` if and only if `expects[a]` at rank
+//!   `b`. A second message, or one that is not listed, fails the call ([`Failure::Unlisted`]). A
+//!   message that is listed and never brought keeps all ranks waiting. The textbook's ring, in
+//!   which each rank sends `n - 1` messages to its neighbour, is therefore no script. A
+//!   reduce-scatter, for instance, halves in a hypercube, where each step has another partner
+//!   (`hypercube`, which also folds the ranks beyond a power of two), or sends each rank its part
+//!   at once and reduces on arrival, as a shuffle does. Parts for one rank go into one message
+//!   ([`bundle`]).
+//! - A course keeps its own part itself. A message to the own rank can be listed as `Now` alone,
+//!   and arrives at once. With one rank, a call ends at once with the outcome of its first state.
+//! - Messages arrive in any order, also ahead of the step to which they belong. `Steps` keeps such
+//!   messages in its inbox.
+//! - Bytes of another rank may be anything. `take` answers `Malformed`, which fails the call and
+//!   names that rank, and never takes a rank out of a bundle as an index unchecked.
+//! - Floating-point values are combined in an order that does not depend on arrivals.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -307,10 +344,14 @@ impl Group {
             Call::Shuffle { messages } => Script::shuffle(messages),
             Call::TwoLevelShuffle { messages } => Script::two_level(me, messages),
         };
+        self.begin(now, script, about)
+    }
+
+    fn begin(&mut self, now: Timestamp, script: Script, about: u32) -> Result<u64, StartError> {
         let number = self.next;
         let Script { sends, expects, course } = script;
         let members = self.members.clone();
-        let plan = Plan { operation: number, rank: me, members, sends, expects };
+        let plan = Plan { operation: number, rank: self.rank, members, sends, expects };
         self.exchange.start_as(now, plan, about)?;
         self.next += 1;
         self.courses.insert(number, course);
@@ -380,18 +421,24 @@ impl Group {
         let Some(course) = self.courses.get_mut(&operation) else { return };
         let mut out = Vec::new();
         if course.take(usize::from(from), body, &mut out).is_err() {
-            self.exchange.give_up(operation, Failure::Disagrees { rank: from });
-            return;
+            return self.give_up(operation, Failure::Disagrees { rank: from });
         }
         for (to, body) in out {
             if body.len() as u64 > u64::from(u32::MAX) {
                 // Each message in the bundle was short enough, but the bundle is too long.
                 let rank = self.rank as u16;
-                self.exchange.give_up(operation, Failure::TooMuch { rank });
-                return;
+                return self.give_up(operation, Failure::TooMuch { rank });
             }
-            self.exchange.send(operation, to, body);
+            if let Err(failure) = self.exchange.send(operation, to, body) {
+                return self.give_up(operation, failure);
+            }
         }
+    }
+
+    /// The call fails, also where the exchange has carried its last message.
+    fn give_up(&mut self, operation: u64, failure: Failure) {
+        self.courses.remove(&operation);
+        self.exchange.give_up(operation, failure);
     }
 }
 

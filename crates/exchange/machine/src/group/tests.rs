@@ -4,6 +4,7 @@ use evenfall_core::{Destination, Prng, StampedBy};
 
 use super::sample::{CALLS, Sample};
 use super::*;
+use crate::exchange::Outbound;
 
 const STEP: Duration = Duration::from_micros(500);
 
@@ -109,6 +110,57 @@ fn every_call_ends_as_told_whatever_the_number_of_ranks() {
             assert_eq!(ended, told, "rank {me} of {ranks}");
         }
     }
+}
+
+/// Passes what arrives on to a rank, twice.
+#[derive(Debug)]
+struct Twice(Option<usize>);
+
+impl Course for Twice {
+    fn take(&mut self, _: usize, body: Bytes, out: &mut course::Sends) -> Result<(), Malformed> {
+        out.extend(self.0.into_iter().flat_map(|to| [(to, body.clone()), (to, body.clone())]));
+        Ok(())
+    }
+
+    fn outcome(&mut self) -> Result<Outcome, u16> {
+        Ok(Outcome::Nothing)
+    }
+}
+
+#[test]
+fn a_call_that_sends_what_it_did_not_list_fails_and_says_why() {
+    // Rank 1 sends a message to rank 0 and expects one. Rank 0 lists one message to rank 1, or
+    // none, and sends two.
+    for listed in [Outbound::Later, Outbound::Nothing] {
+        let mut net = Net::new(2, 5);
+        let (sends, expects) = (vec![Outbound::Nothing, listed], vec![false, true]);
+        let broken = Script { sends, expects, course: Box::new(Twice(Some(1))) };
+        let sends = vec![Outbound::Now(Bytes::new()), Outbound::Nothing];
+        let right = Script { sends, expects: vec![true, false], course: Box::new(Twice(None)) };
+        net.ranks[0].begin(net.now, broken, 0).expect("begun");
+        net.ranks[1].begin(net.now, right, 0).expect("begun");
+        net.run(|events| !events.is_empty());
+        let [Event::Failed { failure, .. }] = net.events[0][..] else { panic!("{:?}", net.events) };
+        assert_eq!(failure, Failure::Unlisted { rank: 0, to: 1 });
+        assert!(failure.to_string().contains("at most one message"), "{failure}");
+        let [Event::Failed { failure, .. }] = net.events[1][..] else { panic!("{:?}", net.events) };
+        assert_eq!(failure.rank(), 0);
+    }
+}
+
+#[test]
+fn every_call_has_a_number_of_its_own_and_a_row_on_the_page_of_the_wire() {
+    let group = Group::new(0, vec![address(0)], Settings::default()).expect("a rank");
+    let sample = Sample { ranks: 1, root: 0, seed: 1, body_bytes_max: 8 };
+    let mut numbers: Vec<u32> =
+        CALLS.iter().map(|call| group.check(&call(&sample, 0)).expect("a call")).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), CALLS.len(), "two calls have one kind number");
+    let page = include_str!("../../../../../docs/wire/shuffle.md");
+    let (_, table) = page.split_once("| call | kind |").expect("the table of calls");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|')).count();
+    assert_eq!(rows, CALLS.len(), "docs/wire/shuffle.md has a row for each call");
 }
 
 #[test]
