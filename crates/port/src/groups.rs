@@ -8,7 +8,7 @@ use std::sync::Arc;
 use evenfall_core::{Destination, GroupId, Transmit};
 use evenfall_host::Error;
 
-use crate::{DATAGRAM_BYTES_MAX, Options, Refusal};
+use crate::{Options, Refusal};
 
 /// The groups of the machines on one port, in the form `G` that the port sends with.
 pub(crate) struct Groups<G>(BTreeMap<(usize, GroupId), Arc<G>>);
@@ -50,7 +50,7 @@ impl<G> Groups<G> {
         transmit: &Transmit,
         options: &Options,
     ) -> Result<Members<G>, Refusal> {
-        if transmit.len() > DATAGRAM_BYTES_MAX {
+        if transmit.len() > options.kind.datagram_bytes_max() {
             return Err(Refusal::TooLong);
         }
         match transmit.to {

@@ -24,27 +24,56 @@
 //!
 //! # Another kind of port
 //!
-//! Four files, and two more for a kind that has options of its own:
+//! Two files carry a kind whose ports have no options of their own:
 //!
-//! 1. `Cargo.toml`: a feature and its dependencies. `apps/cli/Cargo.toml` hands the feature on.
-//! 2. `src/lib.rs`: the module behind the feature, and the kind in [`Kind`] and [`open`]. The
-//!    compiler asks for the rest.
-//! 3. The module itself: a [`Port`]. `src/memory.rs` is a whole port in a file, with every call
-//!    that follows. `groups::Groups` refuses what every port refuses, `answers::Answers` keeps the
-//!    answers, and `wait::Waiting` sleeps, then spins, where there is a descriptor to poll.
+//! 1. This file: a row of `kinds!` and an arm of [`open`]. The compiler asks for the answers of
+//!    [`Kind`]. Settings (`io.port`), their errors and both conformance suites go over
+//!    [`Kind::NAMED`]. The row of `port` in `docs/configuration.md` names the kinds for people.
+//! 2. The module: a type that implements [`Port`], whose page says what each call promises.
+//!    `src/memory.rs` is a whole port to copy, with the parts that all ports share: `Groups` keeps
+//!    the groups of machines and gives the refusals of [`Port::send`], `Answers` bounds the
+//!    answers, `Waiting` sleeps, then spins, on any descriptor that polls readable while arrivals
+//!    wait.
 //!    - Bound each queue by [`Options::queue_frames_max`], and send the classes in their order.
 //!    - Answer every token once, with the best time stamp that there is.
-//!    - Ignore the installs that the port cannot carry out. Offer arrivals to
-//!      [`Forwarder`](evenfall_core::Forwarder) for those that it can, or translate the table.
-//!    - Hand in every arrival, also a forwarded one, and mark the forwarded one.
-//!    - Note what [`Options`] asks and the port lacks.
-//! 4. Options that only this kind has are fields of its variant of [`Kind`]: keys of `Io` in
-//!    `crates/runtime/src/settings/common.rs`, which `Io::kind` puts into the variant, and rows in
-//!    `docs/configuration.md`.
+//!    - Answer `Installed::Ignored` to installs that the port cannot carry out, and let
+//!      [`Kind::forwards`] say so. Offer arrivals to [`Forwarder`](evenfall_core::Forwarder) for
+//!      the others, or translate the table. Hand in every arrival, also a forwarded one, and mark
+//!      the forwarded one.
+//!    - Note ([`Port::notes`]) each of the [`Options`] that is asked for and not carried out.
+//!      `memory::lacks` names all fields, so that the compiler points at a new option.
 //!
-//! Settings, the errors about them and both conformance suites (here and in `lab/`) go over
-//! [`Kind::NAMED`], so a new kind changes nothing there. Both suites open every kind on loopback,
-//! and skip a kind by its name where [`Kind::lacks`] says what is missing.
+//! Unsafe code is allowed in this crate, each block under a `SAFETY:` comment.
+//!
+//! A kind **with dependencies of its own** has a feature of that name in `Cargo.toml`, which
+//! `apps/cli/Cargo.toml` hands on (`afxdp = ["evenfall-port/afxdp"]`). The module and its arm in
+//! [`open`] are behind the feature; the row of `kinds!` is not, so that settings mean the same in
+//! every build. [`Kind::lacks`] names the feature where it is missing, and `open` refuses by it:
+//!
+//! ```text
+//!     // In `Kind::lacks`:
+//!     Self::AfXdp if !cfg!(feature = "afxdp") => Some("the feature afxdp"),
+//!     // In `open`:
+//!     #[cfg(feature = "afxdp")]
+//!     Kind::AfXdp => Ok(Box::new(afxdp::AfXdpPort::bind(address, options)?)),
+//!     #[cfg(not(feature = "afxdp"))]
+//!     Kind::AfXdp => Err(lacking(options.kind, "the feature afxdp")),
+//! ```
+//!
+//! A kind **with options of its own**, an interface or a queue for instance, adds a field to
+//! [`Options`], a field with its default to `Io` in `crates/runtime/src/settings/common.rs`, the
+//! copy from one to the other in `Io::options` there, and a row for the key in
+//! `docs/configuration.md` under `[io]` (key, type and unit, default, meaning). A key without a
+//! default also has a line in `ABSENT` of `apps/cli/src/settings/example.rs`. Tests in `apps/cli`
+//! compare the three.
+//!
+//! **The conformance suites**, `tests/conformance` here and `lab/tests/conformance`, run without a
+//! change over every kind that this process can open, and skip a kind by name with the words of
+//! [`Kind::lacks`]. They open several ports of the kind at once, which reach each other. A
+//! kind whose ports cannot all share 127.0.0.1, because each takes a queue or an interface for
+//! itself, gives each its own address in [`Kind::test_address`], and `lacks` says what has to be
+//! set up for that. The longest datagram of the suites is [`Kind::datagram_bytes_max`], so a kind
+//! whose frames have a page says so there, and `Groups` refuses longer datagrams by it.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -68,23 +97,34 @@ pub use port::{Answer, Counters, DATAGRAM_BYTES_MAX, Port, Refusal};
 pub use udp::inject::Inject;
 pub use wait::{OTHERS_MAX, Wake};
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use evenfall_host::Error;
 
-/// The kind of a port.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+macro_rules! kinds {
+    ($($(#[$about:meta])* $kind:ident: $name:literal,)*) => {
+        /// The kind of a port.
+        #[non_exhaustive]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub enum Kind {
+            $($(#[$about])* $kind,)*
+        }
+
+        impl Kind {
+            /// All kinds with their names in settings.
+            pub const NAMED: &[(&str, Self)] = &[$(($name, Self::$kind)),*];
+        }
+    };
+}
+
+kinds! {
     /// A UDP socket of the kernel.
     #[default]
-    Udp,
+    Udp: "udp",
 }
 
 impl Kind {
-    /// All kinds with their names in settings.
-    pub const NAMED: &[(&str, Self)] = &[("udp", Self::Udp)];
-
     /// Whether ports of this kind carry out forwarding installs; a port that does not ignores them.
     pub fn forwards(self) -> bool {
         match self {
@@ -92,11 +132,27 @@ impl Kind {
         }
     }
 
-    /// The privilege or the device that a port of this kind needs and this process has not, in
-    /// words for people.
+    /// The feature, the privilege or the device that a port of this kind needs and this process has
+    /// not, in words for people.
     pub fn lacks(self) -> Option<&'static str> {
         match self {
             Self::Udp => None,
+        }
+    }
+
+    /// Bytes of the longest datagram that ports of this kind send and receive, at most
+    /// [`DATAGRAM_BYTES_MAX`].
+    pub fn datagram_bytes_max(self) -> usize {
+        match self {
+            Self::Udp => DATAGRAM_BYTES_MAX,
+        }
+    }
+
+    /// The address at which a test opens the port of this number, counted from 0. Ports at these
+    /// addresses reach each other. The addresses are on loopback, so that no key is needed.
+    pub fn test_address(self, number: usize) -> SocketAddr {
+        match (self, number) {
+            (Self::Udp, _) => (Ipv4Addr::LOCALHOST, 0).into(),
         }
     }
 
@@ -121,9 +177,19 @@ impl Kind {
 /// Opens the port that these options ask for.
 ///
 /// # Errors
-/// [`Error::Unkeyed`] beyond loopback without a key, else what the kernel refused.
+/// [`Error::Unkeyed`] beyond loopback without a key, what [`Kind::lacks`] names, else what the
+/// kernel refused.
 pub fn open(address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error> {
+    if let Some(lacks) = options.kind.lacks() {
+        return Err(lacking(options.kind, lacks));
+    }
     match options.kind {
         Kind::Udp => Ok(Box::new(udp::UdpDriver::bind(address, options)?)),
     }
+}
+
+fn lacking(kind: Kind, what: &str) -> Error {
+    let name = Kind::NAMED.iter().find(|(_, known)| *known == kind).map_or("", |(name, _)| name);
+    let what = format!("open a port of kind {name}, which lacks {what}");
+    Error::Os { what, source: io::ErrorKind::Unsupported.into(), advice: "choose another io.port" }
 }

@@ -117,7 +117,7 @@ pub enum Refusal {
     UnknownGroup(GroupId),
     /// The transmit goes beyond loopback without a key.
     Unkeyed(SocketAddr),
-    /// The transmit is longer than [`DATAGRAM_BYTES_MAX`].
+    /// The transmit is longer than [`Kind::datagram_bytes_max`](crate::Kind::datagram_bytes_max).
     TooLong,
 }
 
@@ -129,7 +129,7 @@ impl fmt::Display for Refusal {
             Self::Unkeyed(address) => {
                 write!(f, "{}", Error::Unkeyed { address: *address, verb: "send to" })
             }
-            Self::TooLong => write!(f, "longer than a datagram's {DATAGRAM_BYTES_MAX} bytes"),
+            Self::TooLong => f.write_str("longer than the longest datagram of this kind of port"),
         }
     }
 }

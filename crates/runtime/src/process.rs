@@ -132,9 +132,10 @@ pub struct Turning<'a> {
     pub port: &'a mut dyn Port,
 }
 
-fn options(manner: Manner<'_>, keyed: bool) -> Options {
+fn options(manner: Manner<'_>, keyed: bool) -> Result<Options, SettingsError> {
     let Manner { io, inject, is_crowded, .. } = manner;
-    let mut options = Options { keyed, ..Options::default() };
+    let stated = io.options().map_err(|mistake| SettingsError::new(mistake.why))?;
+    let mut options = Options { keyed, inject: inject.to_port(), ..stated };
     (options.spin, options.spin_share) = match io.spin {
         Some(spin) => (spin, 1.0),
         None if is_crowded => (SPIN_CROWDED, SPIN_CROWDED_SHARE),
@@ -145,13 +146,7 @@ fn options(manner: Manner<'_>, keyed: bool) -> Options {
         options.moderation = io.moderation.unwrap_or(moderation);
         options.kernel_timestamps = !options.moderation.is_zero();
     }
-    options.never_sleep = io.never_sleep;
-    options.busy_poll = io.kernel_busy_poll;
-    options.segmentation = io.segmentation;
-    options.coalescing = io.segmentation;
-    options.receive_buffer_bytes = io.receive_buffer_bytes;
-    options.inject = inject.to_port();
-    options
+    Ok(options)
 }
 
 impl Process {
@@ -170,9 +165,7 @@ impl Process {
             None if manner.is_crowded => pin::schedule(pin::Schedule::Batch)?,
             None => {}
         }
-        let kind = io.kind().map_err(|mistake| SettingsError::new(mistake.why))?;
-        let options = Options { kind, ..options(manner, key.is_some()) };
-        let port = evenfall_port::open(node.address, options)?;
+        let port = evenfall_port::open(node.address, options(manner, key.is_some())?)?;
         let signals = interrupt::watch(port.waker())?;
         let telemetry = Telemetry::start(node.http, key.is_some(), manner.orders)
             .map_err(ProcessError::Telemetry)?;

@@ -1,6 +1,6 @@
 //! Plays a scene on the simulator, or on threads with ports.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -66,11 +66,11 @@ impl Net {
     /// Plays a scene until all machines are done. Returns their records.
     pub fn play<M: Machine, T: Send>(&self, scene: &Scene<'_, M, T>) -> Vec<T> {
         let switch = Switch::new();
-        let open = |_| -> Box<dyn Port> {
+        let open = |number| -> Box<dyn Port> {
             match self {
                 Self::Opened(kind) => {
                     let options = Options { kind: *kind, ..Options::default() };
-                    evenfall_port::open((Ipv4Addr::LOCALHOST, 0).into(), options).expect("loopback")
+                    evenfall_port::open(kind.test_address(number), options).expect("loopback")
                 }
                 _ => {
                     let port = switch.port(Options::default()).expect("memory");

@@ -4,7 +4,7 @@
 use super::defaults;
 
 /// Keys without a default: the table with the key, an example, and the behaviour without the key.
-const ABSENT: [(&str, &str, &str); 19] = [
+const ABSENT: &[(&str, &str, &str)] = &[
     ("run", "key_file = \"evenfall.key\"", "none: nothing leaves loopback"),
     ("feed", "file = \"day.itch50\"", "none: the feed is generated"),
     ("feed", "format = \"itch\"", "none: recognised by the content; a live feed is ITCH"),

@@ -10,7 +10,7 @@ use evenfall_core::{
 };
 use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
-use evenfall_port::{Answer, DATAGRAM_BYTES_MAX, Options, Port, Refusal, Wake};
+use evenfall_port::{Answer, Options, Port, Refusal, Wake};
 
 use super::{PATIENCE, Ports, answers, flush, is_empty, number, numbered, numbers, one, receive};
 
@@ -116,7 +116,7 @@ pub fn what_cannot_be_sent_is_refused_with_the_reason(kind: &Ports) {
     let to = one(ports[1].as_ref());
     let unknown = ports[0].send(0, numbered(Class::Live, TO_GROUP, 1));
     assert_eq!(unknown, Err(Refusal::UnknownGroup(GROUP)));
-    let long = Bytes::from(vec![0; DATAGRAM_BYTES_MAX]);
+    let long = Bytes::from(vec![0; kind.datagram_bytes_max()]);
     let long = Transmit::new(Class::Live, to, Head::new(b"h"), long);
     assert_eq!(ports[0].send(0, long), Err(Refusal::TooLong));
     assert_eq!(ports[0].counters().refused, 2);
@@ -330,7 +330,7 @@ pub fn answers_that_nobody_takes_are_bounded(kind: &Ports) {
 pub fn the_longest_datagram_arrives_whole(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let to = one(ports[1].as_ref());
-    let body: Bytes = (0..DATAGRAM_BYTES_MAX - 4).map(|i| i as u8).collect();
+    let body: Bytes = (0..kind.datagram_bytes_max() - 4).map(|i| i as u8).collect();
     let transmit = Transmit::new(Class::Bulk, to, Head::new(b"head"), body.clone());
     ports[0].send(0, transmit).unwrap();
     flush(ports[0].as_mut());

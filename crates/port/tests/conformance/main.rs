@@ -8,7 +8,7 @@
 mod body;
 mod forwarding;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use evenfall_core::{Arrival, Class, Destination, Head, Transmit};
 use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_port::memory::Switch;
-use evenfall_port::{Answer, Kind, Options, Port, Wake};
+use evenfall_port::{Answer, DATAGRAM_BYTES_MAX, Kind, Options, Port, Wake};
 
 /// How long a test waits for an expected arrival. Nothing on this host takes that long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,13 +43,21 @@ impl Ports {
         }
     }
 
+    /// Bytes of the longest datagram that the ports carry.
+    fn datagram_bytes_max(&self) -> usize {
+        match self {
+            Self::Opened(kind) => kind.datagram_bytes_max(),
+            Self::Memory { .. } => DATAGRAM_BYTES_MAX,
+        }
+    }
+
     /// Opens ports that reach each other, with these options.
     fn ports(&self, count: usize, options: &Options) -> Vec<Box<dyn Port>> {
         let switch = Switch::new();
-        let open = |_| -> Box<dyn Port> {
+        let open = |number| -> Box<dyn Port> {
             let options = options.clone();
             match self {
-                Self::Opened(_) => self.open((Ipv4Addr::LOCALHOST, 0).into(), options).unwrap(),
+                Self::Opened(kind) => self.open(kind.test_address(number), options).unwrap(),
                 Self::Memory { forwards: false } => Box::new(switch.port(options).unwrap()),
                 Self::Memory { forwards: true } => {
                     Box::new(switch.port(options).unwrap().forwarding())

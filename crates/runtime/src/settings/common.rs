@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use evenfall_core::{NodeId, SharedKey};
 use evenfall_host::clock::SyncSource;
-use evenfall_port::Kind;
+use evenfall_port::{Kind, Options};
 use serde::{Deserialize, Serialize};
 
 use super::SettingsError;
@@ -195,6 +195,23 @@ impl Io {
             let names: Vec<_> = Kind::NAMED.iter().map(|(name, _)| *name).collect();
             let why = format!("io.port = \"{}\": must be {}", self.port, names.join(" or "));
             Mistake::new("io.port", why)
+        })
+    }
+
+    /// The options of ports as these settings state them. A process adds the options that follow
+    /// from the run and from the host.
+    ///
+    /// # Errors
+    /// As [`kind`](Self::kind).
+    pub fn options(&self) -> Result<Options, Mistake> {
+        Ok(Options {
+            kind: self.kind()?,
+            never_sleep: self.never_sleep,
+            busy_poll: self.kernel_busy_poll,
+            segmentation: self.segmentation,
+            coalescing: self.segmentation,
+            receive_buffer_bytes: self.receive_buffer_bytes,
+            ..Options::default()
         })
     }
 
