@@ -8,6 +8,7 @@
 //! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
 //! | [`forward`] | [`Forward`]: state with which a port sends datagrams on without asking |
 //! | [`durable`] | [`Durable`]: writes that a machine asks for and does not wait for |
+//! | [`journal`] | [`Journal`](journal::Journal): a machine's log of records on its disk |
 //! | [`hedging`] | [`Hedging`]: extra copies of a message, for overlay, planner and commands |
 //! | [`storage`] | [`Disk`] and [`Objects`]: the two places in which a store keeps bytes |
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
@@ -22,6 +23,7 @@ pub mod durable;
 pub mod forward;
 pub mod hedging;
 pub mod histogram;
+pub mod journal;
 pub mod machine;
 pub mod math;
 pub mod prng;

@@ -1,6 +1,7 @@
-//! A campaign for a protocol that writes before it sends, in sixty lines: a ledger keeps each entry
-//! on its disk and acknowledges the entry only then. `campaign.rs` is the same without a disk, and
-//! repeats the sender, so that either example can be read by itself.
+//! A protocol that writes before it sends, with its campaign: a ledger keeps each entry on its disk
+//! and acknowledges the entry only then. The disk crashes in the middle of writes, and fills up.
+//! `campaign.rs` is the same without a disk, and repeats the sender, so that either example can be
+//! read by itself.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::durable::Change;
+use evenfall_core::journal::{self, Journal};
 use evenfall_core::*;
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
@@ -18,12 +20,18 @@ use evenfall_sim::{
 
 /// Entries of a run.
 const ENTRIES: u8 = 100;
+/// The name of the log on the ledger's disk.
+const LOG: &str = "ledger";
+/// Bytes of an entry: several sectors, so that a crash can tear an entry.
+const ENTRY_BYTES: usize = 2_000;
 /// Of a packet: all entries take as long as faults do.
 const DELAY: Duration = Duration::from_millis(2);
-/// Longest that a write takes: as long as the way of an entry and of its answer.
-const WRITE: Duration = Duration::from_millis(4);
-/// Silence after which the writer repeats an entry: five times as long as an answer takes.
-const RESEND: Duration = Duration::from_millis(40);
+/// Longest that a write takes: longer than the way of an entry and of its answer, so that most
+/// crashes meet a write.
+const WRITE: Duration = Duration::from_millis(20);
+/// Silence after which the writer repeats an entry: four times as long as an answer takes. A ledger
+/// whose disk is full tries its writes again as often.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Sends each entry until the entry is acknowledged, or keeps entries and acknowledges them.
 struct Ledger {
@@ -31,33 +39,40 @@ struct Ledger {
     to: Option<SocketAddr>,
     /// The entry that is under way, or that must come next.
     next: u8,
-    /// The entry that is being written, and the address that waits for it.
-    writing: Option<(SocketAddr, u8)>,
-    write: Option<Write>,
+    /// Entries that are on the disk.
+    kept: u8,
+    /// The log. Each record is an entry, with the acknowledgement that may leave once it is there.
+    journal: Journal<(SocketAddr, u8)>,
     send: VecDeque<(SocketAddr, u8)>,
-    resend_at: Option<Timestamp>,
+    again_at: Option<Timestamp>,
 }
 
 impl Ledger {
-    fn new(to: Option<SocketAddr>, next: u8) -> Self {
-        let (send, resend_at) = (VecDeque::new(), None);
-        Self { to, next, writing: None, write: None, send, resend_at }
+    fn writer(to: SocketAddr) -> Self {
+        Self { to: Some(to), ..Self::keeper(&Bytes::new()) }
+    }
+
+    /// Goes on where the log ends, behind its last whole record.
+    fn keeper(log: &Bytes) -> Self {
+        let (entries, good) = journal::read(log);
+        let kept = entries.len() as u8;
+        let journal = if log.is_empty() { Journal::new(LOG) } else { Journal::behind(LOG, good) };
+        Self { to: None, next: kept, kept, journal, send: VecDeque::new(), again_at: None }
     }
 
     fn send(&mut self, now: Timestamp) {
         let to = self.to.filter(|_| self.next < ENTRIES);
         self.send.extend(to.map(|to| (to, self.next)));
-        self.resend_at = to.map(|_| now + RESEND);
+        self.again_at = to.map(|_| now + AGAIN);
     }
 
     /// An entry came to the end that keeps entries.
     fn keep(&mut self, from: SocketAddr, number: u8) {
-        if number < self.next {
+        if number < self.kept {
             self.send.push_back((from, number));
-        } else if number == self.next && self.writing.is_none() {
-            self.writing = Some((from, number));
-            let change = Change::Append(Bytes::copy_from_slice(&[number]));
-            self.write = Some(Write { id: WriteId(number.into()), log: "ledger".into(), change });
+        } else if number == self.next {
+            self.next += 1;
+            self.journal.add(&[number; ENTRY_BYTES], [(from, number)]);
         }
     }
 }
@@ -79,14 +94,20 @@ impl Machine for Ledger {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        if self.resend_at.is_some_and(|at| at <= now) {
+        if self.again_at.is_none_or(|at| at > now) {
+            return;
+        }
+        if self.to.is_some() {
             self.send(now);
+        } else {
+            self.journal.retry();
+            self.again_at = self.journal.is_failing().then(|| now + AGAIN);
         }
     }
 
     /// The writer begins with its first clock reading.
     fn handle_clock(&mut self, now: Timestamp, _: ClockReading) {
-        if self.resend_at.is_none() {
+        if self.again_at.is_none() {
             self.send(now);
         }
     }
@@ -106,7 +127,7 @@ impl Machine for Ledger {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        self.resend_at
+        self.again_at
     }
 
     fn durable(&mut self) -> Option<&mut dyn Durable> {
@@ -116,13 +137,22 @@ impl Machine for Ledger {
 
 impl Durable for Ledger {
     fn poll_write(&mut self) -> Option<Write> {
-        self.write.take()
+        self.journal.poll()
     }
 
-    fn handle_written(&mut self, _: Timestamp, _: WriteId, done: Result<(), StorageError>) {
-        done.expect("the disk of this campaign fails in crashes only");
-        self.next += 1;
-        self.send.extend(self.writing.take());
+    /// The acknowledgements of what is on the disk leave. The journal tries the rest again.
+    fn handle_written(&mut self, now: Timestamp, id: WriteId, done: Result<(), StorageError>) {
+        match done {
+            Ok(()) => {
+                let acknowledgements = self.journal.done(id);
+                self.kept += acknowledgements.len() as u8;
+                self.send.extend(acknowledgements);
+            }
+            Err(_) => {
+                self.journal.failed(id);
+                self.again_at = Some(now + AGAIN);
+            }
+        }
     }
 }
 
@@ -139,22 +169,36 @@ words! {
         SendsEarly,
         /// Acknowledges entries and writes nothing.
         WritesNothing,
+        /// Goes on behind a torn record instead of cutting it off.
+        LeavesTails,
     }
 }
 impl Alteration<Ledger> for Mutant {
     fn write(&mut self, write: Write) -> Asked {
-        match self {
-            Self::SendsEarly => Asked::Early(write),
-            Self::WritesNothing => Asked::Never(write.id),
+        match (*self, &write.change) {
+            (Self::SendsEarly, _) => Asked::Early(write),
+            (Self::LeavesTails, Change::Append(_)) => Asked::Write(write),
+            (Self::WritesNothing | Self::LeavesTails, _) => Asked::Never(write.id),
         }
     }
 }
-struct Owner(SimDisk, Option<Mutant>);
+/// Owns the disk of the ledger, and counts the restarts that found a torn record.
+struct Owner {
+    disk: SimDisk,
+    mutant: Option<Mutant>,
+    torn: u64,
+}
+impl Owner {
+    fn bytes(&self) -> Bytes {
+        self.disk.read(LOG, 0, usize::MAX).expect("no fault of reading is drawn")
+    }
+}
 impl Observer<Altered<Ledger, Mutant>, Wire> for Owner {
     fn event(&mut self, _: Seen, (): ()) {}
     fn revive(&mut self, _: NodeIndex, _: Timestamp) -> Option<Altered<Ledger, Mutant>> {
-        let kept = self.0.read("ledger", 0, usize::MAX).expect("a disk").len() as u8;
-        Some(Altered::new(Ledger::new(None, kept), self.1))
+        let log = self.bytes();
+        self.torn += u64::from(journal::read(&log).1 < log.len() as u64);
+        Some(Altered::new(Ledger::keeper(&log), self.mutant))
     }
 }
 struct Bookkeeping;
@@ -163,38 +207,47 @@ impl Campaign for Bookkeeping {
     type Mutant = Mutant;
     type Scene = Plan;
     fn outline(&self) -> Outline<Mutant, Check> {
+        use FaultKind::{Disk, Duplicate, Loss, Pause, Restart};
         Outline {
             name: "bookkeeping",
             about: "a ledger that writes each entry before it acknowledges the entry",
             seeds: 200,
             once_failed: &[],
-            kinds: &[FaultKind::Loss, FaultKind::Duplicate, FaultKind::Restart, FaultKind::Pause],
-            counts_min: &[("crashes", 100)],
+            kinds: &[Loss, Duplicate, Restart, Pause, Disk],
+            counts_min: &[("crashes", 100), ("torn logs", 10), ("failed writes", 100)],
             mutants: &[
                 (Mutant::SendsEarly, Check::Kept, 20),
                 (Mutant::WritesNothing, Check::Kept, 20),
+                (Mutant::LeavesTails, Check::Kept, 100),
             ],
         }
     }
     fn scene(&self, seed: u64) -> Plan {
-        let bounds = Bounds { kinds: self.outline().kinds.to_vec(), ..Bounds::default() };
+        // Disks get full and slow. Other faults of disks are in `DiskFaults`.
+        let disk_max = DiskFaults { bytes_max: Some(0), slow_by: WRITE, ..DiskFaults::default() };
+        let kinds = self.outline().kinds.to_vec();
+        let bounds = Bounds { kinds, disk_max, ..Bounds::default() };
         Plan::new(seed, &bounds).aimed(&bounds, &Victims::returning(0..1))
     }
     fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {
         let mut world = World::new(Wire::new(DELAY), plan.seed);
         let disk = SimDisk::new(plan.seed, DiskFaults::default());
-        let keeper = world.add(Altered::new(Ledger::new(None, 0), mutant), HostSpec::ideal());
+        let ledger = Ledger::keeper(&Bytes::new());
+        let keeper = world.add(Altered::new(ledger, mutant), HostSpec::ideal());
         world.attach(keeper, SimWrites::new(disk.clone(), plan.seed, WRITE));
-        let writer = Ledger::new(Some(world.address(keeper)), 0);
+        let writer = Ledger::writer(world.address(keeper));
         world.add(Altered::new(writer, None), HostSpec::ideal());
         plan.schedule(&mut world);
-        let mut watch = Transcript::told(Owner(disk.clone(), mutant), story);
+        let mut watch = Transcript::told(Owner { disk, mutant, torn: 0 }, story);
         world.run_until(SimTime::from_millis(30_000), &mut watch);
-        let kept = disk.read("ledger", 0, usize::MAX).expect("a disk");
-        let mut run = Run { digest: world.digest(), story: watch.text, ..Run::default() };
-        run.counts.push(("crashes", disk.counts().0));
-        let whole = kept.iter().copied().eq(0..ENTRIES);
-        run.expect(Check::Kept, whole, || format!("{} entries: {kept:?}", kept.len()));
+        let (owner, story) = (watch.inner, watch.text);
+        let (crashes, failed) = owner.disk.counts();
+        let counts =
+            vec![("crashes", crashes), ("torn logs", owner.torn), ("failed writes", failed)];
+        let mut run = Run { digest: world.digest(), story, counts, ..Run::default() };
+        let kept: Vec<u8> = journal::read(&owner.bytes()).0.iter().map(|entry| entry[0]).collect();
+        let is_whole = kept.iter().copied().eq(0..ENTRIES);
+        run.expect(Check::Kept, is_whole, || format!("{} entries: {kept:?}", kept.len()));
         run
     }
 }
@@ -204,7 +257,7 @@ impl Campaign for Bookkeeping {
 fn what_was_acknowledged_survives_crashes_and_a_machine_that_sends_early_is_caught() {
     let coverage = Bookkeeping.prove(None, &mut |_| {}).expect("everything holds");
     assert_eq!(coverage.runs, 200);
-    assert_eq!(Bookkeeping.catch().expect("both mutants are caught").len(), 2);
+    assert_eq!(Bookkeeping.catch().expect("all mutants are caught").len(), 3);
 }
 
 /// The ledger of a node without a disk.
@@ -212,24 +265,23 @@ fn what_was_acknowledged_survives_crashes_and_a_machine_that_sends_early_is_caug
 #[should_panic(expected = "node 0 writes to Some(\"ledger\"): attach a disk to the node")]
 fn a_machine_that_writes_on_a_node_without_a_disk_is_named() {
     let mut world = World::new(Wire::new(DELAY), 1);
-    let keeper = world.add(Ledger::new(None, 0), HostSpec::ideal());
-    let writer = Ledger::new(Some(world.address(keeper)), 0);
-    world.add(writer, HostSpec::ideal());
+    let keeper = world.add(Ledger::keeper(&Bytes::new()), HostSpec::ideal());
+    world.add(Ledger::writer(world.address(keeper)), HostSpec::ideal());
     world.run_until(SimTime::from_millis(100), &mut evenfall_sim::observer::Discard);
 }
 
 #[test]
 fn an_answer_is_sent_when_its_write_is_done_and_not_before() {
     let mut world = World::new(Wire::new(DELAY), 1);
-    let keeper = world.add(Ledger::new(None, 0), HostSpec::ideal());
+    let keeper = world.add(Ledger::keeper(&Bytes::new()), HostSpec::ideal());
     let slow = DiskFaults { slow_by: Duration::from_secs(1), ..DiskFaults::default() };
     let disk = SimDisk::new(1, slow);
     world.attach(keeper, SimWrites::new(disk.clone(), 1, WRITE));
-    world.add(Ledger::new(Some(world.address(keeper)), 0), HostSpec::ideal());
+    world.add(Ledger::writer(world.address(keeper)), HostSpec::ideal());
     world.run_until(SimTime::from_millis(10), &mut evenfall_sim::observer::Discard);
-    assert_eq!(disk.read("ledger", 0, 1).expect("a disk").len(), 0);
+    assert_eq!(disk.read(LOG, 0, 1).expect("a disk").len(), 0);
     assert_eq!(world.machine(NodeIndex(1)).next, 0, "nothing is acknowledged");
-    world.run_until(SimTime::from_millis(1_020), &mut evenfall_sim::observer::Discard);
-    assert!(!disk.read("ledger", 0, 1).expect("a disk").is_empty());
+    world.run_until(SimTime::from_millis(1_050), &mut evenfall_sim::observer::Discard);
+    assert!(!disk.read(LOG, 0, 1).expect("a disk").is_empty());
     assert!(world.machine(NodeIndex(1)).next > 0);
 }

@@ -164,8 +164,8 @@ impl Alteration<Canopus> for Wrong {
 fn without_groups(write: Write) -> Write {
     let Change::Replace(bytes) = &write.change else { return write };
     let (records, _) = journal::read(bytes).expect("a log that a replica wrote");
-    let mut kept = journal::Journal::default();
-    kept.replace(&records[..1], []);
+    let mut kept = journal::Journal::new(journal::LOG);
+    kept.replace(records[..1].iter().map(journal::body), []);
     let change = kept.poll().expect("a checkpoint").change;
     Write { change, ..write }
 }

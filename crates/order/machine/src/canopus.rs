@@ -205,7 +205,7 @@ impl Canopus {
             next_campaign: BTreeMap::new(),
             tick_at: None,
             ticks: 0,
-            journal: Journal::default(),
+            journal: Journal::new(journal::LOG),
             is_leaving: false,
             is_stopped: false,
             was_expelled: false,
@@ -230,7 +230,7 @@ impl Canopus {
         let (records, good) = journal::read(log).map_err(OrderError::Log)?;
         replica.replay(records);
         if !log.is_empty() {
-            replica.journal = Journal::behind(good);
+            replica.journal = Journal::behind(journal::LOG, good);
         }
         Ok(replica)
     }

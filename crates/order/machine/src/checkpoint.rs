@@ -19,7 +19,7 @@ use evenfall_core::{Malformed, NodeId, Reader, Timestamp};
 use crate::canopus::{Canopus, Event, Pending, bytes_of};
 use crate::config::{CHECKPOINT_BYTES_MAX, FETCH_BYTES};
 use crate::group::Group;
-use crate::journal::{Effect, Record};
+use crate::journal::{self, Effect, Record};
 use crate::wire::{Message, Whole};
 use crate::{Table, parts};
 
@@ -92,7 +92,7 @@ impl Canopus {
             records.extend(group.entries_from(next).cloned().map(Record::Entry));
             effects.push(Effect::Report(*owner, group.incarnation(), mine));
         }
-        self.journal.replace(&records, effects);
+        self.journal.replace(records.iter().map(journal::body), effects);
         let mut encoded = Vec::new();
         checkpoint.put(&mut encoded);
         self.encoded = encoded.into();

@@ -20,7 +20,7 @@ use evenfall_core::{NodeId, Timestamp};
 use crate::canopus::{Canopus, Cycle, Event, Pending, Read, bytes_of, joins};
 use crate::config::UNWRITTEN_BYTES_MAX;
 use crate::group::{Group, Part};
-use crate::journal::{Effect, Record};
+use crate::journal::{self, Effect, Record};
 use crate::wire::Message;
 use crate::{Change, Proposal, RequestSet, State, VnodeId};
 
@@ -131,7 +131,7 @@ impl Canopus {
         let cycle = proposal.cycle;
         let own = (owner == self.me).then_some(Effect::Propose(cycle));
         self.seen = self.seen.max(cycle);
-        self.journal.add(&Record::Entry(proposal), [report].into_iter().chain(own));
+        self.journal.add(&journal::body(&Record::Entry(proposal)), [report].into_iter().chain(own));
         true
     }
 
@@ -211,7 +211,8 @@ impl Canopus {
             && let Some(state) = self.state(self.committed + 1, VnodeId::ROOT)
         {
             let skipped = self.skip(state.cycle + 1);
-            self.journal.add(&Record::Committed(state.as_ref().clone()), skipped);
+            let record = Record::Committed(state.as_ref().clone());
+            self.journal.add(&journal::body(&record), skipped);
             self.adopt(state);
             self.consider_checkpoint();
             self.speaks = true;

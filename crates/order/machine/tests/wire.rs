@@ -73,9 +73,9 @@ fn cut_and_changed_datagrams_are_errors_or_other_messages_and_never_panics() {
 
 #[test]
 fn a_torn_log_is_read_up_to_the_last_whole_record() {
-    let mut journal = journal::Journal::default();
-    journal.add(&journal::Record::Promise(NodeId(1), 0, 2, NodeId(3)), []);
-    journal.add(&journal::Record::End(NodeId(1), 0, 2, 9), []);
+    let mut journal = journal::Journal::new(journal::LOG);
+    journal.add(&journal::body(&journal::Record::Promise(NodeId(1), 0, 2, NodeId(3))), []);
+    journal.add(&journal::body(&journal::Record::End(NodeId(1), 0, 2, 9)), []);
     let write = journal.poll().expect("two records");
     let evenfall_core::durable::Change::Append(log) = write.change else { panic!("an append") };
     let (records, good) = journal::read(&log).expect("our own records");
