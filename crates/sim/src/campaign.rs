@@ -17,9 +17,58 @@
 //! A mutant is a real machine behind an [`Alteration`](crate::Alteration), which changes what goes
 //! into the machine and what comes out. Production code has no switches for mutants.
 //!
-//! `tests/campaign.rs` beside this crate has a protocol of its own, a sender that waits for each
-//! acknowledgement, with a whole campaign in fifty lines. `tests/durable.rs` has a protocol that
-//! writes before it sends, on disks that crash.
+//! # Another protocol
+//!
+//! A protocol becomes a machine with a campaign in three places, here for a second protocol of
+//! consensus beside Canopus:
+//!
+//! 1. **The machine**: `crates/order/machine/src/NAME.rs`, and its `pub mod` in `lib.rs` there. A
+//!    second protocol for a task that a room has already is a module of that room's machine crate,
+//!    and changes no manifest. A task without a room gets a folder: `crates/NAME/machine` with a
+//!    manifest like that of `crates/order/machine`, a line on the map of ARCHITECTURE.md, a line in
+//!    `lab/Cargo.toml`, and in `Cargo.toml` its path and
+//!    `[profile.dev.package.evenfall-NAME-machine] opt-level = 2`, because campaigns run in tests.
+//! 2. **The campaign**: `lab/src/order/NAME.rs`, and its `pub mod` in `lab/src/order/mod.rs`.
+//! 3. **The list**: its value in `CAMPAIGNS` of `lab/src/lib.rs`. `make test` and `make test-long`
+//!    then prove the campaign, and `evenfall sim campaign NAME --seed N --mutant M` tells a seed.
+//!
+//! Begin from one of two examples, each with machine, mutants and campaign in one file that runs:
+//! `tests/durable.rs` beside this crate writes before it sends, as consensus has to, on a disk that
+//! tears and fills up; `tests/campaign.rs` has no disk. The first imports everything that a
+//! campaign uses. `lab/src/order/mod.rs` shows what many nodes need beyond that: a tree of nodes
+//! that the seed draws, a disk for each, clients (`World::invoke_at`, then `Observer::invoke`), and
+//! reads that are judged as a history (`history.rs`).
+//!
+//! What the machine has to know:
+//!
+//! - The contract is the page of [`evenfall_core::machine`]. The world asserts the contract, and
+//!   panics with the name of a machine that breaks it.
+//! - A promise is on the disk before it is sent. [`evenfall_core::journal`] is the log for that:
+//!   each record is added with its effects, and `done` gives the effects back when the record
+//!   survives a crash. Records have checksums. A node that comes back reads the whole records
+//!   (`read`) and goes on behind them (`Journal::behind`), which cuts a torn tail off. The journal
+//!   repeats writes that a full disk refused.
+//! - Time and randomness come from outside: `now`, and a [`Prng`](evenfall_core::Prng) of the seed.
+//!   Maps are ordered. Every queue has a limit. Datagrams are any bytes: `Malformed`, never a
+//!   panic.
+//!
+//! What the campaign has to know:
+//!
+//! - Each word of `Check` needs a mutant that it catches, and each word of `Mutant` a [`Trap`] in
+//!   the outline; `lab/tests/campaigns.rs` fails otherwise. A trap's number of seeds is a small
+//!   multiple of the seed that `catch` prints. An alteration changes arrivals, transmits, writes,
+//!   clock readings and events. What a mutant changes in the owner, such as answering a read too
+//!   early, is done by the campaign's observer.
+//! - Checks look at what machines told their owners ([`Observer`](crate::Observer)) and at disks,
+//!   never inside a machine. `Observer::revive` makes the machine of a node that comes back, out of
+//!   its disk alone.
+//! - [`Bounds`](crate::Bounds) says what may happen, by default everything that hosts and networks
+//!   do ([`FaultKind::OF_HOSTS`]), between 0.1 and 1 s. [`Victims`](crate::Victims) says to whom,
+//!   and knobs draw sizes. Faults that can end do so within that time. The run goes on after it,
+//!   and one check demands that everything works again.
+//! - `counts_min` demands that the seeds exercise what the campaign is for: crashes, elections,
+//!   full disks. Without it a protocol that does nothing passes.
+//! - The load lasts as long as the window. Faults that hit an idle protocol prove nothing.
 
 pub mod seeds;
 
