@@ -256,7 +256,7 @@ impl Receiver {
             held: self.held.len() as u64,
             refused_full: self.refused_full,
             samples_dropped: self.margins.dropped(),
-            clock_is_sound: self.is_sound(),
+            clock_is_sound: self.up.trust.vouches(),
             clock_steps: self.up.clock().steps(),
             refusals: self.up.refusals,
         }
@@ -406,7 +406,7 @@ impl Receiver {
         }
         let arrived = self.up.clock().sync(received);
         if !self.is_replayed(sequence) {
-            let delay = self.is_sound().then(|| arrived.since(datagram.fixed.origin));
+            let delay = self.up.trust.vouches().then(|| arrived.since(datagram.fixed.origin));
             self.margins.arrived(sequence, delay, datagram.hop.flags & SAMPLED != 0);
         }
         let parent = self.up.place.as_ref().and_then(Place::parent);
@@ -523,7 +523,7 @@ impl Receiver {
     fn hand_on(&mut self, held: Held) {
         let fixed = held.fixed;
         self.next_message = Some(fixed.first_message + u64::from(fixed.count));
-        let is_late = |deadline| held.arrived > deadline || !self.is_sound();
+        let is_late = |deadline| held.arrived > deadline || !self.up.trust.vouches();
         let late = fixed.deadline.is_some_and(is_late);
         let late = late && !self.is_replayed(fixed.sequence);
         let mut messages = Messages::new(held.body, fixed.count).expect("checked on arrival");
@@ -549,11 +549,6 @@ impl Receiver {
             hedge_win: held.hedge_win,
             repaired: held.repaired,
         }));
-    }
-
-    /// Whether the feed vouches for this receiver's clock.
-    fn is_sound(&self) -> bool {
-        self.up.trust.is_sound() == Some(true)
     }
 
     /// Whether a frame was made before the root expected this receiver to have it. Such a frame
@@ -585,7 +580,7 @@ impl Receiver {
 fn due(held: &Held, up: &Uplink) -> Timestamp {
     let Some(deadline) = held.fixed.deadline else { return Timestamp::ZERO };
     let latest = held.received + deadline.since(held.fixed.origin);
-    if up.trust.is_sound() == Some(true) { up.clock().local(deadline).min(latest) } else { latest }
+    if up.trust.vouches() { up.clock().local(deadline).min(latest) } else { latest }
 }
 
 impl Machine for Receiver {

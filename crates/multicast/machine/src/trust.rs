@@ -20,7 +20,8 @@ const SPAN: Duration = Duration::from_millis(500);
 /// How far a copy may seem to arrive before it was sent. Clocks that follow servers over the
 /// internet differ by some milliseconds.
 pub(crate) const SLACK: Duration = Duration::from_millis(10);
-/// A shortest delay beyond this is the clock's and not the path's.
+/// A shortest delay beyond this limit is an error of the clock, because no working path takes so
+/// long for every copy.
 const DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// The shortest delays of the feed, by this node's clock.
@@ -42,7 +43,7 @@ impl Trust {
         }
         let delay = arrived.signed_since(origin);
         self.least[0] = Some(self.least[0].map_or(delay, |least| least.min(delay)));
-        self.was_sound |= self.is_sound() == Some(true);
+        self.was_sound |= self.vouches();
     }
 
     /// Forgets all delays: the clock stepped, or the root is another.
@@ -55,8 +56,13 @@ impl Trust {
         self.is_sound().map_or(!self.was_sound, |sound| !sound)
     }
 
+    /// Whether delays of the feed show that the clock can be the root's.
+    pub(crate) fn vouches(&self) -> bool {
+        self.is_sound() == Some(true)
+    }
+
     /// Whether the clock can be the root's. `None` before the first frame.
-    pub(crate) fn is_sound(&self) -> Option<bool> {
+    fn is_sound(&self) -> Option<bool> {
         let least = self.least.into_iter().flatten().min()?;
         Some((-(nanos(SLACK) as i64)..=nanos(DELAY_MAX) as i64).contains(&least))
     }

@@ -607,7 +607,7 @@ impl Uplink {
         let arrived = self.clock().sync(received);
         self.trust.heard(now, origin, arrived);
         let is_possible = origin <= sent + trust::SLACK && sent <= arrived + trust::SLACK;
-        if is_possible && self.trust.is_sound() == Some(true) {
+        if is_possible && self.trust.vouches() {
             self.edges.arrived(datagram.hop.from, arrived.since(sent));
         }
     }
