@@ -142,7 +142,7 @@ struct Known {
 /// The numbers of a model that a survey tells.
 #[derive(Clone, Debug, PartialEq)]
 struct Figures {
-    /// In the order of `model`.
+    /// Indexed by the constants of [`at`].
     path: [f64; 11],
     spikes: Option<Spikes>,
 }

@@ -130,8 +130,8 @@ pub struct Scene {
     steps: Option<Steps>,
 }
 
-/// By how much the clocks of hosts step: what an operator gets wrong by a typing error, a host by
-/// its time zone, and a host without a battery.
+/// By how much the clocks of hosts step, in seconds: an operator's typing error, a wrong time zone,
+/// and a host that starts without a battery and shows the day on which it was made.
 const STEPS_S: [i64; 3] = [10, 3_600, 30 * 365 * 86_400];
 /// What right clocks show at the start of a run in which clocks step: a day of 2026, so that a
 /// clock may be 30 years behind.

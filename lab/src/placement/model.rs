@@ -22,7 +22,7 @@ use evenfall_sim::{Cloud, CloudProfile, HostIndex, HostSpec, SimTime};
 use crate::model::{Model, Simulated, Stack};
 use crate::studies::Table;
 
-/// Between two probes of a pair, and between two messages: waits of a path last for less.
+/// Time between two probes of a pair, and between two messages. A wait of a path lasts for less.
 const SPACING: Duration = Duration::from_millis(1);
 /// Time that a pair has for a measurement. Measurements of another name have other times.
 const MEASUREMENT: Duration = Duration::from_secs(20);

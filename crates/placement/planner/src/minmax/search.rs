@@ -213,7 +213,8 @@ impl<'a> Search<'a> {
         Tree::new(self.shape, best.1[..self.places].to_vec())
     }
 
-    /// A place on the way to a late leaf: half of the time the leaf itself, else a place above it.
+    /// A random place on the path from the root to a random late leaf: the leaf with probability
+    /// 1/2, its parent with probability 1/4, and so on upwards.
     fn place(&self, prng: &mut Prng) -> usize {
         let mut place = self.first_leaf + self.late.any(prng).unwrap_or(0);
         let top = usize::from(self.root_fixed);

@@ -55,7 +55,8 @@ mod tests;
 /// Limit of the places and hosts of an instance. Two matrices of 10,000^2 cells take 1.6 GB.
 pub const SIZE_MAX: usize = 10_000;
 
-/// Largest cell. A sum of [`SIZE_MAX`]^2 products of two such cells is still a finite number.
+/// The largest value of a cell. The cost of an assignment adds up to [`SIZE_MAX`]^2 products of two
+/// cells each, and stays a finite number.
 pub const CELL_MAX: f64 = 1e100;
 
 /// Two n x n matrices, row by row.
