@@ -2,6 +2,10 @@
 //! fails. A seed decides when a node appends, flushes, checkpoints, publishes and crashes. The
 //! campaign compares the store with a plain list of the appended records.
 //!
+//! The campaign runs the formats (`crates/store/format`) without the engine, and plays the engine's
+//! part by hand. For each wait of a level of acknowledgement it counts the records that the wait
+//! has promised, and has a check of that promise ([`OF_WAITS`]).
+//!
 //! After every crash, four checks hold:
 //!
 //! - records that were acknowledged `local` are present, and records acknowledged `object` are
@@ -81,6 +85,11 @@ words! {
         ListingTrusted,
     }
 }
+
+/// The check of what each wait of the engine promises, by the name of the wait
+/// (`evenfall_store_engine::Wait`).
+pub const OF_WAITS: &[(&str, Check)] =
+    &[("Commit", Check::Durable), ("Copy", Check::Replicated), ("Objects", Check::Published)];
 
 /// A check that failed.
 type Broken = Violation<Check>;

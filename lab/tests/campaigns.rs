@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use evenfall_lab::CAMPAIGNS;
+use evenfall_lab::{CAMPAIGNS, store};
 use evenfall_sim::AnyCampaign;
+use evenfall_store_engine::Level;
 
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -61,6 +62,15 @@ fn every_check_has_a_mutant_and_every_mutant_is_run() {
     assert!(unproved.is_empty(), "no mutant proves {unproved:?}");
     let idle = unused(CAMPAIGNS.iter().flat_map(|campaign| campaign.mutants()));
     assert!(idle.is_empty(), "no campaign runs {idle:?}");
+}
+
+#[test]
+fn what_each_level_of_the_store_waits_for_has_a_check_in_the_campaign_of_the_store() {
+    for wait in Level::ALL.iter().flat_map(|level| level.waits()) {
+        let name = format!("{wait:?}");
+        let known = store::OF_WAITS.iter().any(|(of, _)| *of == name);
+        assert!(known, "no check of lab/src/store.rs proves what {name} promises");
+    }
 }
 
 /// Output, errors and success of `evenfall sim campaign`.

@@ -375,14 +375,13 @@ impl Store {
         let mut appender = lock(&file.appender);
         shared.check_kept(file)?;
         file.check_ours()?;
-        if level.needs_second_node() {
+        if level.any(Wait::needs_second_node) {
             shared.admit_replica(file)?;
         }
         appender.check_ahead(records, shared.time_limit_ns())?;
         let range = appender.append(records, &mut sealed)?;
-        let is_waiting = level.waits().contains(&Wait::Commit);
         // The appender stays locked, so that its segments are queued in order.
-        Ok((range.start, shared.queue(file, sealed, is_waiting)))
+        Ok((range.start, shared.queue(file, sealed, level.any(Wait::hurries_commit))))
     }
 
     /// The second half of an append, with the result of the first half. Returns when the level is
@@ -404,18 +403,21 @@ impl Store {
         for wait in level.waits() {
             match wait {
                 Wait::Commit => self.shared.await_commit(ticket)?,
-                Wait::Copy => self.shared.await_copy(file)?,
+                Wait::Copy => self.shared.await_copy(file, ticket)?,
                 Wait::Objects => self.publish(file)?,
             }
         }
         // Only a node that is still the primary acknowledges the records.
-        Ok(self.shared.names.confirm(level.waits().contains(&Wait::Objects))?)
+        Ok(self.shared.names.confirm(level.any(Wait::is_shared))?)
     }
 
-    /// Number of the last group commit that is done, for comparison with the result of
-    /// [`append_begin`](Self::append_begin).
-    pub fn committed(&self) -> u64 {
-        lock(&self.shared.queue).committed
+    /// Whether [`append_end`](Self::append_end) returns without waiting, for an append whose first
+    /// half returned this commit.
+    pub fn is_reached(&self, ticket: u64, level: Level) -> bool {
+        level.waits().iter().all(|wait| match wait {
+            Wait::Commit => lock(&self.shared.queue).committed >= ticket,
+            Wait::Copy | Wait::Objects => false,
+        })
     }
 
     /// Puts all records of the file into the object store, and states them in its metadata.

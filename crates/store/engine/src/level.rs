@@ -1,11 +1,30 @@
-//! The levels at which an append is acknowledged. The engine, the protocol, the server, the help
-//! texts and the bench ask this table, so that a new level is a line of the table and a row in
-//! `docs/wire/store.md`.
+//! The levels at which an append is acknowledged. Commands, help texts, the protocol, the server,
+//! the client and the bench ask this table.
 //!
-//! A level that waits for something new also gets a [`Wait`], which the engine awaits beside the
-//! others (`engine.rs`); the functions that wait are in `engine/replication.rs` and
-//! `engine/disk.rs`. The campaign in `lab/src/store.rs` has a check for each promise, so a level
-//! with a new promise also needs a new check there.
+//! # Another level
+//!
+//! A level **of waits that exist** is two lines: one in the table [`Level`] below (`levels!`), with
+//! a new number for the wire, and one in the table "What survives what" of `docs/wire/store.md`. A
+//! test here compares the two. `evenfall store append --ack WORD` then asks for the level.
+//!
+//! A level **with a new wait** is three places more:
+//!
+//! 1. Here, the wait: a variant of [`Wait`], with the answers for which the compiler asks.
+//! 2. `engine.rs`, in `Store::reach`, the call that waits; `Store::is_reached` below it says
+//!    whether the call would return at once. The function that waits is a method of `Shared` beside
+//!    what it waits for. `Shared::await_copy` in `engine/replication.rs` is one to copy: it waits
+//!    on a condition variable, and gives up after a stated time. An error of the wait reaches the
+//!    client as "the records are taken", so an append that cannot succeed has to be refused before
+//!    it begins, as [`Wait::needs_second_node`] does.
+//! 3. `lab/src/store.rs`: the campaign's check for the promise, which `OF_WAITS` there names, and a
+//!    mutant that breaks it. The campaign runs the formats on simulated disks and objects, without
+//!    the engine, and counts the records that each wait has promised by itself.
+//!    `lab/tests/campaigns.rs` fails as long as a wait has no check.
+//!
+//! **Each wait stands for itself.** A row takes its waits one after the other, and no wait relies
+//! on another wait of the row. [`Wait::Copy`], for instance, waits for the commit here by itself:
+//! the second node gets committed records only, so that without the commit "the second node has all
+//! that is committed" would hold for a record that neither disk has.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -15,18 +34,37 @@ use std::fmt::{self, Display, Formatter};
 pub enum Wait {
     /// The journal of this node is synced with the records.
     Commit,
-    /// The journal of the second node is synced with all records that this node has synced.
+    /// The journals of this node and of the second node are synced with the records.
     Copy,
     /// The object store has all records of the file, and the metadata there names them.
     Objects,
 }
 
 impl Wait {
-    /// Whether a node that has no second node waits in vain.
+    /// Whether the wait would be in vain where there is no second node. Such appends are refused.
     pub fn needs_second_node(self) -> bool {
         match self {
             Self::Copy => true,
             Self::Commit | Self::Objects => false,
+        }
+    }
+
+    /// Whether the wait ends with a commit here. The engine then commits at once; other records
+    /// wait up to half a second for company.
+    pub(crate) fn hurries_commit(self) -> bool {
+        match self {
+            Self::Commit | Self::Copy => true,
+            Self::Objects => false,
+        }
+    }
+
+    /// Whether a node that takes over can read the records without asking this node. The append is
+    /// then acknowledged only when the directory of names itself says that this node is still the
+    /// primary.
+    pub(crate) fn is_shared(self) -> bool {
+        match self {
+            Self::Objects => true,
+            Self::Commit | Self::Copy => false,
         }
     }
 }
@@ -57,7 +95,7 @@ macro_rules! levels {
 levels! {
     Memory: "memory", 0, [], "in memory, and on the disk half a second later";
     Local: "local", 1, [Commit], "synced on this disk";
-    Replica: "replica", 3, [Commit Copy], "synced on this disk and on that of a second node";
+    Replica: "replica", 3, [Copy], "synced on this disk and on that of a second node";
     Object: "object", 2, [Objects], "in the object store";
 }
 
@@ -77,9 +115,9 @@ impl Level {
         self.row().2
     }
 
-    /// Whether appends at the level are refused where there is no second node.
-    pub fn needs_second_node(self) -> bool {
-        self.waits().iter().any(|wait| wait.needs_second_node())
+    /// Whether a wait of the level answers yes to this question.
+    pub(crate) fn any(self, asks: fn(Wait) -> bool) -> bool {
+        self.waits().iter().any(|wait| asks(*wait))
     }
 
     /// All levels with their places, for help texts and errors.
@@ -128,5 +166,17 @@ mod tests {
         }
         let released = [Level::Memory, Level::Local, Level::Object, Level::Replica];
         assert_eq!(released.map(Level::number), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn the_page_of_the_wire_says_what_loses_the_records_of_each_level() {
+        let page = include_str!("../../../../docs/wire/store.md");
+        let (_, table) = page.split_once("| level | number |").expect("the table of the levels");
+        let rows: Vec<&str> = table.lines().skip(2).take_while(|l| l.starts_with('|')).collect();
+        for level in Level::ALL {
+            let row = format!("| `{level}` | {} |", level.number());
+            assert!(rows.iter().any(|one| one.starts_with(&row)), "docs/wire/store.md lacks {row}");
+        }
+        assert_eq!(rows.len(), Level::ALL.len(), "docs/wire/store.md has another level");
     }
 }

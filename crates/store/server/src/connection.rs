@@ -19,7 +19,7 @@ use evenfall_store_engine::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, NAME_BYTES_MAX, Reply, Request,
     SCHEMA_BYTES_MAX, VERSION, frame, listed_bytes, schema_bytes,
 };
-use evenfall_store_engine::{Entry, Level, Listed, Store, StoreError, StoreFile, Wait, lock};
+use evenfall_store_engine::{Entry, Level, Listed, Store, StoreError, StoreFile, lock};
 
 /// Limit of the bytes of a client's requests without a last reply, about one group commit of a slow
 /// disk. The server buffers only one request at a time. A client that wants earlier
@@ -539,7 +539,7 @@ fn acknowledge(served: &Served, replies: &Mutex<Replies>, receiver: &Receiver<Pe
                 pending
             }
         };
-        if pending.level.waits() != [Wait::Commit] || served.store.committed() < pending.ticket {
+        if !served.store.is_reached(pending.ticket, pending.level) {
             let _ = lock(replies).flush();
         }
         let begun = (pending.first, pending.ticket);

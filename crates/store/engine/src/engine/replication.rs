@@ -185,10 +185,12 @@ impl Shared {
         }
     }
 
-    /// Waits until the second node has all records that are durable here, which includes every
-    /// append whose commit is done.
-    pub(super) fn await_copy(&self, file: &StoreFile) -> Result<(), StoreError> {
+    /// Waits until the commit is done here and the second node has all records that are durable
+    /// here.
+    pub(super) fn await_copy(&self, file: &StoreFile, ticket: u64) -> Result<(), StoreError> {
         let Some(replication) = &self.replication else { return self.admit_replica(file) };
+        // Records that are not committed here are not sent, and do not count as durable.
+        self.await_commit(ticket)?;
         replication.wait(file, file.durable.load(Relaxed))
     }
 

@@ -48,7 +48,7 @@ impl Served {
         let wanted: Vec<_> = (0..streams).map(|n| (format!("s{n}"), schema.clone())).collect();
         store.create_all(&wanted)?;
         store.close()?;
-        if !args.ack.needs_second_node() {
+        if !args.ack.waits().iter().any(|wait| wait.needs_second_node()) {
             return Self::spawn(args, dir, None);
         }
         let copy = Self::spawn(args, &dir.join("copy"), None)?;
