@@ -137,6 +137,12 @@ impl HostClock {
         drift + wander * f64::from(self.spec.wander_ppb)
     }
 
+    /// A word out of the lines of the cache that convert times.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        self.base.0 ^ self.inverse as u64
+    }
+
     pub(crate) fn period(&self) -> Duration {
         self.spec.period
     }

@@ -164,9 +164,9 @@ pub(crate) struct Host {
     /// From the first of these times up to the second, the host is not paused.
     awake: (u64, u64),
     pub(crate) costs: Costs,
-    /// As in the specification.
+    /// Packets that the socket buffer of each node holds.
     pub(crate) receive_queue: u32,
-    /// As in the specification, nanoseconds.
+    /// How long a node leaves arrivals unread at most, nanoseconds.
     pub(crate) moderation: u64,
     pub(crate) clock: HostClock,
     /// What the lateness of timers is drawn from; `None` while timers are exact.
@@ -319,6 +319,13 @@ impl Host {
         let Some(key) = self.timer_key.filter(|_| due < NEVER) else { return due };
         let word = mix(key ^ mix(timeout.nanos() ^ u64::from(node) << 40));
         due.saturating_add(self.timer_late.sample(word))
+    }
+
+    /// A word out of the lines of the cache that a turn needs.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        let timers = u64::from(self.timer_key.is_some());
+        self.card.free ^ self.costs.copy ^ self.clock.touch() ^ timers
     }
 
     /// Takes a core for a piece of work.

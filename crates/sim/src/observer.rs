@@ -54,9 +54,9 @@ pub trait Observer<M: Machine, N: Network> {
         let _ = (seen, from, datagram);
     }
 
-    /// Whether [`received`](Self::received) has a purpose. Without a purpose, several cores keep no
-    /// copies of datagrams for it.
-    fn follows_arrivals(&self) -> bool {
+    /// Whether [`sent`](Self::sent) and [`received`](Self::received) have a purpose. Without a
+    /// purpose, several cores keep no copies of datagrams for them and do not call them.
+    fn follows_packets(&self) -> bool {
         true
     }
 

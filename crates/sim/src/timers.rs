@@ -40,6 +40,17 @@ impl Timers {
         }
     }
 
+    /// Names the nodes that come up before `end`, in no order.
+    pub(crate) fn due(&self, end: u64, see: &mut impl FnMut(u32)) {
+        self.due_from(0, end, see);
+    }
+
+    fn due_from(&self, at: usize, end: u64, see: &mut impl FnMut(u32)) {
+        let Some(&(_, node)) = self.heap.get(at).filter(|(time, _)| *time < end) else { return };
+        see(node);
+        (4 * at + 1..=4 * at + 4).for_each(|child| self.due_from(child, end, see));
+    }
+
     /// Takes the first place out.
     pub(crate) fn pop(&mut self) -> Option<(u64, u32)> {
         let first = *self.heap.first()?;

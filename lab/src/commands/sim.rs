@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use crate::model::{Model, Stack};
 use crate::multicast::campaign::FAULTS;
 use crate::multicast::{Params, Progress as Seen, Run, run_seen};
-use crate::seeds::in_parallel;
 use crate::studies::overlay::Effort;
 use crate::studies::{Table, hedging, hold, overlay, replacement, sensitivity};
 use clap::{Subcommand, ValueEnum};
@@ -327,7 +326,7 @@ fn told(shown: &Progress) -> impl FnMut(Seen) {
     move |seen| {
         let (stage, steps) = match seen {
             Seen::Forming => ("forming the tree", None),
-            Seen::Sending { at, of } => {
+            Seen::Sending { at, of, .. } => {
                 let [at, of] = [at, of].map(|time| time.as_millis() as u64);
                 ("simulating milliseconds of the feed", Some((at, of)))
             }
@@ -352,27 +351,13 @@ fn object(done: &Run) -> Result<Value, serde_json::Error> {
 }
 
 /// The same run under several seeds.
-fn seeds(args: &Multicast) -> Outcome {
+fn several(args: &Multicast) -> Outcome {
     if args.html.is_some() {
         return Err("--html: is the page of a single run, and --seeds asks for several".into());
     }
     let params = params(args)?;
-    let shown = Progress::new();
-    shown.stage("simulating seeds", Some(u64::from(args.seeds)));
-    let done = |finished| shown.at(finished, u64::from(args.seeds));
     let run = |seed| run_seen(&Params { seed, ..params.clone() }, &mut |_| {});
-    let runs = in_parallel(args.seed, args.seeds.into(), run, done);
-    shown.end();
-    let objects: Vec<Value> = runs.iter().map(object).collect::<Result<_, _>>()?;
-    let mut all = seeds::combined(&objects);
-    if args.json {
-        all["seed"] = args.seed.into();
-        all["seeds"] = args.seeds.into();
-        println!("{all}");
-    } else {
-        println!("{} seeds from {} on", args.seeds, args.seed);
-        seeds::print(&all);
-    }
+    let runs = seeds::several((args.seed, args.seeds), args.json, run, object)?;
     let unfinished = runs.iter().filter(|run| !run.finished).count();
     match unfinished {
         0 => Ok(()),
@@ -382,7 +367,7 @@ fn seeds(args: &Multicast) -> Outcome {
 
 fn multicast(args: &Multicast) -> Outcome {
     if args.seeds > 1 {
-        return seeds(args);
+        return several(args);
     }
     let params = params(args)?;
     let started = Instant::now();

@@ -5,7 +5,6 @@
 //! receiver's own clock, by which the receiver promised its deadline.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 
 use evenfall_core::{Format, SyncTime, nearest_rank};
 use evenfall_multicast_machine::fairness::sample::Sample;
@@ -102,10 +101,34 @@ struct Owner {
     ledger: Ledger,
     release_late: Sample,
     holds: Vec<u32>,
-    /// Held frames of the first tree that carry messages, by number.
-    frames: BTreeMap<u64, (SyncTime, FrameCourse)>,
+    frames: Frames,
     replacements: Vec<(Duration, Replacement)>,
     scratch: Vec<u8>,
+}
+
+/// Held frames of the first tree that carry messages. Every release looks for its frame, so that
+/// frames are found by their number.
+#[derive(Default)]
+struct Frames {
+    first: u64,
+    /// The frames from the first on; `None` for a frame without messages.
+    courses: Vec<Option<(SyncTime, FrameCourse)>>,
+}
+
+impl Frames {
+    /// Adds a frame whose number is higher than all others.
+    fn push(&mut self, sequence: u64, origin: SyncTime, course: FrameCourse) {
+        if self.courses.is_empty() {
+            self.first = sequence;
+        }
+        self.courses.resize((sequence - self.first) as usize, None);
+        self.courses.push(Some((origin, course)));
+    }
+
+    fn find(&mut self, sequence: u64) -> Option<&mut (SyncTime, FrameCourse)> {
+        let at = sequence.checked_sub(self.first)?;
+        self.courses.get_mut(at as usize)?.as_mut()
+    }
 }
 
 /// How far a run is.
@@ -119,6 +142,8 @@ pub enum Progress {
         at: Duration,
         /// Simulated time from the warm-up to the last message.
         of: Duration,
+        /// Packets that have crossed a link since the run began.
+        hops: u64,
     },
     /// The feed has ended, and the last receivers have not reported yet.
     Ending,
@@ -146,7 +171,7 @@ pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
         ledger: Ledger::new(LedgerConfig::of(layout.receiver_ids())),
         release_late: Sample::many(),
         holds: Vec::new(),
-        frames: BTreeMap::new(),
+        frames: Frames::default(),
         replacements: Vec::new(),
         scratch: Vec::new(),
     };
@@ -162,7 +187,8 @@ pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
     }
     while world.now() < end {
         world.run_until_on(params.cores, (world.now() + TICK).min(end), &mut owner);
-        see(Progress::Sending { at: world.now().since(start), of: end.since(start) });
+        let (at, of, hops) = (world.now().since(start), end.since(start), world.tally().hops);
+        see(Progress::Sending { at, of, hops });
     }
     while owner.ended < layout.trees && world.now() < end + ENDING_MAX {
         world.run_until_on(params.cores, world.now() + TICK, &mut owner);
@@ -239,7 +265,7 @@ impl Owner {
                         let messages = framed.count;
                         let took = Duration::ZERO;
                         let course = FrameCourse { at, hold, late: false, messages, took };
-                        self.frames.insert(framed.sequence, (framed.origin, course));
+                        self.frames.push(framed.sequence, framed.origin, course);
                     }
                 }
                 for message in framed.first_message..framed.first_message + u64::from(framed.count)
@@ -276,7 +302,7 @@ impl Owner {
             via: release.via,
         });
         if release.stream == 0
-            && let Some((origin, course)) = self.frames.get_mut(&release.sequence)
+            && let Some((origin, course)) = self.frames.find(release.sequence)
         {
             course.late |= release.deadline.is_none_or(|deadline| release.arrived > deadline);
             course.took = course.took.max(release.arrived.since(*origin));
@@ -322,7 +348,7 @@ impl Owner {
             hold_us: nearest_rank(&self.holds, 0.5).map_or(0.0, |ns| f64::from(ns) / 1e3),
             finished: self.ended >= self.layout.trees,
             roots,
-            frames: self.frames.into_values().map(|(_, course)| course).collect(),
+            frames: self.frames.courses.into_iter().flatten().map(|(_, course)| course).collect(),
             replacements: self.replacements,
             simulated_s: world.now().nanos() as f64 / 1e9,
             hops: world.tally().hops,
@@ -347,7 +373,7 @@ impl Observer<Node, Cloud> for Owner {
         }
     }
 
-    fn follows_arrivals(&self) -> bool {
+    fn follows_packets(&self) -> bool {
         false
     }
 

@@ -289,22 +289,24 @@ impl LoadTimes {
         }
         match self.table(host, period) {
             None => 0,
-            table => drained(at, key, self.bits, self.most, |slot| Self::level(table, key, slot)),
+            // The highest level of this load is lower than that of the highest load.
+            Some(Levels { table, most, .. }) => {
+                drained(at, key, self.bits, *most, |slot| table.sample(draw(key, slot)))
+            }
         }
     }
 
     #[inline]
-    fn level(table: Option<&Quantiles>, key: u64, slot: u64) -> u64 {
-        table.map_or(0, |table| table.sample(draw(key, slot)))
+    fn level(levels: Option<&Levels>, key: u64, slot: u64) -> u64 {
+        levels.map_or(0, |levels| levels.table.sample(draw(key, slot)))
     }
 
     /// The levels of the waits in a period; `None` while nobody else uses the card.
     #[inline]
-    fn table(&self, host: u64, period: u64) -> Option<&Quantiles> {
+    fn table(&self, host: u64, period: u64) -> Option<&Levels> {
         let share = draw(host, period) >> 32;
         let waits = self.levels.iter().find(|(end, _)| share < *end).or(self.levels.last());
-        let levels = waits.and_then(|(_, waits)| waits.levels.as_ref());
-        levels.map(|levels| &levels.table)
+        waits.and_then(|(_, waits)| waits.levels.as_deref())
     }
 }
 

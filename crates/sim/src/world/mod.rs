@@ -31,6 +31,10 @@ pub const PORT: u16 = 7_000;
 /// Nodes that 10.0.0.0/8 can name, less the first and the last address.
 const NODES_MAX: u32 = (1 << 24) - 2;
 
+/// The nodes whose timers come up within this time are read from memory together: about as many
+/// as the memory delivers at a time, when thousands of nodes have a common deadline.
+const WARM_NS: u64 = 256;
+
 /// Something that happens at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -122,8 +126,10 @@ pub struct World<M: Machine, N: Network> {
     timers: Timers,
     fabric: Fabric<N>,
     prng: Prng,
-    /// Actions that were carried out: each of them may change what several cores can do.
-    actions: u64,
+    /// Things that concerned the whole world: each of them may change what several cores can do.
+    worldwide: u64,
+    /// The nodes whose timers come up before this time were read from memory.
+    warm_until: u64,
 }
 
 impl<M: Machine, N: Network> World<M, N> {
@@ -137,7 +143,8 @@ impl<M: Machine, N: Network> World<M, N> {
             timers: Timers::default(),
             fabric: Fabric::new(network, prng.fork(0)),
             prng,
-            actions: 0,
+            worldwide: 0,
+            warm_until: 0,
         }
     }
 
@@ -332,7 +339,15 @@ impl<M: Machine, N: Network> World<M, N> {
         }
         let Some((at, node)) = self.timers.pop() else { return false };
         self.now = self.now.max(SimTime(at));
+        let is_cold = at >= self.warm_until;
+        if is_cold {
+            self.warm_until = at.saturating_add(WARM_NS);
+        }
+        let warm_until = self.warm_until;
         let (mut region, mut out) = self.parts(observer);
+        if is_cold {
+            region.warm_timers(warm_until);
+        }
         region.fire(at, node, &mut out);
         true
     }
@@ -350,9 +365,12 @@ impl<M: Machine, N: Network> World<M, N> {
     #[inline]
     fn dispatch<O: Observer<M, N>>(&mut self, at: u64, pending: Pending, observer: &mut O) {
         match pending {
-            Pending::Network { token } => self.fabric.wake(SimTime(at), token, observer),
+            Pending::Network { token } => {
+                self.worldwide += 1;
+                self.fabric.wake(SimTime(at), token, observer);
+            }
             Pending::Action(action) => {
-                self.actions += 1;
+                self.worldwide += 1;
                 match *action {
                     Action::Fault(fault) => self.inject(&fault, observer),
                     Action::Token(token) => observer.token(self, token),

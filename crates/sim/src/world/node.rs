@@ -135,6 +135,13 @@ impl<M: Machine> Node<M> {
         core::mem::take(&mut self.queued)
     }
 
+    /// A word out of the lines of the cache that a turn needs.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        let lengths = self.inbox.len() ^ self.groups.len();
+        self.busy ^ self.wake_at ^ self.spins.0 ^ self.reading.offset_ns as u64 ^ lengths as u64
+    }
+
     /// The synchronised time, as the node's last reading has it.
     pub(super) fn sync(&self, local: Timestamp) -> SyncTime {
         SyncTime::from_nanos(local.nanos().saturating_add_signed(self.reading.offset_ns))

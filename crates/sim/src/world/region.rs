@@ -32,15 +32,34 @@ impl<M: Machine> Region<'_, M> {
         (node, host)
     }
 
-    /// Reads a word of each of these nodes, their hosts and machines. The memory then delivers many
-    /// of them at a time, where turns one after the other would wait for each.
+    /// Reads words of these nodes, their hosts and machines. The memory then delivers many of them
+    /// at a time, where turns one after the other would wait for each.
     #[inline]
-    pub(super) fn warm(&self, nodes: impl Iterator<Item = u32>) {
-        for index in nodes {
-            let Some(node) = self.nodes.get((index - self.first.0) as usize) else { continue };
-            let host = &self.hosts[(node.host - self.first.1) as usize];
-            core::hint::black_box((host.costs.wake, node.machine.poll_timeout()));
-        }
+    pub(super) fn warm(&self, nodes: impl Iterator<Item = u32> + Clone) {
+        let own = nodes.map(|index| index - self.first.0);
+        own.clone().for_each(|own| self.read_node(own));
+        own.for_each(|own| self.read_machine(own));
+    }
+
+    /// The same for the nodes whose timers come up before `end`.
+    pub(super) fn warm_timers(&self, end: u64) {
+        self.timers.due(end, &mut |own| self.read_node(own));
+        self.timers.due(end, &mut |own| self.read_machine(own));
+    }
+
+    /// Reads words of a node, the first node having the number 0, and of its host.
+    #[inline]
+    fn read_node(&self, own: u32) {
+        let Some(node) = self.nodes.get(own as usize) else { return };
+        let host = &self.hosts[(node.host - self.first.1) as usize];
+        core::hint::black_box((node.touch(), host.touch()));
+    }
+
+    /// Reads words of a machine. Its address is in its node, which should have been read before.
+    #[inline]
+    fn read_machine(&self, own: u32) {
+        let Some(node) = self.nodes.get(own as usize) else { return };
+        core::hint::black_box(node.machine.poll_timeout());
     }
 
     /// Makes sure that a node's timer comes up at `at` or before.

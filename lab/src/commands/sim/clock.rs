@@ -7,7 +7,6 @@ use evenfall_runtime::progress::Progress;
 
 use super::seeds;
 use crate::clock::{Params, Results, Spread, run};
-use crate::seeds::in_parallel;
 
 /// Arguments of `evenfall sim clock`.
 #[derive(clap::Args, Debug)]
@@ -79,22 +78,10 @@ pub fn main(args: &Args) -> Outcome {
 
 /// The same run under several seeds.
 fn several(args: &Args, params: &Params) -> Outcome {
-    let shown = Progress::new();
-    shown.stage("simulating seeds", Some(u64::from(args.seeds)));
     let one = |seed| run(&Params { seed, ..params.clone() }, &mut |_, _| {});
-    let done = |finished| shown.at(finished, u64::from(args.seeds));
-    let runs = in_parallel(args.seed, args.seeds.into(), one, done);
-    shown.end();
-    let objects: Result<Vec<_>, _> = runs.iter().map(serde_json::to_value).collect();
-    let mut all = seeds::combined(&objects?);
-    if args.json {
-        all["seed"] = args.seed.into();
-        all["seeds"] = args.seeds.into();
-        println!("{all}");
-    } else {
-        println!("{} seeds from {} on", args.seeds, args.seed);
-        seeds::print(&all);
-    }
+    seeds::several((args.seed, args.seeds), args.json, one, |results| {
+        serde_json::to_value(results)
+    })?;
     Ok(())
 }
 

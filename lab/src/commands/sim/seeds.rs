@@ -1,11 +1,38 @@
 //! One run under many seeds: the mean of each number, and half the width of its interval.
 
+use evenfall_runtime::progress::Progress;
 use serde_json::{Map, Value};
 
-use crate::seeds::mean_and_half_width;
+use crate::seeds::{in_parallel, mean_and_half_width};
 
 /// What follows the name of a number in the name of half the width of its interval.
 const HALF_WIDTH: &str = "_half_width";
+
+/// Runs a scene under `count` seeds from `first` on, and prints what the runs came to. Returns the
+/// runs in the order of their seeds.
+pub fn several<T: Send>(
+    (first, count): (u64, u32),
+    json: bool,
+    run: impl Fn(u64) -> T + Sync,
+    object: impl Fn(&T) -> serde_json::Result<Value>,
+) -> serde_json::Result<Vec<T>> {
+    let shown = Progress::new();
+    shown.stage("simulating seeds", Some(count.into()));
+    let done = |finished| shown.at(finished, count.into());
+    let runs = in_parallel(first, count.into(), run, done);
+    shown.end();
+    let objects: Vec<Value> = runs.iter().map(object).collect::<Result<_, _>>()?;
+    let mut all = combined(&objects);
+    if json {
+        all["seed"] = first.into();
+        all["seeds"] = count.into();
+        println!("{all}");
+    } else {
+        println!("{count} seeds from {first} on");
+        print(&all);
+    }
+    Ok(runs)
+}
 
 /// One object of the same shape as those of the runs. A number becomes the mean of the runs, a
 /// truth becomes whether all runs have it, and a text becomes the list of all texts. Beside each
