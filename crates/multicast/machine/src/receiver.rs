@@ -2,9 +2,8 @@
 //! order, asks for missing frames, and reports its losses and margins.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use bytes::Bytes;
 use evenfall_core::{
     Arrival, Class, Clock, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime,
     Timestamp, Transmit,
@@ -158,7 +157,7 @@ struct Mark {
 #[derive(Clone, Debug)]
 struct Held {
     fixed: Fixed,
-    body: Bytes,
+    messages: Messages,
     /// When it arrived, by the clock that never steps.
     received: Timestamp,
     arrived: SyncTime,
@@ -172,8 +171,8 @@ struct Held {
 pub struct Receiver {
     up: Uplink,
     margins: Margins,
-    /// Frames that wait for their deadline or for a predecessor.
-    held: BTreeMap<u64, Held>,
+    /// Frames that wait for their deadline or for a predecessor, in the order of their numbers.
+    held: VecDeque<Held>,
     /// Number of the next frame to release.
     next: u64,
     next_message: Option<u64>,
@@ -225,7 +224,7 @@ impl Receiver {
         Self {
             up: Uplink::new(config, who, role, key, now),
             margins,
-            held: BTreeMap::new(),
+            held: VecDeque::new(),
             next: 0,
             next_message: None,
             events: VecDeque::new(),
@@ -398,7 +397,7 @@ impl Receiver {
         // the genuine one.
         let opened = self.up.out.seal.open(&datagram.fixed, &datagram.body);
         let body = opened.inspect_err(|_| self.up.refusals.forged += 1)?;
-        Messages::new(body.clone(), datagram.fixed.count)
+        let messages = Messages::new(body, datagram.fixed.count)
             .inspect_err(|_| self.up.refusals.malformed += 1)?;
         let repaired_before = self.up.repaired;
         if self.up.on_data(now, &datagram, received) != Seen::First {
@@ -416,15 +415,25 @@ impl Receiver {
             repaired: self.up.repaired > repaired_before,
             via: datagram.hop.from,
             fixed: datagram.fixed,
-            body,
+            messages,
             received,
             arrived,
             taken: self.up.clock().sync(now),
         };
         self.margins.tally.hedge_wins += u64::from(held.hedge_win);
-        self.held.insert(sequence, held);
+        self.hold(held);
         self.release(now);
         Ok(())
+    }
+
+    /// Adds a frame to the held ones. Nearly every frame comes in its turn and goes to the end.
+    fn hold(&mut self, held: Held) {
+        let sequence = held.fixed.sequence;
+        if self.held.back().is_none_or(|last| last.fixed.sequence < sequence) {
+            return self.held.push_back(held);
+        }
+        let at = self.held.partition_point(|other| other.fixed.sequence < sequence);
+        self.held.insert(at, held);
     }
 
     /// The receiver has no room yet for a frame.
@@ -466,13 +475,13 @@ impl Receiver {
         // All frames below `settled` were seen or given up. A frame above a hole may be released
         // when the whole hole lies below `settled`.
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
-        while let Some(entry) = self.held.first_entry() {
-            let sequence = *entry.key();
+        while let Some(first) = self.held.front() {
+            let sequence = first.fixed.sequence;
             let in_order = sequence == self.next || sequence <= settled;
-            if !in_order || due(entry.get(), &self.up) > now {
+            if !in_order || due(first, &self.up) > now {
                 break;
             }
-            let held = entry.remove();
+            let Some(held) = self.held.pop_front() else { break };
             if sequence > self.next {
                 self.report_lost(sequence, Some(held.fixed.first_message));
             }
@@ -481,6 +490,8 @@ impl Receiver {
         }
         if self.replay_until.take_if(|until| self.next >= *until || settled >= *until).is_some() {
             self.events.push_back(ReceiverEvent::CaughtUp);
+            // A replay may have held as many frames as the limit allows.
+            self.held.shrink_to_fit();
         }
         let Some((end, end_message)) = self.up.end.filter(|_| self.started) else { return };
         if self.next < end && self.held.is_empty() && settled >= end {
@@ -500,9 +511,10 @@ impl Receiver {
     /// time. Other frames wait for repair.
     fn next_release(&self) -> Option<Timestamp> {
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
-        let (sequence, held) = self.held.first_key_value()?;
-        let in_order = *sequence == self.next || *sequence <= settled;
-        in_order.then(|| due(held, &self.up))
+        let first = self.held.front()?;
+        let sequence = first.fixed.sequence;
+        let in_order = sequence == self.next || sequence <= settled;
+        in_order.then(|| due(first, &self.up))
     }
 
     /// Frames `self.next..to` are lost. `message` is the first message after them.
@@ -526,7 +538,7 @@ impl Receiver {
         let is_late = |deadline| held.arrived > deadline || !self.up.trust.vouches();
         let late = fixed.deadline.is_some_and(is_late);
         let late = late && !self.is_replayed(fixed.sequence);
-        let mut messages = Messages::new(held.body, fixed.count).expect("checked on arrival");
+        let mut messages = held.messages;
         let unwanted = self.from_message.saturating_sub(fixed.first_message);
         let unwanted = unwanted.min(u64::from(fixed.count)) as u16;
         (0..unwanted).for_each(|_| drop(messages.next()));
