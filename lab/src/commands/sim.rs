@@ -106,7 +106,7 @@ struct Study {
     #[arg(long, value_name = "SHARE", default_value_t = Deadline::default().target)]
     target: f64,
     /// A feed file, at whose own times messages are sent as well (for goal and hold).
-    /// At most 20,000 messages are taken.
+    /// At most 20,000 messages are taken, and at most --messages.
     #[arg(long, value_name = "FILE")]
     feed: Option<PathBuf>,
     /// The directory of a run, such as one of a demo, whose frames are taken as well (for hold).
@@ -263,7 +263,8 @@ fn study(args: &Study) -> Outcome {
     let shown = Progress::new();
     let progress = &mut |name: &str| shown.stage(name, None);
     let one = *args.receivers.first().ok_or("--receivers: name one at least")?;
-    let feed = args.feed.as_deref().map(|path| times(path, 1.0, FEED_MESSAGES)).transpose()?;
+    let most = args.messages.map_or(FEED_MESSAGES, |most| FEED_MESSAGES.min(most as usize));
+    let feed = args.feed.as_deref().map(|path| times(path, 1.0, most)).transpose()?;
     let table: Table = match args.name {
         Name::Hedging => {
             hedging::monte_carlo(args.messages.map_or(TRIALS, |n| n as usize), args.seed)

@@ -67,6 +67,15 @@ impl Table {
 /// The head of a column with half the width of the interval of the column before it.
 const SPREAD: &str = "+-";
 
+/// The heads of a table after the first: each figure is a published column, if there is one, and
+/// our column with that of its interval.
+pub(crate) fn columns<'a>(first: &'a str, figures: &[(Option<&'a str>, &'a str)]) -> Vec<&'a str> {
+    let each = |&(published, ours): &(Option<&'a str>, &'a str)| {
+        published.into_iter().chain([ours, SPREAD])
+    };
+    core::iter::once(first).chain(figures.iter().flat_map(each)).collect()
+}
+
 /// Digits behind the point: three digits of the value mean something.
 fn digits(value: f64) -> usize {
     match value.abs() {

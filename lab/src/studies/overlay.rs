@@ -11,7 +11,7 @@ use evenfall_core::Hedging;
 use evenfall_multicast_machine::Mode;
 use evenfall_multicast_machine::config::{Rule, Scheme};
 
-use super::Table;
+use super::{Table, columns};
 use crate::model::{Model, Stack};
 use crate::multicast::{Params, Run, run};
 use crate::seeds::{in_parallel, mean_and_half_width};
@@ -37,9 +37,9 @@ pub struct Effort {
 
 /// A value of a row.
 enum Cell {
-    /// What was published, if anything was.
+    /// A published figure, if there is one.
     Published(Option<f64>),
-    /// What a run came to. A column with half the width of the interval follows.
+    /// The same figure of a run. A column with half the width of its interval follows.
     Ours(fn(&Run) -> Option<f64>),
 }
 
@@ -152,6 +152,18 @@ pub(super) fn hold_ratio(run: &Run) -> Option<f64> {
     Some(run.results.held_oml_us.p50 / run.results.oml_us.p99)
 }
 
+/// Heads of the columns that [`percentiles`] fills.
+const PERCENTILES: [(Option<&str>, &str); 3] =
+    [(Some("p50"), "ours"), (Some("p90"), "ours"), (Some("p99"), "ours")];
+/// Heads of the figures of runs that hold.
+const HELD: [(Option<&str>, &str); 5] = [
+    (None, "P(F)"),
+    (None, "held OML p50"),
+    (None, "OML p50"),
+    (None, "OML p99"),
+    (None, "held p50 / OML p99"),
+];
+
 /// Published percentiles, each followed by ours: of the held latency where the mode holds.
 fn percentiles(mode: Mode, published: [Option<f64>; 3]) -> Vec<Cell> {
     let ours: [fn(&Run) -> Option<f64>; 3] = match mode.holds() {
@@ -170,8 +182,8 @@ fn percentiles(mode: Mode, published: [Option<f64>; 3]) -> Vec<Cell> {
 pub fn shapes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
     // A sender of 100 copies at a time cannot do 5,000 messages a second at 2.7 us a copy.
     let effort = &Effort { rate: effort.rate.min(1_000.0), ..effort.clone() };
-    let columns = ["shape", "published", "ours", "+-"];
-    let mut table = Table::new("Median OML by tree shape", effort.method(), &columns);
+    let heads = columns("shape", &[(Some("published"), "ours")]);
+    let mut table = Table::new("Median OML by tree shape", effort.method(), &heads);
     // The published trees of 1,000 receivers had ten receivers on each machine.
     for (n, depth, fanout, published, per_host) in [
         (10, 1, 10, 66.0, 1),
@@ -196,29 +208,9 @@ pub fn shapes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
 
 /// OML percentiles of every mode at 100 receivers, and the windows.
 pub fn modes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
-    let mut table = Table::new(
-        "OML of every mode, 100 receivers",
-        effort.method(),
-        &[
-            "mode",
-            "p50",
-            "ours",
-            "+-",
-            "p90",
-            "ours",
-            "+-",
-            "p99",
-            "ours",
-            "+-",
-            "window p50",
-            "ours",
-            "+-",
-            "p99",
-            "+-",
-            "P(F)",
-            "+-",
-        ],
-    );
+    let windows = [(Some("window p50"), "ours"), (None, "p99"), (None, "P(F)")];
+    let heads = columns("mode", &[&PERCENTILES[..], &windows].concat());
+    let mut table = Table::new("OML of every mode, 100 receivers", effort.method(), &heads);
     let all = |p50, p90, p99| [Some(p50), Some(p90), Some(p99)];
     for (name, mode, hedging, published, published_window) in [
         ("unicast", Mode::Unicast, 0, all(254.0, 331.0, 466.0), None),
@@ -252,24 +244,10 @@ pub fn modes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
 
 /// P(F) by size and rule.
 pub fn fairness(effort: &Effort, sizes: &[u32], progress: &mut dyn FnMut(&str)) -> Table {
-    let mut table = Table::new(
-        "P(F) by receivers, hedging and rule",
-        effort.method(),
-        &[
-            "run",
-            "P(F) published",
-            "P(F)",
-            "+-",
-            "held OML p50",
-            "+-",
-            "OML p50",
-            "+-",
-            "OML p99",
-            "+-",
-            "held p50 / OML p99",
-            "+-",
-        ],
-    );
+    let mut heads = HELD;
+    heads[0] = (Some("P(F) published"), "P(F)");
+    let title = "P(F) by receivers, hedging and rule";
+    let mut table = Table::new(title, effort.method(), &columns("run", &heads));
     for &n in sizes {
         for (hedging, rule) in
             [(1, Rule::MaxP95), (2, Rule::MaxP95), (1, Rule::OnTime), (2, Rule::OnTime)]
@@ -295,23 +273,8 @@ pub fn goal(
     feed: Option<&Arc<[Duration]>>,
     progress: &mut dyn FnMut(&str),
 ) -> Table {
-    let mut table = Table::new(
-        &format!("P(F) and the price of the hold, target {target}"),
-        effort.method(),
-        &[
-            "run",
-            "P(F)",
-            "+-",
-            "held OML p50",
-            "+-",
-            "OML p50",
-            "+-",
-            "OML p99",
-            "+-",
-            "held p50 / OML p99",
-            "+-",
-        ],
-    );
+    let title = format!("P(F) and the price of the hold, target {target}");
+    let mut table = Table::new(&title, effort.method(), &columns("run", &HELD));
     let cells = [p_f, held_p50, p50, p99, hold_ratio].map(Cell::Ours);
     for &n in sizes {
         let mut params = effort.params(n, Mode::Release, Hedging(2));
@@ -329,16 +292,13 @@ pub fn goal(
     table
 }
 
-/// What was published of larger trees beside ours, and the variants of one of 100 receivers.
+/// The published figures of larger trees beside ours, and variants of a tree of 100 receivers.
 pub fn scale(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
-    let mut table = Table::new(
-        "Larger trees, and variants",
-        effort.method(),
-        &[
-            "run", "p50", "ours", "+-", "p90", "ours", "+-", "p99", "ours", "+-", "P(F)", "ours",
-            "+-", "wait p50", "+-",
-        ],
-    );
+    // Jasper's rule follows the last reports and needs no long warm-up.
+    let effort = &Effort { warm_up: effort.warm_up.min(effort.messages / 2), ..effort.clone() };
+    let held = [(Some("P(F)"), "ours"), (None, "wait p50")];
+    let heads = columns("run", &[&PERCENTILES[..], &held].concat());
+    let mut table = Table::new("Larger trees, and variants", effort.method(), &heads);
     let at = |receivers, per_host, mode, hedging| {
         let mut params = effort.params(receivers, mode, Hedging(hedging));
         params.receivers_per_host = per_host;
@@ -383,23 +343,10 @@ pub fn curve(
     hedging: Hedging,
     progress: &mut dyn FnMut(&str),
 ) -> Table {
-    let mut table = Table::new(
-        &format!("P(F) against held OML, {receivers} receivers, H={hedging}"),
-        effort.method(),
-        &[
-            "target",
-            "P(F)",
-            "+-",
-            "held OML p50",
-            "+-",
-            "held OML p99",
-            "+-",
-            "OML p99",
-            "+-",
-            "held p50 / OML p99",
-            "+-",
-        ],
-    );
+    let mut heads = HELD;
+    heads[2] = (None, "held OML p99");
+    let title = format!("P(F) against held OML, {receivers} receivers, H={hedging}");
+    let mut table = Table::new(&title, effort.method(), &columns("target", &heads));
     for target in [0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999] {
         let mut params = effort.params(receivers, Mode::Release, hedging);
         params.config.deadline.target = target;

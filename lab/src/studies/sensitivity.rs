@@ -7,8 +7,8 @@
 use evenfall_core::Hedging;
 use evenfall_multicast_machine::Mode;
 
-use super::Table;
 use super::overlay::{Effort, hold_ratio};
+use super::{Table, columns};
 use crate::model::Model;
 use crate::multicast::Run;
 use crate::seeds::mean_and_half_width;
@@ -83,15 +83,14 @@ pub fn table(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
         rows.push((format!("{key}, {:.0} %", 100.0 * error), values, largest));
     }
     rows.sort_by(|a, b| b.2.total_cmp(&a.2));
-    let heads = HEADLINES.iter().flat_map(|name| [*name, "+-"]);
-    let columns: Vec<&str> = core::iter::once("number, its error").chain(heads).collect();
+    let heads = columns("number, its error", &HEADLINES.map(|name| (None, name)));
     let method = format!(
         "{}; {RECEIVERS} receivers, the hedged runs with H=2; cells are per cent by which the \
          headline moves when the number grows by its error. Without effect: {}",
         effort.method(),
         idle.join(", ")
     );
-    let mut table = Table::new("Sensitivity of the headlines", method, &columns);
+    let mut table = Table::new("Sensitivity of the headlines", method, &heads);
     table.row(
         "the model as it is, no per cent".into(),
         (0..HEADLINES.len()).flat_map(|at| {

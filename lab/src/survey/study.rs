@@ -14,7 +14,7 @@ use evenfall_placement_planner::tree::Shape;
 
 use super::pool::{PoolSpec, survey};
 use crate::model::Model;
-use crate::studies::Table;
+use crate::studies::{Table, columns};
 
 /// Probes per second from a sender to each receiver: a 90th percentile out of 100 probes.
 const RATE_HZ: u32 = 100;
@@ -63,7 +63,10 @@ pub fn cost(
             seeds.start,
             seeds.end - 1,
         ),
-        &["hosts/D/F, method", "jobs", "+-", "probes", "+-", "time", "+-", "worst leaf", "+-"],
+        &columns(
+            "hosts/D/F, method",
+            &["jobs", "probes", "time", "worst leaf"].map(|name| (None, name)),
+        ),
     );
     for &(hosts, shape) in cases {
         let some = Extent::Pairs(PAIRS_PER_HOST * hosts as u64);
