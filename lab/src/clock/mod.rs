@@ -30,6 +30,8 @@ use node::Node;
 use paths::{Paths, PathsSpec};
 use rivals::Follower;
 
+use crate::model::{Model, Simulated, Stack};
+
 /// Time between two looks at all clocks. It is no divisor of the window of two seconds, so that the
 /// looks find verdicts of every age.
 const LOOK: Duration = Duration::from_millis(130);
@@ -45,6 +47,9 @@ pub struct Params {
     pub nodes: u32,
     /// The network.
     pub paths: PathsSpec,
+    /// The cloud whose paths, hosts and clocks take the place of the study's own. Of `paths` the
+    /// load remains.
+    pub model: Option<Model>,
     /// Seed of everything.
     pub seed: u64,
     /// Time that is looked at, after the warm-up.
@@ -53,9 +58,10 @@ pub struct Params {
     pub config: Config,
     /// Greatest error of a stamp, either way, in nanoseconds.
     pub noise_ns: u64,
-    /// Standard deviation of the rates of clocks, in parts per billion.
+    /// Standard deviation of the rates of clocks, in parts per billion; without a model.
     pub drift_ppb: f64,
-    /// Standard deviation of the change of a rate in a second, in parts per billion.
+    /// Standard deviation of the change of a rate in a second, in parts per billion; without a
+    /// model.
     pub wander_ppb: f64,
     /// Share of the nodes that tell each neighbour another time; never the reference.
     pub liars: f64,
@@ -68,6 +74,7 @@ impl Default for Params {
         Self {
             nodes: 100,
             paths: PathsSpec { load: 0.5, base_ns: (20_000, 10_000), asymmetry_ns: 0 },
+            model: None,
             seed: 1,
             duration: Duration::from_secs(20),
             config: Config::default(),
@@ -104,8 +111,8 @@ impl Spread {
 /// reference at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Results {
-    /// Errors less the part that the planted asymmetry causes and that no measurement between nodes
-    /// can find.
+    /// Errors less the part that the asymmetry of lasting delays causes and that no measurement
+    /// between nodes can find.
     pub error_us: Spread,
     /// Errors with the part that asymmetry causes.
     pub whole_error_us: Spread,
@@ -187,12 +194,12 @@ fn masters(nodes: u32, pairs: &[(u32, u32)]) -> Vec<Option<u32>> {
     masters
 }
 
-/// The error of every node that the planted asymmetry causes. The mesh solves estimates without any
-/// other error: each is wrong by half of the difference of its two ways.
-fn forced(params: &Params, paths: &Paths, pairs: &[(u32, u32)]) -> Vec<i64> {
+/// The error of every node that the asymmetry of lasting delays causes at a time. The mesh solves
+/// estimates without any other error: each is wrong by half of the difference of its two ways.
+fn forced(params: &Params, paths: &Paths, pairs: &[(u32, u32)], at: SimTime) -> Vec<i64> {
     let end = Timestamp::from_nanos(1 << 40);
     let edge = |&(a, b): &(u32, u32)| {
-        let way = |from, to| paths.base_ns(HostIndex(from), HostIndex(to)) as i64;
+        let way = |from, to| paths.base_ns(HostIndex(from), HostIndex(to), at) as i64;
         let (there, back) = (way(a, b), way(b, a));
         let half = (there + back) / 2;
         let estimate = PairEstimate {
@@ -220,17 +227,21 @@ fn drawn(nodes: u32, share: f64, prng: &mut Prng) -> Vec<u32> {
     all
 }
 
-/// Builds the world, and schedules the changes of all clocks' rates.
+/// Builds the world, and schedules the changes of all clocks' rates where no model has them.
 fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, Paths> {
     let paths = Paths::new(params.paths.clone(), params.seed);
+    let (paths, usual, drift_ppb, wander_ppb) = match &params.model {
+        Some(model) => (paths.in_cloud(model.cloud()), model.host(Stack::Sockets), 0.0, 0.0),
+        None => (paths, HostSpec::default(), params.drift_ppb, params.wander_ppb),
+    };
     let mut world = World::new(paths, params.seed);
     let addresses: Vec<_> = (0..params.nodes).map(|n| NodeIndex(n).address()).collect();
     let end = WARM_UP + params.duration;
     for number in 0..params.nodes {
-        let mut drift = params.drift_ppb * normal(prng);
+        let mut drift = drift_ppb * normal(prng);
         let origin = Timestamp::from_nanos(1_000_000_000 + prng.below(1 << 43));
         let clock =
-            ClockSpec { origin: Some(origin), drift_ppb: drift as i64, ..ClockSpec::default() };
+            ClockSpec { origin: Some(origin), drift_ppb: drift as i64, ..usual.clock.clone() };
         let seat =
             Seat { addresses: addresses.clone(), number, run: params.seed | 1 << 63, started: 0 };
         let mut keeper = Timekeeper::new(params.config.clone(), seat, None, origin);
@@ -241,11 +252,11 @@ fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, Paths> 
             lies: liars.contains(&number),
             prng: prng.fork(u64::from(number)),
         };
-        let index = world.add(node, HostSpec { clock, ..HostSpec::default() });
+        let index = world.add(node, HostSpec { clock, ..usual.clone() });
         let mut at = SimTime::ZERO;
-        while params.wander_ppb > 0.0 && at < SimTime::ZERO + end {
+        while wander_ppb > 0.0 && at < SimTime::ZERO + end {
             at = at + WANDER_STEP;
-            drift += params.wander_ppb * normal(prng);
+            drift += wander_ppb * normal(prng);
             world.schedule(at, Action::Fault(Fault::ClockDrift(index, drift as i64)));
         }
     }
@@ -316,7 +327,7 @@ pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> Res
     let lost = drawn(params.nodes, params.lost, &mut prng);
     let mut world = world(params, &liars, &mut prng);
     let pairs = graph::pairs(params.nodes, graph::degree(params.nodes), params.seed | 1 << 63);
-    let forced = forced(params, world.network(), &pairs);
+    let mut asymmetry = forced(params, world.network(), &pairs, SimTime::ZERO);
     let mut watch = Watch {
         masters: masters(params.nodes, &pairs),
         followers: vec![Follower::default(); params.nodes as usize],
@@ -333,7 +344,11 @@ pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> Res
     let mut at = WARM_UP;
     while at <= end {
         world.run_until(SimTime::ZERO + at, &mut watch);
-        looks.look(&world, &watch, &forced, &liars);
+        if params.model.is_some() {
+            // Routes change, and lasting delays with them.
+            asymmetry = forced(params, world.network(), &pairs, world.now());
+        }
+        looks.look(&world, &watch, &asymmetry, &liars);
         progress(at, end);
         at += LOOK;
     }

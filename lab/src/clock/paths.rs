@@ -8,10 +8,16 @@
 //! and of exponential length. A probe waits as in the queue M/M/1. A probe that follows 20 us later
 //! finds the same queue, 20 us shorter or with a new burst. Coded pairs need such queues: if the
 //! wait of each packet were drawn independently, the pairs would select nothing.
+//!
+//! With a model, the paths of the model stand between the two links: its lasting delays, waits,
+//! spikes, losses, changes of routes and cards. The links then stand for the model's strangers'
+//! load, which knows no bursts that come between the two probes of a pair.
 
 use evenfall_core::Prng;
 use evenfall_sim::network::{Agenda, Chance, Chances};
-use evenfall_sim::{HostIndex, HostSpec, Loss, Network, Packet, Rates, SimTime, Verdict};
+use evenfall_sim::{
+    Cloud, CloudProfile, HostIndex, HostSpec, Loss, Network, Packet, Rates, SimTime, Verdict,
+};
 
 /// Mean time that a burst of other traffic takes a link: four full packets at 10 Gb/s.
 const BURST_NS: f64 = 4_800.0;
@@ -88,22 +94,31 @@ impl Link {
 }
 
 /// The network. See the module documentation.
-#[derive(Debug)]
 pub struct Paths {
     spec: PathsSpec,
     seed: u64,
     links: Vec<[Link; 2]>,
     chances: Chances,
+    cloud: Option<Cloud>,
 }
 
 impl Paths {
     /// A network whose lasting delays come from this seed.
     pub fn new(spec: PathsSpec, seed: u64) -> Self {
-        Self { spec, seed, links: Vec::new(), chances: Chances::default() }
+        Self { spec, seed, links: Vec::new(), chances: Chances::default(), cloud: None }
     }
 
-    /// The lasting delay of one way, in nanoseconds.
-    pub fn base_ns(&self, from: HostIndex, to: HostIndex) -> u64 {
+    /// The same network with the paths of a cloud between the links.
+    pub fn in_cloud(self, profile: CloudProfile) -> Self {
+        let profile = CloudProfile { load: None, ..profile };
+        Self { cloud: Some(Cloud::new(profile, self.seed)), ..self }
+    }
+
+    /// The lasting delay of one way at a time, in nanoseconds.
+    pub fn base_ns(&self, from: HostIndex, to: HostIndex, at: SimTime) -> u64 {
+        if let Some(cloud) = &self.cloud {
+            return cloud.base_ns(from, to, at);
+        }
         let (low, high) = (from.0.min(to.0), from.0.max(to.0));
         let pair = u64::from(low) << 32 | u64::from(high);
         let mut prng = Prng::new(self.seed ^ pair.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -116,18 +131,28 @@ impl Paths {
 }
 
 impl Network for Paths {
-    fn add_host(&mut self, _: &HostSpec) {
+    fn add_host(&mut self, spec: &HostSpec) {
         self.links.push([Link::default(); 2]);
+        self.cloud.iter_mut().for_each(|cloud| cloud.add_host(spec));
     }
 
-    fn route(&mut self, packet: &Packet, prng: &mut Prng, _: &mut Agenda) -> Verdict {
+    fn route(&mut self, packet: &Packet, prng: &mut Prng, agenda: &mut Agenda) -> Verdict {
         let chance = self.chances.draw(prng);
         if chance == Chance::Lose {
             return Verdict::Lose(Loss::Random);
         }
         let mut at = packet.at.nanos() as f64;
         at += self.links[packet.from_host.0 as usize][0].wait(at, self.spec.load, prng);
-        at += self.base_ns(packet.from_host, packet.to_host) as f64;
+        match &mut self.cloud {
+            Some(cloud) => {
+                let enters = SimTime::from_nanos(at as u64);
+                match cloud.route(&Packet { at: enters, ..*packet }, prng, agenda) {
+                    Verdict::Deliver(leaves) => at = leaves.nanos() as f64,
+                    lost => return lost,
+                }
+            }
+            None => at += self.base_ns(packet.from_host, packet.to_host, packet.at) as f64,
+        }
         at += self.links[packet.to_host.0 as usize][1].wait(at, self.spec.load, prng);
         let arrival = SimTime::from_nanos(at as u64);
         match chance {
@@ -176,7 +201,7 @@ mod tests {
         let paths = Paths::new(spec, 3);
         let mut widest = 0;
         for b in 1..500 {
-            let way = |a, b| paths.base_ns(HostIndex(a), HostIndex(b)) as i64;
+            let way = |a, b| paths.base_ns(HostIndex(a), HostIndex(b), SimTime::ZERO) as i64;
             let difference = way(0, b) - way(b, 0);
             assert!(difference.abs() <= 2_000, "{difference}");
             widest = widest.max(difference.abs());

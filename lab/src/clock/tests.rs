@@ -34,3 +34,12 @@ fn one_liar_in_ten_is_named_and_one_seed_gives_one_result() {
     assert_eq!(results.liars, [3, 3, 0], "{results:?}");
     assert_eq!(results, run(&params));
 }
+
+#[test]
+fn the_paths_and_clocks_of_a_model_keep_the_proven_bounds() {
+    let model = crate::model::Model::named("gcp").expect("built in");
+    let results = run(&Params { model: Some(model), ..short() });
+    assert!(results.proven_coverage == 1.0, "{results:?}");
+    // The asymmetry of the model's pairs is a tenth of a delay of 70 us.
+    assert!(results.whole_error_us.p99 > 2.0 * run(&short()).whole_error_us.p99, "{results:?}");
+}

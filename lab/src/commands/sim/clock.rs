@@ -7,6 +7,7 @@ use evenfall_runtime::progress::Progress;
 
 use super::seeds;
 use crate::clock::{Params, Results, Spread, run};
+use crate::model::Model;
 
 /// Arguments of `evenfall sim clock`.
 #[derive(clap::Args, Debug)]
@@ -18,14 +19,18 @@ pub struct Args {
     #[arg(long, default_value_t = 0.5)]
     load: f64,
     /// Greatest lasting difference of the two ways of a pair, in microseconds.
-    #[arg(long, value_name = "US", default_value_t = 0.0)]
+    #[arg(long, value_name = "US", default_value_t = 0.0, conflicts_with = "model")]
     asymmetry: f64,
     /// Standard deviation of the rates of clocks, in parts per million.
-    #[arg(long, value_name = "PPM", default_value_t = 20.0)]
+    #[arg(long, value_name = "PPM", default_value_t = 20.0, conflicts_with = "model")]
     drift: f64,
     /// How much a rate changes in a second, in parts per billion.
-    #[arg(long, value_name = "PPB", default_value_t = 5.0)]
+    #[arg(long, value_name = "PPB", default_value_t = 5.0, conflicts_with = "model")]
     wander: f64,
+    /// A cloud whose paths, hosts and clocks take the place of the study's own: aws, gcp, quiet, or
+    /// the path of a file of the same form. The load comes on top.
+    #[arg(long, value_name = "NAME|FILE", value_parser = Model::named)]
+    model: Option<Model>,
     /// Share of the nodes that tell each neighbour another time.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     liars: f64,
@@ -127,6 +132,7 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
         wander_ppb: positive("wander", args.wander)?,
         liars: share("liars", args.liars)?,
         lost: share("lost", args.lost)?,
+        model: args.model.clone(),
         ..Params::default()
     };
     params.paths.load = share("load", args.load)?;
