@@ -51,6 +51,10 @@ pub struct Args {
     /// Seed of the search. The same seed gives the same tree on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// The delays were measured between clocks that may be wrong. Take the offsets of the clocks
+    /// out, as far as delays in both directions show them.
+    #[arg(long)]
+    correct_clocks: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -161,7 +165,13 @@ fn read(args: &Args) -> Result<Delays> {
     if let Some(summary) = loaded.skipped_summary() {
         eprintln!("{path}: {summary}");
     }
-    Ok(loaded.delays)
+    let mut delays = loaded.delays;
+    if args.correct_clocks {
+        // A file does not say whether its hosts shared a clock.
+        delays.forget_clock_errors();
+        delays.correct_clocks();
+    }
+    Ok(delays)
 }
 
 /// One line per parent.

@@ -447,6 +447,7 @@ impl TreeSurvey {
 
     /// Plans a tree from the delays of all pairs.
     fn plan_on_matrix(&mut self) {
+        self.delays.correct_clocks();
         match self.planner.plan(&self.delays, &self.alive()) {
             Ok(plan) => self.evaluate_plan(plan),
             // An outage of half a second can make a matrix useless, so the measurement is repeated.

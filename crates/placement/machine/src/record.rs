@@ -167,7 +167,7 @@ impl DelayRecord {
             mean_us: (self.mean_ns.max(DELAY_NS_MIN) / 1e3) as f32,
             stddev_us: (self.stddev_ns() / 1e3) as f32,
             loss: (1.0 - self.count() as f64 / sent.max(1) as f64).max(0.0) as f32,
-            clock_error_us: self.bound().map_or(0.0, |bound| bound.as_nanos() as f32 / 1e3),
+            clock_error_us: self.bound().map_or(f32::NAN, |bound| bound.as_nanos() as f32 / 1e3),
             count: u32::try_from(self.count()).unwrap_or(u32::MAX),
         })
     }

@@ -5,6 +5,7 @@
 //! so that it is never mistaken for a good value. A pair without statistics is an edge that cannot
 //! be used.
 
+mod clocks;
 mod files;
 mod stats;
 

@@ -73,8 +73,9 @@ pub struct EdgeStats {
     pub stddev_us: f32,
     /// Share of probes that did not arrive, 0 to 1.
     pub loss: f32,
-    /// Bound on the error of the delays that comes from the two clocks, in microseconds; 0 when not
-    /// stated.
+    /// Bound on the error of the delays that comes from the two clocks, in microseconds. 0 when
+    /// both hosts share a clock, `NaN` when the clocks state no bound.
+    #[serde(deserialize_with = "or_nan")]
     pub clock_error_us: f32,
     /// Probes that arrived; 0 when not stated.
     pub count: u32,
@@ -214,7 +215,8 @@ impl EdgeStats {
             values[6] = variance.sqrt() as f32;
         }
         values[7] = rounds.iter().map(|s| s.loss).sum::<f32>() / rounds.len().max(1) as f32;
-        values[8] = rounds.iter().map(|s| s.clock_error_us).fold(0.0, f32::max);
+        let worse = |a: f32, b: f32| if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) };
+        values[8] = rounds.iter().map(|s| s.clock_error_us).fold(0.0, worse);
         let count = rounds.iter().fold(0, |sum: u32, stats| sum.saturating_add(stats.count));
         (!rounds.is_empty()).then(|| Self::from_values(values, count))
     }
