@@ -18,9 +18,9 @@ use crate::model::{Model, Stack};
 use crate::multicast::campaign::FAULTS;
 use crate::multicast::{Params, Progress as Seen, Run, run_seen};
 use crate::studies::overlay::Effort;
-use crate::studies::{Table, hedging, hold, overlay, replacement, sensitivity};
+use crate::studies::{Table, clocks, hedging, hold, overlay, replacement, sensitivity};
 use clap::{Subcommand, ValueEnum};
-use evenfall_core::{ClockError, Hedging};
+use evenfall_core::Hedging;
 use evenfall_feed_formats::pace::{self, Pace};
 use evenfall_feed_formats::source::Source;
 use evenfall_multicast_machine::config::{Deadline, Rule, Scheme};
@@ -59,6 +59,8 @@ enum Command {
 /// A table to make.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Name {
+    /// Delivery windows and P(F) by the error of clocks.
+    Clocks,
     /// Hedging over random links, with independent copies and with real siblings.
     Hedging,
     /// Overall latency (OML) by depth and fan-out.
@@ -127,6 +129,9 @@ struct Study {
     /// default 5, 10 for replacement, and 50 for placement.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seeds: Option<u32>,
+    /// Draw the windows into this file (for clocks).
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     #[command(flatten)]
     placement: placement::Args,
     #[command(flatten)]
@@ -289,6 +294,13 @@ fn study(args: &Study) -> Outcome {
             traces.extend(hold::traces(&effort, feed.as_ref(), progress));
             hold::table(&traces, config, progress)
         }
+        Name::Clocks => {
+            let (table, drawing) = clocks::table(&effort, one, progress);
+            if let Some((path, drawing)) = args.svg.as_ref().zip(drawing) {
+                std::fs::write(path, drawing).map_err(|e| format!("{}: {e}", path.display()))?;
+            }
+            table
+        }
         Name::Sensitivity => sensitivity::table(&effort, progress),
         Name::Placement => {
             let (seed, seeds, messages) = (args.seed, args.seeds, args.messages);
@@ -449,9 +461,7 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
     };
     params = params.on(&args.model, args.stack);
     if let Some(error) = args.clock_error {
-        let clock = &mut params.host.clock;
-        (clock.offset_ns, clock.offset_spread, clock.noise) = (0, error, Duration::ZERO);
-        clock.stated = ClockError::Within(error);
+        params = params.with_clock_error(error);
     }
     let config = &mut params.config;
     config.mode = args.mode;

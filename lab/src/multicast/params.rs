@@ -122,6 +122,14 @@ impl Params {
         Self { cloud: model.cloud(), host: model.host(stack), ..self }
     }
 
+    /// The same run with clocks that are wrong by up to this much, ahead or behind, and say so.
+    pub fn with_clock_error(mut self, error: Duration) -> Self {
+        let clock = &mut self.host.clock;
+        (clock.offset_ns, clock.offset_spread, clock.noise) = (0, error, Duration::ZERO);
+        clock.stated = ClockError::Within(error);
+        self
+    }
+
     /// Proxies of one tree.
     pub fn proxies(&self) -> u32 {
         let config = &self.config;

@@ -3,6 +3,7 @@
 //! A table is a value: the command line prints it, the documentation quotes it, a test asserts on
 //! it.
 
+pub mod clocks;
 pub mod hedging;
 pub mod hold;
 pub mod overlay;
