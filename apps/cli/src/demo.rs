@@ -23,7 +23,7 @@ use evenfall_host::{interrupt, pin};
 use evenfall_multicast_machine::{Config, Mode, Shape};
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::report::{self, Report, RunInfo};
-use evenfall_multicast_service::settings::{Course, Node};
+use evenfall_multicast_service::settings::{ClockSettings, Course, Node, Planting};
 use evenfall_runtime::settings::Run;
 use serde_json::Value;
 
@@ -127,12 +127,17 @@ pub struct Args {
     /// Authenticate every datagram and seal bodies under a fresh key.
     #[arg(long)]
     key: bool,
-    /// Harm a process while the feed runs: kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS, or
-    /// slow:NAME@SECONDS+DURATION, which delays all its datagrams from then on. Times count from
+    /// Harm a process while the feed runs: kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS,
+    /// slow:NAME@SECONDS+DURATION, which delays all its datagrams from then on, or
+    /// step:NAME@SECONDS+DURATION (or -DURATION), which sets its host's clock. Times count from
     /// the first message, as in kill:proxy-1@3, pause:receiver-2@3+2 or slow:proxy-2@3+2ms. May be
     /// repeated. The processes are root, proxy-1, ..., receiver-1, ...
     #[arg(long)]
     fault: Vec<Fault>,
+    /// Plant a wrong clock in every process, up to this offset and rate, as in 20ms,100ppm. The
+    /// processes then measure each other's clocks, and the run is judged by the true clock.
+    #[arg(long, value_name = "OFFSET,RATE")]
+    plant_clocks: Option<Planting>,
     /// Directory of logs and page. It replaces the files of an earlier demo.
     #[arg(long, default_value = "evenfall-demo")]
     dir: PathBuf,
@@ -259,7 +264,13 @@ fn prepare(
         dir: PathBuf::from("."),
         key_file: keyed.then(|| PathBuf::from(KEY_FILE)),
         // All processes run on this host, with or without namespaces.
-        clock: "same-host".into(),
+        clock: match args.plant_clocks {
+            Some(_) => "mesh",
+            // A step is one of the host's clock, which "same-host" does not read.
+            None if cast::steps(args) => "realtime",
+            None => "same-host",
+        }
+        .into(),
         ..Run::default()
     };
     let nodes = cast::nodes(args, lab)?;
@@ -267,7 +278,14 @@ fn prepare(
         multicast.framing.coalesce = COALESCE;
     }
     let course = Course { trees: args.trees, ..Course::default() };
-    let mut settings = Settings { run, course, feed, multicast, nodes, ..Settings::default() };
+    let clock = ClockSettings {
+        plant: args.plant_clocks,
+        plant_seed: args.seed,
+        steps: cast::steps(args).then(|| PathBuf::from(".")),
+        ..ClockSettings::default()
+    };
+    let mut settings =
+        Settings { run, course, feed, clock, multicast, nodes, ..Settings::default() };
     if cast::slows(args) {
         settings.inject.file = Some(PathBuf::from(cast::DELAYS_FILE));
     }

@@ -1,6 +1,6 @@
-//! `evenfall sim`, `evenfall bench` and `evenfall clock`. The instruments are a program of their
-//! own, `evenfall-lab`, so that a person who runs a feed does not build a simulator. The commands
-//! stay the same.
+//! `evenfall sim`, `evenfall bench` and `evenfall clock lab`. The instruments are a program of
+//! their own, `evenfall-lab`, so that a person who runs a feed does not build a simulator. The
+//! commands stay the same.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -19,7 +19,7 @@ const OWN: &str = "EVENFALL";
 pub struct Args {
     /// Arguments for evenfall-lab; --help lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
-    arguments: Vec<OsString>,
+    pub arguments: Vec<OsString>,
 }
 
 /// Looks for the program beside this program, then on the PATH.
@@ -47,7 +47,7 @@ pub fn hand_over(noun: &str, arguments: impl IntoIterator<Item = OsString>) -> O
     .into())
 }
 
-/// `evenfall sim`, `evenfall bench` or `evenfall clock`.
+/// `evenfall sim` or `evenfall bench`.
 pub fn main(noun: &str, args: Args) -> Outcome {
     hand_over(noun, args.arguments)
 }

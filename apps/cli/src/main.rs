@@ -7,6 +7,7 @@
 //! | [`plan`] | `evenfall plan tree`: chooses the machine for each place in the tree |
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
+//! | [`clock`] | `evenfall clock watch\|report`: how well the nodes of a run know their time |
 //! | [`instrument`] | `evenfall sim`, `evenfall bench`: handed over to the program `evenfall-lab` |
 //! | `missing` | the answer to a command that is not in this build |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
@@ -21,6 +22,7 @@
 #[macro_use]
 extern crate evenfall_runtime;
 
+mod clock;
 mod completions;
 mod config;
 mod demo;
@@ -68,9 +70,8 @@ enum Command {
     /// Run the multicast, the shuffle and the store in the simulator.
     #[command(disable_help_flag = true)]
     Sim(instrument::Args),
-    /// Plant wrong clocks in nodes on this machine, and compare what they find with the truth.
-    #[command(disable_help_flag = true)]
-    Clock(instrument::Args),
+    /// Show how well the nodes of a run know their time, or measure it with planted clocks.
+    Clock(clock::Args),
     /// Measure costs on this machine: copies of messages, an exchange, the store.
     #[command(disable_help_flag = true)]
     Bench(instrument::Args),
@@ -97,7 +98,7 @@ fn command(cli: Cli) -> Outcome {
         Command::Stat(args) => stat::main(&args),
         Command::Plan(args) => plan::main(&args),
         Command::Sim(args) => instrument::main("sim", args),
-        Command::Clock(args) => instrument::main("clock", args),
+        Command::Clock(args) => clock::main(args),
         Command::Bench(args) => instrument::main("bench", args),
         Command::Store(args) => store::main(&args),
         Command::Kv(args) => order::kv(&args),

@@ -36,11 +36,16 @@ pub struct Args {
 
 /// The status of one node.
 pub fn fetch(address: SocketAddr) -> Result<Value, String> {
+    fetch_page(address, "/status")
+}
+
+/// A page of one node that is JSON.
+pub fn fetch_page(address: SocketAddr, page: &str) -> Result<Value, String> {
     let silent = |error| {
         let hint = "is it running, and is its `http` set to this?";
         format!("{address}: {}; {hint}", with_causes(&error))
     };
-    let reply = http::ask(address, Method::GET, "/status", PATIENCE).map_err(silent)?;
+    let reply = http::ask(address, Method::GET, page, PATIENCE).map_err(silent)?;
     serde_json::from_str(&reply.text).map_err(|e| format!("{address}: not an evenfall node: {e}"))
 }
 

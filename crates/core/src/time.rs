@@ -146,16 +146,12 @@ impl Clock {
     /// when the clock did not follow.
     pub fn follow(&mut self, now: Timestamp, reading: ClockReading, may_step: bool) -> Option<i64> {
         let before = self.source.replace((now, reading));
-        let Some((at, last)) = before.filter(|_| !may_step) else {
+        let is_followed = !may_step && reading.error != ClockError::SameClock;
+        let Some((at, last)) = before.filter(|_| is_followed) else {
             self.set(reading);
             self.source = Some((now, reading));
             return None;
         };
-        if reading.error == ClockError::SameClock {
-            self.set(reading);
-            self.source = Some((now, reading));
-            return None;
-        }
         let passed = nanos(now.since(at));
         let share = |ppm: u64| passed / 1_000_000 * ppm + passed % 1_000_000 * ppm / 1_000_000;
         let change = reading.offset_ns.saturating_sub(last.offset_ns);

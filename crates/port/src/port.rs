@@ -53,6 +53,12 @@ pub trait Port: Send {
     /// port's options allow.
     fn wait(&mut self, lull: Option<Timestamp>, deadline: Option<Timestamp>) -> Wake;
 
+    /// Like [`wait`](Self::wait), for a deadline that may be missed by the time that a thread takes
+    /// to wake up. A port that spins before deadlines does not spin before this one.
+    fn wait_idly(&mut self, lull: Option<Timestamp>, deadline: Option<Timestamp>) -> Wake {
+        self.wait(lull, deadline)
+    }
+
     /// Appends the answers to transmits with a token, and the counters of installed state since the
     /// last call.
     fn answers(&mut self, out: &mut Vec<Answer>);

@@ -43,6 +43,10 @@ const PROMPT: Duration = Duration::from_millis(1);
 /// latest.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
+/// How long before a deadline of the other machines a timeout of the machine beside is left for
+/// after that deadline. A thread that sleeps until the timeout may wake up this late.
+const BESIDE_EARLY: Duration = Duration::from_micros(200);
+
 /// Counters of a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoopCounters {
@@ -210,14 +214,17 @@ impl Loop {
         }
         now = MonotonicClock::now();
         let due = machines.iter().filter_map(Machine::poll_timeout).min();
-        let deadline =
-            [due, until, self.due_beside()].into_iter().flatten().min().unwrap_or(Timestamp::MAX);
-        let deadline = deadline.min(now + WAIT_MAX);
+        let deadline = [due, until].into_iter().flatten().fold(now + WAIT_MAX, Timestamp::min);
         let mut lulls = machines.iter().map(Machine::poll_lull);
         let lull = lulls.try_fold(Timestamp::MAX, |first, lull| Some(first.min(lull?)));
         // A loop that drives the machine beside alone wants each arrival at once.
         let lull = lull.filter(|_| !machines.is_empty());
-        let wake = port.wait(lull, Some(deadline));
+        // The clock's machine stamps when it sends, so that its timeouts need not be met exactly.
+        let beside = self.due_beside().filter(|at| *at + BESIDE_EARLY < deadline);
+        let wake = match beside {
+            Some(at) => port.wait_idly(lull, Some(at)),
+            None => port.wait(lull, Some(deadline)),
+        };
         self.is_rested = lull.is_some() && wake == Wake::Deadline;
         Ok(wake)
     }

@@ -60,11 +60,13 @@ pub(crate) struct Waiting {
     others: Vec<OwnedFd>,
     /// When a deadline was last waited for to its end.
     spun_at: Timestamp,
+    /// Whether the present wait may end late, and so does not spin.
+    pub(crate) is_idle: bool,
 }
 
 impl Waiting {
     pub(crate) fn new() -> Result<Self, Error> {
-        Ok(Self { waker: eventfd()?, others: Vec::new(), spun_at: Timestamp::ZERO })
+        Ok(Self { waker: eventfd()?, others: Vec::new(), spun_at: Timestamp::ZERO, is_idle: false })
     }
 
     pub(crate) fn watch(&mut self, others: Vec<OwnedFd>) {
@@ -111,7 +113,7 @@ impl Waiting {
             Blocked::Device => wait.retry(deadline),
             _ => wait.until(deadline),
         };
-        if wake == Wake::Deadline {
+        if wake == Wake::Deadline && !self.is_idle {
             self.spun_at = MonotonicClock::now();
         }
         wake
@@ -119,6 +121,9 @@ impl Waiting {
 
     /// How long to spin now, so that spinning keeps to its share of the time.
     pub(crate) fn spin(&self, options: &Options) -> Duration {
+        if self.is_idle {
+            return Duration::ZERO;
+        }
         let Options { spin, spin_share, .. } = *options;
         if spin_share >= 1.0 {
             return spin;

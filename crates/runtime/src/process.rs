@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_core::{Clock, ClockError, ClockReading, Machine, SharedKey, SyncTime, Timestamp};
-use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, auto};
+use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, auto, clockbound};
 use evenfall_host::{interrupt, pin, procstat};
 use evenfall_port::run::{Dispatch, Loop};
 use evenfall_port::{Options, Port};
 
 use crate::memory::MemoryLog;
-use crate::settings::{Inject, Io, Node, Run, SettingsError};
+use crate::settings::{CLOCKS, Inject, Io, Node, Run, SettingsError};
 use crate::telemetry::{Orders, Telemetry, TelemetryError};
 
 /// How often a role looks at signals and orders, and publishes its state.
@@ -93,6 +93,11 @@ pub struct Manner<'a> {
     pub is_crowded: bool,
     /// Whether every process of the run is on this host.
     pub is_one_host: bool,
+    /// Whether a machine beside the role keeps the synchronised clock. The clock that `run.clock`
+    /// names is then used until the machine's first reading only.
+    pub is_meshed: bool,
+    /// The file with planted steps of the host's clock, for experiments.
+    pub steps: Option<&'a Path>,
     /// Whether arrivals may wait in the socket until the next release.
     pub may_moderate: bool,
     /// The orders that the role takes over HTTP.
@@ -146,6 +151,8 @@ fn options(manner: Manner<'_>, keyed: bool) -> Result<Options, SettingsError> {
         options.moderation = io.moderation.unwrap_or(moderation);
         options.kernel_timestamps = !options.moderation.is_zero();
     }
+    // The time until a program takes an arrival would count as delay of a probe.
+    options.kernel_timestamps |= manner.is_meshed;
     Ok(options)
 }
 
@@ -169,7 +176,10 @@ impl Process {
         let signals = interrupt::watch(port.waker())?;
         let telemetry = Telemetry::start(node.http, key.is_some(), manner.orders)
             .map_err(ProcessError::Telemetry)?;
-        let (clock, watch) = start_clock(&manner.run.clock, manner.is_one_host)?;
+        let (clock, watch) = match manner.is_meshed {
+            true => (unproven_clock()?, None),
+            false => start_clock(&manner.run.clock, manner.is_one_host, manner.steps)?,
+        };
         for note in port.notes() {
             tracing::warn!("{}: {note}", node.name);
         }
@@ -204,6 +214,14 @@ impl Process {
         Turning { turn: &mut self.turn, port: self.port.as_mut() }
     }
 
+    /// Takes a reading of the machine beside before the machines of the role have begun. Returns
+    /// whether there was one.
+    pub fn take_time(&mut self) -> bool {
+        let reading = self.turn.reading();
+        reading.into_iter().for_each(|reading| self.clock.set(reading));
+        reading.is_some()
+    }
+
     /// The synchronised time at this moment.
     pub fn sync_now(&self) -> SyncTime {
         self.clock.sync(MonotonicClock::now())
@@ -215,7 +233,8 @@ impl Process {
     }
 
     /// Hands the clock to the machines when there is a new reading. The first call, before the
-    /// first turn, sets `first`. Returns the clock's error when it has changed.
+    /// first turn, sets `first`. Returns the reading that applies from now on, at the first call
+    /// and when it has changed.
     ///
     /// # Errors
     /// As [`Loop::adopt_clock`].
@@ -224,8 +243,9 @@ impl Process {
         machines: &mut [M],
         first: bool,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
-    ) -> Result<Option<ClockError>, ProcessError> {
-        let fresh = self.watch.as_mut().and_then(ClockWatch::fresh);
+    ) -> Result<Option<ClockReading>, ProcessError> {
+        let beside = self.turn.reading();
+        let fresh = beside.or_else(|| self.watch.as_mut().and_then(ClockWatch::fresh));
         let Some(reading) = fresh.or(first.then(|| self.clock.reading())) else { return Ok(None) };
         self.turn.adopt_clock(reading, machines, self.port.as_mut(), events)?;
         let before = self.clock;
@@ -242,8 +262,8 @@ impl Process {
                 Duration::from_nanos(by)
             );
         }
-        let error = self.clock.reading().error;
-        Ok((error != before.reading().error).then_some(error))
+        let reading = self.clock.reading();
+        Ok((first || reading != before.reading()).then_some(reading))
     }
 
     /// Datagrams refused so far: no messages, forged, or for a machine that is not here.
@@ -269,17 +289,31 @@ impl Process {
     }
 }
 
-fn start_clock(name: &str, is_one_host: bool) -> Result<(Clock, Option<ClockWatch>), ProcessError> {
+/// The host's clock before the machine beside has measured it: nobody vouches for it.
+fn unproven_clock() -> Result<Clock, ProcessError> {
+    let mut clock = Clock::default();
+    let reading = SyncSource::Realtime.read()?;
+    clock.set(ClockReading { error: ClockError::Unknown, ..reading });
+    Ok(clock)
+}
+
+fn start_clock(
+    name: &str,
+    is_one_host: bool,
+    steps: Option<&Path>,
+) -> Result<(Clock, Option<ClockWatch>), ProcessError> {
     let source = match name {
         "auto" => auto(is_one_host).0,
+        // An agent keeps no mesh, and takes the best clock of its host.
+        "host" | "mesh" => auto(false).0,
         "same-host" => SyncSource::SameHost,
         "realtime" => SyncSource::Realtime,
         "chrony" => SyncSource::Chrony,
+        "clockbound" => SyncSource::ClockBound(clockbound::SEGMENT.into()),
         device if device.starts_with("/dev/") => SyncSource::Ptp(device.into()),
         other => {
-            let what = format!(
-                "run.clock = \"{other}\": must be auto, same-host, realtime, chrony or /dev/ptpN"
-            );
+            let words = CLOCKS.join(", ");
+            let what = format!("run.clock = \"{other}\": must be {words} or /dev/ptpN");
             return Err(evenfall_host::Error::Clock { what }.into());
         }
     };
@@ -288,6 +322,10 @@ fn start_clock(name: &str, is_one_host: bool) -> Result<(Clock, Option<ClockWatc
         clock.set(ClockReading { offset_ns: 0, error: ClockError::SameClock });
         return Ok((clock, None));
     }
+    let source = match steps {
+        Some(file) => SyncSource::Stepped(Box::new(source), file.to_owned()),
+        None => source,
+    };
     clock.set(source.read()?);
     Ok((clock, Some(ClockWatch::start(source, CLOCK_PERIOD)?)))
 }

@@ -15,7 +15,7 @@ mod part;
 
 pub use self::check::Mistake;
 pub use self::common::{
-    Inject, Io, Node, OPEN, Run, check_addresses, check_closed, check_nodes, read_key,
+    CLOCKS, Inject, Io, Node, OPEN, Run, check_addresses, check_closed, check_nodes, read_key,
 };
 #[cfg(feature = "settings")]
 pub use self::document::{Document, apply, line_of, overrides, put};

@@ -1,6 +1,6 @@
-//! The pages of a role: `/metrics` for Prometheus, `/healthz`, `/status` as JSON, and orders to a
-//! running role. The role's thread only swaps in a page a few times a second. With the feature
-//! `http` a server in a thread of its own serves the pages.
+//! The pages of a role: `/metrics` for Prometheus, `/healthz`, `/status` and `/clock` as JSON, and
+//! orders to a running role. The role's thread only swaps in a page a few times a second. With the
+//! feature `http` a server in a thread of its own serves the pages.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -71,6 +71,7 @@ impl std::error::Error for TelemetryError {
 struct Page {
     metrics: String,
     status: String,
+    clock: String,
     /// Why the role is not well.
     ill: Option<String>,
     orders: VecDeque<String>,
@@ -129,21 +130,28 @@ impl Telemetry {
         None
     }
 
-    /// Publishes the present state, where the pages are served.
+    /// Publishes the present state of the role and of its clock, where the pages are served.
     #[cfg(feature = "http")]
-    pub fn publish(&self, mut m: Metrics, status: &impl Serialize, ill: Option<String>) {
+    pub fn publish(
+        &self,
+        mut m: Metrics,
+        status: &impl Serialize,
+        clock: &impl Serialize,
+        ill: Option<String>,
+    ) {
         if let Some(server) = &self.server {
             let help = "HTTP connections closed because too many were open.";
             m.counter("http_turned_away_total", help, 0, server.turned_away());
         }
         let status = serde_json::to_string(status).unwrap_or_default();
+        let clock = serde_json::to_string(clock).unwrap_or_default();
         let mut page = lock(&self.page);
-        (page.metrics, page.status, page.ill) = (m.text(), status, ill);
+        (page.metrics, page.status, page.clock, page.ill) = (m.text(), status, clock, ill);
     }
 
     /// Publishes the present state, where the pages are served.
     #[cfg(not(feature = "http"))]
-    pub fn publish(&self, _: Metrics, _: &impl Serialize, _: Option<String>) {}
+    pub fn publish(&self, _: Metrics, _: &impl Serialize, _: &impl Serialize, _: Option<String>) {}
 
     /// The value of the next order, if an order has come.
     pub fn order(&self) -> Option<String> {

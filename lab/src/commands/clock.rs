@@ -1,10 +1,11 @@
 //! `evenfall clock lab`: nodes with planted clocks on this machine, where the truth is known.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use clap::Subcommand;
-use evenfall_clock_service::ClockSettings;
-use evenfall_clock_service::laboratory::{Planted, Sample, run};
+use evenfall_clock_service::laboratory::{Found, Planted, Sample, run};
+use evenfall_clock_service::{ClockSettings, Planting, plant};
 use evenfall_runtime::program::Outcome;
 use serde::Serialize;
 
@@ -37,7 +38,7 @@ struct Lab {
     )]
     offset: Duration,
     /// Clocks are up to this much too fast or too slow.
-    #[arg(long, default_value = "100ppm", value_name = "RATE", value_parser = ppb)]
+    #[arg(long, default_value = "100ppm", value_name = "RATE", value_parser = plant::rate)]
     drift: u32,
     /// Samples of each node, 27 a second.
     #[arg(long, default_value_t = 500)]
@@ -45,25 +46,16 @@ struct Lab {
     /// What a node may send for its probes, in kilobits a second.
     #[arg(long, value_name = "KBIT/S", default_value_t = 500)]
     budget: u64,
+    /// Run a second mesh over the same hosts at the same time, with ports of its own, and compare
+    /// both. Where nobody knows the truth, this is what can be compared.
+    #[arg(long)]
+    twice: bool,
     /// Seed of the planted clocks.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-}
-
-/// Reads a rate such as `100ppm` or `20ppb`, up to the worst drift that the clock allows for.
-fn ppb(text: &str) -> Result<u32, String> {
-    let wrong = || format!("{text}: must be 0ppm to 100ppm, or so many ppb");
-    let (number, unit) = match (text.strip_suffix("ppm"), text.strip_suffix("ppb")) {
-        (Some(number), _) => (number, 1_000),
-        (_, Some(number)) => (number, 1),
-        _ => return Err(wrong()),
-    };
-    let number: u32 = number.trim().parse().map_err(|_| wrong())?;
-    let rate = number.checked_mul(unit).filter(|rate| *rate <= 100_000);
-    rate.ok_or_else(wrong)
 }
 
 /// What came of a laboratory.
@@ -81,9 +73,37 @@ struct Results {
     coverage: f64,
     /// Share of the samples within the proven bound.
     proven_coverage: f64,
+    /// Greatest share of a core that a node took, system calls included.
+    core_share: f64,
+    /// The most that a node sent, in kilobits a second with the headers of all layers.
+    sent_kbit_s: f64,
+    /// Difference of two disjoint meshes over the same hosts.
+    between_us: Option<Spread>,
+    /// Share of these differences within the sum of both assumed bounds.
+    between_coverage: Option<f64>,
 }
 
-fn results(hosts: u32, samples: &[Sample]) -> Results {
+/// Differences of two meshes: of the k-th samples of each host. The samples of both are at most
+/// some tens of milliseconds apart.
+fn between(one: &[Sample], two: &[Sample]) -> (Spread, f64) {
+    let mut other: BTreeMap<u32, VecDeque<&Sample>> = BTreeMap::new();
+    two.iter().for_each(|sample| other.entry(sample.node).or_default().push_back(sample));
+    let (mut apart, mut within) = (Vec::new(), 0);
+    for sample in one {
+        let Some(twin) = other.get_mut(&sample.node).and_then(VecDeque::pop_front) else {
+            continue;
+        };
+        let difference = sample.error_ns.abs_diff(twin.error_ns);
+        let bounds = sample.assumed_ns.zip(twin.assumed_ns).map(|(a, b)| a + b);
+        within += usize::from(bounds.is_some_and(|bounds| difference <= bounds));
+        apart.push(difference);
+    }
+    let share = within as f64 / apart.len().max(1) as f64;
+    (Spread::of(&mut apart), share)
+}
+
+fn results(hosts: u32, found: &Found) -> Results {
+    let samples = &found.samples;
     let spread = |of: fn(&Sample) -> Option<u64>| {
         Spread::of(&mut samples.iter().filter_map(of).collect::<Vec<u64>>())
     };
@@ -101,23 +121,39 @@ fn results(hosts: u32, samples: &[Sample]) -> Results {
         assumed_us: spread(|sample| sample.assumed_ns),
         coverage: within(|sample| sample.assumed_ns),
         proven_coverage: within(|sample| sample.proven_ns),
+        core_share: found.core_share,
+        sent_kbit_s: found.sent_bits_s as f64 / 1e3,
+        between_us: None,
+        between_coverage: None,
     }
 }
 
 /// Runs the command.
 pub fn main(args: &Args) -> Outcome {
     let Command::Lab(args) = &args.command;
-    let planted = Planted {
-        hosts: args.hosts,
-        offset: args.offset,
-        drift_ppb: args.drift,
-        samples: args.samples,
-        clock: ClockSettings { mesh: true, budget_bits_s: 1_000 * args.budget },
-        seed: args.seed,
+    let clock = ClockSettings {
+        budget_bits_s: 1_000 * args.budget,
+        plant: Some(Planting { offset: args.offset, drift_ppb: args.drift }),
+        plant_seed: args.seed,
+        ..ClockSettings::default()
     };
+    let planted = Planted { hosts: args.hosts, samples: args.samples, clock };
     planted.clock.check()?;
-    let samples = run(&planted)?;
-    let results = results(args.hosts, &samples);
+    let (found, second) = if args.twice {
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| run(&planted));
+            let found = run(&planted);
+            let second = second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            found.and_then(|found| Ok((found, Some(second?))))
+        })?
+    } else {
+        (run(&planted)?, None)
+    };
+    let mut results = results(args.hosts, &found);
+    if let Some(second) = &second {
+        let (spread, coverage) = between(&found.samples, &second.samples);
+        (results.between_us, results.between_coverage) = (Some(spread), Some(coverage));
+    }
     if args.json {
         println!("{}", serde_json::to_value(&results)?);
         return Ok(());
@@ -136,16 +172,20 @@ pub fn main(args: &Args) -> Outcome {
         100.0 * results.coverage,
         100.0 * results.proven_coverage
     );
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_have_a_unit_and_stay_within_what_crystals_do() {
-        assert_eq!((ppb("100ppm"), ppb("20ppb")), (Ok(100_000), Ok(20)));
-        assert!(ppb("101ppm").is_err() && ppb("100").is_err() && ppb("9999999ppm").is_err());
+    println!(
+        "a node took {:.2} % of a core and sent {:.0} kbit/s at most",
+        100.0 * results.core_share,
+        results.sent_kbit_s
+    );
+    if let Some((spread, coverage)) = results.between_us.zip(results.between_coverage) {
+        println!(
+            "two meshes differ by {:.3} us (p50), {:.3} us (p99), {:.3} us (max); {:.3} % of the \
+             differences are within the sum of both assumed bounds",
+            spread.p50,
+            spread.p99,
+            spread.max,
+            100.0 * coverage
+        );
     }
+    Ok(())
 }

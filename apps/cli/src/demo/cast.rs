@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use evenfall_core::NodeId;
-use evenfall_host::clock::MonotonicClock;
+use evenfall_host::clock::{MonotonicClock, SyncSource};
 use evenfall_host::interrupt;
 use evenfall_host::lab::Lab;
 use evenfall_host::process::{Lifeline, Signal, send};
@@ -19,7 +19,7 @@ use evenfall_multicast_machine::Shape;
 use evenfall_multicast_machine::tree::Dimensions;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::report::{RUN_FILE, RunEvent};
-use evenfall_multicast_service::settings::{Node, RoleName};
+use evenfall_multicast_service::settings::{Node, RoleName, steps_file};
 
 use super::Args;
 use super::faults::Harm;
@@ -49,6 +49,11 @@ fn proxies_per_tree(args: &Args, receivers: u32) -> u64 {
     (wanted as u64).saturating_add(args.spares.into())
 }
 
+/// Whether the clock of any process' host steps.
+pub fn steps(args: &Args) -> bool {
+    args.fault.iter().any(|fault| matches!(fault.harm, Harm::Step(_)))
+}
+
 /// Whether the demo slows any process.
 pub fn slows(args: &Args) -> bool {
     args.fault.iter().any(|fault| matches!(fault.harm, Harm::Slow(_)))
@@ -69,8 +74,8 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         let address = match lab {
             Some(lab) => SocketAddr::new(IpAddr::V4(lab.address(id)), LAB_PORT),
             // Other processes must find the root. The rules of delays must find the slowed
-            // processes.
-            None if role == RoleName::Root || slows(args) => {
+            // processes, and processes that measure each other's clocks find each other.
+            None if role == RoleName::Root || slows(args) || args.plant_clocks.is_some() => {
                 SocketAddr::new(loopback, free_udp_port()?)
             }
             None => SocketAddr::new(loopback, 0),
@@ -422,15 +427,33 @@ impl Stage<'_> {
                     Ok(()) => ("fault", format!("slowed by {by:?} each way")),
                     Err(error) => ("fault", format!("not slowed: {DELAYS_FILE}: {error}")),
                 },
+                Act::Step(by_ns) => {
+                    let file = self.args.dir.join(steps_file(&name));
+                    let shown = file.display();
+                    match fs::write(&file, by_ns.to_string()) {
+                        Ok(()) => ("fault", format!("given a clock that stepped by {by_ns} ns")),
+                        Err(error) => ("fault", format!("not given a step: {shown}: {error}")),
+                    }
+                }
             };
             self.events.push(RunEvent {
-                // All processes run on this host, whose clock is the synchronised clock.
-                at_ns: MonotonicClock::now().nanos(),
+                at_ns: self.now_ns(),
                 kind: kind.to_owned(),
                 node: Some(node),
                 text: format!("{name} was {done} (--fault)"),
             });
         }
+    }
+
+    /// The time of the run. The report of planted clocks is on the clock below them.
+    fn now_ns(&self) -> u64 {
+        let now = MonotonicClock::now();
+        let Settings { run, clock, .. } = self.settings;
+        if run.clock == "same-host" || clock.plant.is_some() {
+            return now.nanos();
+        }
+        let ahead = SyncSource::Realtime.read().map_or(0, |reading| reading.offset_ns);
+        now.nanos().saturating_add_signed(ahead)
     }
 
     /// Delays all datagrams to and from an address by this much, from the processes' next look at
@@ -450,6 +473,7 @@ impl Stage<'_> {
 enum Act {
     Signal(Signal),
     Slow(Duration),
+    Step(i64),
 }
 
 /// A planned action on a process, with its time.
@@ -468,6 +492,7 @@ fn plan(args: &Args, first_message: Instant) -> Vec<Planned> {
         match fault.harm {
             Harm::Kill => add(at, Act::Signal(Signal::Kill)),
             Harm::Slow(by) => add(at, Act::Slow(by)),
+            Harm::Step(by_ns) => add(at, Act::Step(by_ns)),
             Harm::Pause(pause) => {
                 add(at, Act::Signal(Signal::Stop));
                 add(at + pause, Act::Signal(Signal::Continue));

@@ -23,17 +23,32 @@ pub enum Harm {
     Pause(Duration),
     /// From then on, every datagram to and from the process takes this much longer.
     Slow(Duration),
+    /// The clock of the process' host steps by so many nanoseconds.
+    Step(i64),
 }
 
 impl Fault {
     /// Whether a process with this harm may fail.
     pub fn is_excuse(&self) -> bool {
-        !matches!(self.harm, Harm::Slow(_))
+        !matches!(self.harm, Harm::Slow(_) | Harm::Step(_))
     }
 }
 
-const USAGE: &str =
-    "must be kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS or slow:NAME@SECONDS+DURATION";
+const USAGE: &str = "must be kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS, \
+                     slow:NAME@SECONDS+DURATION, or step:NAME@SECONDS+DURATION or -DURATION";
+
+/// A step of a clock: when, and by how many nanoseconds.
+fn step(when: &str) -> Result<(Duration, i64), String> {
+    let (at, ahead, by) = match (when.split_once('+'), when.split_once('-')) {
+        (Some((at, by)), _) => (at, true, by),
+        (_, Some((at, by))) => (at, false, by),
+        _ => return Err(USAGE.to_owned()),
+    };
+    let wrong = |why: &dyn std::fmt::Display| format!("{by}: {why}; {USAGE}");
+    let duration = humantime::parse_duration(by).map_err(|error| wrong(&error))?;
+    let ns = i64::try_from(duration.as_nanos()).map_err(|error| wrong(&error))?;
+    Ok((seconds(at)?, if ahead { ns } else { -ns }))
+}
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text} is no number; {USAGE}"))?;
@@ -48,6 +63,10 @@ impl FromStr for Fault {
         let (name, when) = rest.split_once('@').ok_or(USAGE)?;
         let name = name.to_owned();
         match (kind, when.split_once('+')) {
+            ("step", _) => {
+                let (at, by_ns) = step(when)?;
+                Ok(Self { name, at, harm: Harm::Step(by_ns) })
+            }
             ("kill", None) => Ok(Self { name, at: seconds(when)?, harm: Harm::Kill }),
             ("pause", Some((at, pause))) => {
                 Ok(Self { name, at: seconds(at)?, harm: Harm::Pause(seconds(pause)?) })
@@ -75,6 +94,10 @@ mod tests {
         let slow: Fault = "slow:proxy-1@3+2ms".parse().unwrap();
         assert_eq!(slow.harm, Harm::Slow(Duration::from_millis(2)));
         assert!(!slow.is_excuse() && fault.is_excuse());
+        let step = |text: &str| text.parse::<Fault>().map(|fault| fault.harm);
+        assert_eq!(step("step:root@1.5+10s"), Ok(Harm::Step(10_000_000_000)));
+        assert_eq!(step("step:root@2-1h"), Ok(Harm::Step(-3_600_000_000_000)));
+        assert!(step("step:root@2+30years").is_ok() && step("step:root@2").is_err());
         for wrong in
             ["slow:a@1+2", "kill", "kill:a", "kill:a@b", "pause:a@1", "stop:a@1", "kill:a@-1"]
         {

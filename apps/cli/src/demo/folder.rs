@@ -25,6 +25,7 @@ pub struct Folder {
 fn is_ours(name: &str) -> bool {
     name.ends_with(".evlog")
         || name.ends_with(".stderr")
+        || name.ends_with(".step")
         || name.starts_with("summary-")
         || (name.starts_with("memory-") && name.ends_with(".csv"))
         || ["run.json", "report.html", KEY_FILE, SETTINGS_FILE, DELAYS_FILE].contains(&name)

@@ -22,6 +22,8 @@ const ABSENT: &[(&str, &str, &str)] = &[
     ("io", "moderation = \"2ms\"", "none: chosen by cores and processes"),
     ("io", "real_time = 50", "none: chosen by cores and processes"),
     ("inject", "file = \"delays.txt\"", "none: nothing is delayed"),
+    ("clock", "steps = \"steps\"", "none: no host's clock steps"),
+    ("clock", "plant = \"20ms,100ppm\"", "none: clocks are as they are"),
     ("multicast.shape", "depth = 2", "none: follows from the number of receivers"),
     ("multicast.shape", "fanout = 10", "none: 10, or the smallest for the depth"),
 ];

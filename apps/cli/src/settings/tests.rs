@@ -232,3 +232,44 @@ fn two_nodes_of_one_name_are_refused() {
     let error = parse(&node.repeat(2), &[]).unwrap_err();
     assert!(error.contains("share a name"), "{error}");
 }
+
+/// A root, a proxy and a receiver at these addresses.
+fn cast(addresses: [&str; 3], more: &str) -> String {
+    let node = |(id, (role, address)): (usize, (&str, &str))| {
+        format!(
+            "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\naddress = \"{address}\"\n"
+        )
+    };
+    let nodes = ["proxy", "root", "receiver"].into_iter().zip(addresses).enumerate().map(node);
+    format!("{more}{}", nodes.collect::<String>())
+}
+
+#[test]
+fn nodes_on_several_hosts_keep_one_time_when_each_can_find_every_other() {
+    let hosts = ["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"];
+    let meshed = |addresses, more: &str| parse(&cast(addresses, more), &[]).unwrap().is_meshed();
+    assert!(meshed(hosts, ""));
+    assert!(!meshed(["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"], ""), "one host, one clock");
+    assert!(!meshed([hosts[0], hosts[1], "10.0.0.3:0"], ""), "any port");
+    assert!(!meshed([hosts[0], hosts[1], "0.0.0.0:9000"], ""), "any address");
+    assert!(!meshed(hosts, "[run]\nclock = \"host\"\n"));
+    let guests = "[multicast.membership]\nexpect_receivers = 5\n";
+    assert!(!meshed(hosts, guests), "four receivers stand in other files");
+    let settings = parse(&cast(hosts, ""), &[]).unwrap();
+    let place = |name: &str| settings.member(settings.node(name).unwrap()).unwrap().place;
+    assert_eq!(["root", "proxy", "receiver"].map(place), [0, 1, 2], "the root is the reference");
+}
+
+#[test]
+fn a_mesh_whose_nodes_cannot_find_each_other_is_refused_by_name() {
+    let lost = ["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:0"];
+    let settings = parse(&cast(lost, "[run]\nclock = \"mesh\"\nkey_file = \"k\"\n"), &[]).unwrap();
+    let mistake = settings.check_run().unwrap_err().why;
+    assert!(mistake.contains("node receiver") && mistake.contains("mesh"), "{mistake}");
+    let planted = "[run]\nclock = \"host\"\nkey_file = \"k\"\n[clock]\nplant = \"1ms,5ppm\"\n";
+    let hosts = ["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"];
+    let mistake = parse(&cast(hosts, planted), &[]).unwrap().check_run().unwrap_err().why;
+    assert!(mistake.contains("clock.plant"), "{mistake}");
+    let error = parse("[clock]\nplant = \"20ms\"\n", &[]).unwrap_err();
+    assert!(error.contains("line 2") && error.contains("20ms,100ppm"), "{error}");
+}

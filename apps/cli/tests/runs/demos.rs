@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::common::{Demo, SMALL, Scratch, demo, is_root, say, start_demo};
 
 /// Keys that the JSON of a demo must have.
@@ -107,6 +109,36 @@ fn lab_delivers_everything_and_leaves_no_namespace() {
     let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let left = names.filter(|name| name.file_name().to_string_lossy().starts_with(&prefix));
     assert_eq!(left.count(), 0, "namespaces of the demo");
+}
+
+/// Clocks that differ by seconds would spread releases over seconds, however quick the machine is.
+#[test]
+fn planted_clocks_are_found_and_nothing_is_lost_or_spread() {
+    if !is_root() {
+        println!("skipped: not root");
+        return;
+    }
+    let scratch = Scratch::new();
+    let child = start_demo(&scratch, &small(&["--lab", "--plant-clocks", "10s,100ppm"]));
+    let demo = Demo::of(scratch, child);
+    if demo.said.err.contains("iproute2") || demo.said.err.contains("Operation not permitted") {
+        println!("skipped: no namespaces here: {}", demo.said.err);
+        return;
+    }
+    demo.is_whole(3);
+    let error_us = demo.json["clock_error_us"].as_f64().expect("a bound");
+    assert!(error_us > 0.0 && error_us < 1e6, "{}", demo.json);
+    for distribution in ["window_us", "oml_us"] {
+        let p50 = demo.json[distribution]["p50"].as_f64().expect("a number");
+        assert!(p50.abs() < 1e6, "{distribution}: {p50}");
+    }
+    for name in ["root", "proxy-1", "receiver-1", "receiver-2", "receiver-3"] {
+        let summary = fs::read_to_string(demo.file(&format!("summary-{name}.json")));
+        let summary: Value = serde_json::from_str(&summary.expect("a summary")).expect("JSON");
+        let clock = &summary["clock"];
+        assert_eq!(clock["state"], "synchronised", "{name}: {clock}");
+        assert!(clock["proven_ns"].is_number() && clock["assumed_ns"].is_number(), "{clock}");
+    }
 }
 
 #[test]

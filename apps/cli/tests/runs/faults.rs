@@ -54,6 +54,36 @@ fn paused_receiver_costs_no_message() {
     node_is_paused("receiver-1");
 }
 
+/// The clocks of the root, a proxy, two receivers and the recorder step while the feed runs.
+#[test]
+fn steps_of_hosts_clocks_cost_no_message_and_misdate_none() {
+    let scratch = Scratch::new();
+    let record = scratch.path("kept").display().to_string();
+    let steps = [
+        "step:root@.5+10s",
+        "step:proxy-1@.7-1h",
+        "step:receiver-1@.9+30years",
+        "step:receiver-2@1.1-10s",
+        "step:receiver-3@1.3-30years",
+        "step:recorder@1.5+1h",
+    ];
+    let steps: Vec<&str> = steps.iter().flat_map(|step| ["--fault", step]).collect();
+    let more = ["--fit", "5s", "--record", &record];
+    let child = start_demo(&scratch, &[&FEED[..], &steps, &more].concat());
+    let demo = Demo::of(scratch, child);
+    demo.is_whole(4);
+    assert!(demo.said.err.contains("equal to what was sent"), "{}", demo.said.err);
+    let mut followed = Vec::new();
+    for name in ["receiver-1", "receiver-2", "receiver-3", "receiver-4"] {
+        let trees = &demo.read(&format!("summary-{name}.json"))["trees"];
+        followed.push(trees[0]["clock_steps"].as_u64().expect("a count"));
+    }
+    assert_eq!(followed, [1, 1, 1, 0], "steps that were seen and not followed");
+    // A step that showed would move releases by ten seconds at least.
+    let held_us = demo.json["held_oml_us"]["max"].as_f64().expect("a number");
+    assert!(held_us > 0.0 && held_us < 9e6, "{held_us}");
+}
+
 #[test]
 fn paused_root_costs_no_message() {
     node_is_paused("root");

@@ -3,7 +3,8 @@
 const PAGE: &str = include_str!("../../../../docs/operations.md");
 
 /// The sources that name metrics.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
+    include_str!("../../../../crates/clock/service/src/mesh.rs"),
     include_str!("../../../../crates/multicast/service/src/roles/root/page.rs"),
     include_str!("../../../../crates/multicast/service/src/roles/proxy.rs"),
     include_str!("../../../../crates/multicast/service/src/roles/receiver.rs"),

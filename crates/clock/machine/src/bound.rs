@@ -79,11 +79,13 @@ impl Verdict {
     pub fn reading(&self, now: Timestamp, config: &Config) -> Reading {
         let age = now.signed_since(self.at) as f64;
         let free = age > 2e9 * config.window.as_secs_f64() && self.horizon != ALWAYS;
+        let proven_ns = self.proven(age, config);
+        let assumed_ns = whole(self.assumed(age, config));
         Reading {
             offset_ns: self.offset_ns.saturating_add((self.rate * age + 0.5).floor() as i64),
             state: if free { State::FreeRunning } else { self.state },
-            proven_ns: self.proven(age, config),
-            assumed_ns: Some(whole(self.assumed(age, config))),
+            proven_ns,
+            assumed_ns: Some(proven_ns.map_or(assumed_ns, |proven| assumed_ns.min(proven))),
         }
     }
 

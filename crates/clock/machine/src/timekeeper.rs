@@ -29,8 +29,8 @@ use crate::{
     Verdict, graph,
 };
 
-/// Headers below a probe: UDP 8, IPv4 20, Ethernet 14 + 4, preamble and gap 20.
-const OVERHEAD_BYTES: usize = 66;
+/// Headers below a datagram: UDP 8, IPv4 20, Ethernet 14 + 4, preamble and gap 20.
+pub const OVERHEAD_BYTES: usize = 66;
 /// Pairs of probes that a node remembers for each neighbour, sent and received. At 20 pairs a
 /// second eight pairs are 400 ms, and an answer that takes longer is of no use.
 const PAIRS_KEPT: usize = 8;
@@ -43,6 +43,10 @@ const REPORT_WAIT: Duration = Duration::from_millis(100);
 /// Datagrams that may wait to be sent. The reference of 5,000 nodes queues 5,000 at once. Beyond
 /// the limit the oldest is dropped and counted.
 const QUEUE_MAX: usize = 8_192;
+/// How far one call to send moves the usual time of a call, which is the median: a longer call
+/// makes it longer by this share, and a shorter call shorter. Calls that were interrupted count no
+/// more than others.
+const CALL_STEP: f64 = 1.0 / 64.0;
 /// The context in which the key of the clock's datagrams is derived from the shared key.
 const KEY_CONTEXT: &str = "evenfall clock 2026-11 datagrams";
 
@@ -131,6 +135,9 @@ pub struct Timekeeper {
     source: Option<(Timestamp, ClockReading)>,
     utc: Option<Claim>,
     base_ns: i64,
+    /// Usual time from asking the port to send a probe until its stamp of departure, where the
+    /// program stamps departures.
+    call_ns: f64,
     window: u32,
     /// Next neighbour to probe, and when.
     turn: usize,
@@ -165,13 +172,18 @@ impl Timekeeper {
             MacKey::new(id, &bytes)
         });
         let office = (seat.number == 0).then(|| Office::new(&config, nodes, now));
+        let mut clock = SoftwareClock::new(config.clone());
+        if office.is_some() {
+            // The time of the mesh is that of the reference from the first moment on.
+            clock.follow(now, Verdict::reference(now));
+        }
         // Two probes and all headers, within the budget.
         let bits = 2 * 8 * (PROBE_BYTES + OVERHEAD_BYTES) as u64;
         let gap = Duration::from_nanos(bits * 1_000_000_000 / config.budget_bits_s.max(1));
         // Neighbours do not begin at one instant.
         let phase = nanos(gap) * u64::from(seat.number % 64) / 64;
         Self {
-            clock: SoftwareClock::new(config.clone()),
+            clock,
             config,
             key,
             places,
@@ -179,6 +191,7 @@ impl Timekeeper {
             source: None,
             utc: None,
             base_ns: 0,
+            call_ns: 0.0,
             window: if seat.number == 0 { seat.started } else { 0 },
             turn: 0,
             probe_at: (!neighbours.is_empty()).then(|| now + Duration::from_nanos(phase)),
@@ -199,8 +212,17 @@ impl Timekeeper {
     }
 
     /// The clock at the local time `now`: offset to the time of the reference, and bounds.
+    ///
+    /// Where the program stamps departures, nobody knows when in the call to send a probe left. The
+    /// assumed bound then allows for half of such a call at this node and at the reference.
     pub fn read(&self, now: Timestamp) -> Reading {
-        self.clock.read(now)
+        let mut reading = self.clock.read(now);
+        if self.office.is_none() {
+            let most = reading.proven_ns.unwrap_or(u64::MAX);
+            let with_call = |bound: u64| bound.saturating_add(self.call_ns as u64).min(most);
+            reading.assumed_ns = reading.assumed_ns.map(with_call);
+        }
+        reading
     }
 
     /// What the run adds to the time of the reference, so that stamps count from 1970. Chosen once,
@@ -548,14 +570,19 @@ impl Machine for Timekeeper {
         let Token(token) = sent.token;
         let (k, number, half) = ((token >> 33) as usize, (token >> 1) as u32, (token & 1) as usize);
         // A stamp that this process takes after the call may be later than the departure. The
-        // delay would then look too short, and the proven bound would be wrong.
-        if sent.stamped_by == StampedBy::User {
-            return;
-        }
+        // delay would then look too short, and the proven bound would be wrong. So it only tells
+        // how long the call took.
         let Some(neighbour) = self.neighbours.get_mut(k) else { return };
         let departure = neighbour.departures.iter_mut().find(|own| own.number == number);
-        if let Some(departure) = departure {
-            departure.left[half] = sent.at;
+        let Some(departure) = departure else { return };
+        match (sent.stamped_by, sent.at) {
+            (StampedBy::User, Some(at)) => {
+                let call = at.since(departure.asked[half]).as_nanos() as f64;
+                let step = if call > self.call_ns { CALL_STEP } else { -CALL_STEP };
+                self.call_ns = if self.call_ns > 0.0 { self.call_ns * (1.0 + step) } else { call };
+            }
+            (StampedBy::User, None) => {}
+            _ => departure.left[half] = sent.at,
         }
     }
 

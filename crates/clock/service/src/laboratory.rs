@@ -4,16 +4,13 @@
 //! Every node is a thread with a port of its own. The probes pass through the kernel, and the
 //! threads compete for the cores of this machine as processes do.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use evenfall_core::{
-    Arrival, ClockError, ClockReading, Install, Machine, Malformed, Prng, SyncTime, Timestamp,
-    Transmit,
-};
+use evenfall_core::{ClockError, ClockReading, SyncTime, Timestamp};
 use evenfall_host::Error;
-use evenfall_host::clock::MonotonicClock;
+use evenfall_host::clock::{MonotonicClock, thread_cpu};
 use evenfall_port::run::Loop;
 use evenfall_port::{Options, Port};
 
@@ -28,17 +25,11 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(37);
 pub struct Planted {
     /// Nodes. The first is the reference, and its clock is planted too.
     pub hosts: u32,
-    /// Clocks are up to this much ahead or behind.
-    pub offset: Duration,
-    /// Clocks are up to this much too fast or too slow, in parts per billion.
-    pub drift_ppb: u32,
     /// Samples of each node. The first one is taken when the node knows its time, and the others
     /// follow 27 times a second.
     pub samples: u32,
-    /// The nodes' clocks.
+    /// The nodes' clocks, and what is planted in them.
     pub clock: ClockSettings,
-    /// Seed of what is planted.
-    pub seed: u64,
 }
 
 /// One look at the clock of one node.
@@ -52,6 +43,17 @@ pub struct Sample {
     pub proven_ns: Option<u64>,
     /// The assumed bound at the time, in nanoseconds.
     pub assumed_ns: Option<u64>,
+}
+
+/// What came of a laboratory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// The samples of all nodes but the reference, those of each node in the order of time.
+    pub samples: Vec<Sample>,
+    /// Greatest share of a core that a node took, system calls included.
+    pub core_share: f64,
+    /// The most that a node sent over two seconds, in bits a second with the headers of all layers.
+    pub sent_bits_s: u64,
 }
 
 /// A node's part: its port, its clock and what is planted there.
@@ -75,17 +77,22 @@ struct Shown {
 ///
 /// # Errors
 /// When a port cannot be opened, or a thread cannot be started.
-pub fn run(planted: &Planted) -> Result<Vec<Sample>, Error> {
+pub fn run(planted: &Planted) -> Result<Found, Error> {
     let hosts = hosts(planted)?;
     let (truth, reference) = (hosts[0].plant, hosts[0].mesh.view());
     let (left, shown) = (AtomicU32::new(planted.hosts), Mutex::new(Vec::new()));
+    let mut found = Found::default();
     std::thread::scope(|scope| {
         let turning: Vec<_> = hosts
             .into_iter()
             .map(|host| scope.spawn(|| host.turn(planted.samples, &left, &shown)))
             .collect();
         turning.into_iter().try_for_each(|thread| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            let turned = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (share, bits) = turned?;
+            found.core_share = found.core_share.max(share);
+            found.sent_bits_s = found.sent_bits_s.max(bits);
+            Ok::<(), Error>(())
         })
     })?;
     let base_ns = reference.standing().base_ns;
@@ -95,12 +102,12 @@ pub fn run(planted: &Planted) -> Result<Vec<Sample>, Error> {
         let error_ns = run.signed_since(SyncTime::from_nanos(right));
         Sample { node, error_ns, proven_ns: shown.proven_ns, assumed_ns: shown.assumed_ns }
     };
-    let shown = shown.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    Ok(shown.into_iter().filter(|shown| shown.node > 0).map(sample).collect())
+    let shown = shown.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.samples = shown.into_iter().filter(|shown| shown.node > 0).map(sample).collect();
+    Ok(found)
 }
 
 fn hosts(planted: &Planted) -> Result<Vec<Host>, Error> {
-    let mut prng = Prng::new(planted.seed);
     let options = Options { kernel_timestamps: true, ..Options::default() };
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let open = |_| evenfall_port::open(any, options.clone());
@@ -108,11 +115,8 @@ fn hosts(planted: &Planted) -> Result<Vec<Host>, Error> {
     let ports = ports?;
     let addresses: Vec<_> = ports.iter().map(|port| port.local_addr()).collect();
     let since = MonotonicClock::now();
-    let mut either_way = |most: u64| prng.below(2 * most + 1) as i64 - most as i64;
     let host = |(node, port): (u32, Box<dyn Port>)| {
-        let offset_ns = either_way(evenfall_core::time::nanos(planted.offset));
-        let drift_ppb = either_way(planted.drift_ppb.into());
-        let plant = Plant { offset_ns, drift_ppb, since };
+        let plant = planted.clock.plant(node, since);
         let member = Member { addresses: addresses.clone(), place: node };
         let mesh = Mesh::new(&planted.clock, member, None, None, (since, plant));
         Host { node, port, mesh, plant }
@@ -120,45 +124,17 @@ fn hosts(planted: &Planted) -> Result<Vec<Host>, Error> {
     Ok((0..).zip(ports).map(host).collect())
 }
 
-/// No machine: the loop drives the clock alone.
-struct Nobody;
-
-impl Machine for Nobody {
-    type Event = ();
-
-    fn handle(&mut self, _: Timestamp, _: Arrival) -> Result<(), Malformed> {
-        Ok(())
-    }
-
-    fn handle_timeout(&mut self, _: Timestamp) {}
-
-    fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
-
-    fn poll_event(&mut self) -> Option<()> {
-        None
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
-    }
-
-    fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
-        None
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        None
-    }
-}
-
 impl Host {
-    /// Turns until every node has its samples, so that no node misses the probes of another.
+    /// Takes samples. Returns the share of a core that the node took, and the bits a second that it
+    /// sent. A node that has all of its own goes on answering probes until the last node
+    /// has its samples too.
     fn turn(
         mut self,
         samples: u32,
         left: &AtomicU32,
         shown: &Mutex<Vec<Shown>>,
-    ) -> Result<(), Error> {
+    ) -> Result<(f64, u64), Error> {
+        let began = MonotonicClock::now();
         let (node, view, mut turn) = (self.node, self.mesh.view(), Loop::new());
         turn.set_beside(self.mesh.beside());
         let mut reading = None;
@@ -166,7 +142,7 @@ impl Host {
         let mut sample_at = MonotonicClock::now();
         while left.load(Ordering::Acquire) > 0 {
             let port = self.port.as_mut();
-            turn.turn::<Nobody>(&mut [], port, Some(sample_at), &mut |_, _, ()| {})?;
+            turn.turn::<Mesh>(&mut [], port, Some(sample_at), &mut |_, _, _| {})?;
             reading = turn.reading().or(reading);
             let now = MonotonicClock::now();
             if now < sample_at {
@@ -179,8 +155,10 @@ impl Host {
                 left.fetch_sub(1, Ordering::Release);
             }
         }
-        shown.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(own);
-        Ok(())
+        shown.lock().unwrap_or_else(PoisonError::into_inner).extend(own);
+        let passed = MonotonicClock::now().since(began);
+        let share = thread_cpu().as_secs_f64() / passed.as_secs_f64().max(f64::MIN_POSITIVE);
+        Ok((share, view.standing().sent_bits_s))
     }
 }
 
@@ -204,6 +182,7 @@ fn look(node: u32, at: Timestamp, reading: ClockReading, view: &View) -> Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Planting;
 
     /// All but the bounds depends on the load of this machine, and the proven bound holds under any
     /// load: a probe that waits is late and never early.
@@ -211,13 +190,14 @@ mod tests {
     fn planted_clocks_are_found_within_their_proven_bounds() {
         let planted = Planted {
             hosts: 4,
-            offset: Duration::from_millis(20),
-            drift_ppb: 100_000,
             samples: 200,
-            clock: ClockSettings { mesh: true, ..ClockSettings::default() },
-            seed: 1,
+            clock: ClockSettings {
+                plant: Some(Planting { offset: Duration::from_millis(20), drift_ppb: 100_000 }),
+                ..ClockSettings::default()
+            },
         };
-        let samples = run(&planted).expect("loopback has ports");
+        let found = run(&planted).expect("loopback has ports");
+        let samples = found.samples;
         let outside = |sample: &&Sample| match sample.proven_ns {
             Some(bound) => sample.error_ns.unsigned_abs() > bound,
             None => true,
@@ -225,6 +205,7 @@ mod tests {
         let wrong: Vec<&Sample> = samples.iter().filter(outside).collect();
         println!("{} samples, {} outside of their proven bounds", samples.len(), wrong.len());
         assert_eq!(samples.len(), 3 * 200);
+        assert!(found.sent_bits_s > 0 && found.core_share > 0.0);
         assert!(wrong.is_empty(), "{wrong:?}");
     }
 }

@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use evenfall_clock_machine::timekeeper::OVERHEAD_BYTES;
 use evenfall_clock_machine::wire::MAGIC;
 use evenfall_clock_machine::{Reading, Seat, State, TimeEvent, Timekeeper};
 use evenfall_core::{
     Arrival, ClockError, ClockReading, Install, Machine, Malformed, Sent, SharedKey, Timestamp,
     Transmit, math,
 };
-use evenfall_host::clock::{ClockWatch, SyncSource};
+use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource};
 use evenfall_port::run::Beside;
 use evenfall_runtime::telemetry::Metrics;
 use serde::Serialize;
@@ -22,6 +23,9 @@ use crate::{ClockSettings, Plant};
 const TELL_EVERY: Duration = Duration::from_millis(20);
 /// How often the host's own source of UTC is read. A claim counts for one window of two seconds.
 const SOURCE_EVERY: Duration = Duration::from_millis(500);
+/// Time over which the cost of the clock is averaged. A window of two seconds has probes, reports
+/// and verdicts in it.
+const COST_EVERY: Duration = Duration::from_secs(2);
 
 /// What a node last knew of its clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -54,6 +58,12 @@ pub struct Standing {
     pub lost: Vec<u32>,
     /// Nodes whose source of UTC left its own bound; known at the reference.
     pub sources_dropped: Vec<u32>,
+    /// What the node may send for its probes, in bits a second with all headers.
+    pub budget_bits_s: u64,
+    /// What the node sent for its clock in the last seconds, in bits a second with all headers.
+    pub sent_bits_s: u64,
+    /// Share of a core that the machine took in the last seconds, without the system calls.
+    pub core_share: f64,
 }
 
 impl Standing {
@@ -77,6 +87,10 @@ impl Standing {
         }
         let help = "Windows in which the node was told its time.";
         m.counter("clock_windows_total", help, 0, self.windows);
+        let help = "Bits a second that the node sends for its clock.";
+        m.gauge("clock_sent_bits_per_second", help, 0, self.sent_bits_s as f64);
+        let help = "Share of a core that the clock's machine takes.";
+        m.gauge("clock_core_share", help, 0, self.core_share);
         if self.place == 0 {
             let help = "Nodes that tell their neighbours different times.";
             m.gauge("clock_liars", help, 0, self.liars.len() as f64);
@@ -111,6 +125,30 @@ pub struct Member {
     pub place: u32,
 }
 
+/// What the clock costs, counted over spans of [`COST_EVERY`].
+#[derive(Debug)]
+struct Cost {
+    since: Timestamp,
+    bytes: u64,
+    busy: Duration,
+}
+
+impl Cost {
+    fn new(since: Timestamp) -> Self {
+        Self { since, bytes: 0, busy: Duration::ZERO }
+    }
+
+    /// Puts a span that is over into the standing, and begins the next.
+    fn tell(&mut self, now: Timestamp, standing: &mut Standing) {
+        let span = now.since(self.since);
+        if span >= COST_EVERY {
+            standing.sent_bits_s = (8.0 * self.bytes as f64 / span.as_secs_f64()) as u64;
+            standing.core_share = self.busy.as_secs_f64() / span.as_secs_f64();
+            *self = Self::new(now);
+        }
+    }
+}
+
 /// See the module documentation.
 pub struct Mesh {
     keeper: Timekeeper,
@@ -120,6 +158,7 @@ pub struct Mesh {
     tell_at: Timestamp,
     events: VecDeque<ClockReading>,
     standing: Standing,
+    cost: Cost,
     view: View,
 }
 
@@ -161,13 +200,17 @@ impl Mesh {
         keeper.set_base(host.saturating_sub(ahead));
         let neighbours = keeper.neighbours() as u32;
         let state = word(State::Unknown);
+        let budget_bits_s = settings.budget_bits_s;
+        let standing =
+            Standing { place, nodes, neighbours, state, budget_bits_s, ..Standing::default() };
         Self {
             keeper,
             plant,
             source: source.and_then(|source| ClockWatch::start(source, SOURCE_EVERY).ok()),
             tell_at: now,
             events: VecDeque::new(),
-            standing: Standing { place, nodes, neighbours, state, ..Standing::default() },
+            standing,
+            cost: Cost::new(now),
             view: View::default(),
         }
     }
@@ -216,6 +259,7 @@ impl Mesh {
         let utc = self.keeper.utc();
         standing.utc_ns = utc.map(|utc| utc.offset_ns.saturating_sub(base_ns));
         standing.utc_bound_ns = utc.map(|utc| utc.bound_ns);
+        self.cost.tell(now, standing);
         self.view.set(standing);
         if reading.state == State::Unknown {
             return;
@@ -240,13 +284,16 @@ impl Machine for Mesh {
     type Event = ClockReading;
 
     fn handle(&mut self, now: Timestamp, mut arrival: Arrival) -> Result<(), Malformed> {
+        let began = MonotonicClock::now();
         arrival.received = self.plant.shown(arrival.received);
         let done = self.keeper.handle(self.plant.shown(now), arrival);
         self.take_events(now);
+        self.cost.busy += MonotonicClock::now().since(began);
         done
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
+        let began = MonotonicClock::now();
         let shown = self.plant.shown(now);
         if let Some(mut reading) = self.source.as_mut().and_then(ClockWatch::fresh) {
             let ahead = shown.signed_since(now);
@@ -260,6 +307,7 @@ impl Machine for Mesh {
         if self.tell_at <= now {
             self.tell(now);
         }
+        self.cost.busy += MonotonicClock::now().since(began);
     }
 
     fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
@@ -278,7 +326,11 @@ impl Machine for Mesh {
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        self.keeper.poll_transmit(self.plant.shown(now))
+        let began = MonotonicClock::now();
+        let transmit = self.keeper.poll_transmit(self.plant.shown(now))?;
+        self.cost.bytes += (transmit.len() + OVERHEAD_BYTES) as u64;
+        self.cost.busy += MonotonicClock::now().since(began);
+        Some(transmit)
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

@@ -1,6 +1,98 @@
 //! A local clock that is wrong on purpose, so that a laboratory knows the truth.
 
-use evenfall_core::Timestamp;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use evenfall_core::time::nanos;
+use evenfall_core::{Prng, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// The worst planted rate, in parts per billion. Two clocks that drift apart by this much keep the
+/// worst drift that the mesh allows for.
+const DRIFT_PPB_MAX: u32 = 100_000;
+
+/// How wrong the clocks of a laboratory may be, written as `20ms,100ppm`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Planting {
+    /// Clocks are up to this much ahead or behind.
+    pub offset: Duration,
+    /// Clocks are up to this much too fast or too slow, in parts per billion.
+    pub drift_ppb: u32,
+}
+
+impl Planting {
+    /// The clock of the node with this number. The same seed plants the same clocks.
+    pub fn of(&self, seed: u64, number: u32, since: Timestamp) -> Plant {
+        let mut prng = Prng::new(seed ^ (u64::from(number) << 32));
+        let mut either_way = |most: u64| prng.below(2 * most + 1) as i64 - most as i64;
+        let offset_ns = either_way(nanos(self.offset));
+        Plant { offset_ns, drift_ppb: either_way(self.drift_ppb.into()), since }
+    }
+}
+
+/// A planting that cannot be read: what is wrong, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadPlanting(String);
+
+impl fmt::Display for BadPlanting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadPlanting {}
+
+/// Reads a rate such as `100ppm` or `20ppb`.
+///
+/// # Errors
+/// The allowed rates.
+pub fn rate(text: &str) -> Result<u32, BadPlanting> {
+    let most = DRIFT_PPB_MAX / 1_000;
+    let wrong = || BadPlanting(format!("{text}: must be 0ppm to {most}ppm, or so many ppb"));
+    let (number, unit) = match (text.strip_suffix("ppm"), text.strip_suffix("ppb")) {
+        (Some(number), _) => (number, 1_000),
+        (_, Some(number)) => (number, 1),
+        _ => return Err(wrong()),
+    };
+    let number: u32 = number.trim().parse().map_err(|_| wrong())?;
+    let rate = number.checked_mul(unit).filter(|rate| *rate <= DRIFT_PPB_MAX);
+    rate.ok_or_else(wrong)
+}
+
+impl FromStr for Planting {
+    type Err = BadPlanting;
+
+    fn from_str(text: &str) -> Result<Self, BadPlanting> {
+        let wrong = |why: &dyn fmt::Display| BadPlanting(format!("{text}: {why}"));
+        let form = "must be an offset and a rate, such as 20ms,100ppm";
+        let (offset, drift) = text.split_once(',').ok_or_else(|| wrong(&form))?;
+        let offset = humantime::parse_duration(offset.trim());
+        let offset = offset.map_err(|error| wrong(&error))?;
+        Ok(Self { offset, drift_ppb: rate(drift.trim())? })
+    }
+}
+
+impl TryFrom<String> for Planting {
+    type Error = BadPlanting;
+
+    fn try_from(text: String) -> Result<Self, BadPlanting> {
+        text.parse()
+    }
+}
+
+impl From<Planting> for String {
+    fn from(planting: Planting) -> Self {
+        planting.to_string()
+    }
+}
+
+impl fmt::Display for Planting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}ppb", humantime::format_duration(self.offset), self.drift_ppb)
+    }
+}
 
 /// An error that is planted in a node's local clock: an offset, and a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +134,29 @@ fn moved(at: Timestamp, by: i128) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plantings_are_read_as_they_are_written_and_stay_within_what_crystals_do() {
+        let planting: Planting = "20ms,100ppm".parse().expect("as the issue writes it");
+        assert_eq!(planting, Planting { offset: Duration::from_millis(20), drift_ppb: 100_000 });
+        assert_eq!(planting.to_string().parse(), Ok(planting));
+        assert_eq!((rate("100ppm"), rate("20ppb")), (Ok(100_000), Ok(20)));
+        for wrong in ["20ms", "20ms,101ppm", "20ms,100", "x,1ppm", "20ms,9999999ppm"] {
+            assert!(wrong.parse::<Planting>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn nodes_have_clocks_of_their_own_and_a_seed_plants_the_same_again() {
+        let planting = Planting { offset: Duration::from_millis(20), drift_ppb: 100_000 };
+        let plants: Vec<Plant> =
+            (0..50).map(|number| planting.of(1, number, Timestamp::ZERO)).collect();
+        assert_eq!(plants[7], planting.of(1, 7, Timestamp::ZERO));
+        assert_ne!(plants[7], planting.of(2, 7, Timestamp::ZERO));
+        assert!(plants.iter().all(|plant| plant.offset_ns.abs() <= 20_000_000));
+        assert!(plants.iter().any(|plant| plant.offset_ns > 10_000_000));
+        assert!(plants.iter().any(|plant| plant.drift_ppb < -50_000));
+    }
 
     #[test]
     fn real_is_the_inverse_of_shown() {

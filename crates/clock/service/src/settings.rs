@@ -1,30 +1,48 @@
 //! The settings of the clock beside a role.
 
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
 use evenfall_clock_machine::Config;
+use evenfall_core::Timestamp;
 use evenfall_runtime::settings::Mistake;
 use evenfall_runtime::settings::check::within;
 use serde::{Deserialize, Serialize};
+
+use crate::{Plant, Planting};
 
 /// Bits a second for probes. Below 5 kb/s a pair of nodes sees less than one probe in a window, and
 /// 100 Mb/s are 44,000 pairs of probes a second.
 const BUDGET: RangeInclusive<u64> = 5_000..=100_000_000;
 
-/// Whether and how the nodes of a run keep one time.
+/// Name of the file with the steps of the clock of a node's host.
+pub fn steps_file(node: &str) -> String {
+    format!("{node}.step")
+}
+
+/// How the nodes of a run measure each other's clocks, where `run.clock` asks for that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClockSettings {
-    /// Whether the nodes measure each other's clocks, and stamp by the time of the root. Otherwise
-    /// each node believes the clock that `run.clock` names.
-    pub mesh: bool,
     /// What a node sends for its probes at most, in bits a second with the headers of all layers.
     pub budget_bits_s: u64,
+    /// Local clocks that are wrong on purpose, a tool for experiments: every node's clock is
+    /// planted up to this offset and this rate. Without it clocks are as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plant: Option<Planting>,
+    /// Directory with steps of the hosts' clocks, a tool for experiments: the file `NAME.step` has
+    /// the nanoseconds by which the clock of this node's host is ahead. It is read again with each
+    /// reading of the clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<PathBuf>,
+    /// Seed of the planted clocks. The same seed plants the same clocks.
+    pub plant_seed: u64,
 }
 
 impl Default for ClockSettings {
     fn default() -> Self {
-        Self { mesh: false, budget_bits_s: Config::default().budget_bits_s }
+        let budget_bits_s = Config::default().budget_bits_s;
+        Self { budget_bits_s, plant: None, steps: None, plant_seed: 1 }
     }
 }
 
@@ -37,8 +55,23 @@ impl ClockSettings {
         within("clock.budget_bits_s", self.budget_bits_s, &BUDGET)
     }
 
+    /// Makes relative paths begin from `base`.
+    pub fn rebase(&mut self, base: &Path) {
+        self.steps = self.steps.take().map(|dir| base.join(dir));
+    }
+
+    /// The file with the steps of this node's host, if steps are planted.
+    pub fn steps_of(&self, node: &str) -> Option<PathBuf> {
+        self.steps.as_ref().map(|dir| dir.join(steps_file(node)))
+    }
+
     /// The limits of the machine.
     pub fn config(&self) -> Config {
         Config { budget_bits_s: self.budget_bits_s, ..Config::default() }
+    }
+
+    /// The local clock of the node with this number, from `since` on.
+    pub fn plant(&self, number: u32, since: Timestamp) -> Plant {
+        self.plant.map_or_else(Plant::default, |plant| plant.of(self.plant_seed, number, since))
     }
 }

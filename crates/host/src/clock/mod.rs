@@ -5,6 +5,7 @@
 //! ([`ClockReading`]). On one host the shared clock is the monotonic clock itself, with offset zero
 //! and no error.
 
+pub mod clockbound;
 mod sources;
 #[cfg(test)]
 mod tests;

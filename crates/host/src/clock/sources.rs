@@ -1,5 +1,6 @@
 //! Sources of synchronised time, and the error bound that each source states.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use evenfall_core::{ClockError, ClockReading};
 
-use super::bracketed_offset;
+use super::{bracketed_offset, clockbound};
 use crate::Error;
 use crate::sys::checked;
 
@@ -23,6 +24,11 @@ pub enum SyncSource {
     Realtime,
     /// `CLOCK_REALTIME`, with the root distance that chrony states.
     Chrony,
+    /// `CLOCK_REALTIME`, with the bound in the shared memory of ClockBound.
+    ClockBound(PathBuf),
+    /// Another source, ahead by as many nanoseconds as a file says. A tool for experiments: without
+    /// the file nothing is added, and the source's bound stays as it was.
+    Stepped(Box<SyncSource>, PathBuf),
     /// A PTP hardware clock (`/dev/ptpN`), with the bound that its card states.
     Ptp(PathBuf),
 }
@@ -33,6 +39,8 @@ impl fmt::Display for SyncSource {
             Self::SameHost => f.write_str("same clock"),
             Self::Realtime => f.write_str("system clock"),
             Self::Chrony => f.write_str("system clock under chrony"),
+            Self::ClockBound(_) => f.write_str("system clock under ClockBound"),
+            Self::Stepped(source, path) => write!(f, "{source}, stepped by {}", path.display()),
             Self::Ptp(path) => write!(f, "hardware clock {}", path.display()),
         }
     }
@@ -47,7 +55,17 @@ impl SyncSource {
         match self {
             Self::SameHost => Ok(ClockReading { offset_ns: 0, error: ClockError::SameClock }),
             Self::Realtime => Ok(realtime(kernel_bound())),
-            Self::Chrony => Ok(realtime(Some(chrony_bound()?))),
+            Self::Chrony => Ok(realtime(Some(chrony_bound("chronyc")?))),
+            Self::ClockBound(path) => {
+                Ok(realtime(Some(clockbound::bound(path, super::MonotonicClock::now)?)))
+            }
+            Self::Stepped(source, path) => {
+                let reading = source.read()?;
+                let step = std::fs::read_to_string(path).ok();
+                let step_ns = step.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+                let offset_ns = reading.offset_ns.saturating_add(step_ns);
+                Ok(ClockReading { offset_ns, ..reading })
+            }
             Self::Ptp(path) => ptp(path),
         }
     }
@@ -60,7 +78,12 @@ pub fn auto(one_host: bool) -> (SyncSource, String) {
         return (SyncSource::SameHost, "all processes are on this host: same clock".into());
     }
     let mut tried = Vec::new();
-    for source in [SyncSource::Ptp("/dev/ptp0".into()), SyncSource::Chrony, SyncSource::Realtime] {
+    for source in [
+        SyncSource::Ptp("/dev/ptp0".into()),
+        SyncSource::ClockBound(clockbound::SEGMENT.into()),
+        SyncSource::Chrony,
+        SyncSource::Realtime,
+    ] {
         match source.read().map(|reading| reading.error) {
             Ok(ClockError::Within(bound)) => {
                 tried.push(format!("{source} states its error, {bound:?}"));
@@ -99,8 +122,9 @@ pub(super) fn bound_of_timex(state: i32, status: i32, maxerror_us: i64) -> Optio
     Some(Duration::from_micros(u64::try_from(maxerror_us).ok()?))
 }
 
-fn chrony_bound() -> Result<Duration, Error> {
-    let output = Command::new("chronyc")
+/// The bound that chrony's command-line program states.
+pub(super) fn chrony_bound(program: impl AsRef<OsStr>) -> Result<Duration, Error> {
+    let output = Command::new(program)
         .args(["-c", "tracking"])
         .stdin(Stdio::null())
         .output()
@@ -173,7 +197,7 @@ fn ptp(path: &Path) -> Result<ClockReading, Error> {
     checked(result).map_err(fail)?;
     let (device_to_realtime, half) = tightest(&request.times[..2 * PTP_SAMPLES + 1]);
     let (realtime_to_monotonic, reading) = bracketed_offset(|| super::read(libc::CLOCK_REALTIME));
-    let error = ptp_bound(path)
+    let error = ptp_bound(Path::new("/sys"), path)
         .map_or(ClockError::Unknown, |bound| ClockError::Within(bound + half + reading));
     Ok(ClockReading { offset_ns: device_to_realtime + realtime_to_monotonic, error })
 }
@@ -194,9 +218,9 @@ fn tightest(times: &[PtpTime]) -> (i64, Duration) {
 
 /// The error bound in nanoseconds that the card states, where its driver has a file for it (the
 /// Amazon adapter's `phc_error_bound`). The ioctl itself states no error of the device.
-fn ptp_bound(path: &Path) -> Option<Duration> {
+pub(super) fn ptp_bound(sys: &Path, path: &Path) -> Option<Duration> {
     let name = path.file_name()?.to_str()?;
-    let file = format!("/sys/class/ptp/{name}/device/phc_error_bound");
+    let file = sys.join(format!("class/ptp/{name}/device/phc_error_bound"));
     let text = std::fs::read_to_string(file).ok()?;
     text.trim().parse().ok().map(Duration::from_nanos)
 }

@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use evenfall_core::ClockError;
 
-use super::sources::{bound_of_timex, root_distance};
+use super::clockbound::bound_of;
+use super::sources::{bound_of_timex, chrony_bound, ptp_bound, root_distance};
 use super::*;
 
 #[test]
@@ -60,4 +61,78 @@ fn watch_gives_each_reading_once() {
     let mut watch = ClockWatch::start(SyncSource::SameHost, Duration::from_secs(3600)).unwrap();
     assert!(watch.fresh().is_some());
     assert!(watch.fresh().is_none());
+}
+
+/// A segment as the daemon of ClockBound writes it: as of second 100, void after second 1,100.
+fn segment(version: u16, status: u32, generation: u16) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [0x414D_5A4E_u32, 0x4342_0200, 80] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes.extend(version.to_ne_bytes());
+    bytes.extend(generation.to_ne_bytes());
+    for long in [100_i64, 500_000_000, 1_100, 0, 20_000] {
+        bytes.extend(long.to_ne_bytes());
+    }
+    let words = if version == 1 { vec![1_000, 0, status] } else { vec![0, 0, 1_000, status] };
+    words.into_iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+    bytes.resize(80, 0);
+    bytes
+}
+
+#[test]
+fn clockbounds_segment_states_a_bound_that_grows_and_becomes_void() {
+    let second = |s: u64| Timestamp::from_nanos(s * 1_000_000_000 + 500_000_000);
+    for version in [1, 2] {
+        let bound = |at: u64, status: u32| bound_of(&segment(version, status, 4), second(at));
+        assert_eq!(bound(100, 1), Ok(Duration::from_micros(20)));
+        assert_eq!(bound(110, 2), Ok(Duration::from_micros(30)), "10 s at 1 ppm");
+        assert!(bound(1_100, 1).is_err_and(|why| why.contains("void")));
+        assert!(bound(99, 1).is_err_and(|why| why.contains("to come")));
+        for status in [0, 3] {
+            assert!(bound(100, status).is_err_and(|why| why.contains("does not know")));
+        }
+    }
+    let whole = segment(2, 1, 4);
+    for end in 0..72 {
+        assert!(bound_of(&whole[..end], second(100)).is_err(), "{end} bytes");
+    }
+    assert!(bound_of(&segment(3, 1, 4), second(100)).is_err_and(|why| why.contains("version")));
+    assert!(bound_of(&[b'x'; 80], second(100)).is_err());
+}
+
+/// The daemon, chrony and the card are not here. These files say what theirs say.
+#[test]
+fn sources_that_are_not_here_are_read_as_their_makers_write_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shm0");
+    let now = || Timestamp::from_nanos(100_500_000_000);
+    std::fs::write(&path, segment(2, 1, 4)).unwrap();
+    assert_eq!(clockbound::bound(&path, now).unwrap(), Duration::from_micros(20));
+    std::fs::write(&path, segment(2, 1, 5)).unwrap();
+    let error = clockbound::bound(&path, now).unwrap_err().to_string();
+    assert!(error.contains("was changing it"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    assert!(clockbound::bound(&path, now).unwrap_err().to_string().contains("shm0"));
+
+    let chronyc = dir.path().join("chronyc");
+    let line = "A9FEA97B,169.254.169.123,4,1700000000.1,0.000001000,0.0,0.0,1.0,0.0,0.1,\
+                0.000200000,0.000050000,16.0,Normal";
+    let script = format!("#!/bin/sh\n[ \"$*\" = \"-c tracking\" ] && echo {line}\n");
+    std::fs::write(&chronyc, script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&chronyc, mode).unwrap();
+    // Another test may start a process while the script is open, and the kernel then calls it busy.
+    let busy = |error: &crate::Error| error.to_string().contains("busy");
+    let bound = std::iter::repeat_with(|| chrony_bound(&chronyc))
+        .find(|got| !got.as_ref().is_err_and(busy));
+    assert_eq!(bound.unwrap().unwrap(), Duration::from_micros(151));
+    assert!(chrony_bound(dir.path().join("none")).is_err());
+
+    let card = dir.path().join("class/ptp/ptp0/device");
+    std::fs::create_dir_all(&card).unwrap();
+    std::fs::write(card.join("phc_error_bound"), "24000\n").unwrap();
+    let bound = |name: &str| ptp_bound(dir.path(), std::path::Path::new(name));
+    assert_eq!(bound("/dev/ptp0"), Some(Duration::from_micros(24)));
+    assert_eq!(bound("/dev/ptp1"), None, "a card whose driver states nothing");
 }

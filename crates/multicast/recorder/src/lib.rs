@@ -5,6 +5,7 @@
 //! | [`role`] | the recorder as a process |
 //! | [`recording`] | a feed in the store, message by message |
 //! | [`frames`] | which messages left together, for the answers of a recorder |
+//! | [`utc`] | UTC beside a recording, with its bound |
 //! | [`messages`] | a recording's messages as text and as batches |
 #![forbid(unsafe_code)]
 
@@ -14,3 +15,4 @@ pub mod recording;
 pub mod role;
 #[cfg(test)]
 mod tests;
+pub mod utc;

@@ -322,7 +322,9 @@ pub fn is_message_file_of(file: &str, recording: &str) -> bool {
 
 /// Whether this file is part of this recording.
 pub fn is_file_of(file: &str, recording: &str) -> bool {
-    is_message_file_of(file, recording) || crate::frames::is_file_of(file, recording)
+    is_message_file_of(file, recording)
+        || crate::frames::is_file_of(file, recording)
+        || file == crate::utc::file_name(recording)
 }
 
 /// A recorder has no other place for refused messages, so it waits. It reports a full disk as an

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
+use evenfall_clock_service::{Standing, View};
 use evenfall_core::{Clock, ClockError, NodeId, SyncTime, Timestamp};
 use evenfall_feed_formats::Format;
 use evenfall_host::Waker;
@@ -26,6 +27,7 @@ use serde::Serialize;
 
 use crate::frames::{self, FrameLog, FrameReader};
 use crate::recording::{self, streams};
+use crate::utc::UtcLog;
 use evenfall_multicast_service::roles::receiver::{Delivery, Sink, metrics, note_duplicates};
 use evenfall_multicast_service::roles::{Ended, Part};
 use evenfall_multicast_service::roles::{Process, RoleError, identity};
@@ -64,6 +66,8 @@ pub struct RecorderSummary {
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
     pub resident_bytes_max: u64,
+    /// What the recorder last knew of its clock; `None` when it believes its host.
+    pub clock: Option<Standing>,
     /// Why the recorder ended.
     pub ended: String,
 }
@@ -108,13 +112,14 @@ fn epoch_ns(clock: Clock) -> i64 {
 fn write(
     store: &Store,
     trees: u32,
-    epoch_ns: i64,
+    (epoch_ns, clock): (i64, Option<View>),
     from: &Receiver<(Release, SyncTime)>,
     kept: &AtomicU64,
 ) -> Result<(), StoreError> {
     let mut tape = recording::Recorder::new(store, NAME, trees, Level::Local)?;
     let mut frames = FrameLog::new(store, NAME, trees)?;
-    let (mut flushed, mut flushed_at) = (0, Instant::now());
+    let mut utc = clock.map(|clock| UtcLog::new(store, NAME, clock)).transpose()?;
+    let (mut flushed, mut flushed_at, mut last_at) = (0, Instant::now(), None);
     loop {
         let next = from.recv_timeout(FLUSH_EVERY);
         if let Ok((release, at)) = &next {
@@ -123,12 +128,16 @@ fn write(
                 tape.push(release.stream, number, at, Format::OPAQUE, &bytes)?;
             }
             frames.push(release, at);
+            last_at = Some(at);
         }
         let has_ended = matches!(next, Err(RecvTimeoutError::Disconnected));
         let is_due = flushed_at.elapsed() >= FLUSH_EVERY;
         if has_ended || is_due || tape.messages() - flushed >= FLUSH_MESSAGES {
             tape.flush()?;
             frames.flush()?;
+            if let (Some(utc), Some(at)) = (&mut utc, last_at) {
+                utc.note(at)?;
+            }
             (flushed, flushed_at) = (tape.messages(), Instant::now());
             kept.store(flushed, Ordering::Release);
         }
@@ -290,9 +299,10 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
     let (wanted, to_read) = sync_channel(READS_MAX * trees as usize);
     let (found, was_read) = sync_channel(READS_MAX * trees as usize);
     let kept = &AtomicU64::new(0);
-    let (waker, epoch_ns) = (process.base.port.waker(), epoch_ns(process.base.clock()));
+    let waker = process.base.port.waker();
+    let clock = (epoch_ns(process.base.clock()), process.time());
     std::thread::scope(|scope| {
-        let writer = scope.spawn(move || write(store, trees, epoch_ns, &released, kept));
+        let writer = scope.spawn(move || write(store, trees, clock, &released, kept));
         scope.spawn(move || read(store, &to_read, &found, &waker));
         let tape = Tape { to: Some(tape), lost: 0, is_behind: false };
         let desk = Desk { wanted, found: was_read };
@@ -341,7 +351,7 @@ impl Part<Recorder> for Post<'_> {
         let text = page(&self.node.name, &all, &receivers, process.base.refused(), kept);
         self.duplicates = note_duplicates(process, &receivers, self.duplicates);
         let ill = machines.iter().any(|machine| machine.place().is_none());
-        process.base.telemetry.publish(text, &all, ill.then(|| "not in every tree".to_owned()));
+        process.publish(text, &all, ill.then(|| "not in every tree".to_owned()));
     }
 
     fn ended(&mut self, machines: &mut [Recorder]) -> Option<Ended> {
@@ -398,6 +408,7 @@ fn turn(
         trees: machines.iter().map(Recorder::status).collect(),
         malformed: process.base.refused(),
         resident_bytes_max: process.base.resident_bytes_max,
+        clock: process.standing(),
         ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };
     process.end(settings, &summary)?;

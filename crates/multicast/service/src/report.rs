@@ -146,7 +146,7 @@ pub fn read(
         return Err(ReportError::NoRoot(directory.to_owned()));
     }
     let mut ledger = ledger(&info, each_row.is_some());
-    let clock = join(&mut logs, &mut ledger, &mut each_row);
+    let clock = join(&mut logs, info.is_planted, &mut ledger, &mut each_row);
     ledger.close_all();
     drain(&mut ledger, &mut each_row);
     let outcome = ledger.finish(clock);
@@ -281,14 +281,17 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
 }
 
 /// Feeds all logs to the ledger, roughly in the order of time. Returns the largest clock error.
+/// Where clocks were planted, all times are taken back to the one clock below the planted clocks.
 fn join(
     logs: &mut [Log],
+    is_planted: bool,
     ledger: &mut Ledger,
     each_row: &mut Option<&mut dyn FnMut(&MessageRow)>,
 ) -> ClockError {
     let mut clock = ClockError::SameClock;
     let mut heap = BinaryHeap::new();
     let mut heads: Vec<Option<Record>> = Vec::new();
+    let mut offsets = vec![0; logs.len()];
     for (at, log) in logs.iter_mut().enumerate() {
         clock = worse(clock, log.reader.header().clock);
         let head = log.reader.next();
@@ -297,10 +300,14 @@ fn join(
     }
     while let Some(Reverse((turn_now, at))) = heap.pop() {
         let Some(record) = heads[at].take() else { continue };
+        let record = if is_planted { record.moved_back(offsets[at]) } else { record };
         let Header { role, node: receiver, .. } = *logs[at].reader.header();
         match record {
             Record::Sent(sent) => ledger.sent(&sent),
-            Record::Clock { error, .. } => clock = worse(clock, error),
+            Record::Clock { reading, .. } => {
+                offsets[at] = reading.offset_ns;
+                clock = worse(clock, reading.error);
+            }
             // Nobody trades on the messages that a recorder releases.
             _ if role == Role::Recorder => {}
             Record::Released(released) => ledger.released(&released),

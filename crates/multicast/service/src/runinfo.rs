@@ -20,6 +20,10 @@ pub struct RunInfo {
     /// run are on the run's own clock, which may count from the boot of the host.
     #[serde(default)]
     pub started_unix_s: u64,
+    /// Whether clocks were wrong on purpose. All processes then share the clock below the planted
+    /// ones, and the report judges by that clock.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_planted: bool,
     /// Settings for the report: names, and values as a person would write them.
     #[serde(default)]
     pub settings: BTreeMap<String, serde_json::Value>,

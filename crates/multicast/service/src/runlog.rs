@@ -23,13 +23,14 @@
 //!  2 released flags  count  stream   first      arrival      release      via, taken
 //!  3 lost                   stream   first      how many
 //!  4 duplicates                                 how many
-//!  5 clock    source                            at           error
+//!  5 clock    source                            at           error        offset
 //!  6 end                                        records before it
 //! ```
 //!
 //! The last field of a release is two halves of 32 bits: the node that sent the copy, and the time
 //! from the arrival until the program took the copy, at most 4.3 s. Logs of versions without that
-//! time have a zero in its place.
+//! time have a zero in its place. The offset of a clock is what is added to the local clock of the
+//! host; the times of the log have it in them.
 //!
 //! A process that is killed leaves no `end` record, and possibly a part of a record. The reader
 //! keeps all whole records and states how the file ended.
@@ -39,7 +40,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use evenfall_core::{ClockError, NodeId};
+use evenfall_core::{ClockError, ClockReading, NodeId};
 use evenfall_multicast_machine::fairness::{Flags, Lost, Released, Sent};
 
 /// Name of the file that describes a run.
@@ -144,18 +145,38 @@ pub enum Record {
     Lost(Lost),
     /// This receiver dropped this many further copies since its last such record.
     Duplicates(u64),
-    /// The clock's error changed.
+    /// The clock was read anew.
     Clock {
-        /// When the error changed.
+        /// When the clock was read.
         at_ns: u64,
-        /// The error from now on.
-        error: ClockError,
+        /// Its offset to the local clock, and its error, from now on.
+        reading: ClockReading,
     },
     /// The process ended normally, after this many records.
     End(u64),
 }
 
 impl Record {
+    /// The record with all its times moved back by so many nanoseconds.
+    pub fn moved_back(mut self, by_ns: i64) -> Self {
+        let back = |ns: &mut u64| *ns = ns.saturating_add_signed(by_ns.saturating_neg());
+        match &mut self {
+            Self::Sent(sent) => {
+                back(&mut sent.scheduled_ns);
+                back(&mut sent.sent_ns);
+                sent.deadline_ns.iter_mut().for_each(back);
+            }
+            Self::Released(released) => {
+                back(&mut released.arrival_ns);
+                back(&mut released.taken_ns);
+                back(&mut released.release_ns);
+            }
+            Self::Clock { at_ns, .. } => back(at_ns),
+            Self::Lost(_) | Self::Duplicates(_) | Self::End(_) => {}
+        }
+        self
+    }
+
     /// Time of the record, if the record has a time.
     pub fn at_ns(&self) -> Option<u64> {
         match self {
@@ -496,9 +517,9 @@ fn encode(record: &Record) -> [u8; RECORD_BYTES] {
         }
         Record::Lost(l) => (3, 0, 0, l.stream, [l.first_message, l.count, 0, 0]),
         Record::Duplicates(count) => (4, 0, 0, 0, [0, *count, 0, 0]),
-        Record::Clock { at_ns, error } => {
-            let (source, error_ns) = clock_code(*error);
-            (5, source, 0, 0, [0, *at_ns, error_ns, 0])
+        Record::Clock { at_ns, reading } => {
+            let (source, error_ns) = clock_code(reading.error);
+            (5, source, 0, 0, [0, *at_ns, error_ns, reading.offset_ns as u64])
         }
         Record::End(records) => (6, 0, 0, 0, [0, *records, 0, 0]),
     };
@@ -536,7 +557,10 @@ fn decode(bytes: &[u8; RECORD_BYTES], node: NodeId) -> Option<Record> {
         }),
         3 => Record::Lost(Lost { receiver: node, stream, first_message: message, count: a }),
         4 => Record::Duplicates(a),
-        5 => Record::Clock { at_ns: a, error: clock_of(flags, b)? },
+        5 => {
+            let reading = ClockReading { offset_ns: c as i64, error: clock_of(flags, b)? };
+            Record::Clock { at_ns: a, reading }
+        }
         6 => Record::End(a),
         _ => return None,
     })
@@ -579,7 +603,10 @@ mod tests {
             Record::Released(released),
             Record::Lost(Lost { receiver: NodeId(7), stream: 1, first_message: 2, count: 3 }),
             Record::Duplicates(12),
-            Record::Clock { at_ns: 8, error: ClockError::Unknown },
+            Record::Clock {
+                at_ns: 8,
+                reading: ClockReading { offset_ns: -7, error: ClockError::Unknown },
+            },
         ]
     }
 

@@ -1,11 +1,13 @@
-//! The settings of the multicast's roles: the tables `[run]`, `[feed]`, `[io]`, `[inject]` and
-//! `[multicast]`, and the nodes that are root, proxy, receiver or recorder.
+//! The settings of the multicast's roles: the tables `[run]`, `[feed]`, `[io]`, `[inject]`,
+//! `[clock]` and `[multicast]`, and the nodes that are root, proxy, receiver or recorder.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use evenfall_clock_service::settings::steps_file;
+pub use evenfall_clock_service::{ClockSettings, Planting};
 use evenfall_core::{NodeId, SharedKey};
 #[cfg(feature = "roles")]
 use evenfall_feed_service::Feed;
@@ -19,6 +21,7 @@ use std::net::SocketAddr;
 
 #[cfg(feature = "settings")]
 mod file;
+mod mesh;
 mod plain;
 
 pub use self::plain::{Publication, Subscription};
@@ -172,6 +175,8 @@ pub struct Settings {
     pub io: Io,
     /// Injected delays.
     pub inject: Inject,
+    /// How the nodes measure each other's clocks.
+    pub clock: ClockSettings,
     /// The protocol.
     pub multicast: Config,
     /// The processes that have a role of the multicast.
@@ -245,6 +250,7 @@ impl Settings {
         #[cfg(feature = "roles")]
         self.feed.check()?;
         self.io.check()?;
+        self.clock.check()?;
         check_nodes(&self.plain_nodes())?;
         for (at, node) in self.nodes.iter().enumerate() {
             node.check(at, self.course.trees)?;
@@ -279,6 +285,7 @@ impl Settings {
             return Err(Mistake::new("", why));
         }
         check_addresses(&self.plain_nodes())?;
+        self.check_mesh()?;
         let keyed = self.run.is_keyed();
         #[cfg(feature = "roles")]
         self.feed.check_closed(keyed)?;

@@ -101,6 +101,8 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
         dispatch: |_| Some(0),
         is_crowded: pin::is_crowded(here.count()),
         is_one_host,
+        is_meshed: false,
+        steps: None,
         may_moderate: false,
         orders: None,
     };
@@ -135,7 +137,7 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
         if process.housekeeping_due() {
             let status = machines[0].machine.status();
             let page = metrics(&node.name, &status, process.refused() + unread);
-            process.telemetry.publish(page, &status, None);
+            process.telemetry.publish(page, &status, &(), None);
         }
         if interrupt::raised() {
             break;

@@ -160,8 +160,9 @@ impl Inbox {
         filled
     }
 
-    /// Nanoseconds to add to a stamp of the kernel. `None` when the host's clock has stepped since
-    /// the last batch, because the stamps of this batch may be from before the step.
+    /// Nanoseconds to add to a stamp of the kernel. The kernel stamps by the host's clock. `None`
+    /// when that clock has stepped since the last batch of arrivals: some of the arrivals now read
+    /// may have been stamped before the step, and others after it.
     fn offset(&mut self) -> Option<i64> {
         let fresh = MonotonicClock::realtime_offset_ns();
         let last = self.to_monotonic.replace(fresh)?;

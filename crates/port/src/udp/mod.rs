@@ -150,6 +150,13 @@ impl Port for UdpDriver {
         }
     }
 
+    fn wait_idly(&mut self, lull: Option<Timestamp>, deadline: Option<Timestamp>) -> Wake {
+        self.waiting.is_idle = true;
+        let wake = self.wait(lull, deadline);
+        self.waiting.is_idle = false;
+        wake
+    }
+
     fn answers(&mut self, out: &mut Vec<Answer>) {
         self.outbox.take_answers(out);
     }

@@ -10,13 +10,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_core::{NodeId, SharedKey};
-use evenfall_host::clock::SyncSource;
+use evenfall_host::clock::{SyncSource, clockbound};
 use evenfall_port::{Kind, Options};
 use serde::{Deserialize, Serialize};
 
 use super::SettingsError;
 use super::check::{Mistake, within};
 
+/// The words of `run.clock`.
+pub const CLOCKS: [&str; 7] =
+    ["auto", "mesh", "host", "same-host", "realtime", "chrony", "clockbound"];
 /// Priorities of the kernel's real-time classes.
 const REAL_TIME: RangeInclusive<u8> = 1..=99;
 /// Longest spin: twice the longest hold by default. For longer spins there is `io.never_sleep`.
@@ -35,7 +38,7 @@ pub struct Run {
     pub dir: PathBuf,
     /// File with the shared key: 64 hexadecimal digits. Without a key nothing leaves loopback.
     pub key_file: Option<PathBuf>,
-    /// The clock that all hosts share: `auto`, `same-host`, `realtime`, `chrony` or `/dev/ptpN`.
+    /// The clock that all hosts share, one of [`CLOCKS`] or `/dev/ptpN`.
     pub clock: String,
     /// Whether every process writes the log of its messages, from which the report is made.
     pub log: bool,
@@ -87,6 +90,7 @@ impl Run {
     pub fn check_here(&self) -> Result<(), Mistake> {
         let source = match self.clock.as_str() {
             "chrony" => SyncSource::Chrony,
+            "clockbound" => SyncSource::ClockBound(clockbound::SEGMENT.into()),
             device if device.starts_with("/dev/") => SyncSource::Ptp(device.into()),
             _ => return Ok(()),
         };
@@ -131,11 +135,10 @@ pub fn read_key(path: &Path) -> Result<SharedKey, SettingsError> {
 /// # Errors
 /// The allowed names.
 fn check_clock(name: &str) -> Result<(), String> {
-    let named = ["auto", "same-host", "realtime", "chrony"].contains(&name);
-    if named || name.starts_with("/dev/") {
+    if CLOCKS.contains(&name) || name.starts_with("/dev/") {
         return Ok(());
     }
-    Err(format!("run.clock = \"{name}\": must be auto, same-host, realtime, chrony or /dev/ptpN"))
+    Err(format!("run.clock = \"{name}\": must be {} or /dev/ptpN", CLOCKS.join(", ")))
 }
 
 /// How sockets and threads are used.

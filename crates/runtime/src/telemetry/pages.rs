@@ -33,6 +33,7 @@ fn routes(page: &Arc<Mutex<Page>>, orders: Option<(Orders, IpAddr)>) -> Routes {
     let routes = Routes::default()
         .get("/metrics", on(|page| Response::page(METRICS_KIND, page.metrics.clone())))
         .get("/status", on(|page| Response::page("application/json", page.status.clone())))
+        .get("/clock", on(|page| Response::page("application/json", page.clock.clone())))
         .get(
             "/healthz",
             on(|page| match &page.ill {

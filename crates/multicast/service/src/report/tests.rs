@@ -68,6 +68,7 @@ fn info() -> RunInfo {
             event(4.2, "evict", 19, "queue full for 500 ms"),
             event(4.2, "view", 100, "view 4: 19 receivers"),
         ],
+        is_planted: false,
     }
 }
 
@@ -326,4 +327,47 @@ fn recorder_is_no_receiver_of_the_report() {
     let results = &report.outcome.results;
     assert_eq!((results.receivers, results.delivered, results.lost), (1, 100, 0));
     assert_eq!((results.orphans, &report.warnings[..]), (0, &[][..]));
+}
+
+/// Three clocks that are wrong by microseconds, and a frame that is released 1 us apart in truth.
+#[test]
+fn a_run_with_planted_clocks_is_judged_by_the_clock_below_them() {
+    let directory = Directory::new("planted");
+    let node = |id, role: &str| NodeInfo { id: NodeId(id), name: role.into(), role: role.into() };
+    let nodes = vec![node(0, "root"), node(1, "receiver"), node(2, "receiver")];
+    let planted = RunInfo { nodes, is_planted: true, ..RunInfo::default() };
+    let clocks = [5_000, -7_000, 11_000_i64];
+    let shown = |ns: u64, node: usize| ns.saturating_add_signed(clocks[node]);
+    let log = |role, id: u32, records: &[Record]| {
+        let header = header(role, id, &format!("node-{id}"));
+        let mut log = Writer::create(&directory.0, &header).expect("a log");
+        let offset_ns = clocks[id as usize];
+        let reading = evenfall_core::ClockReading { offset_ns, error: header.clock };
+        log.append(&Record::Clock { at_ns: shown(START_NS, id as usize), reading });
+        records.iter().for_each(|record| log.append(record));
+        log.finish().expect("a log");
+    };
+    let (sent_ns, scheduled_ns) = (shown(START_NS + 1_000, 0), shown(START_NS, 0));
+    let deadline_ns = Some(shown(START_NS + 201_000, 0));
+    log(
+        Role::Root,
+        0,
+        &[Record::Sent(Sent { scheduled_ns, sent_ns, deadline_ns, ..Sent::default() })],
+    );
+    for id in [1, 2] {
+        let receiver = NodeId(id);
+        let arrival_ns = shown(START_NS + 100_000, id as usize);
+        let release_ns = shown(START_NS + 201_000 + u64::from(id) * 1_000, id as usize);
+        let released = Released { receiver, arrival_ns, release_ns, ..Released::default() };
+        log(Role::Receiver, id, &[Record::Released(released)]);
+    }
+    let judged = |is_planted| {
+        RunInfo { is_planted, ..planted.clone() }.write(&directory.0).expect("run.json");
+        read(&directory.0, None).expect("a report").outcome.results
+    };
+    let by_the_true_clock = judged(true);
+    assert_eq!((by_the_true_clock.window_us.max, by_the_true_clock.p_f), (1.0, Some(1.0)));
+    assert_eq!(by_the_true_clock.oml_us.max, 100.0);
+    let by_the_planted_clocks = judged(false);
+    assert_eq!(by_the_planted_clocks.window_us.max, 19.0);
 }

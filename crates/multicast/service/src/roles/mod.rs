@@ -12,14 +12,16 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use evenfall_clock_service::{Mesh, Standing, View};
 use evenfall_core::{Machine, SyncTime, Timestamp};
 #[cfg(feature = "publisher")]
 use evenfall_feed_service::IntakeError;
-use evenfall_host::pin;
+use evenfall_host::clock::{MonotonicClock, SyncSource, auto};
+use evenfall_host::{interrupt, pin};
 use evenfall_multicast_machine::wire::STREAM_OFFSET;
-use evenfall_multicast_machine::{Identity, Mode, Reason};
+use evenfall_multicast_machine::{Identity, Mode, Reason, Relay};
 use evenfall_runtime::process::{Manner, Process as Base};
-use evenfall_runtime::telemetry::Orders;
+use evenfall_runtime::telemetry::{Metrics, Orders};
 use evenfall_runtime::{ProcessError, SettingsError, memory};
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as Unknown, StrDeserializer};
@@ -151,10 +153,16 @@ pub(crate) fn file_error(path: &Path, error: std::io::Error) -> RoleError {
     ProcessError::File(path.to_owned(), error).into()
 }
 
+/// How long a node waits to be told its time before it takes its place in the tree. The first
+/// window ends two seconds after the start of the root, which may be started some seconds later.
+const TIME_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A process with a role of the multicast, and the log that its role keeps.
 pub struct Process {
     /// The parts that every evenfall process has.
     pub base: Base,
+    /// What the mesh of clocks last knew, if this node takes part in one.
+    time: Option<View>,
     /// The run log, if the settings ask for a log.
     log: Option<Writer<fs::File>>,
 }
@@ -200,6 +208,9 @@ impl Process {
     /// [`RoleError`].
     pub fn start(settings: &Settings, node: &Node) -> Result<Self, RoleError> {
         let alone = node.role == RoleName::Proxy;
+        settings.check_mesh().map_err(|mistake| SettingsError::new(mistake.why))?;
+        let member = settings.member(node);
+        let steps = settings.clock.steps_of(&node.name);
         let manner = Manner {
             run: &settings.run,
             io: &settings.io,
@@ -207,16 +218,69 @@ impl Process {
             dispatch: if alone { |_: &[u8]| Some(0) } else { by_stream },
             is_crowded: is_crowded(settings, node),
             is_one_host: settings.nodes.iter().all(|n| n.address.ip().is_loopback()),
+            is_meshed: member.is_some(),
+            steps: steps.as_deref(),
             may_moderate: node.role == RoleName::Receiver,
             orders: (node.role == RoleName::Root).then_some(ORDERS),
         };
-        let mut process = Self { base: Base::start(&node.plain(), manner)?, log: None };
+        let base = Base::start(&node.plain(), manner)?;
+        let mut process = Self { base, time: None, log: None };
+        if let Some(member) = member {
+            let now = MonotonicClock::now();
+            let plant = settings.clock.plant(node.id.0, now);
+            let key = process.base.key.as_ref();
+            let source = match steps {
+                Some(file) => SyncSource::Stepped(Box::new(auto(false).0), file),
+                None => auto(false).0,
+            };
+            let mesh = Mesh::new(&settings.clock, member, key, Some(source), (now, plant));
+            process.time = Some(mesh.view());
+            process.base.turn.set_beside(mesh.beside());
+            process.await_time()?;
+        }
         if let Some(role) = logged(node.role).filter(|_| settings.run.log) {
             process.log = Some(process.open_log(settings, node, role)?);
             process.base.log_memory(&settings.run.dir)?;
         }
         process.say_where(node);
         Ok(process)
+    }
+
+    /// Turns the clock alone until this node knows its time. Messages that are stamped or released
+    /// before that would be by a clock that nobody has measured.
+    fn await_time(&mut self) -> Result<(), RoleError> {
+        let until = MonotonicClock::now() + TIME_PATIENCE;
+        while !self.base.take_time() && !interrupt::raised() {
+            if MonotonicClock::now() >= until {
+                tracing::warn!(
+                    "{}: the root has not told this node its time for {TIME_PATIENCE:?}. It goes \
+                     on by the clock of its host. Is the root running, with the same list of \
+                     nodes?",
+                    self.base.name
+                );
+                break;
+            }
+            let port = self.base.port.as_mut();
+            self.base.turn.turn::<Relay>(&mut [], port, Some(until), &mut |_, _, _| {})?;
+        }
+        Ok(())
+    }
+
+    /// The clock of this node for other threads; `None` when this node believes its host.
+    pub fn time(&self) -> Option<View> {
+        self.time.clone()
+    }
+
+    /// What the mesh of clocks last knew; `None` when this node believes the clock of its host.
+    pub fn standing(&self) -> Option<Standing> {
+        self.time.as_ref().map(View::standing)
+    }
+
+    /// Publishes the state of the role, and that of its clock.
+    pub fn publish(&self, mut page: Metrics, status: &impl Serialize, ill: Option<String>) {
+        let standing = self.standing();
+        standing.iter().for_each(|standing| standing.put(&mut page));
+        self.base.telemetry.publish(page, status, &standing, ill);
     }
 
     fn say_where(&self, node: &Node) {
@@ -263,9 +327,9 @@ impl Process {
         first: bool,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<(), RoleError> {
-        if let Some(error) = self.base.keep_time(machines, first, events)? {
+        if let Some(reading) = self.base.keep_time(machines, first, events)? {
             let at_ns = self.base.sync_now().nanos();
-            self.note(Record::Clock { at_ns, error });
+            self.note(Record::Clock { at_ns, reading });
         }
         Ok(())
     }
@@ -313,7 +377,8 @@ fn write_summary(_: &Path, _: &impl Serialize) -> Result<(), RoleError> {
 
 /// Whether more evenfall processes than cores share the host of this node.
 fn is_crowded(settings: &Settings, node: &Node) -> bool {
-    let one_host = settings.run.clock == "same-host";
+    // Clocks are planted in the processes of one machine only, which may look like many hosts.
+    let one_host = settings.run.clock == "same-host" || settings.clock.plant.is_some();
     let beside = settings.nodes.iter();
     let here = beside.filter(|n| one_host || n.address.ip() == node.address.ip()).count();
     pin::is_crowded(here)

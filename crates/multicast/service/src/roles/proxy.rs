@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use evenfall_clock_service::Standing;
 use evenfall_core::Timestamp;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_multicast_machine::{Reason, Relay, RelayEvent, RelayStatus};
@@ -24,6 +25,8 @@ pub struct ProxySummary {
     pub status: RelayStatus,
     /// Datagrams that were no messages of the protocol.
     pub malformed: u64,
+    /// What the proxy last knew of its clock; `None` when it believes its host.
+    pub clock: Option<Standing>,
     /// Why the proxy ended.
     pub ended: String,
 }
@@ -76,7 +79,7 @@ impl Part<Relay> for Watch<'_> {
         let status = relays[0].status();
         let ill = relays[0].place().is_none().then(|| "not in the tree".to_owned());
         let page = metrics(&self.node.name, self.node.tree, &status, process.base.refused());
-        process.base.telemetry.publish(page, &status, ill);
+        process.publish(page, &status, ill);
     }
 
     fn ended(&mut self, _: &mut [Relay]) -> Option<Ended> {
@@ -112,7 +115,8 @@ pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> 
         status.given_up,
         status.dropped
     );
-    let summary = ProxySummary { name, status, malformed, ended: why };
+    let clock = process.standing();
+    let summary = ProxySummary { name, status, malformed, clock, ended: why };
     process.end(settings, &summary)?;
     ended.map(|_| summary)
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use evenfall_clock_service::Standing;
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_host::clock::MonotonicClock;
@@ -59,6 +60,8 @@ pub struct ReceiverSummary {
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
     pub resident_bytes_max: u64,
+    /// What the receiver last knew of its clock; `None` when it believes its host.
+    pub clock: Option<Standing>,
     /// Why the receiver ended.
     pub ended: String,
 }
@@ -244,7 +247,7 @@ impl<S: Sink> Part<Receiver> for Desk<'_, S> {
             (false, true) => Some("its clock cannot be that of the root"),
             (false, false) => None,
         };
-        process.base.telemetry.publish(page, &all, why.map(str::to_owned));
+        process.publish(page, &all, why.map(str::to_owned));
     }
 
     fn ended(&mut self, _: &mut [Receiver]) -> Option<Ended> {
@@ -301,6 +304,7 @@ pub fn run<S: Sink>(
         trees: all,
         malformed: process.base.refused(),
         resident_bytes_max: process.base.resident_bytes_max,
+        clock: process.standing(),
         ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };
     say_end(&summary);

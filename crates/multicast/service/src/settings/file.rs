@@ -36,6 +36,7 @@ impl Settings {
             ("feed", &[]),
             ("io", &[]),
             ("inject", &[]),
+            ("clock", &[]),
             ("multicast", &[]),
             ("node", keys_of::<Node>()),
         ]
@@ -55,6 +56,7 @@ impl Settings {
             feed: document.part("feed")?,
             io: document.part("io")?,
             inject: document.part("inject")?,
+            clock: document.part("clock")?,
             multicast: document.part("multicast")?,
             nodes: document.list("node")?,
         };
@@ -65,6 +67,7 @@ impl Settings {
         #[cfg(feature = "roles")]
         settings.feed.rebase(base);
         settings.inject.rebase(base);
+        settings.clock.rebase(base);
         for node in &mut settings.nodes {
             node.record = node.record.take().map(|dir| base.join(dir));
         }
@@ -80,6 +83,7 @@ impl Settings {
         settings::put(&mut document, "feed", &self.feed);
         settings::put(&mut document, "io", &self.io);
         settings::put(&mut document, "inject", &self.inject);
+        settings::put(&mut document, "clock", &self.clock);
         settings::put(&mut document, "multicast", &self.multicast);
         if !self.nodes.is_empty() {
             let nodes = toml::Value::try_from(&self.nodes).expect("nodes are plain tables");

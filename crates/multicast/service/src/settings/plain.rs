@@ -100,7 +100,13 @@ fn checked(
     nodes: Vec<Node>,
 ) -> Result<Settings, SettingsError> {
     // A run log needs a directory, and the program has named none.
-    let run = Run { log: false, key: key.clone(), ..Run::default() };
+    // The programs of a run know the root and themselves only, so that they cannot measure each
+    // other's clocks.
+    let clock = match nodes.iter().all(|node| node.address.ip().is_loopback()) {
+        true => "same-host",
+        false => "host",
+    };
+    let run = Run { log: false, clock: clock.into(), key: key.clone(), ..Run::default() };
     let course = Course { trees, ..Course::default() };
     let settings = Settings { run, course, multicast, nodes, ..Settings::default() };
     let checked = settings.check().and_then(|()| settings.check_run());

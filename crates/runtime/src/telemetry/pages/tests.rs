@@ -42,7 +42,7 @@ fn pages_are_served_and_orders_taken() {
     metrics.counter("frames_total", "Frames.", 0, 7);
     metrics.gauge("held", "Held.", 0, 1.5);
     metrics.counter("frames_total", "Frames.", 1, 8);
-    telemetry.publish(metrics, &"fine", None);
+    telemetry.publish(metrics, &"fine", &(), None);
     let page = ask(address, "GET /metrics");
     let lines = [
         "# HELP evenfall_frames_total Frames.",

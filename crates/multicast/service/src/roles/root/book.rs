@@ -1,8 +1,9 @@
 //! The root's notes of a run: what it sent and when, which nodes came and went, and from which
 //! message to which message a receiver is expected to have everything.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use evenfall_clock_service::Standing;
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_multicast_machine::fairness::Sent;
 use evenfall_multicast_machine::replace::{Replacement, Step};
@@ -53,6 +54,12 @@ pub(super) struct Book {
     pub(super) memberships: Vec<Membership>,
     id: NodeId,
     names: BTreeMap<NodeId, String>,
+    /// Nodes in the order of the mesh of clocks.
+    timed: Vec<NodeId>,
+    /// What was last said about the clocks of these nodes.
+    troubles: BTreeSet<(u32, &'static str)>,
+    /// Whether clocks are wrong on purpose, so that events are told by the clock below them.
+    is_planted: bool,
     trees: Vec<TreeBook>,
     /// The last incarnation of each receiver in each tree.
     lives: BTreeMap<(NodeId, u32), u64>,
@@ -67,6 +74,9 @@ impl Book {
             memberships: Vec::new(),
             id,
             names: settings.nodes.iter().map(|node| (node.id, node.name.clone())).collect(),
+            timed: settings.timed().into_iter().map(|node| node.id).collect(),
+            troubles: BTreeSet::new(),
+            is_planted: settings.clock.plant.is_some(),
             trees: (0..settings.course.trees).map(|_| TreeBook::default()).collect(),
             lives: BTreeMap::new(),
         }
@@ -98,8 +108,28 @@ impl Book {
 
     pub(super) fn event(&mut self, now: Timestamp, kind: &str, node: Option<NodeId>, text: String) {
         if self.events.len() < EVENTS_MAX {
-            let at_ns = self.clock.sync(now).nanos();
+            let at_ns = if self.is_planted { now.nanos() } else { self.clock.sync(now).nanos() };
             self.events.push(RunEvent { at_ns, kind: kind.to_owned(), node, text });
+        }
+    }
+
+    /// Names the nodes whose clocks or sources of time are in trouble, once for each trouble.
+    pub(super) fn clocks(&mut self, now: Timestamp, standing: &Standing) {
+        let all = [
+            (&standing.liars, "tells different nodes different times, and is left out"),
+            (&standing.lost, "was reached by no probe of the last window"),
+            (&standing.sources_dropped, "has a source of UTC that left its own bound"),
+        ];
+        let of = |(places, why): &(&Vec<u32>, &'static str)| {
+            places.iter().map(|place| (*place, *why)).collect::<Vec<_>>()
+        };
+        let found: BTreeSet<(u32, &'static str)> = all.iter().flat_map(of).collect();
+        let before = core::mem::replace(&mut self.troubles, found.clone());
+        for (place, why) in found.difference(&before) {
+            let Some(id) = self.timed.get(*place as usize).copied() else { continue };
+            let text = format!("the clock of {} {why}", self.name(id));
+            tracing::warn!("{text}");
+            self.event(now, "clock", Some(id), text);
         }
     }
 

@@ -6,6 +6,7 @@ mod page;
 
 use std::time::Duration;
 
+use evenfall_clock_service::Standing;
 use evenfall_core::{SyncTime, Timestamp};
 use evenfall_feed_formats::Message;
 use evenfall_feed_formats::sharding::{ContentHash, trees_of};
@@ -74,6 +75,8 @@ pub struct RootSummary {
     pub resident_bytes_max: u64,
     /// Figures of a live feed; `None` for a file.
     pub feed: Option<FeedStatus>,
+    /// What the root last knew of the clocks of the run; `None` when each node believes its host.
+    pub clock: Option<Standing>,
     /// Why the root ended.
     pub ended: String,
 }
@@ -201,7 +204,10 @@ impl<'a> Run<'a> {
         let page = page::metrics(&self.process.base.name, &all, malformed, feed.as_ref());
         let ill = ill.then(|| "waiting for receivers".into());
         let ill = ill.or_else(|| self.intake.ill(MonotonicClock::now()));
-        self.process.base.telemetry.publish(page, &all, ill);
+        self.process.publish(page, &all, ill);
+        if let Some(standing) = self.process.standing() {
+            self.book.clocks(MonotonicClock::now(), &standing);
+        }
         Ok(())
     }
 
@@ -390,6 +396,7 @@ impl<'a> Run<'a> {
             malformed: self.process.base.refused(),
             resident_bytes_max: self.process.base.resident_bytes_max,
             feed: self.intake.status(),
+            clock: self.process.standing(),
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
         };
         let sum = |count: fn(&RootStatus) -> u64| summary.trees.iter().map(count).sum::<u64>();

@@ -24,6 +24,7 @@ pub(super) fn run_info(
         ("hedging", m.shape.hedging.to_string()),
         ("trees", settings.course.trees.to_string()),
         ("deadline rule", format!("{:?}, target {}", m.deadline.rule, m.deadline.target)),
+        ("clock", clock(settings)),
         ("key", if settings.run.is_keyed() { "yes" } else { "no" }.to_owned()),
     ];
     let nodes = settings.nodes.iter().map(|node| NodeInfo {
@@ -34,10 +35,20 @@ pub(super) fn run_info(
     RunInfo {
         title,
         started_unix_s,
+        is_planted: settings.clock.plant.is_some(),
         settings: shown.into_iter().map(|(k, v)| (k.to_owned(), v.into())).collect(),
         nodes: nodes.collect(),
         memberships,
         events,
+    }
+}
+
+/// The clock of the run, in words.
+fn clock(settings: &Settings) -> String {
+    let planted = settings.clock.plant.map(|plant| format!(", planted up to {plant}"));
+    match settings.is_meshed() {
+        true => format!("that of the root, measured by probes{}", planted.unwrap_or_default()),
+        false => settings.run.clock.clone(),
     }
 }
 

@@ -1,0 +1,193 @@
+//! `evenfall clock`: how well the nodes of a run know their time.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Subcommand;
+use evenfall_host::interrupt;
+use evenfall_multicast_service::Settings;
+use serde_json::{Map, Value};
+
+use crate::print::counted;
+use crate::{Outcome, instrument, stat};
+
+/// How soon a watch ends after a signal.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Arguments of `evenfall clock`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Print the clocks of running nodes once.
+    Report(Asked),
+    /// Print the clocks of running nodes again and again.
+    Watch(Watch),
+    /// Plant wrong clocks in nodes on this machine, and compare what they find with the truth.
+    #[command(disable_help_flag = true)]
+    Lab(instrument::Args),
+}
+
+#[derive(clap::Args, Debug)]
+struct Asked {
+    /// The settings file. Nodes with `http` in it are asked.
+    #[arg(long, default_value = "evenfall.toml")]
+    config: PathBuf,
+    /// Ask this address instead of the nodes of the settings file; may be repeated.
+    #[arg(long)]
+    http: Vec<SocketAddr>,
+    /// Print the answers of the nodes as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Watch {
+    #[command(flatten)]
+    asked: Asked,
+    /// Time between two looks, such as 2s.
+    #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
+    every: Duration,
+}
+
+pub fn main(args: Args) -> Outcome {
+    match args.command {
+        Command::Report(asked) => look(&asked, &addresses(&asked)?),
+        Command::Watch(watch) => {
+            interrupt::install()?;
+            let nodes = addresses(&watch.asked)?;
+            loop {
+                // A node that is silent now may answer at the next look.
+                if let Err(error) = look(&watch.asked, &nodes) {
+                    eprintln!("{error}");
+                }
+                let until = Instant::now() + watch.every;
+                while Instant::now() < until {
+                    if interrupt::raised() {
+                        return Ok(());
+                    }
+                    std::thread::sleep(LOOK.min(watch.every));
+                }
+            }
+        }
+        Command::Lab(args) => {
+            let noun = std::iter::once(OsString::from("lab"));
+            instrument::hand_over("clock", noun.chain(args.arguments))
+        }
+    }
+}
+
+/// The nodes to ask, by name.
+fn addresses(asked: &Asked) -> Result<Vec<(String, SocketAddr)>, Box<dyn std::error::Error>> {
+    if !asked.http.is_empty() {
+        return Ok(asked.http.iter().map(|address| (address.to_string(), *address)).collect());
+    }
+    let settings = Settings::load(&asked.config, &[])?;
+    if !settings.is_meshed() {
+        let clock = &settings.run.clock;
+        return Err(format!(
+            "run.clock = \"{clock}\": the nodes of this run do not measure each other's clocks; \
+             run.clock = \"mesh\" makes them"
+        )
+        .into());
+    }
+    let named = |node: &evenfall_multicast_service::settings::Node| {
+        node.http.map(|address| (node.name.clone(), address))
+    };
+    let nodes: Vec<_> = settings.nodes.iter().filter_map(named).collect();
+    if nodes.is_empty() {
+        return Err("no node has http = \"address\"; give one, or name it with --http".into());
+    }
+    Ok(nodes)
+}
+
+/// Asks all nodes once, and prints what they say.
+fn look(asked: &Asked, nodes: &[(String, SocketAddr)]) -> Outcome {
+    let mut all = Map::new();
+    let mut silent = 0;
+    for (name, address) in nodes {
+        match stat::fetch_page(*address, "/clock") {
+            Ok(standing) => drop(all.insert(name.clone(), standing)),
+            Err(error) => {
+                silent += 1;
+                eprintln!("{name}: {error}");
+            }
+        }
+    }
+    if asked.json {
+        println!("{}", Value::Object(all));
+    } else {
+        println!("{}", table(&all));
+    }
+    match silent {
+        0 => Ok(()),
+        _ => Err(format!("{silent} of {} did not answer", counted(nodes.len(), "node")).into()),
+    }
+}
+
+/// A line for each node.
+fn table(all: &Map<String, Value>) -> String {
+    let mut lines = vec![format!(
+        "{:<14} {:<13} {:>14} {:>11} {:>11} {:>12} {:>8} {:>7}",
+        "node", "state", "offset us", "proven us", "assumed us", "UTC bound us", "kbit/s", "core %"
+    )];
+    for (name, standing) in all {
+        if standing.is_null() {
+            lines.push(format!("{name:<14} believes the clock of its host"));
+            continue;
+        }
+        let us = |key: &str| match standing[key].as_f64() {
+            Some(ns) => format!("{:.2}", ns / 1e3),
+            None => "none".to_owned(),
+        };
+        lines.push(format!(
+            "{name:<14} {:<13} {:>14} {:>11} {:>11} {:>12} {:>8.0} {:>7.2}",
+            standing["state"].as_str().unwrap_or("unknown"),
+            us("offset_ns"),
+            us("proven_ns"),
+            us("assumed_ns"),
+            us("utc_bound_ns"),
+            standing["sent_bits_s"].as_f64().unwrap_or(0.0) / 1e3,
+            standing["core_share"].as_f64().unwrap_or(0.0) * 100.0,
+        ));
+        for (key, words) in [
+            ("liars", "tell different nodes different times"),
+            ("lost", "were reached by no probe"),
+            ("sources_dropped", "have a source of UTC that left its own bound"),
+        ] {
+            let places = standing[key].as_array().filter(|places| !places.is_empty());
+            lines.extend(places.map(|places| format!("{name:<14} places {places:?} {words}")));
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_line_says_offset_bounds_and_what_the_clock_costs() {
+        let standing = json!({
+            "state": "synchronised", "offset_ns": -1_500, "proven_ns": 30_250,
+            "assumed_ns": 900, "utc_bound_ns": null, "sent_bits_s": 499_800, "core_share": 0.004,
+            "liars": [3], "lost": [], "sources_dropped": [],
+        });
+        let mut all = Map::new();
+        all.insert("root".into(), standing);
+        all.insert("guest".into(), Value::Null);
+        let text = table(&all);
+        for word in ["synchronised", "-1.50", "30.25", "0.90", "none", "500", "0.40", "different"] {
+            assert!(text.contains(word), "{word} in {text}");
+        }
+        assert!(text.contains("guest          believes the clock of its host"), "{text}");
+    }
+}

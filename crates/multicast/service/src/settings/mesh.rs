@@ -1,0 +1,70 @@
+//! Which nodes keep one time together.
+
+use std::net::SocketAddr;
+
+use evenfall_clock_service::mesh::Member;
+use evenfall_runtime::settings::Mistake;
+
+use super::{Node, RoleName, Settings};
+
+/// Whether other nodes can find a node at the address that its settings give.
+fn is_known(address: &SocketAddr) -> bool {
+    address.port() > 0 && !address.ip().is_unspecified()
+}
+
+impl Settings {
+    /// The nodes that may keep one time together: all with a role of the multicast, the root first.
+    pub(crate) fn timed(&self) -> Vec<&Node> {
+        let mut nodes: Vec<&Node> =
+            self.nodes.iter().filter(|node| node.role != RoleName::Other).collect();
+        nodes.sort_by_key(|node| node.role != RoleName::Root);
+        nodes
+    }
+
+    /// Whether the nodes measure each other's clocks. With `run.clock = "auto"` they do so when
+    /// there are several hosts and every node can find every other. Nodes that stand in other files
+    /// would not be found.
+    pub fn is_meshed(&self) -> bool {
+        let nodes = self.timed();
+        let is_one_host = nodes.iter().all(|node| node.address.ip().is_loopback());
+        let is_whole = self.multicast.membership.expect_receivers == 0
+            && nodes.len() > 1
+            && nodes.iter().all(|node| is_known(&node.address));
+        match self.run.clock.as_str() {
+            "mesh" => true,
+            "auto" => !is_one_host && is_whole,
+            _ => false,
+        }
+    }
+
+    /// The place of a node among the nodes that keep one time; `None` when each node believes the
+    /// clock of its own host.
+    pub fn member(&self, node: &Node) -> Option<Member> {
+        let nodes = self.timed();
+        let place = nodes.iter().position(|other| other.id == node.id)? as u32;
+        let addresses = nodes.iter().map(|node| node.address).collect();
+        self.is_meshed().then_some(Member { addresses, place })
+    }
+
+    /// Refuses a mesh whose nodes cannot find each other.
+    pub(crate) fn check_mesh(&self) -> Result<(), Mistake> {
+        if !self.is_meshed() {
+            return match self.clock.plant {
+                None => Ok(()),
+                Some(_) => {
+                    let why = "clock.plant: only with run.clock = \"mesh\", which finds the clocks";
+                    Err(Mistake::new("clock.plant", why))
+                }
+            };
+        }
+        let Some(node) = self.timed().into_iter().find(|node| !is_known(&node.address)) else {
+            return Ok(());
+        };
+        let why = format!(
+            "run.clock = \"mesh\": node {}: address = {}: nodes that measure each other's clocks \
+             must know each other's addresses; give a port and the address of one interface",
+            node.name, node.address
+        );
+        Err(Mistake::new("run.clock", why))
+    }
+}
