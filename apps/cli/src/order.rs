@@ -22,9 +22,9 @@ pub struct RunArgs {
     /// Run this many replicas on this machine, each a process, until Ctrl-C.
     #[arg(long, value_name = "REPLICAS")]
     pub(crate) local: Option<usize>,
-    /// Port, or loopback address and port, on which the first replica takes ZooKeeper's clients and
-    /// `evenfall kv`; the others take the ports behind it. Replicas talk to each other over UDP on
-    /// the same numbers.
+    /// Port of the first replica, or its loopback address and port. ZooKeeper's clients and
+    /// `evenfall kv` connect there. Each further replica listens on the next port. Replicas talk to
+    /// each other by UDP on the same ports.
     #[arg(long, value_name = "PORT", default_value = "21811", value_parser = first)]
     pub(crate) zookeeper: SocketAddr,
     /// Directory of the logs. Replicas that find a log there go on where it ends.

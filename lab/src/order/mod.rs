@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::durable::{Change, Write, WriteId};
 use evenfall_core::{Arrival, Disk as _, NodeId, Prng, StorageError, Timestamp, Transmit};
-use evenfall_order_machine::wire::Message;
+use evenfall_order_machine::wire::{self, Message};
 use evenfall_order_machine::{Canopus, Config, Event, Member, Request, SuperLeaf, Tree, journal};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
@@ -113,7 +113,7 @@ impl Alteration<Canopus> for Wrong {
 
     fn sends(&mut self, transmit: &mut Transmit) -> bool {
         let kind = transmit.head.as_slice().get(3);
-        self.mutant != Mutant::StaysAway || kind != Some(&6)
+        self.mutant != Mutant::StaysAway || kind != Some(&wire::kind::JOIN)
     }
 
     fn event(&mut self, event: Event, out: &mut VecDeque<Event>) {

@@ -11,9 +11,9 @@ use evenfall_order_service::Settings;
 use super::RunArgs;
 use crate::Outcome;
 
-/// Most replicas on this machine: with more, one rack of a simulation says more.
+/// Most replicas on this machine. The simulator shows what more replicas do.
 const LOCAL_MAX: usize = 7;
-/// A replica that ends is started again, at most this often.
+/// Shortest time between two starts of a replica that ends.
 const RESTART_EVERY: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 

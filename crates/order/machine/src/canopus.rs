@@ -93,7 +93,8 @@ pub(crate) struct Cycle {
     pub(crate) states: BTreeMap<VnodeId, Arc<State>>,
     /// When a state was last asked for, and how often.
     pub(crate) asked: BTreeMap<VnodeId, (Timestamp, u32)>,
-    /// Who waits for a state of a vnode: at most every node of the tree, for every ancestor.
+    /// The nodes that wait for a state of a vnode: at most every node of the tree, for every
+    /// ancestor.
     pub(crate) waiting: BTreeSet<(VnodeId, NodeId)>,
     pub(crate) started_at: Timestamp,
 }
@@ -126,7 +127,7 @@ pub struct Canopus {
     pub(crate) early: BTreeMap<(NodeId, u64), Proposal>,
     pub(crate) started: u64,
     pub(crate) committed: u64,
-    /// The highest cycle that anybody spoke of.
+    /// The highest cycle that any node has named.
     pub(crate) seen: u64,
     pub(crate) last_start: Timestamp,
     pub(crate) pending: VecDeque<Pending>,
@@ -380,7 +381,8 @@ impl Canopus {
         self.pending.len() + self.proposed.values().map(Vec::len).sum::<usize>()
     }
 
-    /// Datagrams that were dropped because the driver was too slow. Whoever missed one asks again.
+    /// Datagrams that were dropped because the driver was too slow. The node that misses one asks
+    /// again.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

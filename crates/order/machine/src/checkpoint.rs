@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A replica keeps its latest checkpoint in memory and sends it to members of its super-leaf. Only
-//! members need one: a super-leaf whose members are all behind holds up all cycles, so nobody gets
-//! far ahead of it.
+//! members need one. A super-leaf whose members are all behind holds up all cycles, so no other
+//! super-leaf gets far ahead of it.
 
 use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader, Timestamp};

@@ -11,8 +11,8 @@ pub const CHECKPOINT_BYTES_MAX: usize = 1 << 30;
 pub const REQUEST_HEAD_BYTES: usize = 20;
 /// Bytes that a set of requests takes beside its requests, with room for two membership changes.
 pub const SET_HEAD_BYTES: usize = 64;
-/// Datagrams that wait to be sent. A replica that is asked faster than its driver sends drops the
-/// newest; whoever asked asks again.
+/// Datagrams that wait to be sent. Beyond this number the newest datagram is dropped, and the node
+/// that misses it asks again.
 pub const TRANSMITS_MAX: usize = 16_384;
 /// Bytes of the datagrams that wait to be sent, with the same policy.
 pub const TRANSMIT_BYTES_MAX: usize = 128 << 20;
@@ -24,7 +24,7 @@ pub const FETCH_BYTES: usize = 256 << 10;
 /// Nodes of a tree. Each datagram about membership names all nodes of a super-leaf.
 pub const NODES_MAX: usize = 128;
 
-/// What can be chosen about a replica. All replicas of a tree must have the same `pipeline`.
+/// The settings of a replica. All replicas of a tree must have the same `pipeline`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Cycles under way at once. A membership change that is agreed in cycle c applies from cycle c

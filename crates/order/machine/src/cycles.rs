@@ -391,7 +391,7 @@ impl Canopus {
         }
         let is_near = number > self.committed && number <= self.committed + self.config.pipeline;
         if is_mine && is_near {
-            // A cycle that does not exist yet: the request makes this replica start the cycle.
+            // The cycle does not exist yet, and the request makes this replica start it.
             self.cycles.entry(number).or_default().waiting.insert((vnode, from));
         }
     }

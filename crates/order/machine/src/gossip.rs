@@ -30,7 +30,7 @@ impl Canopus {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         peer.committed = peer.committed.max(status.committed);
         peer.oldest = status.oldest;
-        // Nobody starts more cycles on the word of another than it keeps for others.
+        // A replica starts no more cycles on a peer's word than it keeps for its peers.
         self.seen = self.seen.max(status.started.min(self.started + self.config.history));
         for (owner, incarnation, report) in &status.groups {
             let Some(group) = self.group(*owner, *incarnation) else { continue };
@@ -163,8 +163,8 @@ impl Canopus {
         }
     }
 
-    /// Asks for promises, in order to end the groups of silent members and the groups that somebody
-    /// began to end and did not.
+    /// Asks for promises, in order to end the groups of silent members, and the groups whose end
+    /// another member began and did not complete.
     fn campaign(&mut self, now: Timestamp) {
         let owners: Vec<NodeId> = self.groups.keys().copied().collect();
         for owner in owners {
@@ -242,7 +242,7 @@ impl Canopus {
         }
     }
 
-    /// Asks somebody to propose that this replica takes part again.
+    /// Asks another node to propose that this replica takes part again.
     fn come_back(&mut self) {
         if self.is_leaving {
             return;

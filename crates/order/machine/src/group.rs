@@ -148,8 +148,8 @@ impl Group {
         self.closed.is_some()
     }
 
-    /// Whether the owner cannot go on and the end is not committed yet: somebody has promised a
-    /// later term, and the owner is among those, or too few members are left in term 0 that live.
+    /// Whether the owner cannot go on and the end is not committed yet. That is so when the owner
+    /// has promised a later term, or when too few living members have promised none.
     pub fn is_ending(&self, owner: NodeId, lives: impl Fn(NodeId) -> bool) -> bool {
         let loyal = |report: &Report| report.promised.0 == 0;
         let all = self.mine.promised.0 == 0 && self.reports.values().all(loyal);
@@ -175,7 +175,7 @@ impl Group {
         }
     }
 
-    /// Stores the next entry. Whether it was the next one: then it has to be written.
+    /// Stores an entry. Returns whether it was the next one. The next entry has to be written.
     pub fn store(&mut self, proposal: &Proposal) -> bool {
         let is_next = proposal.cycle == self.mine.have;
         if is_next {
@@ -196,15 +196,15 @@ impl Group {
         }
     }
 
-    /// Takes back an entry of which the member's report says already that it is there.
+    /// Restores an entry out of the log that the member's report counts already.
     pub fn recall(&mut self, proposal: &Proposal) {
         if proposal.cycle < self.mine.have {
             self.entries.insert(proposal.cycle, proposal.clone());
         }
     }
 
-    /// All entries of cycles before `next` are decided: the member needs none of them any more,
-    /// and may say so. Whether it could not say so before: then that has to be written.
+    /// All entries of cycles before `next` are decided, so the member's report counts them from now
+    /// on. Returns whether the report changed. A changed report has to be written.
     pub fn skip(&mut self, next: u64) -> bool {
         let is_news = self.mine.have < next;
         if is_news {
@@ -267,11 +267,10 @@ impl Group {
         (self.closed.is_none() && is_new && self.mine.have >= end).then_some((term, end))
     }
 
-    /// Hears what a member's disk has. Whether anything follows for commits.
-    pub fn hear(&mut self, member: NodeId, report: &Report) -> bool {
-        let Some(known) = self.reports.get_mut(&member) else { return false };
+    /// Hears what a member's disk has.
+    pub fn hear(&mut self, member: NodeId, report: &Report) {
+        let Some(known) = self.reports.get_mut(&member) else { return };
         known.merge(report);
-        let before = (self.commit, self.closed);
         if let (true, Some((_, end))) = (report.closed, report.end) {
             self.closed = Some(end);
         }
@@ -286,7 +285,6 @@ impl Group {
         let mut nexts: Vec<u64> = self.reports.values().map(|report| report.next).collect();
         nexts.sort_unstable_by(|a, b| b.cmp(a));
         self.commit = self.commit.max(nexts[quorum - 1]);
-        before != (self.commit, self.closed)
     }
 
     /// A member that has the first entry that this member lacks, counted from `turn` on.

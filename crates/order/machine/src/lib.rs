@@ -38,8 +38,8 @@
 //! because it may have forgotten a promise.
 //!
 //! **Limits.** Every queue has a limit. Requests that find no room are refused by name. Datagrams
-//! that find no room are dropped and counted, and whoever misses them asks again. A disk that is
-//! too slow delays entries and commits. Committed cycles are forgotten beyond
+//! that find no room are dropped and counted, and the node that misses one asks again. A disk that
+//! is too slow delays entries and commits. Committed cycles are forgotten beyond
 //! [`Config::history`] and [`Config::history_bytes`], and a replica that needs one of those fetches
 //! a checkpoint. The log is replaced by a checkpoint when it is longer than [`Config::log_bytes`].
 //!

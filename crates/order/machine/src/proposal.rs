@@ -12,7 +12,7 @@ use evenfall_core::NodeId;
 use crate::VnodeId;
 use crate::config::REQUEST_HEAD_BYTES;
 
-/// Something that a client wants in the order.
+/// A client's request for a place in the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The name of the client. Requests that a client sends to one node keep their order.

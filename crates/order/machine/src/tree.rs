@@ -104,11 +104,6 @@ impl Tree {
         self.height
     }
 
-    /// The super-leaves, in the order of their paths.
-    pub fn super_leaves(&self) -> &[SuperLeaf] {
-        &self.leaves
-    }
-
     /// Every node, super-leaf by super-leaf.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.leaves.iter().flat_map(|leaf| &leaf.members)

@@ -42,6 +42,19 @@ pub const MAGIC: u16 = u16::from_le_bytes(*b"EO");
 /// Version of this layout. Another version is refused.
 pub const VERSION: u8 = 2;
 
+/// Kinds of datagrams, as the fourth byte of the head tells them.
+pub mod kind {
+    #![allow(missing_docs, reason = "the drawing of the module explains each kind")]
+    pub const STATUS: u8 = 1;
+    pub const ENTRY: u8 = 2;
+    pub const WANT: u8 = 3;
+    pub const REQUEST: u8 = 4;
+    pub const STATE: u8 = 5;
+    pub const JOIN: u8 = 6;
+    pub const PART: u8 = 7;
+    pub const FETCH: u8 = 8;
+}
+
 /// What a replica says of itself to its super-leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -109,14 +122,14 @@ pub enum Message {
 impl Message {
     fn kind(&self) -> u8 {
         match self {
-            Self::Status(_) => 1,
-            Self::Entry(_) => 2,
-            Self::Want(..) => 3,
-            Self::Request(..) => 4,
-            Self::State(_) => 5,
-            Self::Join(_) => 6,
-            Self::Part(_) => 7,
-            Self::Fetch(..) => 8,
+            Self::Status(_) => kind::STATUS,
+            Self::Entry(_) => kind::ENTRY,
+            Self::Want(..) => kind::WANT,
+            Self::Request(..) => kind::REQUEST,
+            Self::State(_) => kind::STATE,
+            Self::Join(_) => kind::JOIN,
+            Self::Part(_) => kind::PART,
+            Self::Fetch(..) => kind::FETCH,
         }
     }
 
@@ -162,20 +175,20 @@ impl Message {
         if r.u8()? != VERSION {
             return Err(r.malformed("another version of the order protocol"));
         }
-        let kind = r.u8()?;
+        let number = r.u8()?;
         let from = NodeId(r.u32()?);
         if r.u64()? != tree {
             return Err(r.malformed("of another tree"));
         }
-        let message = match kind {
-            1 => Self::Status(status(r)?),
-            2 => Self::Entry(proposal(r, bytes)?),
-            3 => Self::Want(NodeId(r.u32()?), r.u32()?, r.u64()?),
-            4 => Self::Request(r.u64()?, VnodeId(r.u16()?)),
-            5 => Self::State(state(r, bytes)?),
-            6 => Self::Join(r.u32()?),
-            7 => Self::Part(part(r, bytes)?),
-            8 => Self::Fetch(r.u64()?, r.u32()?),
+        let message = match number {
+            kind::STATUS => Self::Status(status(r)?),
+            kind::ENTRY => Self::Entry(proposal(r, bytes)?),
+            kind::WANT => Self::Want(NodeId(r.u32()?), r.u32()?, r.u64()?),
+            kind::REQUEST => Self::Request(r.u64()?, VnodeId(r.u16()?)),
+            kind::STATE => Self::State(state(r, bytes)?),
+            kind::JOIN => Self::Join(r.u32()?),
+            kind::PART => Self::Part(part(r, bytes)?),
+            kind::FETCH => Self::Fetch(r.u64()?, r.u32()?),
             _ => return Err(r.malformed("no such kind")),
         };
         r.finish()?;
@@ -195,23 +208,23 @@ pub(crate) fn whole_of(message: &Message) -> Option<Whole> {
 }
 
 fn put_part(out: &mut Vec<u8>, part: &Part) {
-    let (kind, cycle, of, under) = match part.of {
-        Whole::Entry(owner, incarnation, cycle) => (2_u8, cycle, owner.0, incarnation),
-        Whole::State(cycle, vnode) => (5, cycle, vnode.0.into(), 0),
-        Whole::Checkpoint(cycle, node) => (8, cycle, node.0, 0),
+    let (whole, cycle, of, under) = match part.of {
+        Whole::Entry(owner, incarnation, cycle) => (kind::ENTRY, cycle, owner.0, incarnation),
+        Whole::State(cycle, vnode) => (kind::STATE, cycle, vnode.0.into(), 0),
+        Whole::Checkpoint(cycle, node) => (kind::FETCH, cycle, node.0, 0),
     };
-    out.push(kind);
+    out.push(whole);
     out.extend(cycle.to_le_bytes());
     [of, under, part.length, part.offset].iter().for_each(|word| out.extend(word.to_le_bytes()));
     out.extend_from_slice(&part.bytes);
 }
 
 fn part(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Part, Malformed> {
-    let (kind, cycle, of, under) = (r.u8()?, r.u64()?, r.u32()?, r.u32()?);
-    let of = match (kind, u16::try_from(of), under) {
-        (2, _, incarnation) => Whole::Entry(NodeId(of), incarnation, cycle),
-        (5, Ok(vnode), 0) => Whole::State(cycle, VnodeId(vnode)),
-        (8, _, 0) => Whole::Checkpoint(cycle, NodeId(of)),
+    let (whole, cycle, of, under) = (r.u8()?, r.u64()?, r.u32()?, r.u32()?);
+    let of = match (whole, u16::try_from(of), under) {
+        (kind::ENTRY, _, incarnation) => Whole::Entry(NodeId(of), incarnation, cycle),
+        (kind::STATE, Ok(vnode), 0) => Whole::State(cycle, VnodeId(vnode)),
+        (kind::FETCH, _, 0) => Whole::Checkpoint(cycle, NodeId(of)),
         _ => return Err(r.malformed("a part of nothing that there is")),
     };
     let (length, offset) = (r.u32()?, r.u32()?);

@@ -13,8 +13,8 @@ use crate::ServiceError;
 use crate::jute::{Fields, Message, error, frame, op};
 use crate::watches::Told;
 
-/// Timeout of the session: the longest that replicas give, because nobody waits for the end of the
-/// session of a client that was killed.
+/// Timeout of the session. The client has no ephemeral keys, so the longest timeout that replicas
+/// give does no harm when the client is killed.
 const TIMEOUT_MS: i32 = 60_000;
 /// A replica that does not answer for this long is left for another, which is asked the same.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -273,7 +273,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         if self.stream.is_some() {
-            // The session would end by itself.
+            // Without this request the session ends at its timeout.
             let _ = self.send(Message::default().int(0).int(op::CLOSE));
         }
     }
@@ -303,7 +303,8 @@ impl Watching {
     /// The next change; `None` when nothing changed for `wait`.
     ///
     /// # Errors
-    /// [`ServiceError::Unanswered`] when the connection has ended: changes may be missed.
+    /// [`ServiceError::Unanswered`] when the connection has ended. The caller may have missed changes,
+    /// and has to watch the key anew.
     pub fn next(&mut self, wait: Duration) -> Result<Option<Next>, ServiceError> {
         let ended = |error: io::Error| ServiceError::Unanswered(error.to_string());
         let client = &mut self.client;

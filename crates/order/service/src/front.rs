@@ -164,7 +164,7 @@ fn take(shared: &Shared, connection: &Connection, bytes: &[u8]) -> io::Result<bo
     let revision = || shared.keys().revision();
     let slot = match number {
         op::PING => Slot::Ready(Message::reply(PING_XID, revision(), error::OK)),
-        // Whoever reaches the port may do everything, so nobody has to say a name.
+        // Every client that reaches the port may do everything, so authentication always succeeds.
         op::AUTH => Slot::Ready(Message::reply(xid, revision(), error::OK)),
         _ => match Request::read(number, &bytes[8..]).map_err(invalid)? {
             Request::Read(query) => Slot::Read(xid, query),

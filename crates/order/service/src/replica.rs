@@ -336,7 +336,7 @@ impl Owner {
     }
 }
 
-/// Whoever asked may be gone.
+/// Answers a call or a sync. A client that has gone takes no answer.
 fn tell(answer: Option<SyncSender<Answer>>, what: Answer) {
     if let Some(answer) = answer {
         let _ = answer.try_send(what);

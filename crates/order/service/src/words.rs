@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::shared::Shared;
 
-/// The answer to a word; `None` when it is none that is known.
+/// The answer to a word; `None` for an unknown word.
 pub fn answer(word: &[u8; 4], shared: &Shared) -> Option<String> {
     match word {
         b"ruok" => Some("imok".into()),
