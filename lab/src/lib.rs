@@ -18,6 +18,7 @@
 //! | [`seeds`] | one scene under many seeds: runs on all cores, means and intervals |
 //! | [`store`] | fault campaign of the store: torn disks and failing objects |
 //! | [`shuffle`] | the exchange on a fat tree, its rivals, fault campaigns |
+//! | [`takeover`] | roots that vote: a standby takes over from a root that dies |
 //! | `commands`, `fanout` | the program, with the feature `program` |
 //! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F) |
 #![forbid(unsafe_code)]
@@ -43,6 +44,7 @@ pub mod shuffle;
 pub mod store;
 pub mod studies;
 pub mod survey;
+pub mod takeover;
 
 use evenfall_sim::AnyCampaign;
 
@@ -62,6 +64,7 @@ pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
     &Calls,
     &store::Store,
     &order::Order,
+    &takeover::Takeover,
 ];
 
 /// The campaign of this name.

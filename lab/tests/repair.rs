@@ -111,7 +111,8 @@ impl Stage {
         config.membership.expect_receivers = crew.receivers + crew.recorders;
         config.membership.expect_proxies = crew.proxies;
         let root_address = world.address(NodeIndex(0));
-        let cast = Cast { config, key: None, stream: 0, root: NodeId(0), root_address };
+        let (root, standbys) = (NodeId(0), Vec::new());
+        let cast = Cast { config, key: None, stream: 0, root, root_address, standbys };
         let prng = Prng::new(7);
         let mut stage = Self { world, cast, host, prng, log: Log::default() };
         stage.log.message = vec![7; 300];

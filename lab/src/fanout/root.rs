@@ -46,7 +46,7 @@ impl RootSource {
         let mut now = MonotonicClock::now();
         let receiver = |i: usize| {
             let id = NodeId(i as u32 + 1);
-            let who = Identity { id, stream: 0, root: root_at, incarnation: 1 };
+            let who = Identity { id, stream: 0, root: root_at, standbys: vec![], incarnation: 1 };
             Receiver::new(self.config, who, self.key.as_ref(), now)
         };
         let mut receivers: Vec<Receiver> = (0..sinks.len()).map(receiver).collect();

@@ -25,6 +25,8 @@ pub struct Cast {
     pub root: NodeId,
     /// Address of the root.
     pub root_address: SocketAddr,
+    /// Addresses of the roots that may take over.
+    pub standbys: Vec<SocketAddr>,
 }
 
 impl Cast {
@@ -62,7 +64,13 @@ impl Cast {
     }
 
     fn identity(&self, id: NodeId, incarnation: u64) -> Identity {
-        Identity { id, stream: self.stream, root: self.root_address, incarnation }
+        Identity {
+            id,
+            stream: self.stream,
+            root: self.root_address,
+            standbys: self.standbys.clone(),
+            incarnation,
+        }
     }
 }
 

@@ -539,6 +539,7 @@ impl Scene {
             stream: 3,
             root: NodeId(0),
             root_address: world.address(NodeIndex(0)),
+            standbys: Vec::new(),
         };
         let mut checks = Checks::new(Expectations {
             seed: self.plan.seed,

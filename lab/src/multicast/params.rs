@@ -160,6 +160,7 @@ impl Params {
             stream: tree,
             root: NodeId(root),
             root_address: world.address(evenfall_sim::NodeIndex(root)),
+            standbys: Vec::new(),
         }
     }
 

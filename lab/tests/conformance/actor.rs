@@ -111,7 +111,7 @@ impl Play {
         let config = self.config();
         let key = self.key.then(|| SharedKey::new(1, [7; 32]));
         let id = NodeId(node as u32);
-        let who = Identity { id, stream: 0, root: at[0], incarnation: 1 };
+        let who = Identity { id, stream: 0, root: at[0], standbys: vec![], incarnation: 1 };
         let (part, machine) = match node {
             0 => (
                 Part::Root,

@@ -46,6 +46,11 @@ impl Run {
             secret: secret.try_into().expect("sixteen bytes"),
         }
     }
+
+    /// The run that voters agreed on, with the secret of this root.
+    pub fn agreed(self, epoch: u32, id: u64) -> Self {
+        Self { epoch, id, ..self }
+    }
 }
 
 impl core::fmt::Debug for Run {
@@ -83,6 +88,11 @@ impl Admission {
     pub(crate) fn new(root: NodeId, run: &Run) -> Self {
         let cookies = MacKey::new(0, &run.secret);
         Self { root, guests: GuestList::default(), cookies }
+    }
+
+    /// Takes over the list of another root.
+    pub(crate) fn keep_guests(&mut self, other: &mut Self) {
+        core::mem::swap(&mut self.guests, &mut other.guests);
     }
 
     pub(crate) fn set_guests(&mut self, guests: GuestList) {

@@ -249,8 +249,13 @@ impl Stage {
         let key = SharedKey::new(1, [9; 32]);
         let key = (choice & 128 != 0).then_some(&key);
         let now = Timestamp::from_nanos(1_000_000_000);
-        let who =
-            |id: u32| Identity { id: NodeId(id), stream: 0, root: address(0), incarnation: 1 };
+        let who = |id: u32| Identity {
+            id: NodeId(id),
+            stream: 0,
+            root: address(0),
+            standbys: vec![],
+            incarnation: 1,
+        };
         Self {
             now,
             config,

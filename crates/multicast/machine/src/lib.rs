@@ -18,6 +18,7 @@
 //! | [`recorder`] | [`Recorder`], a receiver whose owner keeps everything: repairs for late nodes |
 //! | [`tree`] | which node sends to which; the rule for depth D and fan-out F; hedging |
 //! | [`replace`] | names stragglers, and puts a spare in their place |
+//! | [`standby`] | what voters agree on before a frame leaves, so that a root may die |
 //! | [`admission`] | which nodes may join: the challenge, and the list of named nodes |
 //! | [`config`] | every limit, with unit and reason |
 //! | [`wire`], [`control`] | the datagrams, byte by byte |
@@ -32,7 +33,7 @@
 //! let at: [std::net::SocketAddr; 2] = ["127.0.0.1:1".parse()?, "127.0.0.1:2".parse()?];
 //! let mut now = Timestamp::from_nanos(1_000_000_000);
 //! let mut root = Root::new(Config::default(), NodeId(0), 0, Run::new(1, [7; 24]), None, now);
-//! let who = Identity { id: NodeId(1), stream: 0, root: at[0], incarnation: 1 };
+//! let who = Identity { id: NodeId(1), stream: 0, root: at[0], standbys: vec![], incarnation: 1 };
 //! let mut receiver = Receiver::new(Config::default(), who, None, now);
 //!
 //! // A network with two hosts and no delay: what one sends, the other gets.
@@ -88,6 +89,7 @@ pub mod replace;
 mod ring;
 pub mod root;
 pub mod seal;
+pub mod standby;
 pub mod tree;
 mod trust;
 mod uplink;
@@ -105,4 +107,5 @@ pub use replace::{Replacement, Replacements};
 pub use ring::Stored;
 pub use root::{Framed, PublishError, Root, RootEvent, RootStatus};
 pub use seal::SharedKey;
+pub use standby::{Draft, Entry, Sequence, Turnout};
 pub use uplink::{Identity, Refusals};

@@ -25,6 +25,7 @@ use crate::outbox::Outbox;
 use crate::replace::{Known, Replacement, Replacements, Step, Watch};
 use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
+use crate::standby::Draft;
 use crate::uplink::Refusals;
 use crate::wire::{
     self, Datagram, EPOCH_OFFSET, Fixed, HEADER_BYTES, Kind, MESSAGE_OVERHEAD, SAMPLED,
@@ -32,6 +33,9 @@ use crate::wire::{
 };
 
 mod report;
+mod voted;
+
+use self::voted::Voted;
 
 pub use self::report::{Framed, PublishError, RootEvent, RootStatus};
 
@@ -101,6 +105,8 @@ pub struct Root {
     events: VecDeque<RootEvent>,
     installs: VecDeque<Install>,
     status: RootStatus,
+    /// What voters know of this root's frames; `None` for a root that asks nobody.
+    voted: Option<Voted>,
 }
 
 impl Root {
@@ -114,9 +120,19 @@ impl Root {
         key: Option<&SharedKey>,
         now: Timestamp,
     ) -> Self {
+        Self::sealing(config, (me, stream), run, Seal::new(key), now)
+    }
+
+    fn sealing(
+        config: Config,
+        (me, stream): (NodeId, u32),
+        run: Run,
+        seal: Seal,
+        now: Timestamp,
+    ) -> Self {
         // Nodes compare the epoch before the sequence, so every run can count from zero.
         let live_max = config.framing.send_queue_frames;
-        let mut out = Outbox::new(me, stream, Seal::new(key), 0, live_max);
+        let mut out = Outbox::new(me, stream, seal, 0, live_max);
         out.run = (run.epoch, run.id);
         let group = |slot: u32| GroupId(stream << 8 | slot);
         Self {
@@ -161,6 +177,7 @@ impl Root {
             events: VecDeque::new(),
             installs: VecDeque::new(),
             status: RootStatus::default(),
+            voted: None,
         }
     }
 
@@ -190,7 +207,8 @@ impl Root {
             let max = BODY_BYTES_MAX - MESSAGE_OVERHEAD;
             return Err(PublishError::TooLarge { bytes: message.len(), max });
         }
-        if self.out.live_len() + 1 >= self.config.framing.send_queue_frames {
+        let unsent = self.out.live_len() + self.proposed();
+        if unsent + 1 >= self.config.framing.send_queue_frames {
             return Err(PublishError::Full);
         }
         let room = self.config.framing.datagram_bytes - HEADER_BYTES - self.out.seal.overhead();
@@ -255,6 +273,7 @@ impl Root {
             hold_ns: evenfall_core::time::nanos(self.hold.hold()),
             tally: self.merger.tally(),
             replacements: self.watch.counts,
+            voters_ns: self.voted.as_ref().map(Voted::took_ns),
             stored: Stored {
                 asked: self.desk.longest(),
                 queued: self.out.live_len(),
@@ -319,10 +338,16 @@ impl Root {
             format,
         };
         self.next_frame += 1;
+        match &mut self.voted {
+            Some(voted) => voted.propose(now, Draft { fixed, body: body.freeze() }, load),
+            None => self.send(now, fixed, body, load),
+        }
+    }
+
+    /// Seals a frame and sends it to the children.
+    fn send(&mut self, now: Timestamp, fixed: Fixed, body: BytesMut, load: LoadClass) {
         let flags = if self.sample(now, &fixed, load) { SAMPLED } else { 0 };
-        let body = self.out.seal.seal(&fixed, body);
-        let frame = Frame { fixed, flags, body };
-        self.ring.insert(frame.clone());
+        let frame = self.keep(fixed, flags, body);
         if !self.view.children.is_empty() {
             if flags & SAMPLED != 0 {
                 self.merger.sampled(now, frame.fixed.sequence);
@@ -330,9 +355,17 @@ impl Root {
             self.out.live(Destination::Group(self.groups.0), self.view.number, frame);
             self.sent_since_beacon = true;
         }
-        let Fixed { sequence, first_message, .. } = fixed;
+    }
+
+    /// Seals a frame, keeps it for repair and tells the owner.
+    fn keep(&mut self, fixed: Fixed, flags: u8, body: BytesMut) -> Frame {
+        let body = self.out.seal.seal(&fixed, body);
+        let frame = Frame { fixed, flags, body };
+        self.ring.insert(frame.clone());
+        let Fixed { sequence, first_message, count, origin, deadline, .. } = fixed;
         let framed = Framed { sequence, first_message, count, origin, deadline };
         self.events.push_back(RootEvent::Framed(framed));
+        frame
     }
 
     /// Decides whether receivers report this frame one by one.
@@ -478,6 +511,7 @@ impl Root {
             0 => self.members.is_deserted(),
             receivers => finished && tally.receivers as usize == receivers,
         };
+        let all = all && self.proposed() == 0;
         if self.ended && all && !core::mem::replace(&mut self.finished, true) {
             self.events.push_back(RootEvent::Finished(tally));
         }
@@ -583,8 +617,11 @@ impl Root {
     fn beacon(&mut self, now: Timestamp) {
         self.beacon_at = now + self.config.membership.beacon_interval;
         self.beat += 1;
-        let end = self.ended.then_some((self.next_frame, self.next_message));
-        let body = Beacon { next: self.next_frame, root_beat: self.beat, end }.encode();
+        // Nodes must not ask for a frame that the voters may still refuse.
+        let next = self.next_frame - self.proposed() as u64;
+        let end =
+            (self.ended && next == self.next_frame).then_some((self.next_frame, self.next_message));
+        let body = Beacon { next, root_beat: self.beat, end }.encode();
         for spare in &self.view.spares {
             self.out.control_to(spare.addr, Kind::Beacon, body.clone());
         }
@@ -642,6 +679,9 @@ impl Machine for Root {
     type Event = RootEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        if self.is_waiting() {
+            return Ok(());
+        }
         let Some(datagram) = self.open_datagram(&arrival)? else { return Ok(()) };
         match datagram.fixed.kind {
             Kind::Join => self.on_join(now, &datagram, arrival.from)?,
@@ -677,6 +717,9 @@ impl Machine for Root {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
+        if self.is_waiting() {
+            return;
+        }
         self.members.handle_timeout(now, &self.config, self.start());
         self.flush(now);
         self.desk.handle_timeout(now);
@@ -721,6 +764,9 @@ impl Machine for Root {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
+        if self.is_waiting() {
+            return None;
+        }
         let close = (self.open.count > 0).then_some(self.next_close);
         let members = self.members.poll_timeout();
         let timers = [Some(self.report_at), Some(self.beacon_at), close, members];

@@ -2,7 +2,7 @@
 //! and the nodes to ask for them, and signs of life of the parent and the root.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -23,6 +23,11 @@ use crate::trust::{self, Trust};
 use crate::window::{Answer, Gaps, Seen, Window};
 use crate::wire::{self, Datagram, EPOCH_OFFSET, Fixed, Kind, NUMBER_MAX, SENDER_OFFSET};
 
+mod locate;
+mod roots;
+
+use self::locate::Locating;
+
 /// The identity of a node, and the address of the root.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -32,6 +37,8 @@ pub struct Identity {
     pub stream: u32,
     /// Address of the root of that tree.
     pub root: SocketAddr,
+    /// Addresses of the roots that may take over from the root.
+    pub standbys: Vec<SocketAddr>,
     /// A number that grows at every start of the node, such as the time of the start.
     pub incarnation: u64,
 }
@@ -52,17 +59,6 @@ pub(crate) enum News {
     Ended,
     /// A recorder named the frame to begin with, or no recorder did in time.
     Located(Option<(u64, u64)>),
-}
-
-/// A late joiner that waits for the frame with which it begins.
-#[derive(Clone, Debug)]
-struct Locating {
-    until: Timestamp,
-    next_ask: Timestamp,
-    asks: usize,
-    /// The earliest frame and message that a recorder has named so far.
-    found: Option<(u64, u64)>,
-    answered: BTreeSet<NodeId>,
 }
 
 /// Nodes whose control numbers are remembered. Neighbours are few, but all nodes may ask a
@@ -114,6 +110,10 @@ pub(crate) struct Uplink {
     recorders_fail: bool,
     /// Epoch and run id of the root, once this node has a place.
     run: Option<(u32, u64)>,
+    /// The latest epoch of this run that any node has named.
+    newest_epoch: u32,
+    /// The root that sent the present order.
+    ordered_by: SocketAddr,
     root_id: Option<NodeId>,
     parent_heard: Timestamp,
     root_heard: Timestamp,
@@ -152,6 +152,7 @@ impl Uplink {
         let jitter = Prng::new(who.incarnation).fork(u64::from(who.id.0));
         Self {
             out: Outbox::new(who.id, who.stream, seal, who.incarnation.min(NUMBER_MAX), live_max),
+            ordered_by: who.root,
             config,
             who,
             role,
@@ -174,6 +175,7 @@ impl Uplink {
             recorders: Vec::new(),
             recorders_fail: false,
             run: None,
+            newest_epoch: 0,
             root_id: None,
             parent_heard: now,
             root_heard: now,
@@ -232,6 +234,10 @@ impl Uplink {
         if self.place.as_ref().and_then(Place::parent).is_some_and(|p| p.id == from) {
             self.parent_heard = now;
         }
+        self.ordered_by = arrival.from;
+        if self.run.is_some_and(|(_, id)| id == datagram.fixed.run_id) {
+            self.newest_epoch = self.newest_epoch.max(datagram.fixed.epoch);
+        }
         Ok(Some(datagram))
     }
 
@@ -243,19 +249,10 @@ impl Uplink {
         self.out.seal.verify(datagram)?;
         let run = (fixed.epoch, fixed.run_id);
         if matches!(fixed.kind, Kind::Assign | Kind::Evict | Kind::Probe | Kind::Challenge) {
-            if self.run.is_some_and(|mine| mine.0 == run.0 && mine.1 != run.1) {
-                // Nothing tells which of the two runs began later.
-                return Err(Malformed { what: "another run of this epoch", offset: EPOCH_OFFSET });
-            }
-            let root = self.root_id.is_none_or(|id| id == datagram.hop.from);
-            return if root && from == self.who.root {
-                Ok(())
-            } else {
-                let what = "an order that is not from the root";
-                Err(Malformed { what, offset: SENDER_OFFSET })
-            };
+            return self.authenticate_order(datagram.hop.from, from, run);
         }
-        if self.run.is_some_and(|mine| mine != run) {
+        // A successor goes on with the run in a later epoch.
+        if self.run.is_some_and(|mine| mine.1 != run.1) {
             return Err(Malformed { what: "another run of the root", offset: EPOCH_OFFSET });
         }
         if self.knows(datagram.hop.from, from, fixed.kind) {
@@ -362,7 +359,9 @@ impl Uplink {
             return Ok(None);
         }
         let mut restarted = None;
-        if self.epoch() != Some(epoch) {
+        if self.run.is_some_and(|mine| mine.1 == run_id && mine.0 < epoch) {
+            self.follow_successor((epoch, run_id), &mut place);
+        } else if self.epoch() != Some(epoch) {
             // The root started a new run, in which no frame of the old stream continues.
             restarted = self.run.and(self.window.as_ref()).map(Window::next);
             self.run = Some((epoch, run_id));
@@ -378,7 +377,7 @@ impl Uplink {
             // The new root counts its beats from one again.
             self.root_beat = 0;
         }
-        self.root_id = Some(datagram.hop.from);
+        self.obey_root(datagram.hop.from);
         self.root_heard = now;
         self.out.control_to(
             self.who.root,
@@ -396,19 +395,14 @@ impl Uplink {
             self.recorders_fail = false;
         }
         if self.begin != Begin::Live && self.window.is_none() {
-            let until = now + self.config.repair.locate_timeout;
-            self.locating.get_or_insert_with(|| Locating {
-                until,
-                next_ask: now,
-                asks: 0,
-                found: None,
-                answered: BTreeSet::new(),
-            });
+            self.begin_to_locate(now);
         } else {
             let kept = self.resume.filter(|(run, _)| *run == epoch);
             self.start_at(kept.map_or(place.start, |(_, frame)| frame));
         }
-        self.previous = self.place.replace(place.clone());
+        if let Some(old) = self.place.replace(place.clone()) {
+            self.previous = Some(old);
+        }
         Ok(Some(match restarted {
             Some(known) => {
                 // The new root may have another clock.
@@ -432,51 +426,15 @@ impl Uplink {
         self.role.receives() && !self.recorders.is_empty() && !self.recorders_fail
     }
 
-    fn locate(&mut self, now: Timestamp) -> Option<News> {
-        let locating = self.locating.as_mut()?;
-        if locating.until <= now {
-            let found = locating.found;
-            self.locating = None;
-            return Some(News::Located(found));
-        }
-        if locating.next_ask <= now {
-            locating.next_ask = now + self.config.membership.join_retry;
-            locating.asks += 1;
-            let silent = |peer: &&Peer| !locating.answered.contains(&peer.id);
-            let asked: Vec<_> = self.recorders.iter().filter(silent).collect();
-            if let Some(recorder) = asked.get(locating.asks % asked.len().max(1)) {
-                self.out.control_to(recorder.addr, Kind::Locate, self.begin.encode());
-            }
-        }
-        None
-    }
-
-    /// A recorder named the frame to begin with. A recorder that has no frame yet may have one in a
-    /// moment, and a recorder that was started later has fewer frames than another.
-    fn on_located(&mut self, from: NodeId, located: Located) -> Option<News> {
-        let locating = self.locating.as_mut().filter(|_| located.begin == self.begin)?;
-        let at = located.at?;
-        locating.answered.insert(from);
-        let found = locating.found.map_or(at, |found| found.min(at));
-        locating.found = Some(found);
-        let whole = match self.begin {
-            Begin::Message(number) => found.1 <= number,
-            _ => found.0 == 0,
-        };
-        let all = self.recorders.iter().all(|peer| locating.answered.contains(&peer.id));
-        (whole || all).then(|| {
-            self.locating = None;
-            News::Located(Some(found))
-        })
-    }
-
     fn on_beacon(
         &mut self,
         now: Timestamp,
         datagram: &Datagram,
     ) -> Result<Option<News>, Malformed> {
         let beacon = Beacon::decode(&datagram.body)?;
-        if beacon.root_beat > self.root_beat {
+        // Beats of another epoch are of another root.
+        let is_of_root = self.epoch() == Some(datagram.fixed.epoch);
+        if is_of_root && beacon.root_beat > self.root_beat {
             self.root_beat = beacon.root_beat;
             self.root_heard = now;
         }
@@ -663,6 +621,12 @@ impl Uplink {
 
     fn run_timers(&mut self, now: Timestamp) -> Option<News> {
         let m = self.config.membership;
+        if self.join_at.is_none() && self.seeks_root(now) {
+            self.join_at = Some(now);
+        }
+        if self.place.is_some() && !self.seeks_root(now) {
+            self.join_at = None;
+        }
         if self.join_at.is_some_and(|at| at <= now) {
             self.join_at = Some(now + m.join_retry);
             if self.leaving {
@@ -671,7 +635,7 @@ impl Uplink {
             }
             let (incarnation, cookie) = (self.incarnation(), self.cookie);
             let join = Join { role: self.role, incarnation, cookie };
-            self.out.control_to(self.who.root, Kind::Join, join.encode());
+            self.tell_roots(Kind::Join, &join.encode());
         }
         if self.gaps.next_ask().is_some_and(|at| at <= now) {
             self.ask(now);
@@ -746,11 +710,14 @@ impl Uplink {
     fn rearm(&mut self) {
         let m = &self.config.membership;
         let parent = self.place.is_some().then(|| self.parent_heard + m.silence);
+        let seek = (self.may_seek_root() && self.join_at.is_none())
+            .then(|| self.root_heard + m.silence / 2);
         let root = self.awaits_root().then(|| self.root_heard + m.root_timeout);
         let overdue = self.gaps.progress().map(|at| at + self.config.repair.gap_timeout);
         let report = self.place.is_some().then_some(self.report_at);
         let locate = self.locating.as_ref().map(|l| l.next_ask.min(l.until));
-        let timers = [self.join_at, self.gaps.next_ask(), parent, root, overdue, report, locate];
+        let timers =
+            [self.join_at, self.gaps.next_ask(), parent, seek, root, overdue, report, locate];
         self.due = timers.into_iter().flatten().min().unwrap_or(Timestamp::MAX);
     }
 
@@ -795,6 +762,6 @@ impl Uplink {
 
     fn say_good_bye(&mut self) {
         let body = encode_verdict(self.who.id, Reason::Left);
-        self.out.control_to(self.who.root, Kind::Leave, body);
+        self.tell_roots(Kind::Leave, &body);
     }
 }

@@ -204,6 +204,40 @@ impl Fixed {
         }
     }
 
+    /// Reads the fixed part of a datagram of this protocol and version.
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        if r.u16()? != MAGIC {
+            return Err(Malformed { what: "not an evenfall datagram", offset: 0 });
+        }
+        if r.u8()? != VERSION {
+            return Err(Malformed {
+                what: "another version of the evenfall wire (this is 2)",
+                offset: 2,
+            });
+        }
+        let kind = r.u8()?;
+        let Some(&kind) = Kind::ALL.get(usize::from(kind).wrapping_sub(1)) else {
+            return Err(Malformed { what: "unknown kind", offset: 3 });
+        };
+        let Some(class) = Class::from_wire(r.u8()?) else {
+            return Err(Malformed { what: "unknown class", offset: 4 });
+        };
+        Ok(Self {
+            kind,
+            class,
+            key_id: r.u8()?,
+            count: r.u16()?,
+            stream: r.u32()?,
+            epoch: r.u32()?,
+            run_id: r.u64()?,
+            sequence: number(r)?,
+            first_message: number(r)?,
+            origin: SyncTime::from_nanos(r.u64()?),
+            deadline: off_wire(r.u64()?),
+            format: Format(r.u8()?),
+        })
+    }
+
     pub(crate) fn encode(&self) -> [u8; FIXED_BYTES] {
         let mut out = [0; FIXED_BYTES];
         out[0..2].copy_from_slice(&MAGIC.to_le_bytes());
@@ -264,36 +298,7 @@ pub fn parse(bytes: &Bytes) -> Result<Datagram, Malformed> {
         return Err(Malformed { what: "shorter than a header", offset: bytes.len() });
     }
     let mut r = Reader::new(bytes);
-    if r.u16()? != MAGIC {
-        return Err(Malformed { what: "not an evenfall datagram", offset: 0 });
-    }
-    if r.u8()? != VERSION {
-        return Err(Malformed {
-            what: "another version of the evenfall wire (this is 2)",
-            offset: 2,
-        });
-    }
-    let kind = r.u8()?;
-    let Some(&kind) = Kind::ALL.get(usize::from(kind).wrapping_sub(1)) else {
-        return Err(Malformed { what: "unknown kind", offset: 3 });
-    };
-    let Some(class) = Class::from_wire(r.u8()?) else {
-        return Err(Malformed { what: "unknown class", offset: 4 });
-    };
-    let fixed = Fixed {
-        kind,
-        class,
-        key_id: r.u8()?,
-        count: r.u16()?,
-        stream: r.u32()?,
-        epoch: r.u32()?,
-        run_id: r.u64()?,
-        sequence: number(&mut r)?,
-        first_message: number(&mut r)?,
-        origin: SyncTime::from_nanos(r.u64()?),
-        deadline: off_wire(r.u64()?),
-        format: Format(r.u8()?),
-    };
+    let fixed = Fixed::read(&mut r)?;
     let hop = Hop {
         level: r.u8()?,
         flags: r.u8()?,

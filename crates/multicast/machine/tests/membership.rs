@@ -30,7 +30,7 @@ fn root(key: Option<&SharedKey>) -> Root {
 }
 
 fn node(id: u32, incarnation: u64, key: Option<&SharedKey>) -> Receiver {
-    let who = Identity { id: NodeId(id), stream: 0, root: addr(1), incarnation };
+    let who = Identity { id: NodeId(id), stream: 0, root: addr(1), standbys: vec![], incarnation };
     Receiver::new(config(), who, key, START)
 }
 

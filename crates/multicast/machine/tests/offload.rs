@@ -55,6 +55,7 @@ impl Stage {
             id: NodeId(port.into()),
             stream: 0,
             root: addr(ROOT),
+            standbys: vec![],
             incarnation: 1,
         };
         let run = Run::new(1, [7; 24]);

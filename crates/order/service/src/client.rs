@@ -303,8 +303,8 @@ impl Watching {
     /// The next change; `None` when nothing changed for `wait`.
     ///
     /// # Errors
-    /// [`ServiceError::Unanswered`] when the connection has ended. The caller may have missed changes,
-    /// and has to watch the key anew.
+    /// [`ServiceError::Unanswered`] when the connection has ended. The caller may have missed
+    /// changes, and has to watch the key anew.
     pub fn next(&mut self, wait: Duration) -> Result<Option<Next>, ServiceError> {
         let ended = |error: io::Error| ServiceError::Unanswered(error.to_string());
         let client = &mut self.client;

@@ -96,6 +96,10 @@ pub struct RootStatus {
     pub replacements: Replacements,
     /// Repair copies sent by the root itself.
     pub repairs_sent: u64,
+    /// The median and the 99th percentile of the time that voters took to agree on a frame of this
+    /// root, ns; `None` for a root that asks nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub voters_ns: Option<(u64, u64)>,
     /// What the root keeps at present.
     pub stored: Stored,
     /// Counters of refused datagrams.

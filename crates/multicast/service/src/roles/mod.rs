@@ -395,5 +395,6 @@ pub fn identity(
     started: SyncTime,
 ) -> Result<Identity, RoleError> {
     let root = settings.root()?.address;
-    Ok(Identity { id: node.id, stream, root, incarnation: started.nanos() })
+    let standbys = Vec::new();
+    Ok(Identity { id: node.id, stream, root, standbys, incarnation: started.nanos() })
 }

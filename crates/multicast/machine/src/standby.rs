@@ -1,0 +1,368 @@
+//! A root that may die: what voters agree on before a frame leaves.
+//!
+//! One root numbers the messages of a feed. When it dies, another root has to go on with the next
+//! number, and no number may be used twice. A second root that only watches the first cannot know
+//! which frames have left: it would skip some numbers, or use some again.
+//!
+//! So several roots vote. A root that leads makes a frame, and sends it only when a majority has
+//! the frame in one agreed order. Every voter takes the agreed entries in that order by
+//! [`Sequence`], and so knows the same feed:
+//!
+//! ```text
+//!  publish ──> leading root: a draft with its number
+//!                 │ Entry::Frame, with the term of the leader
+//!                 v
+//!              the order of the voters ──> Sequence of every voter: taken, or refused
+//!                                             │ taken
+//!                 ┌───────────────────────────┴──────┐
+//!                 v                                  v
+//!              leading root: seals, sends,        waiting roots: keep the frame for repair
+//!              tells its owner
+//! ```
+//!
+//! - **The lead** follows from the order too. The first voter leads in term 0. When the voters have
+//!   agreed that the leader has left, the next voter that takes part leads, and the term grows. An
+//!   entry of another voter or of another term is refused by every voter alike.
+//! - **Numbers.** An entry is taken only when its frame and its first message are the next ones. So
+//!   a number has one content, and no number is left out.
+//! - **Acknowledgement.** A message is acknowledged when its frame is agreed
+//!   ([`RootEvent::Framed`](crate::RootEvent::Framed)). Every later leader has the frame.
+//! - **Epochs.** A leader has the run id of the first leader, and an epoch that grows with the
+//!   term. Nodes take an order of a root with the same run id and a later epoch, keep all that they have,
+//!   and refuse the orders of earlier epochs from then on. Frames of earlier epochs stay valid.
+//! - **Nonces.** A body is sealed under a key of the run and the epoch, with the frame's number as
+//!   the nonce, after the frame is agreed. A later root that repairs the frame seals the agreed
+//!   content, times and epoch again, which gives the same bytes. A root that was deposed has no
+//!   agreed frame of its own, so it seals nothing.
+//!
+//! The order itself is not made here. The owner of a root has it: see `Candidate` of
+//! `evenfall-multicast-service`, which asks the machine of `evenfall-order-machine`.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use evenfall_core::{Malformed, NodeId, Reader, SyncTime};
+
+use crate::wire::{FIXED_BYTES, Fixed, Kind, Messages};
+
+/// A frame that is not sealed yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    pub(crate) fixed: Fixed,
+    pub(crate) body: Bytes,
+}
+
+impl Draft {
+    /// The number of the frame.
+    pub fn sequence(&self) -> u64 {
+        self.fixed.sequence
+    }
+
+    /// The number of the first message of the frame.
+    pub fn first_message(&self) -> u64 {
+        self.fixed.first_message
+    }
+
+    /// The messages of the frame.
+    pub fn messages(&self) -> impl Iterator<Item = Bytes> {
+        Messages::new(self.body.clone(), self.fixed.count).into_iter().flatten()
+    }
+
+    /// The frame and the message behind this one.
+    fn next(&self) -> (u64, u64) {
+        (self.fixed.sequence + 1, self.fixed.first_message + u64::from(self.fixed.count))
+    }
+}
+
+/// What a leader asks the voters to agree on.
+///
+/// ```text
+///  0       1          5
+///  | kind  | term u32 | 1 open   epoch u32, run id u64
+///                     | 2 begin  time u64: when the first message is due
+///                     | 3 frame  the fixed header of 57 bytes, and the body
+///                     | 4 over
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The epoch of term 0, and the random id of the run.
+    Open(u32, u64),
+    /// When the first message of the feed is due.
+    Begin(SyncTime),
+    /// The next frame.
+    Frame(Draft),
+    /// Every receiver has the whole stream, so no successor is needed any more.
+    Over,
+}
+
+impl Entry {
+    /// The body of the request by which a leader of this term asks for the entry.
+    pub fn encode(&self, term: u32) -> Bytes {
+        let mut out = BytesMut::with_capacity(32);
+        let kind = match self {
+            Self::Open(..) => 1,
+            Self::Begin(_) => 2,
+            Self::Frame(_) => 3,
+            Self::Over => 4,
+        };
+        out.put_u8(kind);
+        out.put_u32_le(term);
+        match self {
+            Self::Open(epoch, run_id) => {
+                out.put_u32_le(*epoch);
+                out.put_u64_le(*run_id);
+            }
+            Self::Begin(at) => out.put_u64_le(at.nanos()),
+            Self::Frame(draft) => {
+                out.put_slice(&draft.fixed.encode());
+                out.put_slice(&draft.body);
+            }
+            Self::Over => {}
+        }
+        out.freeze()
+    }
+
+    /// The term and the entry of a request.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are no entry.
+    pub fn decode(body: &Bytes) -> Result<(u32, Self), Malformed> {
+        let mut r = Reader::new(body);
+        let (kind, term) = (r.u8()?, r.u32()?);
+        let entry = match kind {
+            1 => Self::Open(r.u32()?, r.u64()?),
+            2 => Self::Begin(SyncTime::from_nanos(r.u64()?)),
+            3 => {
+                let fixed = Fixed::read(&mut r)?;
+                if fixed.kind != Kind::Data {
+                    return Err(r.malformed("a frame that is not of the feed"));
+                }
+                let frame = body.slice(ENTRY_HEAD_BYTES + FIXED_BYTES..);
+                r.take(frame.len())?;
+                Messages::new(frame.clone(), fixed.count)?;
+                Self::Frame(Draft { fixed, body: frame })
+            }
+            4 => Self::Over,
+            _ => return Err(r.malformed("no such entry")),
+        };
+        r.finish()?;
+        Ok((term, entry))
+    }
+}
+
+/// Bytes of an entry in front of its content.
+const ENTRY_HEAD_BYTES: usize = 5;
+
+/// Whether a voter takes part, under which incarnation.
+#[derive(Clone, Copy, Debug)]
+struct Voter {
+    node: NodeId,
+    incarnation: u32,
+    is_in: bool,
+}
+
+/// A voter that left the order, or came back, under this incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turnout {
+    /// The voter left.
+    Left(NodeId, u32),
+    /// The voter came back.
+    Back(NodeId, u32),
+}
+
+/// The feed as the voters agreed on it. All voters give it the same entries in the same order.
+#[derive(Clone, Debug)]
+pub struct Sequence {
+    voters: Vec<Voter>,
+    leader: Option<NodeId>,
+    term: u32,
+    run: Option<(u32, u64)>,
+    begun: Option<SyncTime>,
+    next: (u64, u64),
+    is_over: bool,
+    refused: u64,
+}
+
+impl Sequence {
+    /// A feed that has not begun. The first voter leads, and the others follow in this order.
+    pub fn new(voters: &[NodeId]) -> Self {
+        let voter = |node: &NodeId| Voter { node: *node, incarnation: 0, is_in: true };
+        Self {
+            voters: voters.iter().map(voter).collect(),
+            leader: voters.first().copied(),
+            term: 0,
+            run: None,
+            begun: None,
+            next: (0, 0),
+            is_over: false,
+            refused: 0,
+        }
+    }
+
+    /// The voter that leads; `None` while no voter takes part.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.leader
+    }
+
+    /// How often the lead has changed.
+    pub fn term(&self) -> u32 {
+        self.term
+    }
+
+    /// The epoch of the present term, and the id of the run; `None` before the run is open.
+    pub fn run(&self) -> Option<(u32, u64)> {
+        self.run.map(|(first, id)| (first.wrapping_add(self.term), id))
+    }
+
+    /// When the first message of the feed is due, once that is agreed.
+    pub fn begun(&self) -> Option<SyncTime> {
+        self.begun
+    }
+
+    /// The frame and the message that are agreed on next.
+    pub fn next(&self) -> (u64, u64) {
+        self.next
+    }
+
+    /// Whether every receiver has the whole stream.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Entries that were refused: of a root that does not lead, or out of turn.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Takes the next request of the order. Returns its entry, or `None` for an entry that counts
+    /// for nothing: of another root than the leader, of another term, or out of turn.
+    pub fn take(&mut self, from: NodeId, body: &Bytes) -> Option<Entry> {
+        let entry = Entry::decode(body).ok();
+        let entry = entry.filter(|(term, _)| self.leader == Some(from) && *term == self.term);
+        let taken = entry.and_then(|(_, entry)| self.accept(entry));
+        self.refused += u64::from(taken.is_none());
+        taken
+    }
+
+    fn accept(&mut self, entry: Entry) -> Option<Entry> {
+        match &entry {
+            Entry::Open(epoch, run_id) if self.run.is_none() => {
+                self.run = Some((epoch.wrapping_sub(self.term), *run_id));
+            }
+            Entry::Begin(at) if self.begun.is_none() => self.begun = Some(*at),
+            Entry::Frame(draft) => {
+                let fixed = &draft.fixed;
+                let is_next = (fixed.sequence, fixed.first_message) == self.next;
+                if !is_next || self.run() != Some((fixed.epoch, fixed.run_id)) {
+                    return None;
+                }
+                self.next = draft.next();
+            }
+            Entry::Over => self.is_over = true,
+            Entry::Open(..) | Entry::Begin(_) => return None,
+        }
+        Some(entry)
+    }
+
+    /// Takes what the voters agreed on about themselves. Returns whether the lead has changed.
+    pub fn turn_out(&mut self, changes: impl Iterator<Item = Turnout>) -> bool {
+        for change in changes {
+            let (node, incarnation, is_in) = match change {
+                Turnout::Left(node, incarnation) => (node, incarnation, false),
+                Turnout::Back(node, incarnation) => (node, incarnation, true),
+            };
+            let Some(voter) = self.voters.iter_mut().find(|voter| voter.node == node) else {
+                continue;
+            };
+            // The order repeats changes.
+            let is_new =
+                voter.is_in != is_in && incarnation == voter.incarnation + u32::from(is_in);
+            if is_new {
+                (voter.incarnation, voter.is_in) = (incarnation, is_in);
+                if !is_in && self.leader == Some(node) {
+                    self.leader = None;
+                }
+            }
+        }
+        if self.leader.is_some() {
+            return false;
+        }
+        self.leader = self.voters.iter().find(|voter| voter.is_in).map(|voter| voter.node);
+        self.term += u32::from(self.leader.is_some());
+        self.leader.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenfall_core::{Class, Format};
+
+    const VOTERS: [NodeId; 3] = [NodeId(4), NodeId(5), NodeId(6)];
+
+    fn draft(epoch: u32, sequence: u64) -> Entry {
+        let fixed = Fixed {
+            class: Class::Live,
+            count: 1,
+            run_id: 9,
+            sequence,
+            first_message: sequence,
+            format: Format(3),
+            ..Fixed::control(Kind::Data, 0, epoch, 0)
+        };
+        Entry::Frame(Draft { fixed, body: Bytes::from_static(b"\x03\0abc") })
+    }
+
+    fn opened() -> Sequence {
+        let mut sequence = Sequence::new(&VOTERS);
+        let open = Entry::Open(100, 9);
+        assert_eq!(sequence.take(VOTERS[0], &open.encode(0)), Some(open));
+        sequence
+    }
+
+    #[test]
+    fn entries_survive_the_wire_and_broken_ones_are_refused() {
+        let all = [Entry::Open(7, u64::MAX), Entry::Begin(SyncTime::from_nanos(5)), Entry::Over];
+        for entry in all.into_iter().chain([draft(100, 8)]) {
+            let bytes = entry.encode(3);
+            assert_eq!(Entry::decode(&bytes), Ok((3, entry)));
+            for length in 0..bytes.len() {
+                assert!(Entry::decode(&bytes.slice(..length)).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_is_taken_once_and_none_is_left_out() {
+        let mut sequence = opened();
+        assert!(sequence.take(VOTERS[0], &draft(100, 0).encode(0)).is_some());
+        for wrong in [0, 2] {
+            assert_eq!(sequence.take(VOTERS[0], &draft(100, wrong).encode(0)), None);
+        }
+        assert_eq!((sequence.next(), sequence.refused()), ((1, 1), 2));
+    }
+
+    #[test]
+    fn the_next_voter_leads_when_the_leader_has_left_and_the_old_one_is_refused() {
+        let mut sequence = opened();
+        let turn_out = |sequence: &mut Sequence, change| sequence.turn_out([change].into_iter());
+        assert!(!turn_out(&mut sequence, Turnout::Left(VOTERS[1], 0)));
+        assert!(turn_out(&mut sequence, Turnout::Left(VOTERS[0], 0)));
+        assert!(!turn_out(&mut sequence, Turnout::Left(VOTERS[0], 0)), "a repeat");
+        assert_eq!((sequence.leader(), sequence.run()), (Some(VOTERS[2]), Some((101, 9))));
+        assert!(!turn_out(&mut sequence, Turnout::Back(VOTERS[0], 1)));
+        assert_eq!(sequence.take(VOTERS[0], &draft(100, 0).encode(0)), None);
+        assert_eq!(sequence.take(VOTERS[0], &draft(101, 0).encode(1)), None, "does not lead");
+        assert_eq!(sequence.take(VOTERS[2], &draft(100, 0).encode(1)), None, "another epoch");
+        assert!(sequence.take(VOTERS[2], &draft(101, 0).encode(1)).is_some());
+    }
+
+    #[test]
+    fn a_feed_without_a_voter_goes_on_with_the_first_that_comes_back() {
+        let mut sequence = opened();
+        let left = VOTERS.map(|voter| Turnout::Left(voter, 0));
+        assert!(!sequence.turn_out(left.into_iter()));
+        assert_eq!((sequence.leader(), sequence.term()), (None, 0));
+        assert!(sequence.turn_out([Turnout::Back(VOTERS[2], 1)].into_iter()));
+        assert_eq!((sequence.leader(), sequence.term()), (Some(VOTERS[2]), 1));
+        assert_eq!(sequence.take(VOTERS[2], &draft(100, 0).encode(0)), None, "of its first term");
+    }
+}

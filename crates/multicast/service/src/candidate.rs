@@ -1,0 +1,352 @@
+//! A root and its voice among the voters, as one machine without IO.
+//!
+//! Each root of a feed is also a replica of the order in which the roots agree on frames (see
+//! [`standby`](evenfall_multicast_machine::standby) for what they agree on and why). The replica
+//! and the root share a port. A datagram's first two bytes tell for which of the two it is.
+//!
+//! ```text
+//!             drafts                requests
+//!   Root ───────────────> encode ───────────────> Canopus <──datagrams──> other voters
+//!    ^                                               │ committed cycles
+//!    │ agreed, stand                                 v
+//!    └────────────────────────────────────────── Sequence
+//! ```
+//!
+//! A voter keeps the order in memory. So a voter that was killed does not come back, and a feed of
+//! three voters goes on while two of them live. A voter that was cut off or paused comes back by
+//! itself when it missed less than [`HISTORY_CYCLES`] cycles, and waits as a standby.
+//!
+//! A [`Candidate`] without voters is a plain root.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, Clock, ClockReading, Durable as _, ForwardCounters, ForwardId, Install, Machine,
+    Malformed, NodeId, Sent, SyncTime, Timestamp, Transmit,
+};
+use evenfall_multicast_machine::{Entry, Root, RootEvent, Run, Sequence, Turnout};
+use evenfall_order_machine::{
+    Canopus, Change, Config, Event, Member, OrderError, Request, State, SuperLeaf, Tree, wire,
+};
+
+/// Cycles that voters keep for a voter that was away: a minute and more at a cycle each
+/// millisecond. The bytes of their frames are limited too, by the order's own setting.
+pub const HISTORY_CYCLES: u64 = 65_536;
+/// Silence after which a voter is taken for gone. Two voters may ask for the same promise at once
+/// and then ask again, so that a takeover begins after one to four times this long. The nodes need
+/// two tenths of a second more.
+const SUSPECT_AFTER: Duration = Duration::from_millis(150);
+/// Longest datagram between voters. Loopback carries it whole, and a voter without a key stays on
+/// loopback.
+const DATAGRAM_BYTES: usize = 60_000;
+/// Bytes of frames in one proposal.
+const BATCH_BYTES: usize = 2 << 20;
+
+/// What a candidate tells its owner.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum CandidateEvent {
+    /// From the root.
+    Root(RootEvent),
+    /// This root leads from now on.
+    Leads {
+        /// The epoch that begins.
+        epoch: u32,
+        /// The number of the next message. All earlier messages are agreed.
+        next_message: u64,
+        /// When the first message of the feed is due, if a leader has told so.
+        begun: Option<SyncTime>,
+    },
+    /// Another root leads from now on. Messages of this root that were not framed are not agreed.
+    Deposed {
+        /// The epoch of the other root.
+        epoch: u32,
+    },
+    /// Every receiver has the whole stream.
+    Over,
+    /// This voter was away for so long that the others have forgotten what it missed.
+    Forgotten,
+}
+
+/// What a candidate needs to be one of several.
+#[derive(Clone, Debug)]
+pub struct Ballot {
+    /// This root.
+    pub me: NodeId,
+    /// All roots in the order in which they lead, this one among them.
+    pub voters: Vec<(NodeId, SocketAddr)>,
+    /// A random number that no other life of a voter has.
+    pub seed: u64,
+}
+
+/// The voice of a root among the voters.
+struct Voice {
+    me: NodeId,
+    replica: Canopus,
+    sequence: Sequence,
+    /// The run that this root would open, with its secret.
+    run: Run,
+    /// The term in which this root last asked to open the run.
+    asked: Option<u32>,
+    /// The term in which the root stands as leader.
+    leads: Option<u32>,
+    requests: u64,
+}
+
+/// See the module documentation.
+pub struct Candidate {
+    root: Root,
+    voice: Option<Box<Voice>>,
+    events: VecDeque<CandidateEvent>,
+}
+
+impl Candidate {
+    /// A root that asks nobody.
+    pub fn alone(root: Root) -> Self {
+        Self { root, voice: None, events: VecDeque::new() }
+    }
+
+    /// One of several roots. `run` is the run that begins if this root leads first.
+    ///
+    /// # Errors
+    /// When the voters cannot be a super-leaf, or do not have this root.
+    pub fn new(root: Root, run: Run, ballot: &Ballot) -> Result<Self, OrderError> {
+        let members = ballot.voters.iter();
+        let members =
+            members.map(|(node, address)| Member { node: *node, address: *address }).collect();
+        let tree = Tree::new(vec![SuperLeaf { path: Vec::new(), members }])?;
+        let config = Config {
+            batch_bytes: BATCH_BYTES,
+            datagram_bytes: DATAGRAM_BYTES,
+            suspect_after: SUSPECT_AFTER,
+            history: HISTORY_CYCLES,
+            ..Config::default()
+        };
+        let voters: Vec<NodeId> = ballot.voters.iter().map(|(node, _)| *node).collect();
+        let voice = Voice {
+            me: ballot.me,
+            replica: Canopus::new(config, tree, ballot.me, ballot.seed, &Bytes::new())?,
+            sequence: Sequence::new(&voters),
+            run,
+            asked: None,
+            leads: None,
+            requests: 0,
+        };
+        let root = root.voted();
+        Ok(Self { voice: Some(Box::new(voice)), ..Self::alone(root) })
+    }
+
+    /// The root.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Whether this root sends the feed.
+    pub fn leads(&self) -> bool {
+        !self.root.is_waiting()
+    }
+
+    /// Calls the root. The call is an input.
+    pub fn input<T>(&mut self, now: Timestamp, call: impl FnOnce(&mut Root) -> T) -> T {
+        let result = call(&mut self.root);
+        self.settle(now);
+        result
+    }
+
+    /// Has the voters know when the first message of the feed is due.
+    pub fn begin(&mut self, now: Timestamp, at: SyncTime) {
+        self.ask(now, &Entry::Begin(at));
+    }
+
+    /// Has the voters know that every receiver has the whole stream. A candidate without voters
+    /// says so at once.
+    pub fn finish(&mut self, now: Timestamp) {
+        if self.voice.is_none() {
+            self.tell(CandidateEvent::Over);
+        }
+        self.ask(now, &Entry::Over);
+    }
+
+    fn ask(&mut self, now: Timestamp, entry: &Entry) {
+        if let Some(voice) = &mut self.voice {
+            voice.submit(now, entry);
+        }
+        self.settle(now);
+    }
+
+    /// Carries what the root and the replica want to each other until neither wants anything.
+    fn settle(&mut self, now: Timestamp) {
+        let Some(mut voice) = self.voice.take() else { return };
+        loop {
+            let mut is_quiet = true;
+            while let Some(write) = voice.replica.poll_write() {
+                // The order is kept in memory.
+                voice.replica.handle_written(now, write.id, Ok(()));
+                is_quiet = false;
+            }
+            while let Some(event) = voice.replica.poll_event() {
+                self.take(now, &mut voice, event);
+                is_quiet = false;
+            }
+            voice.open(now);
+            while let Some(draft) = self.root.poll_draft() {
+                // A replica that is full takes the draft later.
+                if !voice.submit(now, &Entry::Frame(draft)) {
+                    break;
+                }
+                self.root.drafted();
+                is_quiet = false;
+            }
+            if is_quiet {
+                break;
+            }
+        }
+        self.voice = Some(voice);
+    }
+
+    fn take(&mut self, now: Timestamp, voice: &mut Voice, event: Event) {
+        match event {
+            Event::Committed { state, .. } => self.apply(now, voice, &state),
+            Event::Behind(_) => self.tell(CandidateEvent::Forgotten),
+            // The lead follows from committed cycles, no disk is asked, and nobody gives
+            // checkpoints.
+            _ => {}
+        }
+    }
+
+    fn apply(&mut self, now: Timestamp, voice: &mut Voice, state: &State) {
+        for set in &state.sets {
+            for request in &set.requests {
+                match voice.sequence.take(set.node, &request.body) {
+                    Some(Entry::Frame(draft)) => self.root.agreed(now, &draft),
+                    Some(Entry::Over) => self.tell(CandidateEvent::Over),
+                    Some(Entry::Open(..)) => self.stand(now, voice),
+                    _ => {}
+                }
+            }
+        }
+        let turnout = |change: &Change| match *change {
+            Change::Leave(node, incarnation) => Turnout::Left(node, incarnation),
+            Change::Join(node, incarnation) => Turnout::Back(node, incarnation),
+        };
+        if voice.sequence.turn_out(state.changes.iter().map(turnout)) {
+            self.stand(now, voice);
+        }
+    }
+
+    /// Leads or waits, as the voters agreed.
+    fn stand(&mut self, now: Timestamp, voice: &mut Voice) {
+        let Some((epoch, id)) = voice.sequence.run() else { return };
+        let (term, run) = (voice.sequence.term(), voice.run.agreed(epoch, id));
+        let leads = (voice.sequence.leader() == Some(voice.me)).then_some(term);
+        let before = core::mem::replace(&mut voice.leads, leads);
+        if before == leads {
+            return;
+        }
+        let ((_, next_message), begun) = (voice.sequence.next(), voice.sequence.begun());
+        self.tell(match leads {
+            Some(_) => CandidateEvent::Leads { epoch, next_message, begun },
+            None => CandidateEvent::Deposed { epoch },
+        });
+        self.root.stand(now, run, leads.is_some());
+    }
+
+    /// Tells the owner something behind all that the root has told.
+    fn tell(&mut self, event: CandidateEvent) {
+        let told = core::iter::from_fn(|| self.root.poll_event()).map(CandidateEvent::Root);
+        self.events.extend(told);
+        self.events.push_back(event);
+    }
+}
+
+impl Voice {
+    /// Asks the voters to agree on an entry. Returns whether there was room.
+    fn submit(&mut self, now: Timestamp, entry: &Entry) -> bool {
+        let (client, sequence) = (u64::from(self.me.0), self.requests + 1);
+        let request = Request { client, sequence, body: entry.encode(self.sequence.term()) };
+        let is_in = self.replica.submit(now, request).is_ok();
+        self.requests += u64::from(is_in);
+        is_in
+    }
+
+    /// The first leader opens the run.
+    fn open(&mut self, now: Timestamp) {
+        let term = self.sequence.term();
+        let is_first = self.sequence.run().is_none() && self.sequence.leader() == Some(self.me);
+        if is_first && self.asked != Some(term) {
+            let entry = Entry::Open(self.run.epoch, self.run.id);
+            if self.submit(now, &entry) {
+                self.asked = Some(term);
+            }
+        }
+    }
+}
+
+impl Machine for Candidate {
+    type Event = CandidateEvent;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        let is_vote = arrival.datagram.starts_with(&wire::MAGIC.to_le_bytes());
+        let handled = match &mut self.voice {
+            Some(voice) if is_vote => voice.replica.handle(now, arrival),
+            _ => self.root.handle(now, arrival),
+        };
+        self.settle(now);
+        handled
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        if let Some(voice) = &mut self.voice {
+            voice.replica.handle_timeout(now);
+        }
+        self.root.handle_timeout(now);
+        self.settle(now);
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        self.root.handle_clock(now, reading);
+        if let Some(voice) = &mut self.voice {
+            voice.replica.handle_clock(now, reading);
+        }
+        self.settle(now);
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
+        self.root.handle_sent(now, sent);
+    }
+
+    fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
+        self.root.handle_counters(now, of, counters);
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        self.root.clock()
+    }
+
+    fn poll_event(&mut self) -> Option<CandidateEvent> {
+        self.events.pop_front().or_else(|| self.root.poll_event().map(CandidateEvent::Root))
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        let vote = self.voice.as_mut().and_then(|voice| voice.replica.poll_install());
+        vote.or_else(|| self.root.poll_install())
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        let vote = self.voice.as_mut().and_then(|voice| voice.replica.poll_transmit(now));
+        vote.or_else(|| self.root.poll_transmit(now))
+    }
+
+    fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
+        let vote = self.voice.as_mut().and_then(|voice| voice.replica.poll_transmit(now));
+        vote.or_else(|| self.root.poll_urgent(now))
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        let vote = self.voice.as_ref().and_then(|voice| voice.replica.poll_timeout());
+        vote.into_iter().chain(self.root.poll_timeout()).min()
+    }
+}

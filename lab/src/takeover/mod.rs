@@ -1,0 +1,292 @@
+//! A root that may die: three roots vote, and a standby takes over.
+//!
+//! A seed draws the proxies and receivers, which root may die for good, and the faults. Half of the
+//! faults are aimed at the roots alone: pauses, partitions and one-way cuts of up to a second and a
+//! half, after which a deposed root wakes. Packets of all nodes are lost, doubled and reordered. A
+//! publisher hands a message every four milliseconds to each root that says that it leads. Each
+//! message names the root and its epoch, so that a number that was used twice shows.
+//!
+//! Checks look at what roots and receivers told their owners, and at the datagrams that left.
+
+mod actor;
+mod checks;
+mod mutants;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use evenfall_core::{Format, NodeId, Prng, Timestamp};
+use evenfall_multicast_machine::{Config, Root, RootEvent, Run as RunId, Shape};
+use evenfall_multicast_service::candidate::{Ballot, Candidate, CandidateEvent};
+use evenfall_sim::campaign::Outline;
+use evenfall_sim::{
+    Action, Altered, Bounds, Campaign, Fault, FaultKind, HostSpec, NodeIndex, Observer, Packet,
+    Plan, Run, Seen, SimTime, Transcript, Verdict, Victims, Wire, World,
+};
+
+use self::actor::{Actor, Told};
+use self::checks::{Check, Checks};
+use self::mutants::{Mutant, Wrong};
+use crate::multicast::cast::Cast;
+use crate::multicast::node::NodeEvent;
+
+/// Of a packet.
+const DELAY: Duration = Duration::from_micros(100);
+/// Roots of a run.
+const ROOTS: u32 = 3;
+/// When the first message is published: the tree stands.
+const FEED_FROM: SimTime = SimTime::from_millis(600);
+/// Time between two messages.
+const FEED_EVERY: Duration = Duration::from_millis(4);
+/// When the last message is published.
+const FEED_UNTIL: SimTime = SimTime::from_millis(5_000);
+/// First and last time of any fault.
+const FAULTS: (SimTime, SimTime) = (SimTime::from_millis(800), SimTime::from_millis(3_000));
+/// When a run is judged.
+const END: SimTime = SimTime::from_millis(6_000);
+/// The epoch of the first leader. The other roots would open runs of later epochs.
+const EPOCH: u32 = 100;
+/// Token by which the publisher acts.
+const PUBLISH: u64 = 1;
+
+type Subject = Altered<Actor, Wrong>;
+
+/// The roots' owner and the publisher.
+struct Owner {
+    cast: Cast,
+    plan: Plan,
+    mutant: Option<Mutant>,
+    /// The epoch in which a root leads, as it told.
+    leads: BTreeMap<NodeIndex, u32>,
+    /// What a root was given under a number.
+    given: BTreeMap<(NodeIndex, u64), Vec<u8>>,
+    checks: Checks,
+}
+
+impl Owner {
+    fn config(plan: &Plan) -> Config {
+        let mut config = Config::default();
+        config.shape = Shape { depth: Some(2), ..Shape::default() };
+        config.membership.expect_receivers = plan.knob("receivers") as u32;
+        config.membership.expect_proxies = plan.knob("proxies") as u32;
+        config.membership.expect_timeout = Duration::from_secs(1);
+        // A gap may have to wait for two takeovers.
+        config.repair.gap_timeout = Duration::from_secs(5);
+        config
+    }
+
+    fn subject(&self, node: NodeIndex, now: Timestamp) -> Subject {
+        let id = NodeId(node.0);
+        let proxies = self.plan.knob("proxies") as u32;
+        let actor = if node.0 < ROOTS {
+            Actor::Candidate(Box::new(self.candidate(node, now)))
+        } else if node.0 < ROOTS + proxies {
+            Actor::Node(self.cast.relay(id, 1, now))
+        } else {
+            Actor::Node(self.cast.receiver(id, 1, now))
+        };
+        let is_receiver = node.0 >= ROOTS + proxies;
+        Altered::new(actor, self.mutant.map(|mutant| Wrong::new(mutant, node, is_receiver)))
+    }
+
+    fn candidate(&self, node: NodeIndex, now: Timestamp) -> Candidate {
+        let run = RunId::new(EPOCH + node.0, [node.0 as u8 + 1; 24]);
+        let root = Root::new(self.cast.config, NodeId(node.0), 0, run, None, now);
+        let voters = (0..ROOTS).map(NodeIndex).map(|n| (NodeId(n.0), n.address())).collect();
+        let seed = Prng::new(self.plan.seed).fork(u64::from(node.0)).next_u64();
+        let ballot = Ballot { me: NodeId(node.0), voters, seed };
+        Candidate::new(root, run, &ballot).expect("three roots are a super-leaf")
+    }
+
+    fn publish(&mut self, seen: Seen, candidate: &mut Candidate) {
+        let Some(epoch) = self.leads.get(&seen.node).copied() else { return };
+        let mut message = seen.node.0.to_le_bytes().to_vec();
+        message.extend(epoch.to_le_bytes());
+        message.extend(seen.at.nanos().to_le_bytes());
+        let number = candidate.input(seen.local, |root| {
+            let number = root.publish(seen.local, Format::OPAQUE, &message);
+            root.flush(seen.local);
+            number
+        });
+        if let Ok(number) = number {
+            self.given.insert((seen.node, number), message);
+        }
+    }
+
+    fn heard_root(&mut self, seen: Seen, event: CandidateEvent) {
+        match event {
+            CandidateEvent::Leads { epoch, .. } => {
+                self.leads.insert(seen.node, epoch);
+                self.checks.took_over(seen, epoch);
+            }
+            CandidateEvent::Deposed { .. } => {
+                self.leads.remove(&seen.node);
+            }
+            CandidateEvent::Root(RootEvent::Framed(framed)) => {
+                self.checks.agreed(seen, framed.sequence);
+                if !self.leads.contains_key(&seen.node) {
+                    return;
+                }
+                for number in framed.first_message..framed.first_message + u64::from(framed.count) {
+                    let message = self.given.get(&(seen.node, number)).cloned();
+                    self.checks.acknowledged(seen, number, message.unwrap_or_default());
+                }
+            }
+            CandidateEvent::Forgotten => self.checks.forgotten(seen),
+            _ => {}
+        }
+    }
+}
+
+impl Observer<Subject, Wire> for Owner {
+    fn event(&mut self, seen: Seen, event: Told) {
+        match event {
+            Told::Candidate(event) => self.heard_root(seen, event),
+            Told::Node(NodeEvent::Receiver(event)) => self.checks.receiver(seen, event),
+            Told::Node(_) => {}
+        }
+    }
+
+    fn invoke(&mut self, seen: Seen, _: u64, subject: &mut Subject) {
+        subject.input(seen.local, |actor| {
+            if let Actor::Candidate(candidate) = actor {
+                self.publish(seen, candidate);
+            }
+        });
+    }
+
+    fn token(&mut self, world: &mut World<Subject, Wire>, token: u64) {
+        for node in (0..ROOTS).map(NodeIndex) {
+            if world.is_up(node) {
+                world.invoke_at(world.now(), node, PUBLISH);
+            }
+        }
+        let next = world.now() + FEED_EVERY;
+        if next <= FEED_UNTIL {
+            world.schedule(next, Action::Token(token));
+        }
+    }
+
+    fn sent(&mut self, packet: &Packet, datagram: &[u8], _: Verdict) {
+        self.checks.sent(packet, datagram);
+    }
+
+    fn fault(&mut self, at: SimTime, fault: &Fault) {
+        if let Fault::Crash(node) = *fault {
+            self.leads.remove(&node);
+            self.checks.crashed(at, node);
+        }
+    }
+}
+
+/// The campaign.
+pub struct Takeover;
+
+impl Takeover {
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            knobs: vec![
+                ("proxies", 1..=3),
+                ("receivers", 2..=6),
+                ("dies", 0..=2),
+                ("alone", 0..=3),
+            ],
+            kinds: self.outline().kinds.to_vec(),
+            window: FAULTS.0..=FAULTS.1,
+            outage: Duration::from_millis(1)..=Duration::from_millis(1_500),
+            ..Bounds::default()
+        }
+    }
+}
+
+impl Campaign for Takeover {
+    type Check = Check;
+    type Mutant = Mutant;
+    type Scene = Plan;
+
+    fn outline(&self) -> Outline<Mutant, Check> {
+        Outline {
+            name: "takeover",
+            about: "three roots vote on each frame; the one that leads dies, sleeps or is cut off",
+            seeds: 300,
+            once_failed: &[],
+            kinds: &[
+                FaultKind::Loss,
+                FaultKind::Duplicate,
+                FaultKind::Reorder,
+                FaultKind::Crash,
+                FaultKind::Pause,
+                FaultKind::Partition,
+                FaultKind::OneWay,
+                FaultKind::Slow,
+                FaultKind::ClockDrift,
+            ],
+            counts_min: &[
+                ("takeovers", 100),
+                ("roots that died alone", 30),
+                ("messages acknowledged", 100_000),
+                ("messages released", 100_000),
+            ],
+            mutants: &[
+                (Mutant::BelievesAnyVote, Check::Unique, 200),
+                (Mutant::SendsAtOnce, Check::Agreed, 20),
+                (Mutant::StampsRepairAnew, Check::Nonce, 100),
+                (Mutant::SkipsQuietly, Check::Acknowledged, 10),
+                (Mutant::KeepsTheEpoch, Check::Acknowledged, 20),
+                (Mutant::StopsVoting, Check::Continues, 5),
+                (Mutant::ObeysTheOld, Check::Fenced, 100),
+                (Mutant::SeeksLate, Check::Prompt, 40),
+            ],
+        }
+    }
+
+    fn scene(&self, seed: u64) -> Plan {
+        let bounds = self.bounds();
+        let mut plan = Plan::new(seed, &bounds);
+        let mut victims = Victims::returning(0..ROOTS);
+        victims.expendable.push(NodeIndex(plan.knob("dies") as u32));
+        if plan.knob("alone") == 0 {
+            // The first leader dies on a network that never errs, and the takeover is timed.
+            plan.kinds = vec![FaultKind::Crash];
+            plan.rates = Default::default();
+            victims.expendable = vec![NodeIndex(0)];
+        }
+        plan.aim(&bounds, &victims);
+        plan
+    }
+
+    fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {
+        let nodes = ROOTS + (plan.knob("proxies") + plan.knob("receivers")) as u32;
+        let cast = Cast {
+            config: Owner::config(plan),
+            key: None,
+            stream: 0,
+            root: NodeId(0),
+            root_address: NodeIndex(0).address(),
+            standbys: (1..ROOTS).map(|n| NodeIndex(n).address()).collect(),
+        };
+        let is_alone = plan.knob("alone") == 0;
+        let owner = Owner {
+            cast,
+            plan: plan.clone(),
+            mutant,
+            leads: BTreeMap::new(),
+            given: BTreeMap::new(),
+            checks: Checks::new(is_alone),
+        };
+        let mut world = World::new(Wire::new(DELAY), plan.seed);
+        for node in (0..nodes).map(NodeIndex) {
+            let subject = owner.subject(node, Timestamp::ZERO);
+            world.add(subject, HostSpec::ideal());
+        }
+        world.schedule(FEED_FROM, Action::Token(PUBLISH));
+        plan.schedule(&mut world);
+        let mut watch = Transcript::told(owner, story);
+        world.run_until(END, &mut watch);
+        let mut run = Run { digest: world.digest(), story: watch.text, ..Run::default() };
+        let first = ROOTS + plan.knob("proxies") as u32;
+        let receivers = (first..nodes).map(NodeIndex);
+        watch.inner.checks.judge(receivers, &mut run);
+        run
+    }
+}

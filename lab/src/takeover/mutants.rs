@@ -1,0 +1,180 @@
+//! Machines with one defect each, which test the checks.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::{Arrival, Class, Destination, GroupId, Head, Timestamp, Transmit};
+use evenfall_multicast_machine::wire::{self, HEADER_BYTES, Kind};
+use evenfall_multicast_machine::{Entry, ReceiverEvent};
+use evenfall_order_machine::wire::{self as order, Message};
+use evenfall_sim::{Alteration, NodeIndex, words};
+
+use super::actor::{Actor, Told};
+use crate::multicast::node::NodeEvent;
+
+words! {
+    /// The defect of a mutant.
+    pub enum Mutant {
+        /// Voters take any report for the report of a voter that has ten entries more.
+        BelievesAnyVote,
+        /// A root sends some frames to the tree instead of to the voters.
+        SendsAtOnce,
+        /// A root stamps the frames that it repairs anew.
+        StampsRepairAnew,
+        /// A receiver skips a frame now and then.
+        SkipsQuietly,
+        /// A successor goes on with the epoch of the first leader.
+        KeepsTheEpoch,
+        /// Standbys stop voting after a second.
+        StopsVoting,
+        /// A node confirms some places under the first epoch that it knew.
+        ObeysTheOld,
+        /// A node asks for a successor after two seconds.
+        SeeksLate,
+    }
+}
+
+/// A mutant at work on one node.
+pub struct Wrong {
+    mutant: Mutant,
+    node: NodeIndex,
+    is_receiver: bool,
+    count: u64,
+    first_epoch: Option<[u8; 4]>,
+    /// When the node first sent a request to join, or a vote.
+    joined: Option<Timestamp>,
+    sought: Option<Timestamp>,
+    now: Timestamp,
+}
+
+/// Every how many frames something goes wrong.
+const EVERY: u64 = 31;
+/// How long [`Mutant::SeeksLate`] waits, and how long after its first request to join.
+const LATE: Duration = Duration::from_secs(2);
+const FIRST: Duration = Duration::from_millis(500);
+/// How long [`Mutant::StopsVoting`] votes.
+const VOTES: Duration = Duration::from_secs(1);
+const KIND: usize = 3;
+const EPOCH: core::ops::Range<usize> = 12..16;
+const ORIGIN: usize = 40;
+
+impl Wrong {
+    /// A mutant that has not acted yet.
+    pub fn new(mutant: Mutant, node: NodeIndex, is_receiver: bool) -> Self {
+        Self {
+            mutant,
+            node,
+            is_receiver,
+            count: 0,
+            first_epoch: None,
+            joined: None,
+            sought: None,
+            now: Timestamp::ZERO,
+        }
+    }
+
+    fn is_root(&self) -> bool {
+        self.node.0 < super::ROOTS
+    }
+
+    fn strikes(&mut self) -> bool {
+        self.count += 1;
+        self.count.is_multiple_of(EVERY)
+    }
+}
+
+/// A datagram of the overlay with another head.
+fn with_head(transmit: &mut Transmit, change: impl FnOnce(&mut [u8])) {
+    let mut head = transmit.head.as_slice().to_vec();
+    change(&mut head);
+    transmit.head = Head::new(&head);
+}
+
+/// The frame of a proposal, as a datagram to the tree.
+fn to_the_tree(transmit: &Transmit) -> Option<Transmit> {
+    let bytes = Bytes::from([transmit.head.as_slice(), &transmit.body[..]].concat());
+    let digest = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
+    let Ok((_, Message::Entry(proposal))) = Message::decode(&bytes, digest) else { return None };
+    let body = &proposal.set.requests.first()?.body;
+    let Ok((_, Entry::Frame(_))) = Entry::decode(body) else { return None };
+    let mut head = body[5..5 + 57].to_vec();
+    head.resize(HEADER_BYTES, 0);
+    let to = Destination::Group(GroupId(3));
+    Some(Transmit::new(Class::Live, to, Head::new(&head), body.slice(5 + 57..)))
+}
+
+impl Alteration<Actor> for Wrong {
+    fn arrival(&mut self, _: &Actor, now: Timestamp, arrival: Arrival) -> Option<Arrival> {
+        self.now = now;
+        let is_vote = arrival.datagram.starts_with(&order::MAGIC.to_le_bytes());
+        if self.mutant != Mutant::BelievesAnyVote || !is_vote {
+            return Some(arrival);
+        }
+        let digest = u64::from_le_bytes(arrival.datagram.get(8..16)?.try_into().ok()?);
+        let Ok((from, Message::Status(mut status))) = Message::decode(&arrival.datagram, digest)
+        else {
+            return Some(arrival);
+        };
+        for (owner, _, report) in &mut status.groups {
+            report.next += if owner.0 == self.node.0 { 10 } else { 0 };
+        }
+        let datagram = Bytes::from(Message::Status(status).encode(from, digest));
+        Some(Arrival { datagram, ..arrival })
+    }
+
+    fn sends(&mut self, transmit: &mut Transmit) -> bool {
+        let head = transmit.head.as_slice();
+        let is_overlay = head.starts_with(&wire::MAGIC.to_le_bytes());
+        let kind = head.get(KIND).copied().filter(|_| is_overlay);
+        let is = |of: Kind| kind == Some(of as u8);
+        match self.mutant {
+            Mutant::SendsAtOnce if self.is_root() && !is_overlay => {
+                if let Some(early) = to_the_tree(transmit).filter(|_| self.strikes()) {
+                    *transmit = early;
+                }
+            }
+            Mutant::StopsVoting if self.is_root() && !is_overlay => {
+                let joined = *self.joined.get_or_insert(self.now);
+                return self.node.0 == 0 || self.now.since(joined) < VOTES;
+            }
+            Mutant::StampsRepairAnew if self.is_root() && is(Kind::Data) => {
+                if transmit.class == Class::Repair {
+                    with_head(transmit, |head| head[ORIGIN] ^= 1);
+                }
+            }
+            Mutant::KeepsTheEpoch if self.is_root() && is_overlay => {
+                with_head(transmit, |head| {
+                    head[EPOCH].copy_from_slice(&super::EPOCH.to_le_bytes());
+                });
+            }
+            Mutant::ObeysTheOld if is(Kind::Assigned) => {
+                let epoch = head[EPOCH].try_into().unwrap_or_default();
+                let first = *self.first_epoch.get_or_insert(epoch);
+                self.count += 1;
+                if first != epoch && self.count.is_multiple_of(2) {
+                    with_head(transmit, |head| head[EPOCH].copy_from_slice(&first));
+                }
+            }
+            Mutant::SeeksLate if is(Kind::Join) => {
+                // The first joins, before the feed begins, are in time.
+                let joined = *self.joined.get_or_insert(self.now);
+                if self.now.since(joined) > FIRST {
+                    let sought = *self.sought.get_or_insert(self.now);
+                    return self.now.since(sought) >= LATE;
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn event(&mut self, event: Told, out: &mut VecDeque<Told>) {
+        let is_release =
+            matches!(event, Told::Node(NodeEvent::Receiver(ReceiverEvent::Released(_))));
+        if self.mutant == Mutant::SkipsQuietly && self.is_receiver && is_release && self.strikes() {
+            return;
+        }
+        out.push_back(event);
+    }
+}
