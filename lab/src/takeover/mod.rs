@@ -65,8 +65,8 @@ struct Owner {
 
 impl Owner {
     fn config(plan: &Plan) -> Config {
-        let mut config = Config::default();
-        config.shape = Shape { depth: Some(2), ..Shape::default() };
+        let shape = Shape { depth: Some(2), ..Shape::default() };
+        let mut config = Config { shape, ..Config::default() };
         config.membership.expect_receivers = plan.knob("receivers") as u32;
         config.membership.expect_proxies = plan.knob("proxies") as u32;
         config.membership.expect_timeout = Duration::from_secs(1);

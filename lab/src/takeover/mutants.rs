@@ -138,10 +138,10 @@ impl Alteration<Actor> for Wrong {
                 let joined = *self.joined.get_or_insert(self.now);
                 return self.node.0 == 0 || self.now.since(joined) < VOTES;
             }
-            Mutant::StampsRepairAnew if self.is_root() && is(Kind::Data) => {
-                if transmit.class == Class::Repair {
-                    with_head(transmit, |head| head[ORIGIN] ^= 1);
-                }
+            Mutant::StampsRepairAnew
+                if self.is_root() && is(Kind::Data) && transmit.class == Class::Repair =>
+            {
+                with_head(transmit, |head| head[ORIGIN] ^= 1);
             }
             Mutant::KeepsTheEpoch if self.is_root() && is_overlay => {
                 with_head(transmit, |head| {

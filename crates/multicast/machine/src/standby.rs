@@ -28,8 +28,9 @@
 //! - **Acknowledgement.** A message is acknowledged when its frame is agreed
 //!   ([`RootEvent::Framed`](crate::RootEvent::Framed)). Every later leader has the frame.
 //! - **Epochs.** A leader has the run id of the first leader, and an epoch that grows with the
-//!   term. Nodes take an order of a root with the same run id and a later epoch, keep all that they have,
-//!   and refuse the orders of earlier epochs from then on. Frames of earlier epochs stay valid.
+//!   term. Nodes take an order of a root with the same run id and a later epoch, keep all that they
+//!   have, and refuse the orders of earlier epochs from then on. Frames of earlier epochs stay
+//!   valid.
 //! - **Nonces.** A body is sealed under a key of the run and the epoch, with the frame's number as
 //!   the nonce, after the frame is agreed. A later root that repairs the frame seals the agreed
 //!   content, times and epoch again, which gives the same bytes. A root that was deposed has no

@@ -7,8 +7,8 @@
 //! Half of the difference between both ways of a pair is the difference of two clocks, plus half of
 //! what the two ways really differ by. Clocks add up around loops and paths do not. So the offsets
 //! of hosts are those with the least squares over all pairs, and the real differences of single
-//! pairs remain in the delays. What all ways into a host really take longer than all ways out of it cannot be told
-//! from its clock, and is taken out too.
+//! pairs remain in the delays. When all ways into a host really take longer than all ways out of
+//! the host, the difference looks like an error of the host's clock, and is taken out too.
 
 use super::{Delays, EdgeStats};
 
