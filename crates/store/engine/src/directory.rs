@@ -35,6 +35,14 @@ struct Shared {
     overlay: Option<Mutex<Overlay>>,
 }
 
+impl Drop for Shared {
+    /// Unlocks the directory, because closing the file does not always do so: a child process that
+    /// was forked and has not begun its own program yet still has the file open.
+    fn drop(&mut self) {
+        rustix::fs::flock(&self.directory, FlockOperation::Unlock).ok();
+    }
+}
+
 type Overlay = BTreeMap<String, Option<Vec<u8>>>;
 
 /// The directory. Clones share it.
@@ -253,5 +261,21 @@ impl Disk for Directory {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(storage_error(name, &error)),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_directory_opens_again_while_a_forked_child_has_its_file() {
+        let place = tempfile::tempdir().unwrap();
+        let first = Directory::open(place.path()).unwrap();
+        let of_child = first.0.directory.try_clone().unwrap();
+        assert!(Directory::open(place.path()).is_err(), "two at once");
+        drop(first);
+        Directory::open(place.path()).unwrap();
+        drop(of_child);
     }
 }
