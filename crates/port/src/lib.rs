@@ -33,7 +33,8 @@
 //!    `src/memory.rs` is a whole port to copy, with the parts that all ports share: `Groups` keeps
 //!    the groups of machines and gives the refusals of [`Port::send`], `Answers` bounds the
 //!    answers, `Waiting` sleeps, then spins, on any descriptor that polls readable while arrivals
-//!    wait.
+//!    wait. `src/memory.rs` never waits for room to send; a kind whose send queue fills waits with
+//!    the other variants of `Blocked` (`src/wait.rs`).
 //!    - Bound each queue by [`Options::queue_frames_max`], and send the classes in their order.
 //!    - Answer every token once, with the best time stamp that there is.
 //!    - Answer `Installed::Ignored` to installs that the port cannot carry out, and let
@@ -60,20 +61,28 @@
 //!     Kind::AfXdp => Err(lacking(options.kind, "the feature afxdp")),
 //! ```
 //!
-//! A kind **with options of its own**, an interface or a queue for instance, adds a field to
-//! [`Options`], a field with its default to `Io` in `crates/runtime/src/settings/common.rs`, the
-//! copy from one to the other in `Io::options` there, and a row for the key in
-//! `docs/configuration.md` under `[io]` (key, type and unit, default, meaning). A key without a
-//! default also has a line in `ABSENT` of `apps/cli/src/settings/example.rs`. Tests in `apps/cli`
-//! compare the three.
+//! In `apps/cli/Cargo.toml` the feature joins `full`, which has everything that the lean program
+//! leaves out, and CONTRIBUTING.md lists the features of `full`.
+//!
+//! A kind **with options of its own**, an interface or a queue for instance, adds a field with its
+//! default to [`Options`], and a field with the same default to `Io` in
+//! `crates/runtime/src/settings/common.rs`, with the copy from one to the other in `Io::options`
+//! there. Every other kind of port notes that it does not carry the option out (`memory::lacks`,
+//! `udp/socket.rs`). The option also has a row for its key in `docs/configuration.md` under `[io]`
+//! (key, type and unit, default, meaning). A key without a default has a line in the list `ABSENT`
+//! of `apps/cli/src/settings/example.rs`: the table, the key with an example, and what happens
+//! without the key. Tests in `apps/cli` compare the three.
 //!
 //! **The conformance suites**, `tests/conformance` here and `lab/tests/conformance`, run without a
 //! change over every kind that this process can open, and skip a kind by name with the words of
-//! [`Kind::lacks`]. They open several ports of the kind at once, which reach each other. A
-//! kind whose ports cannot all share 127.0.0.1, because each takes a queue or an interface for
-//! itself, gives each its own address in [`Kind::test_address`], and `lacks` says what has to be
-//! set up for that. The longest datagram of the suites is [`Kind::datagram_bytes_max`], so a kind
-//! whose frames have a page says so there, and `Groups` refuses longer datagrams by it.
+//! [`Kind::lacks`]. They open several ports of the kind at once, which reach each other. The
+//! suites open every port with the default [`Options`] and the kind, so a port finds its interface
+//! and queue by its address where the options name none. A kind whose ports cannot all share
+//! 127.0.0.1, because each takes a queue or an interface for itself, gives each its own address in
+//! [`Kind::test_address`]. [`open`] refuses by `lacks` too, so `lacks` names what every host needs,
+//! and never what only these test addresses need. The longest datagram of the suites is
+//! [`Kind::datagram_bytes_max`], so a kind whose frames have a page says so there, and `Groups`
+//! refuses longer datagrams by it.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(

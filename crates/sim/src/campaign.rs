@@ -19,8 +19,8 @@
 //!
 //! # Another protocol
 //!
-//! A protocol becomes a machine with a campaign in three places, here for a second protocol of
-//! consensus beside Canopus:
+//! A protocol becomes a machine with a campaign in three steps, here for a second protocol of
+//! consensus beside Canopus. Five files change:
 //!
 //! 1. **The machine**: `crates/order/machine/src/NAME.rs`, and its `pub mod` in `lib.rs` there. A
 //!    second protocol for a task that a room has already is a module of that room's machine crate,
@@ -36,8 +36,9 @@
 //! `tests/durable.rs` beside this crate writes before it sends, as consensus has to, on a disk that
 //! tears and fills up; `tests/campaign.rs` has no disk. The first imports everything that a
 //! campaign uses. `lab/src/order/mod.rs` shows what many nodes need beyond that: a tree of nodes
-//! that the seed draws, a disk for each, clients (`World::invoke_at`, then `Observer::invoke`), and
-//! reads that are judged as a history (`history.rs`).
+//! that the seed draws, a disk for each, and clients (`World::invoke_at`, then `Observer::invoke`).
+//! Its `history.rs` judges reads by the cycles of Canopus, so another protocol writes the judgement
+//! of its reads itself.
 //!
 //! What the machine has to know:
 //!
@@ -50,7 +51,7 @@
 //!   repeats writes that a full disk refused.
 //! - Time and randomness come from outside: `now`, and a [`Prng`](evenfall_core::Prng) of the seed.
 //!   Maps are ordered. Every queue has a limit. Datagrams are any bytes: `Malformed`, never a
-//!   panic.
+//!   panic. The decoders of a machine crate are fuzzed by its `fuzzing.rs`.
 //!
 //! What the campaign has to know:
 //!

@@ -7,8 +7,10 @@
 //!
 //! # Another format
 //!
-//! Two files change. Recorder, subscriber, export, help, errors and fuzz targets go over
-//! [`CODECS`], so nothing changes there.
+//! Two files change for a format of captures. Recorder, subscriber, export and fuzz targets go over
+//! [`CODECS`], so nothing changes there. A format that has files of its own ([`Codec::open`]) is
+//! also named to people, in `error.rs` of this crate, `feed/service/src/settings.rs`, the help of
+//! `demo` and of `store append`, `docs/configuration.md` and README.md.
 //!
 //! 1. `codec/NAME.rs`: a [`Codec`], as in the example below. To begin from a codec of the crate,
 //!    copy `codec/mdp3.rs`, whose packets hold several SBE messages.
@@ -22,7 +24,8 @@
 //!   securities. [`Codec::events`] therefore gives an [`Event`] for **each** of the venue's
 //!   messages. A subscriber that filters by symbol gets the datagram when one of the events has a
 //!   wanted symbol, or has none. A table shows one row for the datagram, with the fields on which
-//!   all of its events agree ([`Events::read`](crate::event::Events::read)).
+//!   all of its events agree ([`Events::read`](crate::event::Events::read)). A message whose fields
+//!   are not decoded gives an event with its kind alone; the fuzz target asserts that.
 //! - The format of a capture is found from its first datagrams, for all of which
 //!   [`Codec::is_packet`] must hold. It reads a datagram to the last byte, because the bytes of one
 //!   format look like another by chance. A codec that takes the bytes of another codec too names it

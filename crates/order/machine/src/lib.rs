@@ -13,6 +13,9 @@
 //! cycle that starts after the read arrived, and such a cycle has all writes that were answered
 //! before.
 //!
+//! A second protocol for one order is a module of this crate beside these. "Another protocol" in
+//! `crates/sim/src/campaign.rs` has the steps.
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | [`Canopus`] | the machine: requests and reads in, committed cycles out |

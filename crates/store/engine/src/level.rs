@@ -7,7 +7,7 @@
 //! a new number for the wire, and one in the table "What survives what" of `docs/wire/store.md`. A
 //! test here compares the two. `evenfall store append --ack WORD` then asks for the level.
 //!
-//! A level **with a new wait** is three places more:
+//! A level **with a new wait** is these places more:
 //!
 //! 1. Here, the wait: a variant of [`Wait`], with the answers for which the compiler asks.
 //! 2. `engine.rs`, in `Store::reach`, the call that waits; `Store::is_reached` below it says
@@ -15,11 +15,17 @@
 //!    what it waits for. `Shared::await_copy` in `engine/replication.rs` is one to copy: it waits
 //!    on a condition variable, and gives up after a stated time. An error of the wait reaches the
 //!    client as "the records are taken", so an append that cannot succeed has to be refused before
-//!    it begins, as [`Wait::needs_second_node`] does.
+//!    it begins, as [`Wait::needs_second_node`] does. The server repeats an append that was
+//!    refused with a retryable error for a while; an error of the new wait that must not be
+//!    repeated stands beside `StoreError::Replica` in `crates/store/server/src/connection.rs`.
 //! 3. `lab/src/store.rs`: the campaign's check for the promise, which `OF_WAITS` there names, and a
 //!    mutant that breaks it. The campaign runs the formats on simulated disks and objects, without
 //!    the engine, and counts the records that each wait has promised by itself.
-//!    `lab/tests/campaigns.rs` fails as long as a wait has no check.
+//!    `lab/tests/campaigns.rs` fails as long as `OF_WAITS` names no check for a wait; it cannot see
+//!    whether the check is about the new promise. A promise of a second node is counted in
+//!    `lab/src/store/second.rs`.
+//!
+//! No key of the settings names a level: commands have `--ack`, and the recorder uses `local`.
 //!
 //! **Each wait stands for itself.** A row takes its waits one after the other, and no wait relies
 //! on another wait of the row. [`Wait::Copy`], for instance, waits for the commit here by itself:

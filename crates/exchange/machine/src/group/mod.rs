@@ -22,7 +22,8 @@
 //!
 //! # Another call
 //!
-//! Five files change. The compiler, or a test, asks for each place:
+//! Five files change. The compiler asks for the places in the first two. Begin with the line in
+//! `CALLS`, because the tests know only the calls that it names:
 //!
 //! 1. Here: a variant of [`Call`], and its arms in [`Group::call`] and in `Group::check`. `check`
 //!    refuses bad arguments with a [`StartError`], and gives the call the next free kind number.
@@ -49,12 +50,13 @@
 //!   `b`. A second message, or one that is not listed, fails the call ([`Failure::Unlisted`]). A
 //!   message that is listed and never brought keeps all ranks waiting. The textbook's ring, in
 //!   which each rank sends `n - 1` messages to its neighbour, is therefore no script. A
-//!   reduce-scatter, for instance, halves in a hypercube, where each step has another partner
-//!   (`hypercube`, which also folds the ranks beyond a power of two), or sends each rank its part
-//!   at once and reduces on arrival, as a shuffle does. Parts for one rank go into one message
+//!   reduce-scatter, for instance, sends each rank its part at once, as a shuffle does, and reduces
+//!   in `outcome`. `Steps` sends all that a rank knows in each step, so a call that sends halves
+//!   over a hypercube needs a course of its own. Parts for one rank go into one message
 //!   ([`bundle`]).
-//! - A course keeps its own part itself. A message to the own rank can be listed as `Now` alone,
-//!   and arrives at once. With one rank, a call ends at once with the outcome of its first state.
+//! - A course either keeps its own part, or lists the part as `Now` for the own rank (never as
+//!   `Later`) and takes it as any other arrival, which comes at once. With one rank, a
+//!   call ends at once with the outcome of its first state.
 //! - Messages arrive in any order, also ahead of the step to which they belong. `Steps` keeps such
 //!   messages in its inbox.
 //! - Bytes of another rank may be anything. `take` answers `Malformed`, which fails the call and
