@@ -24,7 +24,7 @@
 //!
 //! # Another kind of port
 //!
-//! Two files carry a kind whose ports have no options of their own:
+//! Two source files and a row of a page carry a kind whose ports have no options of their own:
 //!
 //! 1. This file: a row of `kinds!` and an arm of [`open`]. The compiler asks for the answers of
 //!    [`Kind`]. Settings (`io.port`), their errors and both conformance suites go over

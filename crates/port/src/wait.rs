@@ -47,9 +47,9 @@ pub enum Wake {
 pub(crate) enum Blocked {
     /// All frames have been sent.
     No,
-    /// The socket buffer is full. The socket reports when it has room again.
+    /// The send buffer is full. The descriptor that is waited on polls writable when it has room.
     Socket,
-    /// A queue below the socket is full. Nothing reports when it has room again.
+    /// A queue below the descriptor is full. Nothing reports when it has room again.
     Device,
 }
 

@@ -20,7 +20,7 @@
 //! # Another protocol
 //!
 //! A protocol becomes a machine with a campaign in three steps, here for a second protocol of
-//! consensus beside Canopus. Five files change:
+//! consensus beside Canopus. Six files change:
 //!
 //! 1. **The machine**: `crates/order/machine/src/NAME.rs`, and its `pub mod` in `lib.rs` there. A
 //!    second protocol for a task that a room has already is a module of that room's machine crate,
@@ -51,7 +51,8 @@
 //!   repeats writes that a full disk refused.
 //! - Time and randomness come from outside: `now`, and a [`Prng`](evenfall_core::Prng) of the seed.
 //!   Maps are ordered. Every queue has a limit. Datagrams are any bytes: `Malformed`, never a
-//!   panic. The decoders of a machine crate are fuzzed by its `fuzzing.rs`.
+//!   panic. A decoder gets a call in the `fuzzing.rs` of its machine
+//!   crate.
 //!
 //! What the campaign has to know:
 //!

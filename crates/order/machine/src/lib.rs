@@ -13,7 +13,8 @@
 //! cycle that starts after the read arrived, and such a cycle has all writes that were answered
 //! before.
 //!
-//! A second protocol for one order is a module of this crate beside these. "Another protocol" in
+//! A second protocol for one order is a module of this crate beside these, with
+//! `evenfall_core::journal` as its log. "Another protocol" in
 //! `crates/sim/src/campaign.rs` has the steps.
 //!
 //! | module | what it holds |
