@@ -65,6 +65,7 @@ pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
     &store::Store,
     &order::Order,
     &takeover::Takeover,
+    &files::copies::Copies,
 ];
 
 /// The campaign of this name.

@@ -11,10 +11,12 @@
 //! | [`rivals`], [`prequal`], [`agentless`] | policies beside the selector |
 //! | [`scene`] | one run |
 //! | [`bound`] | a lower bound that no policy can beat |
+//! | [`copies`] | a fault campaign of the servers: replicated files under faults |
 //! | [`study`] | figures 3.3 to 3.9 of the thesis |
 
 pub mod agentless;
 pub mod bound;
+pub mod copies;
 pub mod prequal;
 pub mod rivals;
 pub mod scene;

@@ -1,0 +1,95 @@
+//! Every limit of both machines, with its unit and its reason.
+
+use std::time::Duration;
+
+/// Most bytes of one append, which is written whole or not at all. A datagram on loopback has room
+/// for one append with its head.
+pub const APPEND_BYTES_MAX: usize = 56 << 10;
+/// Bytes of appends that a primary keeps for one file until all members have them: more than a
+/// disk writes in the time of one answer.
+pub const WINDOW_BYTES_MAX: usize = 4 << 20;
+/// Bytes of appends of all files that a primary keeps. Appends beyond are refused as busy.
+pub const WINDOWS_BYTES_MAX: usize = 256 << 20;
+/// Bytes on the way to one follower. The receive buffer of a port has room for several files.
+pub const FLIGHT_BYTES_MAX: u64 = 1 << 20;
+/// Bytes that a primary asks its owner to read for a joiner at once.
+pub const READ_BYTES: usize = 512 << 10;
+/// Appends of one chunk. The head of each append is read again when a dataserver starts.
+pub const CHUNK_APPENDS_MAX: usize = 65_536;
+/// Copies that one beat names. All of them are named in turn.
+pub const PAGE_MAX: usize = 64;
+/// Datagrams that wait to be sent. The newest is dropped, and what it said is sent again.
+pub const TRANSMITS_MAX: usize = 8_192;
+/// Copies that are made of under-replicated files at once, over all files.
+pub const JOINS_MAX: usize = 16;
+/// Files whose state a nameserver looks at in one tick.
+pub const LOOKS_MAX: usize = 4_096;
+/// Assignments that a nameserver sends to one dataserver as the answer to one beat.
+pub const OWED_MAX: usize = 128;
+/// Bytes of a path. Hadoop has 8,000 characters.
+pub const PATH_BYTES_MAX: usize = 8_000;
+/// Bytes of one name in a path, as in most file systems.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Names above each other in a path. Hadoop has the same limit.
+pub const DEPTH_MAX: usize = 1_000;
+/// Entries of one directory, as in Hadoop.
+pub const ENTRIES_MAX: usize = 1_048_576;
+/// Files and directories in all: each takes about 500 bytes of memory.
+pub const INODES_MAX: usize = 4_000_000;
+/// Copies of a file that may be asked for.
+pub const REPLICATION_MAX: u16 = 16;
+
+/// What can be chosen about a nameserver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameConfig {
+    /// Silence after which a dataserver counts as dead.
+    pub dead_after: Duration,
+    /// Time between two looks at files that are not in order, and between two askings.
+    pub tick: Duration,
+    /// Bytes of the log beyond which a checkpoint replaces it. The log also has to be four times as
+    /// long as the last checkpoint.
+    pub log_bytes: u64,
+    /// Time between two attempts to write when the disk is full.
+    pub full_retry: Duration,
+}
+
+impl Default for NameConfig {
+    /// For processes that a machine may stop for a second.
+    fn default() -> Self {
+        Self {
+            dead_after: Duration::from_secs(5),
+            tick: Duration::from_millis(100),
+            log_bytes: 16 << 20,
+            full_retry: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What can be chosen about a dataserver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataConfig {
+    /// Bytes of a chunk. The append that reaches them is the last one of its chunk.
+    pub chunk_bytes: u64,
+    /// Time between two signs of life.
+    pub beat: Duration,
+    /// Time after which a primary sends again what was not acknowledged.
+    pub resend: Duration,
+    /// Bytes of the log of promises beyond which a checkpoint replaces it. The log also has to be
+    /// four times as long as the last checkpoint.
+    pub log_bytes: u64,
+    /// Time between two attempts to write when the disk is full.
+    pub full_retry: Duration,
+}
+
+impl Default for DataConfig {
+    /// The chunks of the thesis: 128 MiB.
+    fn default() -> Self {
+        Self {
+            chunk_bytes: 128 << 20,
+            beat: Duration::from_millis(250),
+            resend: Duration::from_millis(100),
+            log_bytes: 16 << 20,
+            full_retry: Duration::from_secs(1),
+        }
+    }
+}

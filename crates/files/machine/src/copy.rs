@@ -1,0 +1,261 @@
+//! One copy of a file on a dataserver: its chunks, its epoch, and how far it is durable.
+//!
+//! ```text
+//!  0          start            committed      length         queued
+//!  |-------------|-----------------|-------------|--------------|
+//!   equal at all    all members      on the disk    handed to
+//!   members when    have it          here           the disk
+//!   the epoch began
+//! ```
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::durable::Change;
+
+use crate::chunk::{self, Mark, Scan};
+use crate::config::CHUNK_APPENDS_MAX;
+use crate::lead::Lead;
+use crate::wire::{Assignment, Place};
+use crate::{DiskId, FileId};
+
+/// A chunk of a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk {
+    /// The place of its first byte in the file.
+    pub start: u64,
+    /// Bytes of its log, with those that are not on the disk yet.
+    pub bytes: u64,
+    appends: usize,
+}
+
+/// A change of one log of a copy.
+pub type LogChange = (String, Change);
+
+/// What makes a log empty. The owner deletes empty logs when it starts.
+pub fn removal() -> Change {
+    Change::Replace(Bytes::new())
+}
+
+/// See the documentation of the module.
+#[derive(Debug)]
+pub struct Copy {
+    pub file: FileId,
+    pub epoch: u64,
+    /// No epoch before this one is served any more. Equal to `epoch` unless the copy is sealed.
+    pub promised: u64,
+    /// The promise is on the disk.
+    pub is_promise_written: bool,
+    pub start: u64,
+    /// Whether the copy counts: it has every acknowledged byte.
+    pub is_member: bool,
+    /// The epoch began in this life of the dataserver. A primary of another life may have sent
+    /// appends that this life does not know.
+    pub is_fresh: bool,
+    pub members: Vec<Place>,
+    pub chunks: Vec<Chunk>,
+    /// Where the appends behind the committed length begin.
+    marks: VecDeque<Mark>,
+    pub length: u64,
+    pub queued: u64,
+    /// The committed length as the primary told it, which may be more than there is here.
+    pub told: u64,
+    /// Changes with every cut: answers to writes of before count no more.
+    pub life: u64,
+    pub is_broken: bool,
+    /// Logs that have to be removed and could not be.
+    pub strays: Vec<String>,
+    /// Changes of logs that were asked for and must be done before anything else.
+    pub cuts: usize,
+    /// The assignment that begins when the cuts are done and it is on the disk.
+    pub switch: Option<Assignment>,
+    pub leader: Option<SocketAddr>,
+    /// Appends of clients: token, and end of the append.
+    pub waiting: VecDeque<(u64, u64)>,
+    /// Waits for the nameserver: token, and length.
+    pub flushes: Vec<(u64, u64)>,
+    pub lead: Option<Lead>,
+}
+
+impl Copy {
+    /// A copy without bytes.
+    pub fn new(file: FileId, life: u64) -> Self {
+        Self {
+            file,
+            epoch: 0,
+            promised: 0,
+            is_promise_written: false,
+            start: 0,
+            is_member: false,
+            is_fresh: false,
+            members: Vec::new(),
+            chunks: Vec::new(),
+            marks: VecDeque::new(),
+            length: 0,
+            queued: 0,
+            told: 0,
+            life,
+            is_broken: false,
+            strays: Vec::new(),
+            cuts: 0,
+            switch: None,
+            leader: None,
+            waiting: VecDeque::new(),
+            flushes: Vec::new(),
+            lead: None,
+        }
+    }
+
+    /// Takes the next chunk that the disk has. False when it does not follow the chunks before it.
+    pub fn adopt(&mut self, start: u64, scan: &Scan) -> bool {
+        if start != self.queued || scan.end == start {
+            return false;
+        }
+        // A tail that is not committed is shorter than two chunks.
+        let second = self.chunks.last().map_or(0, |chunk| chunk.start);
+        self.marks.retain(|mark| mark.offset >= second);
+        self.marks.extend(&scan.marks);
+        self.chunks.push(Chunk { start, bytes: scan.good, appends: scan.marks.len() });
+        (self.queued, self.length) = (scan.end, scan.end);
+        true
+    }
+
+    /// Bytes that readers may see.
+    pub fn committed(&self) -> u64 {
+        self.told.min(self.length)
+    }
+
+    /// The committed length, as the primary knows it.
+    pub fn commit(&mut self, told: u64) {
+        self.told = self.told.max(told);
+        let committed = self.committed();
+        while self.marks.front().is_some_and(|mark| mark.offset < committed) {
+            self.marks.pop_front();
+        }
+    }
+
+    /// Adds an append behind everything that is queued.
+    pub fn store(&mut self, body: &[u8], chunk_bytes: u64) -> LogChange {
+        let is_full = |chunk: &Chunk| {
+            self.queued - chunk.start >= chunk_bytes || chunk.appends >= CHUNK_APPENDS_MAX
+        };
+        if self.chunks.last().is_none_or(is_full) {
+            self.chunks.push(Chunk { start: self.queued, bytes: 0, appends: 0 });
+        }
+        let offset = self.queued;
+        let record = chunk::encode(offset, body);
+        self.queued += body.len() as u64;
+        let (file, at) = (self.file, self.chunks.len() - 1);
+        let chunk = &mut self.chunks[at];
+        self.marks.push_back(Mark { offset, position: chunk.bytes });
+        chunk.bytes += record.len() as u64;
+        chunk.appends += 1;
+        (chunk::log_name(file, chunk.start), Change::Append(record))
+    }
+
+    /// Where in its log the chunk that has `limit` inside is cut; `None` when that is not known.
+    fn cut_at(&self, limit: u64) -> Option<Option<u64>> {
+        let behind = self.chunks.partition_point(|chunk| chunk.start < limit);
+        let end = self.chunks.get(behind).map_or(self.queued, |chunk| chunk.start);
+        if end <= limit {
+            return Some(None);
+        }
+        self.marks.iter().find(|mark| mark.offset == limit).map(|mark| Some(mark.position))
+    }
+
+    /// Forgets everything from `limit` on. `None`, and nothing is changed, when no append is known
+    /// to begin there.
+    pub fn cut(&mut self, limit: u64, life: u64) -> Option<Vec<LogChange>> {
+        let position = self.cut_at(limit)?;
+        let mut changes = Vec::new();
+        while let Some(last) = self.chunks.pop_if(|chunk| chunk.start >= limit) {
+            changes.push((chunk::log_name(self.file, last.start), removal()));
+        }
+        if let (Some(position), Some(last)) = (position, self.chunks.last_mut()) {
+            let in_chunk = |mark: &&Mark| mark.offset >= limit && mark.position >= position;
+            last.appends = last.appends.saturating_sub(self.marks.iter().filter(in_chunk).count());
+            last.bytes = position;
+            changes.push((chunk::log_name(self.file, last.start), Change::Truncate(position)));
+        }
+        if limit < self.queued {
+            self.marks.retain(|mark| mark.offset < limit);
+            (self.queued, self.length) = (limit, self.length.min(limit));
+            self.told = self.told.min(limit);
+            self.life = life;
+        }
+        Some(changes)
+    }
+
+    /// The largest length up to `limit` to which the copy can be cut without a mark.
+    pub fn whole_chunks(&self, limit: u64) -> u64 {
+        match self.chunks.iter().rfind(|chunk| chunk.start <= limit) {
+            Some(_) if self.cut_at(limit).is_some() => limit,
+            Some(chunk) => chunk.start,
+            None => 0,
+        }
+    }
+
+    /// What has to be done to the logs after a write failed: nothing is there but what is durable.
+    /// `None` when the place to cut is not known.
+    pub fn mend(&mut self, life: u64) -> Option<Vec<LogChange>> {
+        let mut changes = self.cut(self.length, life)?;
+        self.life = life;
+        changes.extend(self.strays.drain(..).map(|log| (log, removal())));
+        if let Some(last) = self.chunks.last() {
+            let log = chunk::log_name(self.file, last.start);
+            changes.push((log, Change::Truncate(last.bytes)));
+        }
+        Some(changes)
+    }
+
+    /// The logs of all chunks.
+    pub fn logs(&self) -> Vec<String> {
+        let chunks = self.chunks.iter().map(|chunk| chunk::log_name(self.file, chunk.start));
+        chunks.chain(self.strays.iter().cloned()).collect()
+    }
+
+    /// Whether relays of this epoch are taken.
+    pub fn takes(&self, epoch: u64) -> bool {
+        let is_still = self.switch.is_none() && self.cuts == 0 && !self.is_broken;
+        epoch == self.epoch && self.promised <= epoch && is_still
+    }
+
+    /// Whether this disk leads the epoch.
+    pub fn leads(&self, disk: DiskId) -> bool {
+        self.is_member && self.members.first().is_some_and(|place| place.disk == disk)
+    }
+
+    /// What a reader needs.
+    pub fn view(&self) -> View {
+        View {
+            committed: self.committed(),
+            queued: self.queued,
+            is_member: self.is_member,
+            is_primary: self.lead.is_some() && self.promised <= self.epoch,
+            chunks: self.chunks.iter().map(|chunk| chunk.start).collect(),
+            members: self.members.clone(),
+        }
+    }
+}
+
+/// What a dataserver can serve of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Bytes that all members have. A reader sees no more.
+    pub committed: u64,
+    /// Bytes with the appends that are not acknowledged yet.
+    pub queued: u64,
+    /// Whether the copy has every acknowledged byte, or had them when it was last a member. A copy
+    /// that is being made does not count.
+    pub is_member: bool,
+    /// Whether appends are taken here.
+    pub is_primary: bool,
+    /// Where the chunks begin.
+    pub chunks: Vec<u64>,
+    /// Who else has the file.
+    pub members: Vec<Place>,
+}
+
+/// Appends as a primary keeps them: where each begins, and its bytes.
+pub type Window = VecDeque<(u64, Bytes)>;

@@ -1,0 +1,91 @@
+//! Why a call was refused, and why a machine cannot start.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a call was refused. Every reason has its exception in Hadoop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is no file and no directory of this path.
+    NotFound(String),
+    /// There is something of this path already.
+    Exists(String),
+    /// A part of the path is a file.
+    NotDirectory(String),
+    /// The path is a directory, and a file is needed.
+    IsDirectory(String),
+    /// The directory has entries, and the call is not recursive.
+    NotEmpty(String),
+    /// The path or an argument cannot be: what is wrong.
+    Invalid(String),
+    /// A limit is reached: which.
+    Limit(String),
+    /// There are too few live dataservers: how many are needed, how many live.
+    TooFewServers(usize, usize),
+    /// An append is empty or too long.
+    Length,
+    /// This dataserver has no copy of the file.
+    NotHere,
+    /// This dataserver does not lead the file now. Ask the nameserver who does.
+    NotPrimary,
+    /// Too much waits for the disks. Try again.
+    Busy,
+    /// The append is not there and will not be. Try again.
+    Again,
+    /// Whether the append is there is not known.
+    Unknown,
+    /// The disk is full.
+    DiskFull,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound(path) => write!(f, "{path} does not exist"),
+            Self::Exists(path) => write!(f, "{path} exists already"),
+            Self::NotDirectory(path) => write!(f, "{path} is a file and not a directory"),
+            Self::IsDirectory(path) => write!(f, "{path} is a directory and not a file"),
+            Self::NotEmpty(path) => write!(f, "{path} is not empty: delete it recursively"),
+            Self::Invalid(what) | Self::Limit(what) => f.write_str(what),
+            Self::TooFewServers(needed, live) => {
+                write!(f, "the file needs {needed} dataserver and {live} live: start more of them")
+            }
+            Self::Length => {
+                let most = crate::config::APPEND_BYTES_MAX;
+                write!(f, "an append has 1 to {most} bytes")
+            }
+            Self::NotHere => f.write_str("this dataserver has no copy of the file"),
+            Self::NotPrimary => f.write_str("this dataserver does not lead the file now"),
+            Self::Busy => f.write_str("too much waits for the disks: try again"),
+            Self::Again => f.write_str("the append was given up: try again"),
+            Self::Unknown => f.write_str("whether the append is there is not known"),
+            Self::DiskFull => f.write_str("the disk of the nameserver takes no bytes"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Why a machine cannot start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FilesError {
+    /// The log of this name has a record of another program.
+    Log(&'static str),
+}
+
+impl fmt::Display for FilesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Log(log) => write!(
+                f,
+                "the log {log:?} has a record that this version cannot read: was it written by \
+                 another version?"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for FilesError {}

@@ -1,0 +1,465 @@
+//! How a nameserver keeps the copies of a file: epochs, joiners, and disks that are gone.
+
+use std::collections::BTreeMap;
+
+use evenfall_core::Timestamp;
+
+use crate::config::JOINS_MAX;
+use crate::nameserver::{Effect, Event, Nameserver};
+use crate::space::{Group, Kind, Record};
+use crate::wire::{Assignment, Control, Held, Place};
+use crate::{DiskId, FileId};
+
+/// Ticks that a seal waits for joiners. The members are waited for as long as they live.
+const JOINERS_WAIT_TICKS: u32 = 8;
+
+/// Ticks between two assignments of a file that is being copied. The network may bring an older
+/// assignment of the same epoch last, and the primary then does not know the joiner.
+const REFRESH_TICKS: u32 = 16;
+
+/// A dataserver that copies a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Joiner {
+    disk: DiskId,
+    /// Up to here its bytes are right, if it has them.
+    valid: u64,
+    /// The last epoch that it has said to hold.
+    held: u64,
+    /// The primary says that it has all acknowledged bytes.
+    has_caught_up: bool,
+}
+
+/// Who has promised: length, and committed length.
+type Replies = BTreeMap<DiskId, (u64, u64)>;
+
+/// What goes on with a file.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// The epoch that shall begin, and who has promised.
+    seal: Option<(u64, Replies)>,
+    /// Since when it is asked for.
+    seal_since: Timestamp,
+    joiners: Vec<Joiner>,
+    /// When the joiners were last told.
+    told_at: Timestamp,
+    /// A member has asked for a new epoch.
+    pub(crate) is_troubled: bool,
+    /// The new epoch is on its way to the log.
+    is_writing: bool,
+    /// A member whose copy is damaged.
+    bad: Option<DiskId>,
+}
+
+impl Nameserver {
+    /// Looks at a file, and does what it needs next. Whether it is in order.
+    pub(crate) fn examine(&mut self, now: Timestamp, id: FileId) -> bool {
+        let Some(file) = self.space.file(id) else { return true };
+        let (group, wanted) = (file.group.clone(), usize::from(file.replication));
+        let members = group.members.len();
+        let live = group.members.iter().filter(|disk| self.is_fit(now, **disk)).count();
+        let work = self.works.entry(id).or_default();
+        if work.is_writing {
+            return false;
+        }
+        if work.seal.is_some() {
+            self.drive_seal(now, id);
+            return false;
+        }
+        let has_joined = work.joiners.iter().any(|joiner| joiner.has_caught_up);
+        let is_wrong = work.is_troubled
+            || work.bad.is_some()
+            || has_joined
+            || group.adopted.is_some()
+            || (live > 0 && live < members)
+            || members > wanted;
+        if is_wrong {
+            work.is_troubled = false;
+            work.seal = Some((group.epoch + 1, BTreeMap::new()));
+            work.seal_since = now;
+            self.drive_seal(now, id);
+            return false;
+        }
+        if members < wanted {
+            self.find_joiner(now, id, &group, wanted - members);
+            return false;
+        }
+        if live < members {
+            return false;
+        }
+        let is_empty = work.joiners.is_empty();
+        work.joiners.clear();
+        if !is_empty {
+            self.publish(id);
+        }
+        self.works.remove(&id);
+        if !group.former.is_empty() {
+            // The file has all its copies, so older ones are not needed.
+            let group = Group { former: Vec::new(), ..group };
+            self.record(Record::Group { id, group }, None);
+        }
+        is_empty
+    }
+
+    /// Whether a disk lives and takes bytes.
+    fn is_fit(&self, now: Timestamp, disk: DiskId) -> bool {
+        self.is_live(now, disk) && self.servers.get(&disk).is_none_or(|server| !server.is_ill)
+    }
+
+    /// Chooses who copies a file that has too few copies.
+    fn find_joiner(&mut self, now: Timestamp, id: FileId, group: &Group, missing: usize) {
+        let joins: usize = self.works.values().map(|work| work.joiners.len()).sum();
+        let fit: Vec<Joiner> = match self.works.get(&id) {
+            Some(work) => {
+                work.joiners.iter().filter(|j| self.is_fit(now, j.disk)).copied().collect()
+            }
+            None => return,
+        };
+        let mut without: Vec<DiskId> = fit.iter().map(|joiner| joiner.disk).collect();
+        let count = missing.saturating_sub(without.len()).min(JOINS_MAX.saturating_sub(joins));
+        without.extend(&group.members);
+        let chosen = self.choose(now, count, &without);
+        let Some(work) = self.works.get_mut(&id) else { return };
+        let is_stale = !fit.is_empty() && now >= work.told_at + self.config.tick * REFRESH_TICKS;
+        let is_told = !is_stale && chosen.is_empty() && fit.len() == work.joiners.len();
+        work.joiners = fit;
+        for disk in chosen {
+            let former = group.former.iter().find(|(former, _)| *former == disk);
+            let valid = former.map_or(0, |(_, valid)| *valid);
+            work.joiners.push(Joiner { disk, valid, held: 0, has_caught_up: false });
+        }
+        if !is_told {
+            work.told_at = now;
+            self.publish(id);
+        }
+    }
+
+    /// Asks for promises, and ends the seal when all have come.
+    fn drive_seal(&mut self, now: Timestamp, id: FileId) {
+        let Some(group) = self.space.file(id).map(|file| file.group.clone()) else { return };
+        let Some(work) = self.works.get(&id) else { return };
+        let Some((epoch, replies)) = &work.seal else { return };
+        let is_good = |disk: &DiskId| work.bad != Some(*disk) && self.is_live(now, *disk);
+        let live: Vec<DiskId> = group.members.iter().copied().filter(is_good).collect();
+        let fit: Vec<DiskId> = live.iter().copied().filter(|d| self.is_fit(now, *d)).collect();
+        // A member whose disk is full still has the bytes, if nobody else has them.
+        let members = if fit.is_empty() { live } else { fit };
+        let joiners = work.joiners.iter().filter(|j| j.has_caught_up && self.is_fit(now, j.disk));
+        let asked: Vec<DiskId> =
+            members.iter().copied().chain(joiners.map(|joiner| joiner.disk)).collect();
+        let silent: Vec<DiskId> =
+            asked.iter().copied().filter(|disk| !replies.contains_key(disk)).collect();
+        let epoch = *epoch;
+        if members.is_empty() {
+            return;
+        }
+        let is_late = now >= work.seal_since + self.config.tick * JOINERS_WAIT_TICKS;
+        if silent.is_empty() || (is_late && silent.iter().all(|disk| !members.contains(disk))) {
+            let replies = replies.clone();
+            return self.end_seal(id, group, epoch, &members, &replies);
+        }
+        for disk in silent {
+            if let Some(to) = self.servers.get(&disk).map(|server| server.place.address) {
+                self.tell(to, Control::Seal { file: id, epoch });
+            }
+        }
+    }
+
+    /// Everybody who was asked has promised: the new epoch is written down.
+    fn end_seal(
+        &mut self,
+        id: FileId,
+        group: Group,
+        epoch: u64,
+        asked: &[DiskId],
+        replies: &Replies,
+    ) {
+        let Some(file) = self.space.file(id) else { return };
+        let (wanted, noted) = (usize::from(file.replication), file.length);
+        let adopted = group.adopted.unwrap_or(u64::MAX);
+        // What a copy knows to be committed is right, also behind where it was left out.
+        let length = |disk: &DiskId| replies[disk].0.min(adopted.max(replies[disk].1));
+        // Acknowledged bytes that are known of. A copy that lacks some of them is damaged.
+        let floor = asked.iter().map(|disk| replies[disk].1).fold(noted, u64::max);
+        let most = asked.iter().map(length).max().unwrap_or(0);
+        let is_whole = |disk: &DiskId| length(disk) >= floor.min(most);
+        let mut members: Vec<DiskId> = asked.iter().copied().filter(is_whole).collect();
+        let common = members.iter().map(length).min().unwrap_or(0);
+        let lost = (common < floor).then_some((common, floor));
+        let Some(work) = self.works.get_mut(&id) else { return };
+        let has_all = |joiner: &&Joiner| {
+            joiner.has_caught_up && replies.get(&joiner.disk).is_some_and(|r| r.0 >= common)
+        };
+        let joined: Vec<DiskId> = work.joiners.iter().filter(has_all).map(|j| j.disk).collect();
+        members.extend(&joined);
+        members.truncate(wanted.max(1));
+        let mut former = group.former.clone();
+        former.retain(|(disk, _)| !members.contains(disk) && !self.space.is_gone(*disk));
+        let left = group.members.iter().filter(|disk| !members.contains(disk));
+        let bad = work.bad.take();
+        let is_kept = |disk: &&DiskId| bad != Some(**disk) && !self.space.is_gone(**disk);
+        for disk in left.filter(is_kept) {
+            let had = replies.get(disk).map_or(common, |reply| reply.0.min(common));
+            former.retain(|(known, _)| known != disk);
+            former.push((*disk, had));
+        }
+        work.joiners.retain(|joiner| !members.contains(&joiner.disk));
+        for joiner in &mut work.joiners {
+            let is_of_last = joiner.held == group.epoch;
+            joiner.valid = if is_of_last { common } else { joiner.valid.min(common) };
+            joiner.has_caught_up = false;
+        }
+        (work.seal, work.is_writing) = (None, true);
+        let lost = lost.or(group.lost);
+        if let Some(range) = lost.filter(|lost| group.lost != Some(*lost)) {
+            self.events.push_back(Event::Lost { file: id, range });
+        }
+        let group = Group { epoch, start: common, members, former, adopted: None, lost };
+        self.record(Record::Group { id, group }, [Effect::Publish(id)]);
+        if common < noted {
+            let at_ms = self.at_ms;
+            self.record(Record::Length { id, length: common, at_ms }, None);
+        }
+    }
+
+    /// Tells everybody who has the file, or copies it, who they are.
+    pub(crate) fn publish(&mut self, id: FileId) {
+        let Some(file) = self.space.file(id) else { return };
+        let mut disks = file.group.members.clone();
+        if let Some(work) = self.works.get_mut(&id) {
+            work.is_writing = false;
+            disks.extend(work.joiners.iter().map(|joiner| joiner.disk));
+        }
+        self.dirty.insert(id);
+        self.rounds += 1;
+        for disk in disks {
+            if let Some(server) = self.servers.get_mut(&disk) {
+                server.owed.insert(id, self.rounds);
+                self.assign_to(disk, id);
+            }
+        }
+    }
+
+    /// Sends a disk its assignment. A file that is gone is owed no more.
+    pub(crate) fn assign_to(&mut self, disk: DiskId, id: FileId) {
+        let Some(server) = self.servers.get(&disk) else { return };
+        let to = server.place.address;
+        let round = server.owed.get(&id).copied().unwrap_or(0);
+        let is_writing = self.works.get(&id).is_some_and(|work| work.is_writing);
+        let Some(file) = self.space.file(id).filter(|_| !is_writing) else {
+            if !is_writing && let Some(server) = self.servers.get_mut(&disk) {
+                server.owed.remove(&id);
+            }
+            return;
+        };
+        let place = |disk: &DiskId| self.servers.get(disk).map(|server| server.place);
+        // A member that was not heard since this nameserver started has no address yet.
+        let members: Vec<Place> = file.group.members.iter().filter_map(place).collect();
+        if members.len() < file.group.members.len() {
+            return;
+        }
+        let joiners = self.works.get(&id).map_or(&[][..], |work| &work.joiners);
+        let joiners = joiners.iter().filter_map(|j| Some((place(&j.disk)?, j.valid))).collect();
+        let (epoch, start) = (file.group.epoch, file.group.start);
+        let assignment = Assignment { file: id, epoch, round, start, members, joiners };
+        self.tell(to, Control::Assign(assignment));
+    }
+
+    pub(crate) fn holds(&mut self, id: FileId, epoch: u64, round: u64, disk: DiskId) {
+        if self.space.file(id).is_none_or(|file| file.group.epoch != epoch) {
+            return;
+        }
+        let joiner = self.works.get_mut(&id);
+        let joiner = joiner.and_then(|work| work.joiners.iter_mut().find(|j| j.disk == disk));
+        if let Some(joiner) = joiner {
+            joiner.held = epoch;
+        }
+        if let Some(server) = self.servers.get_mut(&disk)
+            && server.owed.get(&id) == Some(&round)
+        {
+            server.owed.remove(&id);
+        }
+    }
+
+    pub(crate) fn caught(&mut self, id: FileId, epoch: u64, disk: DiskId) {
+        if self.space.file(id).is_none_or(|file| file.group.epoch != epoch) {
+            return;
+        }
+        let joiner = self.works.get_mut(&id);
+        let joiner = joiner.and_then(|work| work.joiners.iter_mut().find(|j| j.disk == disk));
+        if let Some(joiner) = joiner.filter(|joiner| joiner.held == epoch) {
+            joiner.has_caught_up = true;
+            self.dirty.insert(id);
+        }
+    }
+
+    pub(crate) fn sealed(
+        &mut self,
+        now: Timestamp,
+        id: FileId,
+        epoch: u64,
+        disk: DiskId,
+        reply: (u64, u64),
+    ) {
+        let Some(group) = self.space.file(id).map(|file| &file.group) else { return };
+        if group.epoch + 1 != epoch {
+            return;
+        }
+        let work = self.works.entry(id).or_default();
+        if work.is_writing {
+            return;
+        }
+        // Without a seal, an earlier life of this nameserver has asked for the promise.
+        if work.seal.is_none() {
+            work.seal_since = now;
+        }
+        let (_, replies) = work.seal.get_or_insert_with(|| (epoch, BTreeMap::new()));
+        replies.insert(disk, reply);
+        self.dirty.insert(id);
+        self.drive_seal(now, id);
+    }
+
+    /// A damaged copy is left out, and made anew out of a good one.
+    pub(crate) fn bad(&mut self, now: Timestamp, id: FileId, epoch: u64, disk: DiskId) {
+        let Some(group) = self.space.file(id).map(|file| file.group.clone()) else { return };
+        let others = group.members.iter().filter(|other| **other != disk);
+        let has_other = others.clone().any(|other| self.is_live(now, *other));
+        if group.epoch != epoch || !group.members.contains(&disk) || !has_other {
+            return;
+        }
+        self.works.entry(id).or_default().bad = Some(disk);
+        self.dirty.insert(id);
+    }
+
+    /// A disk will never come back. A file that had its last member there goes on from a joiner
+    /// that has caught up, or else from the former member that has most of it.
+    pub(crate) fn disk_is_gone(&mut self, disk: DiskId) {
+        self.record(Record::DiskGone { disk }, None);
+        let mut changed = Vec::new();
+        for (id, inode) in self.space.inodes() {
+            let Kind::File(file) = &inode.kind else { continue };
+            let is_former = file.group.former.iter().any(|(former, _)| *former == disk);
+            if is_former || file.group.members.contains(&disk) {
+                changed.push((*id, file.group.clone(), file.length));
+            }
+        }
+        for (id, mut group, length) in changed {
+            self.dirty.insert(id);
+            group.former.retain(|(former, _)| *former != disk);
+            let is_lost = group.members.iter().all(|member| self.space.is_gone(*member));
+            if is_lost {
+                match self.heir(id, &mut group) {
+                    Some((disk, valid)) => {
+                        (group.members, group.adopted) = (vec![disk], Some(valid));
+                        if let Some(work) = self.works.get_mut(&id) {
+                            work.joiners.retain(|joiner| joiner.disk != disk);
+                        }
+                    }
+                    None => {
+                        group.lost = Some((0, length));
+                        self.events.push_back(Event::Lost { file: id, range: (0, length) });
+                    }
+                }
+            }
+            self.record(Record::Group { id, group }, None);
+        }
+    }
+
+    /// Who goes on with a file that has lost all its members, and up to where its bytes are right.
+    fn heir(&self, id: FileId, group: &mut Group) -> Option<(DiskId, u64)> {
+        // Every byte of a joiner came from a primary of the epoch that it holds.
+        let joiners = self.works.get(&id).map_or(&[][..], |work| &work.joiners);
+        let mut joiners = joiners
+            .iter()
+            .filter(|joiner| joiner.held == group.epoch && !self.space.is_gone(joiner.disk));
+        let best = (0..group.former.len()).max_by_key(|at| (group.former[*at].1, *at));
+        let joiner = joiners.find(|joiner| joiner.has_caught_up || best.is_none());
+        if let Some(disk) = joiner.map(|joiner| joiner.disk) {
+            group.former.retain(|(former, _)| *former != disk);
+            return Some((disk, u64::MAX));
+        }
+        best.map(|at| group.former.remove(at))
+    }
+
+    /// A dataserver says that it has a copy.
+    pub(crate) fn look_at_copy(&mut self, now: Timestamp, place: Place, held: Held) {
+        let (id, disk) = (held.file, place.disk);
+        // A change that is not in the log yet may never have been.
+        let is_written = self.journal.unwritten() == 0;
+        let Some(file) = self.space.file(id) else {
+            if !is_written {
+                return;
+            }
+            let epoch = u64::MAX;
+            return self.tell(place.address, Control::Drop { file: id, epoch, disk });
+        };
+        let group = &file.group;
+        let work = self.works.get(&id);
+        let is_joiner = work.is_some_and(|w| w.joiners.iter().any(|j| j.disk == disk));
+        if group.members.contains(&disk) || is_joiner {
+            if held.asks || held.epoch < group.epoch {
+                self.assign_to(disk, id);
+            }
+            return;
+        }
+        let is_former = group.former.iter().any(|(former, _)| *former == disk);
+        let is_wanted = group.members.iter().any(|member| !self.is_live(now, *member));
+        if is_written && !is_former && !is_wanted && group.lost.is_none() {
+            let epoch = group.epoch;
+            self.tell(place.address, Control::Drop { file: id, epoch, disk });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use evenfall_core::{Arrival, Machine as _, StampedBy};
+
+    use super::*;
+    use crate::config::NameConfig;
+    use crate::space::Call;
+    use crate::wire::Message;
+
+    /// The group of a file whose only member has lost its disk. Disk 2 is a former member with five
+    /// bytes, and disk 3 a joiner that says to hold this epoch.
+    fn group_after_a_loss(held: u64, has_caught_up: bool) -> Group {
+        let config = NameConfig::default();
+        let mut names = Nameserver::new(config, 1, &Bytes::new()).expect("an empty log");
+        let now = Timestamp::ZERO;
+        for n in 1..=3 {
+            let address = ([127, 0, 0, 1], 7_000 + n).into();
+            let (disk, is_ill, page) = (DiskId(u64::from(n)), false, Vec::new());
+            let beat = Control::Beat { disk, http: address, is_ill, used: 0, free: 0, page };
+            let (head, body) = Message::Control(beat).encode(0);
+            let datagram = Bytes::from([&head[..], &body].concat());
+            let arrival = Arrival::new(address, datagram, now, StampedBy::User);
+            names.handle(now, arrival).expect("our own datagram");
+        }
+        let (path, mode, replication, overwrite) = ("/a".to_owned(), 0o644, 2, false);
+        let call = Call::Create { path, mode, replication, overwrite };
+        names.call(now, 0, 1, "ann", &call).expect("servers live");
+        let id = names.space().find("/a").expect("it was made").0;
+        let group = names.space().file(id).expect("a file").group.clone();
+        let (members, former) = (vec![DiskId(1)], vec![(DiskId(2), 5)]);
+        let group = Group { epoch: 3, start: 5, members, former, ..group };
+        names.record(Record::Group { id, group }, None);
+        let joiner = Joiner { disk: DiskId(3), valid: 0, held, has_caught_up };
+        names.works.entry(id).or_default().joiners.push(joiner);
+        names.disk_is_gone(DiskId(1));
+        let group = names.space().file(id).expect("a file").group.clone();
+        let joiners = names.works[&id].joiners.iter();
+        assert!(joiners.filter(|joiner| group.members.contains(&joiner.disk)).count() == 0);
+        group
+    }
+
+    #[test]
+    fn a_file_without_members_goes_on_from_a_joiner_of_its_epoch_that_has_caught_up() {
+        let group = group_after_a_loss(3, true);
+        assert_eq!((group.members, group.adopted), (vec![DiskId(3)], Some(u64::MAX)));
+        assert_eq!(group.former, [(DiskId(2), 5)]);
+        for (held, has_caught_up) in [(2, true), (3, false)] {
+            let group = group_after_a_loss(held, has_caught_up);
+            assert_eq!((group.members, group.adopted), (vec![DiskId(2)], Some(5)));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What a primary keeps beside its copy: followers, and the appends that they may still need.
+
+use evenfall_core::Timestamp;
+
+use crate::config::FLIGHT_BYTES_MAX;
+use crate::copy::Window;
+use crate::wire::Place;
+
+/// A dataserver that gets what the primary gets.
+#[derive(Clone, Copy, Debug)]
+pub struct Follower {
+    pub place: Place,
+    /// Whether appends wait for it.
+    pub is_member: bool,
+    /// Bytes that it has on its disk; `None` until it has said so.
+    pub acked: Option<u64>,
+    /// The next byte to send.
+    pub next: u64,
+    /// The last progress, or the last attempt.
+    pub sent_at: Timestamp,
+    /// The owner was asked to read for it.
+    pub is_reading: bool,
+    /// The committed length that it was told.
+    pub told: u64,
+}
+
+/// See the documentation of the module.
+#[derive(Debug, Default)]
+pub struct Lead {
+    pub followers: Vec<Follower>,
+    pub window: Window,
+    pub window_bytes: usize,
+}
+
+/// What is sent to a follower next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The append at this place in the window.
+    Append(usize),
+    /// An append that only the disk has.
+    Read(u64),
+    /// Nothing now.
+    Nothing,
+}
+
+impl Lead {
+    /// Adds an append.
+    pub fn push(&mut self, offset: u64, bytes: bytes::Bytes) {
+        self.window_bytes += bytes.len();
+        self.window.push_back((offset, bytes));
+    }
+
+    /// Bytes that the primary and all members have, when the primary itself has `length`.
+    pub fn committed(&self, length: u64) -> u64 {
+        let members = self.followers.iter().filter(|follower| follower.is_member);
+        members.map(|follower| follower.acked.unwrap_or(0)).fold(length, u64::min)
+    }
+
+    /// Forgets appends up to `committed`. Members and the primary have them.
+    pub fn trim(&mut self, committed: u64) -> usize {
+        let before = self.window_bytes;
+        let is_over = |window: &Window| {
+            window.front().is_some_and(|(at, bytes)| at + bytes.len() as u64 <= committed)
+        };
+        while is_over(&self.window) {
+            if let Some((_, bytes)) = self.window.pop_front() {
+                self.window_bytes -= bytes.len();
+            }
+        }
+        before - self.window_bytes
+    }
+
+    /// What is sent to a follower next, when the primary has handed `queued` bytes to its disk, of
+    /// which `length` are there.
+    pub fn next(&self, follower: &Follower, queued: u64, length: u64) -> Next {
+        let Some(acked) = follower.acked else { return Next::Nothing };
+        if follower.next >= queued || follower.next - acked >= FLIGHT_BYTES_MAX {
+            return Next::Nothing;
+        }
+        match self.window.front() {
+            Some((first, _)) if *first <= follower.next => {
+                match self.window.binary_search_by_key(&follower.next, |(at, _)| *at) {
+                    Ok(at) => Next::Append(at),
+                    Err(_) => Next::Nothing,
+                }
+            }
+            _ if follower.is_reading || follower.next >= length => Next::Nothing,
+            _ => Next::Read(follower.next),
+        }
+    }
+
+    /// The follower on this disk.
+    pub fn follower(&mut self, disk: crate::DiskId) -> Option<&mut Follower> {
+        self.followers.iter_mut().find(|follower| follower.place.disk == disk)
+    }
+
+    /// Whether somebody lacks something.
+    pub fn is_busy(&self, queued: u64, committed: u64) -> bool {
+        let lacks = |follower: &Follower| {
+            !follower.is_member || follower.acked != Some(queued) || follower.told < committed
+        };
+        committed < queued || self.followers.iter().any(lacks)
+    }
+}

@@ -1,0 +1,247 @@
+//! Appends on their way: from a client to the primary, and from the primary to its followers.
+//!
+//! The primary keeps the appends that a member may still lack, and sends each follower so many
+//! bytes ahead of what the follower has acknowledged. What is not acknowledged in time is sent
+//! again from there on. A joiner that lacks older appends gets them from the primary's disk.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::Timestamp;
+
+use crate::config::{APPEND_BYTES_MAX, WINDOW_BYTES_MAX, WINDOWS_BYTES_MAX};
+use crate::dataserver::{Dataserver, Event, send};
+use crate::lead::Next;
+use crate::wire::{Control, Message, NO_COPY};
+use crate::{DiskId, FileId, Refusal};
+
+impl Dataserver {
+    /// Appends to a file. [`Event::Appended`] or [`Event::Refused`] follows. With `at`, the append
+    /// is taken only if it begins there.
+    ///
+    /// # Errors
+    /// When the append is not taken.
+    pub fn append(
+        &mut self,
+        now: Timestamp,
+        token: u64,
+        file: FileId,
+        at: Option<u64>,
+        bytes: Bytes,
+    ) -> Result<(), Refusal> {
+        if bytes.is_empty() || bytes.len() > APPEND_BYTES_MAX {
+            return Err(Refusal::Length);
+        }
+        let copy = self.copies.get_mut(&file).ok_or(Refusal::NotHere)?;
+        let lead = copy.lead.as_mut().ok_or(Refusal::NotPrimary)?;
+        if !(copy.promised <= copy.epoch && copy.switch.is_none() && !copy.is_broken) {
+            return Err(Refusal::NotPrimary);
+        }
+        if at.is_some_and(|at| at != copy.queued) {
+            return Err(Refusal::Again);
+        }
+        let is_over = lead.window_bytes + bytes.len() > WINDOW_BYTES_MAX;
+        if is_over || self.windows_bytes + bytes.len() > WINDOWS_BYTES_MAX {
+            return Err(Refusal::Busy);
+        }
+        self.windows_bytes += bytes.len();
+        lead.push(copy.queued, bytes.clone());
+        let change = copy.store(&bytes, self.config.chunk_bytes);
+        let (end, life) = (copy.queued, copy.life);
+        copy.waiting.push_back((token, end));
+        self.write(file, life, change, Some(end));
+        self.pump(now, file);
+        Ok(())
+    }
+
+    /// Gives appends that [`Event::Read`] asked for. None means that they cannot be read.
+    pub fn give(&mut self, file: FileId, disk: DiskId, offset: u64, appends: Vec<Bytes>) {
+        if appends.is_empty() {
+            return self.report_bad(file);
+        }
+        let (cluster, Some(copy)) = (self.cluster, self.copies.get_mut(&file)) else { return };
+        let (epoch, committed) = (copy.epoch, copy.committed());
+        let Some(follower) = copy.lead.as_mut().and_then(|lead| lead.follower(disk)) else {
+            return;
+        };
+        follower.is_reading = false;
+        if follower.next != offset {
+            return;
+        }
+        let (to, mut next) = (follower.place.address, offset);
+        follower.next += appends.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+        for bytes in appends {
+            let length = bytes.len() as u64;
+            let relay = Message::Relay { file, epoch, offset: next, committed, bytes };
+            send(&mut self.transmits, &mut self.dropped, cluster, to, relay);
+            next += length;
+        }
+        self.busy.insert(file);
+    }
+
+    pub(crate) fn relay(
+        &mut self,
+        from: SocketAddr,
+        file: FileId,
+        epoch: u64,
+        at: (u64, u64),
+        bytes: &Bytes,
+    ) {
+        let (offset, committed) = at;
+        let disk = self.disk;
+        let Some(copy) = self.copies.get_mut(&file) else {
+            let ack = Message::Ack { file, epoch, disk, length: NO_COPY };
+            return send(&mut self.transmits, &mut self.dropped, self.cluster, from, ack);
+        };
+        if !copy.takes(epoch) || copy.leads(disk) || bytes.len() > APPEND_BYTES_MAX {
+            return;
+        }
+        copy.leader = Some(from);
+        copy.commit(committed);
+        if !bytes.is_empty() && offset == copy.queued {
+            let change = copy.store(bytes, self.config.chunk_bytes);
+            let (end, life) = (copy.queued, copy.life);
+            return self.write(file, life, change, Some(end));
+        }
+        self.acknowledge(file);
+    }
+
+    pub(crate) fn acknowledge(&mut self, file: FileId) {
+        let Some(copy) = self.copies.get(&file) else { return };
+        if let Some(to) = copy.leader.filter(|_| copy.takes(copy.epoch)) {
+            let (epoch, disk, length) = (copy.epoch, self.disk, copy.length);
+            let ack = Message::Ack { file, epoch, disk, length };
+            send(&mut self.transmits, &mut self.dropped, self.cluster, to, ack);
+        }
+    }
+
+    pub(crate) fn acknowledged(
+        &mut self,
+        now: Timestamp,
+        file: FileId,
+        epoch: u64,
+        disk: DiskId,
+        length: u64,
+    ) {
+        let Some(copy) = self.copies.get_mut(&file) else { return };
+        if copy.epoch != epoch {
+            return;
+        }
+        let (queued, Some(lead)) = (copy.queued, copy.lead.as_mut()) else { return };
+        let Some(follower) = lead.follower(disk) else { return };
+        if length == NO_COPY {
+            return self.tell(Control::Trouble { file, epoch });
+        }
+        if length > queued {
+            return;
+        }
+        if follower.acked.is_none_or(|acked| acked < length) {
+            if follower.acked.is_none() {
+                follower.next = length;
+            }
+            (follower.acked, follower.sent_at) = (Some(length), now);
+            follower.next = follower.next.max(length);
+        } else if !follower.is_member {
+            // A joiner that was dropped and asked again in the same epoch begins anew. An old
+            // answer does no harm: what is behind it is sent once more.
+            follower.acked = Some(length);
+        }
+        self.advance(file);
+        self.pump(now, file);
+    }
+
+    /// Acknowledges what all members have.
+    pub(crate) fn advance(&mut self, file: FileId) {
+        let Some(copy) = self.copies.get_mut(&file) else { return };
+        let Some(lead) = copy.lead.as_mut().filter(|_| copy.promised <= copy.epoch) else { return };
+        let committed = lead.committed(copy.length);
+        self.windows_bytes -= lead.trim(committed);
+        copy.commit(committed);
+        while copy.waiting.front().is_some_and(|(_, end)| *end <= committed)
+            && let Some((token, end)) = copy.waiting.pop_front()
+        {
+            self.events.push_back(Event::Appended { token, end });
+        }
+    }
+
+    /// Sends followers what they have room for.
+    pub(crate) fn pump(&mut self, now: Timestamp, file: FileId) {
+        let cluster = self.cluster;
+        let Some(copy) = self.copies.get_mut(&file) else { return };
+        let (epoch, committed) = (copy.epoch, copy.committed());
+        let (queued, length) = (copy.queued, copy.length);
+        if copy.promised > epoch {
+            return;
+        }
+        let Some(lead) = copy.lead.as_mut() else { return };
+        for at in 0..lead.followers.len() {
+            loop {
+                let follower = &lead.followers[at];
+                let (disk, to) = (follower.place.disk, follower.place.address);
+                match lead.next(follower, queued, length) {
+                    Next::Append(found) => {
+                        let (offset, bytes) = lead.window[found].clone();
+                        let follower = &mut lead.followers[at];
+                        if follower.acked == Some(follower.next) {
+                            follower.sent_at = now;
+                        }
+                        follower.next += bytes.len() as u64;
+                        let relay = Message::Relay { file, epoch, offset, committed, bytes };
+                        send(&mut self.transmits, &mut self.dropped, cluster, to, relay);
+                    }
+                    Next::Read(offset) => {
+                        lead.followers[at].is_reading = true;
+                        self.events.push_back(Event::Read { file, disk, offset });
+                        break;
+                    }
+                    Next::Nothing => break,
+                }
+            }
+        }
+        if lead.is_busy(queued, committed) {
+            self.busy.insert(file);
+        }
+    }
+
+    /// Asks followers again, tells them what is committed, and tells who has caught up. Whether
+    /// there is more to do.
+    pub(crate) fn tick(&mut self, now: Timestamp, file: FileId) -> bool {
+        self.answer_seal(file);
+        let (cluster, resend) = (self.cluster, self.config.resend);
+        let Some(copy) = self.copies.get_mut(&file) else { return false };
+        let (epoch, committed, queued) = (copy.epoch, copy.committed(), copy.queued);
+        let is_waiting = copy.is_broken || copy.promised > epoch || !copy.flushes.is_empty();
+        let is_telling = !copy.flushes.is_empty();
+        let Some(lead) = copy.lead.as_mut().filter(|_| copy.promised <= epoch) else {
+            return is_waiting;
+        };
+        let mut caught = Vec::new();
+        for follower in &mut lead.followers {
+            if follower.acked == Some(queued) && follower.told >= committed {
+                caught.extend((!follower.is_member).then_some(follower.place.disk));
+                continue;
+            }
+            if now < follower.sent_at + resend {
+                continue;
+            }
+            (follower.sent_at, follower.is_reading) = (now, false);
+            follower.next = follower.acked.unwrap_or(follower.next);
+            if follower.acked == Some(queued) {
+                follower.told = committed;
+            }
+            let (offset, bytes) = (queued, Bytes::new());
+            let relay = Message::Relay { file, epoch, offset, committed, bytes };
+            let to = follower.place.address;
+            send(&mut self.transmits, &mut self.dropped, cluster, to, relay);
+        }
+        let is_busy = lead.is_busy(queued, committed) || is_waiting;
+        for joiner in caught {
+            self.tell(Control::Caught { file, epoch, joiner });
+        }
+        if is_telling {
+            self.tell_length(file);
+        }
+        self.pump(now, file);
+        is_busy
+    }
+}

@@ -1,0 +1,636 @@
+//! The names: directories, files, and who has the bytes of each file. What a nameserver must not
+//! forget.
+//!
+//! A change is decided against the present state, becomes a [`Record`], and is made by applying the
+//! record. The log has the same records, so a nameserver that starts has the same state. The rules
+//! of paths, of renames and of deletions are those of HDFS.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{
+    DEPTH_MAX, ENTRIES_MAX, INODES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, REPLICATION_MAX,
+};
+use crate::{DiskId, FileId, Refusal};
+
+/// The root directory.
+pub const ROOT: FileId = FileId(1);
+
+/// Who has the bytes of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// The epoch.
+    pub epoch: u64,
+    /// The length that all members had when it began.
+    pub start: u64,
+    /// Disks that have every acknowledged byte. The first is the primary's.
+    pub members: Vec<DiskId>,
+    /// Disks that were members, each with the length up to which its bytes are right.
+    pub former: Vec<(DiskId, u64)>,
+    /// When all members lost their disks: the only member was a former one or a joiner, and its
+    /// bytes are right up to here.
+    pub adopted: Option<u64>,
+    /// Bytes that were acknowledged and that no disk has any more: from, to.
+    pub lost: Option<(u64, u64)>,
+}
+
+/// A file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// Copies that there shall be.
+    pub replication: u16,
+    /// The acknowledged length, as the primary last told it.
+    pub length: u64,
+    /// Who has the bytes.
+    pub group: Group,
+}
+
+/// What an inode is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// A directory: its entries.
+    Directory(BTreeMap<String, FileId>),
+    /// A file.
+    File(File),
+}
+
+/// A file or a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inode {
+    /// The directory that has it. The root has itself.
+    pub parent: FileId,
+    /// Who made it.
+    pub owner: String,
+    /// The group of its owner.
+    pub group: String,
+    /// The rights as in POSIX. They are kept and shown, and not enforced.
+    pub mode: u16,
+    /// Milliseconds since 1970 of the last change.
+    pub modified_ms: u64,
+    /// Milliseconds since 1970 of the last read that was noted.
+    pub accessed_ms: u64,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Makes a directory and all that are missing above it.
+    Mkdirs {
+        /// The path.
+        path: String,
+        /// Its rights.
+        mode: u16,
+    },
+    /// Makes an empty file and all directories that are missing above it.
+    Create {
+        /// The path.
+        path: String,
+        /// Its rights.
+        mode: u16,
+        /// Copies that there shall be.
+        replication: u16,
+        /// Whether a file of this path is replaced.
+        overwrite: bool,
+    },
+    /// Moves a file or a directory.
+    Rename {
+        /// From.
+        from: String,
+        /// To: the new path, or a directory that gets it.
+        to: String,
+        /// Whether a file or an empty directory of this path is replaced. The new path is then
+        /// taken as it stands.
+        overwrite: bool,
+    },
+    /// Deletes a file or a directory.
+    Delete {
+        /// The path.
+        path: String,
+        /// Whether a directory with entries may go.
+        recursive: bool,
+    },
+    /// Sets rights.
+    SetMode {
+        /// The path.
+        path: String,
+        /// The rights.
+        mode: u16,
+    },
+    /// Sets the owner, the group or both.
+    SetOwner {
+        /// The path.
+        path: String,
+        /// The owner.
+        owner: Option<String>,
+        /// The group.
+        group: Option<String>,
+    },
+    /// Sets the times.
+    SetTimes {
+        /// The path.
+        path: String,
+        /// Milliseconds since 1970 of the last change.
+        modified_ms: Option<u64>,
+        /// Milliseconds since 1970 of the last read.
+        accessed_ms: Option<u64>,
+    },
+    /// Sets how many copies there shall be.
+    SetReplication {
+        /// The path.
+        path: String,
+        /// Copies.
+        replication: u16,
+    },
+}
+
+/// A change of the state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// The name of the cluster.
+    Cluster {
+        /// A random number.
+        cluster: u64,
+    },
+    /// An inode is this from now on. A new one is entered in its directory under the name.
+    Inode {
+        /// Its number.
+        id: FileId,
+        /// Its name, when it is new.
+        name: Option<String>,
+        /// Its state.
+        inode: Inode,
+    },
+    /// An entry moves; what stood at the new place is gone.
+    Moved {
+        /// The inode.
+        id: FileId,
+        /// The new directory.
+        parent: FileId,
+        /// The new name.
+        name: String,
+        /// When.
+        at_ms: u64,
+    },
+    /// An inode is gone, with everything below it.
+    Gone {
+        /// The inode.
+        id: FileId,
+        /// When.
+        at_ms: u64,
+    },
+    /// Who has a file.
+    Group {
+        /// The file.
+        id: FileId,
+        /// Who.
+        group: Group,
+    },
+    /// The acknowledged length of a file.
+    Length {
+        /// The file.
+        id: FileId,
+        /// The length.
+        length: u64,
+        /// When.
+        at_ms: u64,
+    },
+    /// A disk will never come back.
+    DiskGone {
+        /// The disk.
+        disk: DiskId,
+    },
+    /// The next number of an inode. Numbers are never given twice.
+    Next {
+        /// The number.
+        next: FileId,
+    },
+}
+
+/// All names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// The name of the cluster.
+    pub cluster: u64,
+    inodes: BTreeMap<FileId, Inode>,
+    /// The name of each inode in its directory.
+    names: BTreeMap<FileId, String>,
+    next: FileId,
+    /// Disks that will never come back.
+    gone: BTreeSet<DiskId>,
+}
+
+/// A path as its names.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn names(path: &str) -> Result<Vec<&str>, Refusal> {
+    let invalid = |what: &str| {
+        let shown: String = path.chars().take(100).collect();
+        Err(Refusal::Invalid(format!("Invalid path name {shown:?}: {what}")))
+    };
+    if path.len() > PATH_BYTES_MAX {
+        return invalid("it is too long");
+    }
+    let Some(rest) = path.strip_prefix('/') else {
+        return invalid("it does not begin with /");
+    };
+    let names: Vec<&str> = rest.split('/').filter(|name| !name.is_empty()).collect();
+    if names.len() > DEPTH_MAX {
+        return invalid("it has too many parts");
+    }
+    for name in &names {
+        if matches!(*name, "." | "..") || name.contains(['\0', ':']) {
+            return invalid("a part is . or .. or has a colon or a NUL");
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return invalid("a part is too long");
+        }
+    }
+    Ok(names)
+}
+
+impl Default for Space {
+    fn default() -> Self {
+        let root = Inode {
+            parent: ROOT,
+            owner: "evenfall".into(),
+            group: "supergroup".into(),
+            mode: 0o755,
+            modified_ms: 0,
+            accessed_ms: 0,
+            kind: Kind::Directory(BTreeMap::new()),
+        };
+        let next = FileId(ROOT.0 + 1);
+        let inodes = [(ROOT, root)].into();
+        Self { cluster: 0, inodes, names: BTreeMap::new(), next, gone: BTreeSet::new() }
+    }
+}
+
+impl Space {
+    /// All inodes, by number.
+    pub fn inodes(&self) -> &BTreeMap<FileId, Inode> {
+        &self.inodes
+    }
+
+    /// Whether a disk will never come back.
+    pub fn is_gone(&self, disk: DiskId) -> bool {
+        self.gone.contains(&disk)
+    }
+
+    /// A file by its number.
+    pub fn file(&self, id: FileId) -> Option<&File> {
+        match &self.inodes.get(&id)?.kind {
+            Kind::File(file) => Some(file),
+            Kind::Directory(_) => None,
+        }
+    }
+
+    /// The path of an inode.
+    pub fn path(&self, id: FileId) -> String {
+        let (mut names, mut at) = (Vec::new(), id);
+        while let (true, Some(name)) = (at != ROOT, self.names.get(&at)) {
+            names.push(name.as_str());
+            at = self.inodes.get(&at).map_or(ROOT, |inode| inode.parent);
+        }
+        names.reverse();
+        format!("/{}", names.join("/"))
+    }
+
+    /// The inode of a path.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`], [`Refusal::NotDirectory`] or [`Refusal::Invalid`].
+    pub fn find(&self, path: &str) -> Result<(FileId, &Inode), Refusal> {
+        let names = names(path)?;
+        let (id, depth) = self.walk(&names, path)?;
+        match depth == names.len() {
+            true => Ok((id, &self.inodes[&id])),
+            false => Err(Refusal::NotFound(path.to_owned())),
+        }
+    }
+
+    /// The last inode on the way that exists, and how many names lead to it.
+    fn walk(&self, names: &[&str], path: &str) -> Result<(FileId, usize), Refusal> {
+        let mut id = ROOT;
+        for (depth, name) in names.iter().enumerate() {
+            let Kind::Directory(entries) = &self.inodes[&id].kind else {
+                return Err(Refusal::NotDirectory(self.path(id)));
+            };
+            match entries.get(*name) {
+                Some(next) => id = *next,
+                None => return Ok((id, depth)),
+            }
+        }
+        let _ = path;
+        Ok((id, names.len()))
+    }
+
+    /// The records that a call makes. `members` are the disks of a new file.
+    ///
+    /// # Errors
+    /// Why the call is refused.
+    pub fn decide(
+        &self,
+        call: &Call,
+        user: &str,
+        at_ms: u64,
+        members: &[DiskId],
+    ) -> Result<Vec<Record>, Refusal> {
+        match call {
+            Call::Mkdirs { path, mode } => {
+                let names = names(path)?;
+                let (id, depth) = self.walk(&names, path)?;
+                if depth == names.len() {
+                    return match self.inodes[&id].kind {
+                        Kind::Directory(_) => Ok(Vec::new()),
+                        Kind::File(_) => Err(Refusal::Exists(path.clone())),
+                    };
+                }
+                let last = Kind::Directory(BTreeMap::new());
+                self.make(id, &names[depth..], (user, *mode, at_ms), last)
+            }
+            Call::Create { path, mode, replication, overwrite } => {
+                let names = names(path)?;
+                let (mut id, mut depth) = self.walk(&names, path)?;
+                let mut records = Vec::new();
+                if depth == names.len() {
+                    let Kind::File(_) = self.inodes[&id].kind else {
+                        return Err(Refusal::IsDirectory(path.clone()));
+                    };
+                    if !overwrite {
+                        return Err(Refusal::Exists(path.clone()));
+                    }
+                    records.push(Record::Gone { id, at_ms });
+                    (id, depth) = (self.inodes[&id].parent, depth - 1);
+                }
+                let replication = (*replication).clamp(1, REPLICATION_MAX);
+                let group = Group { epoch: 1, members: members.to_vec(), ..Group::default() };
+                let last = Kind::File(File { replication, length: 0, group });
+                records.extend(self.make(id, &names[depth..], (user, *mode, at_ms), last)?);
+                Ok(records)
+            }
+            Call::Rename { from, to, overwrite } => self.rename(from, to, *overwrite, at_ms),
+            Call::Delete { path, recursive } => {
+                let (id, inode) = self.find(path)?;
+                if id == ROOT {
+                    return Err(Refusal::Invalid("the root cannot be deleted".into()));
+                }
+                if let (Kind::Directory(entries), false) = (&inode.kind, recursive)
+                    && !entries.is_empty()
+                {
+                    return Err(Refusal::NotEmpty(path.clone()));
+                }
+                Ok(vec![Record::Gone { id, at_ms }])
+            }
+            Call::SetMode { path, mode } => self.changed(path, |inode| inode.mode = *mode & 0o1777),
+            Call::SetOwner { path, owner, group } => self.changed(path, |inode| {
+                inode.owner = owner.clone().unwrap_or_else(|| inode.owner.clone());
+                inode.group = group.clone().unwrap_or_else(|| inode.group.clone());
+            }),
+            Call::SetTimes { path, modified_ms, accessed_ms } => self.changed(path, |inode| {
+                inode.modified_ms = modified_ms.unwrap_or(inode.modified_ms);
+                inode.accessed_ms = accessed_ms.unwrap_or(inode.accessed_ms);
+            }),
+            Call::SetReplication { path, replication } => {
+                if !(1..=REPLICATION_MAX).contains(replication) {
+                    let what = format!("a file has 1 to {REPLICATION_MAX} copies");
+                    return Err(Refusal::Invalid(what));
+                }
+                if let (_, Inode { kind: Kind::Directory(_), .. }) = self.find(path)? {
+                    return Err(Refusal::IsDirectory(path.clone()));
+                }
+                self.changed(path, |inode| {
+                    if let Kind::File(file) = &mut inode.kind {
+                        file.replication = *replication;
+                    }
+                })
+            }
+        }
+    }
+
+    /// The records that make directories below `id` and, in the last of them, `last`.
+    fn make(
+        &self,
+        id: FileId,
+        names: &[&str],
+        (user, mode, at_ms): (&str, u16, u64),
+        last: Kind,
+    ) -> Result<Vec<Record>, Refusal> {
+        let Kind::Directory(entries) = &self.inodes[&id].kind else {
+            return Err(Refusal::NotDirectory(self.path(id)));
+        };
+        if entries.len() >= ENTRIES_MAX {
+            return Err(Refusal::Limit(format!("a directory has {ENTRIES_MAX} entries at most")));
+        }
+        if self.inodes.len() + names.len() > INODES_MAX {
+            return Err(Refusal::Limit(format!("there are {INODES_MAX} files and directories")));
+        }
+        let (mut parent, mut records, mut last) = (id, Vec::new(), Some(last));
+        for (at, name) in names.iter().enumerate() {
+            let id = FileId(self.next.0 + at as u64);
+            let is_last = at + 1 == names.len();
+            let kind = last.take_if(|_| is_last);
+            let kind = kind.unwrap_or_else(|| Kind::Directory(BTreeMap::new()));
+            let is_file = matches!(kind, Kind::File(_));
+            let inode = Inode {
+                parent,
+                owner: user.to_owned(),
+                group: "supergroup".into(),
+                mode: if is_last || is_file { mode & 0o1777 } else { 0o755 },
+                modified_ms: at_ms,
+                accessed_ms: at_ms,
+                kind,
+            };
+            records.push(Record::Inode { id, name: Some((*name).to_owned()), inode });
+            parent = id;
+        }
+        Ok(records)
+    }
+
+    fn changed(&self, path: &str, change: impl FnOnce(&mut Inode)) -> Result<Vec<Record>, Refusal> {
+        let (id, inode) = self.find(path)?;
+        let mut inode = inode.clone();
+        change(&mut inode);
+        // The entries of a directory are in their own records.
+        if let Kind::Directory(entries) = &mut inode.kind {
+            entries.clear();
+        }
+        Ok(vec![Record::Inode { id, name: None, inode }])
+    }
+
+    fn rename(
+        &self,
+        from: &str,
+        to: &str,
+        overwrite: bool,
+        at_ms: u64,
+    ) -> Result<Vec<Record>, Refusal> {
+        let (id, inode) = self.find(from)?;
+        let (old, mut new) = (names(from)?, names(to)?);
+        if id == ROOT {
+            return Err(Refusal::Invalid("the root cannot be renamed".into()));
+        }
+        let mut there = self.find(to).ok();
+        // Without the option, a directory at the new path gets the entry, as `mv` does it.
+        if let (Some((into, Inode { kind: Kind::Directory(entries), .. })), false) =
+            (there, overwrite)
+            && into != id
+        {
+            let name = old[old.len() - 1];
+            new.push(name);
+            there = entries.get(name).map(|entry| (*entry, &self.inodes[entry]));
+        }
+        if new.starts_with(&old) {
+            return match new.len() == old.len() {
+                true => Ok(Vec::new()),
+                false => Err(Refusal::Invalid(format!("{from} cannot move below itself"))),
+            };
+        }
+        let Some((name, above)) = new.split_last() else {
+            return Err(Refusal::Exists(to.to_owned()));
+        };
+        let mut records = Vec::new();
+        if let Some((other, replaced)) = there {
+            match (&replaced.kind, &inode.kind) {
+                _ if !overwrite => return Err(Refusal::Exists(to.to_owned())),
+                (Kind::File(_), Kind::Directory(_)) => {
+                    return Err(Refusal::NotDirectory(to.to_owned()));
+                }
+                (Kind::Directory(_), Kind::File(_)) => {
+                    return Err(Refusal::IsDirectory(to.to_owned()));
+                }
+                (Kind::Directory(entries), _) if !entries.is_empty() => {
+                    return Err(Refusal::NotEmpty(to.to_owned()));
+                }
+                _ => records.push(Record::Gone { id: other, at_ms }),
+            }
+        }
+        let (parent, depth) = self.walk(above, to)?;
+        if depth < above.len() {
+            return Err(Refusal::NotFound(format!("/{}", above.join("/"))));
+        }
+        let Kind::Directory(entries) = &self.inodes[&parent].kind else {
+            return Err(Refusal::NotDirectory(self.path(parent)));
+        };
+        if entries.len() >= ENTRIES_MAX {
+            return Err(Refusal::Limit(format!("a directory has {ENTRIES_MAX} entries at most")));
+        }
+        records.push(Record::Moved { id, parent, name: (*name).to_owned(), at_ms });
+        Ok(records)
+    }
+
+    /// Makes a change. Returns the files that are gone.
+    pub fn apply(&mut self, record: Record) -> Vec<(FileId, Group)> {
+        let mut gone = Vec::new();
+        match record {
+            Record::Cluster { cluster } => self.cluster = cluster,
+            Record::DiskGone { disk } => drop(self.gone.insert(disk)),
+            Record::Next { next } => self.next = self.next.max(next),
+            Record::Inode { id, name, mut inode } => {
+                self.next = self.next.max(FileId(id.0.saturating_add(1)));
+                match name {
+                    Some(name) => self.enter(inode.parent, name, id, inode.modified_ms),
+                    None => {
+                        if let (
+                            Kind::Directory(new),
+                            Some(Inode { kind: Kind::Directory(old), .. }),
+                        ) = (&mut inode.kind, self.inodes.get_mut(&id))
+                        {
+                            *new = core::mem::take(old);
+                        }
+                    }
+                }
+                self.inodes.insert(id, inode);
+            }
+            Record::Moved { id, parent, name, at_ms } => {
+                self.leave(id, at_ms);
+                self.enter(parent, name, id, at_ms);
+                if let Some(inode) = self.inodes.get_mut(&id) {
+                    inode.parent = parent;
+                }
+            }
+            Record::Gone { id, at_ms } => {
+                self.leave(id, at_ms);
+                let mut rest = vec![id];
+                while let Some(id) = rest.pop() {
+                    self.names.remove(&id);
+                    match self.inodes.remove(&id).map(|inode| inode.kind) {
+                        Some(Kind::Directory(entries)) => rest.extend(entries.values()),
+                        Some(Kind::File(file)) => gone.push((id, file.group)),
+                        None => {}
+                    }
+                }
+            }
+            Record::Group { id, group } => {
+                if let Some(file) = self.file_mut(id) {
+                    file.group = group;
+                }
+            }
+            Record::Length { id, length, at_ms } => {
+                if let Some(file) = self.file_mut(id) {
+                    file.length = length;
+                }
+                if let Some(inode) = self.inodes.get_mut(&id) {
+                    inode.modified_ms = inode.modified_ms.max(at_ms);
+                }
+            }
+        }
+        gone
+    }
+
+    fn file_mut(&mut self, id: FileId) -> Option<&mut File> {
+        match &mut self.inodes.get_mut(&id)?.kind {
+            Kind::File(file) => Some(file),
+            Kind::Directory(_) => None,
+        }
+    }
+
+    fn enter(&mut self, parent: FileId, name: String, id: FileId, at_ms: u64) {
+        if let Some(inode) = self.inodes.get_mut(&parent)
+            && let Kind::Directory(entries) = &mut inode.kind
+        {
+            entries.insert(name.clone(), id);
+            inode.modified_ms = inode.modified_ms.max(at_ms);
+            self.names.insert(id, name);
+        }
+    }
+
+    fn leave(&mut self, id: FileId, at_ms: u64) {
+        let parent = self.inodes.get(&id).map(|inode| inode.parent);
+        if let (Some(parent), Some(name)) = (parent, self.names.get(&id))
+            && let Some(inode) = self.inodes.get_mut(&parent)
+            && let Kind::Directory(entries) = &mut inode.kind
+        {
+            entries.remove(name);
+            inode.modified_ms = inode.modified_ms.max(at_ms);
+        }
+    }
+
+    /// Records that make this state out of an empty one. Directories come before their entries.
+    pub fn records(&self) -> Vec<Record> {
+        let mut records =
+            vec![Record::Cluster { cluster: self.cluster }, Record::Next { next: self.next }];
+        records.extend(self.gone.iter().map(|disk| Record::DiskGone { disk: *disk }));
+        let mut rest = vec![ROOT];
+        while let Some(id) = rest.pop() {
+            let mut inode = self.inodes[&id].clone();
+            if let Kind::Directory(entries) = &mut inode.kind {
+                rest.extend(core::mem::take(entries).values());
+            }
+            records.push(Record::Inode { id, name: self.names.get(&id).cloned(), inode });
+        }
+        // Entering a child changes the time of its directory, so the times come again at the end.
+        let directories = self.inodes.iter().filter(|(_, i)| matches!(i.kind, Kind::Directory(_)));
+        records.extend(directories.map(|(id, inode)| {
+            let kind = Kind::Directory(BTreeMap::new());
+            Record::Inode { id: *id, name: None, inode: Inode { kind, ..inode.clone() } }
+        }));
+        records
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! The datagrams, byte by byte. Decoding is total: any bytes give a value or [`Malformed`].
+//!
+//! All integers are little-endian. Every datagram begins with 12 bytes:
+//!
+//! ```text
+//!  0        2         3      4              12
+//!  | magic  | version | kind | cluster u64  |
+//!
+//!  1 RELAY    file u64, epoch u64, offset u64, committed u64, the bytes of one append to the end
+//!  2 ACK      file u64, epoch u64, disk u64, length u64
+//!  3 CONTROL  a [`Control`] as JSON
+//! ```
+//!
+//! Relays and their acknowledgements carry the files. Control datagrams are few, and their text is
+//! what a person reads in a capture.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::{Malformed, Reader};
+use serde::{Deserialize, Serialize};
+
+use crate::{DiskId, FileId};
+
+/// "EF" in ASCII.
+pub const MAGIC: u16 = u16::from_le_bytes(*b"EF");
+/// Version of this layout. Another version is refused.
+pub const VERSION: u8 = 1;
+/// An acknowledgement of a dataserver that has no copy of the file.
+pub const NO_COPY: u64 = u64::MAX;
+
+/// A dataserver that has or gets a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Its disk.
+    pub disk: DiskId,
+    /// Where it receives datagrams.
+    pub address: SocketAddr,
+    /// Where it takes HTTP.
+    pub http: SocketAddr,
+}
+
+/// Who has a file in an epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// The file.
+    pub file: FileId,
+    /// The epoch.
+    pub epoch: u64,
+    /// The number of this message, which its answer has too. Joiners and addresses may change
+    /// within an epoch.
+    pub round: u64,
+    /// The length that all members had when the epoch began.
+    pub start: u64,
+    /// Who has every acknowledged byte. The first is the primary.
+    pub members: Vec<Place>,
+    /// Who copies the file, each with the length up to which its bytes are known to be right.
+    pub joiners: Vec<(Place, u64)>,
+}
+
+/// A copy that a dataserver names in its beat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The file.
+    pub file: FileId,
+    /// The epoch of the copy.
+    pub epoch: u64,
+    /// The dataserver has restarted and wants to be told who has the file.
+    pub asks: bool,
+}
+
+/// What machines say to each other beside relays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Control {
+    /// A dataserver lives.
+    Beat {
+        /// Its disk.
+        disk: DiskId,
+        /// Where it takes HTTP.
+        http: SocketAddr,
+        /// Its disk takes no bytes.
+        is_ill: bool,
+        /// Bytes of files that it has.
+        used: u64,
+        /// Bytes that its disk has left.
+        free: u64,
+        /// Some of its copies.
+        page: Vec<Held>,
+    },
+    /// The nameserver forbids all epochs of a file before this one.
+    Seal {
+        /// The file.
+        file: FileId,
+        /// The epoch that will begin.
+        epoch: u64,
+    },
+    /// The answer to a seal.
+    Sealed {
+        /// The file.
+        file: FileId,
+        /// The epoch that will begin.
+        epoch: u64,
+        /// The disk that answers.
+        disk: DiskId,
+        /// Bytes that it has.
+        length: u64,
+        /// Bytes of which it knows that all members have them.
+        committed: u64,
+    },
+    /// An epoch begins, or its joiners or addresses have changed.
+    Assign(Assignment),
+    /// A dataserver acts by an assignment.
+    Holds {
+        /// The file.
+        file: FileId,
+        /// The epoch.
+        epoch: u64,
+        /// The number of the assignment.
+        round: u64,
+        /// The disk.
+        disk: DiskId,
+    },
+    /// A member cannot go on in this epoch.
+    Trouble {
+        /// The file.
+        file: FileId,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// A joiner has all that the primary has acknowledged.
+    Caught {
+        /// The file.
+        file: FileId,
+        /// The epoch.
+        epoch: u64,
+        /// The joiner's disk.
+        joiner: DiskId,
+    },
+    /// The copy of a dataserver is damaged.
+    Bad {
+        /// The file.
+        file: FileId,
+        /// The epoch of the copy.
+        epoch: u64,
+        /// The disk.
+        disk: DiskId,
+    },
+    /// A dataserver may delete its copy, if the copy is of this epoch or of an earlier one.
+    Drop {
+        /// The file.
+        file: FileId,
+        /// The epoch.
+        epoch: u64,
+        /// The disk.
+        disk: DiskId,
+    },
+    /// A primary tells the acknowledged length.
+    Length {
+        /// The file.
+        file: FileId,
+        /// The epoch.
+        epoch: u64,
+        /// The length.
+        length: u64,
+    },
+    /// The nameserver has this length on its disk.
+    Noted {
+        /// The file.
+        file: FileId,
+        /// The length.
+        length: u64,
+    },
+}
+
+/// A datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// One append on its way from the primary. Without bytes it tells the committed length alone.
+    Relay {
+        /// The file.
+        file: FileId,
+        /// The epoch.
+        epoch: u64,
+        /// Where the append begins.
+        offset: u64,
+        /// Bytes that all members have.
+        committed: u64,
+        /// The append.
+        bytes: Bytes,
+    },
+    /// A follower has this many bytes on its disk.
+    Ack {
+        /// The file.
+        file: FileId,
+        /// The epoch.
+        epoch: u64,
+        /// The disk.
+        disk: DiskId,
+        /// The length, or [`NO_COPY`].
+        length: u64,
+    },
+    /// Anything else.
+    Control(Control),
+}
+
+/// Bytes in front of every message.
+pub const HEAD_BYTES: usize = 12;
+
+impl Message {
+    /// The head of the datagram and its body. The body of a relay is the append itself.
+    pub fn encode(self, cluster: u64) -> (Vec<u8>, Bytes) {
+        let mut head = Vec::with_capacity(48);
+        head.extend(MAGIC.to_le_bytes());
+        head.push(VERSION);
+        let mut begin = |kind: u8, words: &[u64]| {
+            head.push(kind);
+            head.extend(cluster.to_le_bytes());
+            words.iter().for_each(|word| head.extend(word.to_le_bytes()));
+        };
+        let body = match self {
+            Self::Relay { file, epoch, offset, committed, bytes } => {
+                begin(1, &[file.0, epoch, offset, committed]);
+                bytes
+            }
+            Self::Ack { file, epoch, disk, length } => {
+                begin(2, &[file.0, epoch, disk.0, length]);
+                Bytes::new()
+            }
+            Self::Control(control) => {
+                begin(3, &[]);
+                // Every field of a control is a number, a list or an address.
+                serde_json::to_vec(&control).unwrap_or_default().into()
+            }
+        };
+        (head, body)
+    }
+
+    /// The cluster and the message of a datagram.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn decode(datagram: &Bytes) -> Result<(u64, Self), Malformed> {
+        let r = &mut Reader::new(datagram);
+        if r.u16()? != MAGIC {
+            return Err(Malformed { what: "no datagram of the files", offset: 0 });
+        }
+        if r.u8()? != VERSION {
+            return Err(Malformed { what: "another version", offset: 2 });
+        }
+        let (kind, cluster) = (r.u8()?, r.u64()?);
+        let message = match kind {
+            1 => Self::Relay {
+                file: FileId(r.u64()?),
+                epoch: r.u64()?,
+                offset: r.u64()?,
+                committed: r.u64()?,
+                bytes: datagram.slice(HEAD_BYTES + 32..),
+            },
+            2 => Self::Ack {
+                file: FileId(r.u64()?),
+                epoch: r.u64()?,
+                disk: DiskId(r.u64()?),
+                length: r.u64()?,
+            },
+            3 => {
+                let wrong = |_| Malformed { what: "no control", offset: HEAD_BYTES };
+                Self::Control(serde_json::from_slice(&datagram[HEAD_BYTES..]).map_err(wrong)?)
+            }
+            _ => return Err(Malformed { what: "no such kind", offset: 3 }),
+        };
+        Ok((cluster, message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined((head, body): (Vec<u8>, Bytes)) -> Bytes {
+        [&head[..], &body].concat().into()
+    }
+
+    #[test]
+    fn messages_are_read_back_and_no_cut_of_one_panics() {
+        let place = Place {
+            disk: DiskId(3),
+            address: ([127, 0, 0, 1], 5).into(),
+            http: ([127, 0, 0, 1], 6).into(),
+        };
+        let (file, epoch) = (FileId(u64::MAX), 9);
+        let (members, joiners) = (vec![place], vec![(place, 4)]);
+        let assignment = Assignment { file, epoch, round: 2, start: 1, members, joiners };
+        let all = [
+            Message::Relay { file, epoch, offset: 1, committed: 2, bytes: Bytes::from("x") },
+            Message::Ack { file, epoch, disk: DiskId(1), length: NO_COPY },
+            Message::Control(Control::Assign(assignment)),
+        ];
+        for message in all {
+            let datagram = joined(message.clone().encode(77));
+            assert_eq!(Message::decode(&datagram), Ok((77, message)));
+            for end in 0..datagram.len() {
+                let _ = Message::decode(&datagram.slice(..end));
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Both machines, driven by hand.
+
+mod example;

@@ -1,0 +1,534 @@
+//! A nameserver and dataservers under faults: appends, reads and names.
+//!
+//! A seed draws the number of dataservers and of copies, the length of chunks, whether disks get
+//! full or lose everything, and the faults. Clients make, move and delete files at the nameserver,
+//! append at the primaries, and read at any dataserver. Checks look at what clients were told and
+//! at the disks.
+
+mod history;
+mod node;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::durable::{Write, WriteId};
+use evenfall_core::{Arrival, Disk as _, Prng, StorageError, Timestamp, Transmit};
+use evenfall_files_machine::space::Call;
+use evenfall_files_machine::wire::{Control, Message};
+use evenfall_files_machine::{DataConfig, FileId, NameConfig, Refusal, dataserver, nameserver};
+use evenfall_sim::campaign::Outline;
+use evenfall_sim::{
+    Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, Fault, FaultKind, HostSpec,
+    NodeIndex, Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims, Wire,
+    World, words,
+};
+use history::History;
+use node::{Node, NodeEvent};
+
+/// Of a packet.
+const DELAY: Duration = Duration::from_micros(300);
+/// Longest that a write takes.
+const WRITE: Duration = Duration::from_millis(2);
+/// Operations of a run, of which many meet a dataserver that is not the primary.
+const OPERATIONS: u64 = 500;
+/// When clients end: after the last fault, so that some operations meet a healed system.
+const CLIENTS_UNTIL: SimTime = SimTime::from_millis(1_600);
+/// When every dataserver is asked for one last append to every file, several times.
+const LAST_AT: [SimTime; 4] = [
+    SimTime::from_millis(2_400),
+    SimTime::from_millis(2_500),
+    SimTime::from_millis(2_600),
+    SimTime::from_millis(2_700),
+];
+/// When a run is judged.
+const END: SimTime = SimTime::from_millis(3_200);
+/// The nameserver's node. Dataservers have the nodes behind it.
+const NAMES: NodeIndex = NodeIndex(0);
+
+words! {
+    /// What must hold.
+    pub enum Check {
+        /// An acknowledged append is there while a disk has it.
+        Kept,
+        /// Appends are there whole, once, and nobody else wrote anything.
+        Whole,
+        /// An append that was acknowledged before another began stands in front of it.
+        Order,
+        /// A reader sees a prefix of what any later reader sees.
+        Prefix,
+        /// An acknowledged change of a name is there, and nothing that nobody asked for.
+        Names,
+        /// When the faults are over, every file takes appends and has all its copies, all equal.
+        Heals,
+    }
+    /// What may be wrong.
+    pub enum Mutant {
+        /// A dataserver takes appends for durable before they are.
+        AcksEarly,
+        /// The nameserver answers before the change is in its log.
+        ForgetsNames,
+        /// A follower takes appends of every epoch.
+        TakesOldEpochs,
+        /// The nameserver hears half the lengths of copies.
+        CutsTooMuch,
+        /// A client is told that an append is there when it was given up.
+        AcksRefused,
+        /// Readers see what is on the disk, and not only what all members have.
+        ReadsAhead,
+        /// A follower writes other bytes than it was sent.
+        ChangesBytes,
+        /// A client is told at once that an append is there, and the append goes behind the next.
+        HoldsBack,
+        /// No dataserver is asked to copy a file.
+        StopsRepair,
+    }
+}
+
+/// A mutant on one node of a world.
+pub struct Wrong(Mutant);
+
+impl Alteration<Node> for Wrong {
+    fn arrival(&mut self, node: &Node, _: Timestamp, arrival: Arrival) -> Option<Arrival> {
+        let Ok((cluster, message)) = Message::decode(&arrival.datagram) else {
+            return Some(arrival);
+        };
+        let changed = match (self.0, node, message) {
+            (
+                Mutant::TakesOldEpochs,
+                Node::Data(server, ..),
+                Message::Relay { file, offset, committed, bytes, .. },
+            ) => {
+                let epoch = server.epoch(file)?;
+                Message::Relay { file, epoch, offset, committed, bytes }
+            }
+            (
+                Mutant::ChangesBytes,
+                Node::Data(..),
+                Message::Relay { file, epoch, offset, committed, bytes },
+            ) => {
+                let bytes = bytes.iter().map(|byte| byte ^ 1).collect();
+                Message::Relay { file, epoch, offset, committed, bytes }
+            }
+            (
+                Mutant::CutsTooMuch,
+                Node::Name(_),
+                Message::Control(Control::Sealed { file, epoch, disk, .. }),
+            ) => Message::Control(Control::Sealed { file, epoch, disk, length: 0, committed: 0 }),
+            (
+                Mutant::StopsRepair,
+                Node::Data(server, ..),
+                Message::Control(Control::Assign(assignment)),
+            ) => {
+                let is_joiner = |place: &(_, u64)| {
+                    let place: &(evenfall_files_machine::wire::Place, u64) = place;
+                    place.0.disk == server.disk()
+                };
+                if assignment.joiners.iter().any(is_joiner) {
+                    return None;
+                }
+                return Some(arrival);
+            }
+            _ => return Some(arrival),
+        };
+        let (head, body) = changed.encode(cluster);
+        let datagram = Bytes::from([&head[..], &body].concat());
+        Some(Arrival { datagram, ..arrival })
+    }
+
+    fn sends(&mut self, _: &mut Transmit) -> bool {
+        true
+    }
+
+    fn event(&mut self, event: NodeEvent, out: &mut VecDeque<NodeEvent>) {
+        out.push_back(match (self.0, event) {
+            (Mutant::AcksRefused, NodeEvent::Data(dataserver::Event::Refused { token, .. })) => {
+                NodeEvent::Data(dataserver::Event::Appended { token, end: 0 })
+            }
+            (_, event) => event,
+        });
+    }
+
+    fn write(&mut self, write: Write) -> Asked {
+        let is_names = write.log == nameserver::LOG;
+        match self.0 {
+            Mutant::AcksEarly if !is_names => Asked::Early(write),
+            Mutant::ForgetsNames if is_names => Asked::Early(write),
+            _ => Asked::Write(write),
+        }
+    }
+
+    fn written(
+        &mut self,
+        id: WriteId,
+        done: Result<(), StorageError>,
+    ) -> (WriteId, Result<(), StorageError>) {
+        (id, done)
+    }
+}
+
+type Subject = Altered<Node, Wrong>;
+
+/// What a client does.
+#[derive(Clone, Debug)]
+enum Kind {
+    Create(String),
+    Rename(String),
+    Delete,
+    /// Of the file that is so many behind the first, and with so many bytes.
+    Append(usize),
+    Read,
+}
+
+#[derive(Clone, Debug)]
+struct Operation {
+    at: SimTime,
+    node: NodeIndex,
+    /// Which of the files that there are then.
+    pick: u64,
+    kind: Kind,
+}
+
+/// An append that a mutant holds back: at which node, to which file, its token and its bytes.
+type Held = (NodeIndex, FileId, u64, Bytes);
+
+/// The owner of all servers, their disks and their clients.
+struct Owner {
+    held: Option<Held>,
+    plan: Plan,
+    mutant: Option<Mutant>,
+    disks: Vec<SimDisk>,
+    lives: BTreeMap<NodeIndex, u64>,
+    operations: Vec<Operation>,
+    history: History,
+    prng: Prng,
+}
+
+fn name_config() -> NameConfig {
+    NameConfig {
+        dead_after: Duration::from_millis(80),
+        tick: Duration::from_millis(10),
+        log_bytes: 8 << 10,
+        full_retry: Duration::from_millis(30),
+    }
+}
+
+fn data_config(plan: &Plan) -> DataConfig {
+    DataConfig {
+        chunk_bytes: plan.knob("chunk"),
+        beat: Duration::from_millis(15),
+        resend: Duration::from_millis(8),
+        log_bytes: 4 << 10,
+        full_retry: Duration::from_millis(30),
+    }
+}
+
+impl Owner {
+    fn subject(&self, node: NodeIndex) -> Subject {
+        let disk = self.disks[node.0 as usize].clone();
+        let life = self.lives.get(&node).copied().unwrap_or(0);
+        let seed = Prng::new(self.plan.seed).fork(u64::from(node.0) << 32 | life).next_u64();
+        let machine = match node == NAMES {
+            true => Node::name(name_config(), seed, &disk),
+            false => Node::data(data_config(&self.plan), NAMES.address(), node, seed, disk),
+        };
+        Altered::new(machine, self.mutant.map(Wrong))
+    }
+
+    fn at_names(&mut self, seen: Seen, token: u64, operation: &Operation, subject: &mut Subject) {
+        let replication = self.plan.knob("copies") as u16;
+        let file = self.history.pick(operation.pick);
+        let path = |file: FileId, node: &Node| match node {
+            Node::Name(server) => server.space().file(file).map(|_| server.space().path(file)),
+            Node::Data(..) => None,
+        };
+        let there = file.and_then(|file| Some((file, path(file, subject.machine())?)));
+        let (call, file, to) = match (&operation.kind, there) {
+            (Kind::Create(_), _) if self.history.is_full() => return,
+            (Kind::Create(name), _) => {
+                let (path, mode) = (name.clone(), 0o644);
+                (Call::Create { path, mode, replication, overwrite: false }, None, Some(name))
+            }
+            (Kind::Rename(name), Some((file, from))) => {
+                let (to, overwrite) = (name.clone(), false);
+                (Call::Rename { from, to, overwrite }, Some(file), Some(name))
+            }
+            (Kind::Delete, Some((file, path))) => {
+                (Call::Delete { path, recursive: false }, Some(file), None)
+            }
+            _ => return,
+        };
+        let to = to.cloned();
+        let made = subject.input(seen.local, |node| {
+            let Node::Name(server) = node else { return None };
+            server.call(seen.local, seen.at.nanos() / 1_000_000, token, "ann", &call).ok()?;
+            match (file, &to) {
+                (Some(file), _) => Some(file),
+                (None, Some(path)) => server.space().find(path).ok().map(|(id, _)| id),
+                (None, None) => None,
+            }
+        });
+        if let Some(file) = made {
+            self.history.names_begin(file, token, to);
+        }
+    }
+
+    /// A disk has lost everything. What no member or former one has that lives or comes back is
+    /// gone.
+    fn wiped(&mut self, now: Timestamp) {
+        let is_gone = |node: NodeIndex| {
+            let turn = |is_gone, (at, fault): &(SimTime, Fault)| match fault {
+                Fault::Crash(of) if *of == node => is_gone || at.nanos() <= now.nanos(),
+                Fault::Restart(of) if *of == node => false,
+                _ => is_gone,
+            };
+            self.plan.faults.iter().fold(false, turn)
+        };
+        let nodes = (1..self.disks.len()).map(|node| NodeIndex(node as u32));
+        let servers = nodes.filter(|node| !is_gone(*node)).map(|node| {
+            let (config, disk) = (data_config(&self.plan), &self.disks[node.0 as usize]);
+            Node::data(config, NAMES.address(), node, 1, disk.clone())
+        });
+        let servers: Vec<Node> = servers.collect();
+        self.history.wiped(&servers);
+    }
+
+    fn read(&mut self, seen: Seen, file: FileId, subject: &Subject) {
+        let Node::Data(server, disk) = subject.machine() else { return };
+        let Some(view) = server.view(file) else { return };
+        let end = match self.mutant {
+            Some(Mutant::ReadsAhead) => u64::MAX,
+            _ => view.committed,
+        };
+        let bytes = node::content(disk, file, &view.chunks, end);
+        let is_whole = end == u64::MAX || bytes.len() as u64 == end;
+        self.history.read(seen, file, bytes, is_whole, view.is_member);
+    }
+}
+
+impl Observer<Subject, Wire> for Owner {
+    fn event(&mut self, seen: Seen, event: NodeEvent) {
+        match event {
+            NodeEvent::Name(nameserver::Event::Done { token }) => self.history.names_end(token),
+            NodeEvent::Name(nameserver::Event::Lost { file, range }) => {
+                self.history.lost(seen, file, range);
+            }
+            NodeEvent::Data(dataserver::Event::Appended { token, end }) => {
+                self.history.append_end(seen, token, end);
+            }
+            NodeEvent::Data(dataserver::Event::Failed(_)) => self.history.failed += 1,
+            _ => {}
+        }
+    }
+
+    fn invoke(&mut self, seen: Seen, token: u64, subject: &mut Subject) {
+        let operation = self.operations[token as usize].clone();
+        if seen.node == NAMES {
+            return self.at_names(seen, token, &operation, subject);
+        }
+        let Some(file) = self.history.pick(operation.pick) else { return };
+        let Kind::Append(length) = operation.kind else {
+            return self.read(seen, file, subject);
+        };
+        let bytes = history::block(token, length);
+        if self.mutant == Some(Mutant::HoldsBack) && self.held.is_none() {
+            self.held = Some((seen.node, file, token, bytes));
+            self.history.append_begin(seen, file, token, length);
+            return self.history.append_end(seen, token, 0);
+        }
+        let is_same = |held: &mut Held| (held.0, held.1) == (seen.node, file);
+        let held = &mut self.held;
+        let taken = subject.input(seen.local, |node| {
+            let Node::Data(server, ..) = node else { return Ok(()) };
+            server.append(seen.local, token, file, None, bytes)?;
+            if let Some((_, _, token, bytes)) = held.take_if(is_same) {
+                server.append(seen.local, token, file, None, bytes)?;
+            }
+            Ok::<(), Refusal>(())
+        });
+        if taken.is_ok() {
+            self.history.append_begin(seen, file, token, length);
+        }
+    }
+
+    fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<Subject> {
+        *self.lives.entry(node).or_default() += 1;
+        if node != NAMES && self.plan.knob("wipe") == 1 && self.prng.chance(0.5) {
+            let disk = &self.disks[node.0 as usize];
+            disk.set_faults(DiskFaults::default());
+            for (name, _) in disk.list().unwrap_or_default() {
+                let _ = disk.remove(&name);
+            }
+            let _ = disk.sync_all();
+            self.wiped(now);
+        }
+        Some(self.subject(node))
+    }
+}
+
+/// The campaign.
+pub struct Copies;
+
+impl Copies {
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            knobs: vec![
+                ("servers", 3..=5),
+                ("copies", 2..=3),
+                ("chunk", 500..=20_000),
+                ("full", 0..=1),
+                ("wipe", 0..=1),
+            ],
+            kinds: self.outline().kinds.to_vec(),
+            disk_max: DiskFaults {
+                write_fails: 0.05,
+                sync_fails: 0.05,
+                slow_by: Duration::from_millis(20),
+                ..DiskFaults::default()
+            },
+            ..Bounds::default()
+        }
+    }
+}
+
+impl Campaign for Copies {
+    type Check = Check;
+    type Mutant = Mutant;
+    type Scene = Plan;
+
+    fn outline(&self) -> Outline<Mutant, Check> {
+        Outline {
+            name: "files",
+            about: "replicated files: appends, names and copies under faults of hosts and disks",
+            seeds: 500,
+            // The only member lost its disk with an append that nobody else had yet. A copy that
+            // went on was to be cut in front of bytes that it knew to be committed. A joiner was
+            // dropped and asked again in one epoch. All members lost their disks while a joiner was
+            // half done, or while a former member was down for good.
+            once_failed: &[810, 1235, 2862, 4800, 6028],
+            kinds: &[
+                FaultKind::Loss,
+                FaultKind::Duplicate,
+                FaultKind::Reorder,
+                FaultKind::Crash,
+                FaultKind::Restart,
+                FaultKind::Pause,
+                FaultKind::Partition,
+                FaultKind::OneWay,
+                FaultKind::Slow,
+                FaultKind::Disk,
+            ],
+            counts_min: &[
+                ("appends", 10_000),
+                ("reads", 10_000),
+                ("names", 1_000),
+                ("epochs", 1_000),
+                ("wiped", 50),
+                ("lost", 1),
+                ("failed", 100),
+            ],
+            mutants: &[
+                (Mutant::AcksEarly, Check::Kept, 100),
+                (Mutant::ForgetsNames, Check::Names, 100),
+                (Mutant::TakesOldEpochs, Check::Heals, 400),
+                (Mutant::CutsTooMuch, Check::Kept, 20),
+                (Mutant::AcksRefused, Check::Kept, 100),
+                (Mutant::ReadsAhead, Check::Prefix, 100),
+                (Mutant::ChangesBytes, Check::Whole, 20),
+                (Mutant::HoldsBack, Check::Order, 100),
+                (Mutant::StopsRepair, Check::Heals, 20),
+            ],
+        }
+    }
+
+    fn scene(&self, seed: u64) -> Plan {
+        let bounds = self.bounds();
+        let mut plan = Plan::new(seed, &bounds);
+        let (servers, copies) = (plan.knob("servers") as u32, plan.knob("copies") as u32);
+        let mut victims = Victims::returning(0..servers + 1);
+        // A server may go for good when the others can have all copies.
+        if servers > copies {
+            victims = Victims::returning(0..servers);
+            victims.expendable.push(NodeIndex(servers));
+        } else {
+            plan.kinds.retain(|kind| *kind != FaultKind::Crash);
+        }
+        plan.aim(&bounds, &victims);
+        let knob_full = plan.knob("full");
+        for (_, fault) in &mut plan.faults {
+            // A disk that is full takes no byte more.
+            if let (Fault::Disk(_, faults), 1) = (fault, knob_full) {
+                let is_slow = faults.slow_by > Duration::ZERO;
+                faults.bytes_max = is_slow.then_some(0);
+            }
+        }
+        plan
+    }
+
+    fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {
+        let nodes = 0..plan.knob("servers") as u32 + 1;
+        let disk =
+            |node: u32| SimDisk::new(plan.seed ^ u64::from(node) << 40, DiskFaults::default());
+        let owner = Owner {
+            held: None,
+            plan: plan.clone(),
+            mutant,
+            disks: nodes.clone().map(disk).collect(),
+            lives: BTreeMap::new(),
+            operations: operations(plan.seed, nodes.end),
+            history: History::default(),
+            prng: Prng::new(plan.seed).fork(0x7769_7065),
+        };
+        let mut world = World::new(Wire::new(DELAY), plan.seed);
+        for node in nodes.clone().map(NodeIndex) {
+            let (subject, disk) = (owner.subject(node), owner.disks[node.0 as usize].clone());
+            world.add(subject, HostSpec::ideal());
+            world.attach(node, SimWrites::new(disk, plan.seed ^ u64::from(node.0), WRITE));
+        }
+        for (token, operation) in owner.operations.iter().enumerate() {
+            world.invoke_at(operation.at, operation.node, token as u64);
+        }
+        plan.schedule(&mut world);
+        let mut watch = Transcript::told(owner, story);
+        world.run_until(END, &mut watch);
+        let mut run = Run { digest: world.digest(), story: watch.text, ..Run::default() };
+        let owner = watch.inner;
+        let nodes: Vec<NodeIndex> = nodes.map(NodeIndex).collect();
+        let live = nodes.iter().filter(|node| world.is_up(**node));
+        let live: Vec<&Node> = live.map(|node| world.machine(*node).machine()).collect();
+        owner.history.judge(&live, &mut run);
+        run
+    }
+}
+
+fn operations(seed: u64, nodes: u32) -> Vec<Operation> {
+    let mut prng = Prng::new(seed).fork(0x6f70);
+    let mut times: Vec<u64> = (0..OPERATIONS).map(|_| prng.below(CLIENTS_UNTIL.nanos())).collect();
+    times.sort_unstable();
+    let servers = u64::from(nodes) - 1;
+    let mut operation = |(number, at): (usize, u64)| {
+        let path = format!("/d{}/f{number}", number % 3);
+        let (is_names, pick) = (prng.chance(0.1), prng.next_u64());
+        let kind = match (is_names, prng.below(10)) {
+            (true, 0) => Kind::Delete,
+            (true, 1..=3) => Kind::Rename(path),
+            (true, _) => Kind::Create(path),
+            (false, 0..=5) => Kind::Append(prng.below(600) as usize + 8),
+            (false, _) => Kind::Read,
+        };
+        let node = if is_names { NAMES } else { NodeIndex(prng.below(servers) as u32 + 1) };
+        Operation { at: SimTime::from_nanos(at), node, pick, kind }
+    };
+    let mut all: Vec<Operation> = times.into_iter().enumerate().map(&mut operation).collect();
+    // A first file, as soon as the dataservers are known.
+    let (at, node, kind) = (SimTime::from_millis(40), NAMES, Kind::Create("/first".into()));
+    all.push(Operation { at, node, pick: 0, kind });
+    for at in LAST_AT {
+        for node in (1..nodes).map(NodeIndex) {
+            for pick in 0..history::FILES_MAX {
+                all.push(Operation { at, node, pick, kind: Kind::Append(100) });
+            }
+        }
+    }
+    all
+}
