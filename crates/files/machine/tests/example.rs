@@ -81,8 +81,8 @@ impl Cluster {
 
     fn primary(&self, file: FileId) -> usize {
         let leads = |server: &Dataserver| server.view(file).is_some_and(|view| view.is_primary);
-        let at = (0..self.data.len()).filter(|n| self.silent != Some(*n));
-        at.filter(|n| leads(&self.data[*n])).next_back().expect("somebody leads")
+        let mut at = (0..self.data.len()).filter(|n| self.silent != Some(*n));
+        at.rfind(|n| leads(&self.data[*n])).expect("somebody leads")
     }
 }
 
