@@ -272,10 +272,12 @@ fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
         slow > 120.0 && after < slow / 2.0,
         "{slow} ms to the last arrival, then {after}: {info}"
     );
-    // The hold follows the slowest receiver of a busy machine. With a straggler it cannot be
-    // shorter than the way by the straggler.
+    // The hold follows the slowest receiver. With a straggler it cannot be shorter than the way by
+    // the straggler; without, it is shorter, unless this machine itself was as slow meanwhile.
     let holds = (8..19).map(|half| f64::from(half) / 2.0);
     let least = holds.map(|from| median(&all, from, from + 0.5, |course| course.1));
     let least = least.fold(f64::MAX, f64::min);
-    assert!(least < slow, "{slow} ms, then the deadline stays {least} ms or more: {info}");
+    let worst = all.iter().filter(|course| course.0 >= 4.0).map(|course| course.2);
+    let bound = worst.fold(slow, f64::max);
+    assert!(least < bound, "{bound} ms, then the deadline stays {least} ms or more: {info}");
 }
