@@ -29,7 +29,7 @@ fn main() {
     params.config.shape.hedging = argument(2, evenfall_core::Hedging::DEFAULT);
     params.cores = argument(5, 1);
     let (start, cpu_start) = (Instant::now(), process_cpu());
-    // Simulated time, CPU time and hops of the feed, the first and the last.
+    // The first and the last report while the feed runs: simulated time, CPU time, hops.
     let (mut first, mut last) = (None, None);
     let run = run_seen(&params, &mut |progress| {
         if let Progress::Sending { at, hops, .. } = progress {

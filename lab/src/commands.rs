@@ -19,11 +19,11 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the same machines in the simulator.
+    /// Run the multicast, the shuffle and the store in the simulator.
     Sim(sim::Args),
-    /// Measure what things cost on this machine: copies, an exchange, the store.
+    /// Measure costs on this machine: copies of messages, an exchange, the store.
     Bench(bench::Args),
-    /// Plant wrong clocks on this machine.
+    /// Plant wrong clocks in nodes on this machine.
     Clock(clock::Args),
     /// Carry out a placement experiment, also on a simulated pool.
     Experiment(evenfall_placement_survey::experiment::command::Args),

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-/// The variable in which the program evenfall names itself when it hands a command over.
+/// The variable that holds the path of the program evenfall when evenfall hands a command over.
 const VARIABLE: &str = "EVENFALL";
 
-/// The program that handed over, else the program beside this one, else the one on the PATH.
+/// The path of the program evenfall: of the program that handed the command over, else of the
+/// program beside this one, else of the program on the PATH.
 pub fn program() -> PathBuf {
     if let Some(program) = std::env::var_os(VARIABLE) {
         return program.into();

@@ -3,8 +3,8 @@
 //! campaign compares the store with a plain list of the appended records.
 //!
 //! The campaign runs the formats (`crates/store/format`) without the engine, and plays the engine's
-//! part by hand. For each wait of a level of acknowledgement it counts the records that the wait
-//! has promised, and has a check of that promise ([`OF_WAITS`]).
+//! part by hand. For each wait of a level of acknowledgement, the campaign counts the records that
+//! the wait has promised, and a check tests the promise ([`OF_WAITS`]).
 //!
 //! After every crash, four checks hold:
 //!
@@ -86,7 +86,7 @@ words! {
     }
 }
 
-/// The check of what each wait of the engine promises, by the name of the wait
+/// The check that tests the promise of each wait of the engine, by the name of the wait
 /// (`evenfall_store_engine::Wait`).
 pub const OF_WAITS: &[(&str, Check)] =
     &[("Commit", Check::Durable), ("Copy", Check::Replicated), ("Objects", Check::Published)];

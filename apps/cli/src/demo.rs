@@ -266,7 +266,7 @@ fn prepare(
         // All processes run on this host, with or without namespaces.
         clock: match args.plant_clocks {
             Some(_) => "mesh",
-            // A step is one of the host's clock, which "same-host" does not read.
+            // The fault `step` changes the host's clock, which "same-host" does not read.
             None if cast::steps(args) => "realtime",
             None => "same-host",
         }

@@ -27,16 +27,16 @@ pub struct RunArgs {
     /// each other by UDP on the same ports.
     #[arg(long, value_name = "PORT", default_value = "21811", value_parser = first)]
     pub(crate) zookeeper: SocketAddr,
-    /// Directory of the logs. Replicas that find a log there go on where it ends.
+    /// Directory of the logs. A replica that finds its log there goes on where the log ends.
     #[arg(long, value_name = "DIR", default_value = "evenfall-order")]
     pub(crate) dir: PathBuf,
-    /// Most mebibytes of keys and values; more are refused.
+    /// Limit of all keys and values together, in MiB. Changes beyond the limit are refused.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub(crate) keys_mib: usize,
-    /// Which replica of `--of` this process is.
+    /// Number of this process among the replicas of `--of`, from 0.
     #[arg(long, hide = true)]
     pub(crate) node: Option<usize>,
-    /// How many replicas there are.
+    /// Number of replicas.
     #[arg(long, hide = true)]
     pub(crate) of: Option<usize>,
 }

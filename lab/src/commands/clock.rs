@@ -20,7 +20,7 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Plants wrong clocks in nodes on this machine, and compares what they find with the truth.
+    /// Plant wrong clocks in nodes on this machine, and compare what they find with the truth.
     Lab(Lab),
 }
 
@@ -43,11 +43,12 @@ struct Lab {
     /// Samples of each node, 27 a second.
     #[arg(long, default_value_t = 500)]
     samples: u32,
-    /// What a node may send for its probes, in kilobits a second.
+    /// Limit of the probes that a node sends, in kilobits per second.
     #[arg(long, value_name = "KBIT/S", default_value_t = 500)]
     budget: u64,
-    /// Run a second mesh over the same hosts at the same time, with ports of its own, and compare
-    /// both. Where nobody knows the truth, this is what can be compared.
+    /// Run a second mesh of the same hosts at the same time, over other ports, and compare the
+    /// clocks of both meshes. On real hosts, where nobody knows the true time, only this comparison
+    /// is possible.
     #[arg(long)]
     twice: bool,
     /// Seed of the planted clocks.

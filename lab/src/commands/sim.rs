@@ -77,7 +77,7 @@ enum Name {
     Curve,
     /// The rule for the hold, with each of its constants removed, halved and doubled.
     Hold,
-    /// Which headline moves by how much when a number of the model is wrong by its error.
+    /// How far each headline moves when a number of the model is wrong by its stated error.
     Sensitivity,
     /// Planners of trees on pools fitted to public measurements.
     Placement,
@@ -107,19 +107,19 @@ struct Study {
     /// and hold).
     #[arg(long, value_name = "SHARE", default_value_t = Deadline::default().target)]
     target: f64,
-    /// A feed file, at whose own times messages are sent as well (for goal and hold).
-    /// At most 20,000 messages are taken, and at most --messages.
+    /// A feed file. The study also sends messages at the times of this feed (for goal and hold). At
+    /// most 20,000 messages of the feed are used, and at most --messages.
     #[arg(long, value_name = "FILE")]
     feed: Option<PathBuf>,
-    /// The directory of a run, such as one of a demo, whose frames are taken as well (for hold).
-    /// May be repeated.
+    /// The directory of a run, for instance of a demo. The study also uses the frames of this run
+    /// (for hold). May be repeated.
     #[arg(long, value_name = "DIR")]
     run: Vec<PathBuf>,
-    /// The cloud: aws, gcp, quiet, or the path of a file of the same form. By default aws, and gcp
-    /// for placement, because its machines were measured in pairs.
+    /// The cloud: aws, gcp, quiet, or the path of a file of the same form. By default aws; for
+    /// placement gcp, whose machines were measured in pairs.
     #[arg(long, value_name = "NAME|FILE", value_parser = Model::named)]
     model: Option<Model>,
-    /// How hosts send and receive: sockets, or kernel-bypass as the published measurements.
+    /// How hosts send and receive: sockets, or kernel-bypass as in the published measurements.
     #[arg(long, default_value = "kernel-bypass")]
     stack: Stack,
     /// First seed of every row. For placement, the seed of the first pool.
@@ -198,7 +198,7 @@ struct Multicast {
     /// The cloud: aws, gcp, quiet, or the path of a file of the same form.
     #[arg(long, value_name = "NAME|FILE", default_value = "aws", value_parser = Model::named)]
     model: Model,
-    /// How hosts send and receive: sockets, or kernel-bypass as the published measurements.
+    /// How hosts send and receive: sockets, or kernel-bypass as in the published measurements.
     #[arg(long, default_value = "sockets")]
     stack: Stack,
     /// Clocks of hosts are wrong by up to this much, ahead or behind, instead of the model's error.
@@ -210,8 +210,8 @@ struct Multicast {
     /// Run under this many seeds, from --seed on. Prints means with 95 % intervals by Student's t.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seeds: u32,
-    /// Cores that share a single run. The results are those of one core. Several seeds have a core
-    /// each, so --seeds refuses this option.
+    /// Cores that share a single run. The results are those of one core. With --seeds each seed
+    /// runs on one core, and this option is refused.
     #[arg(
         long,
         default_value_t = 1,

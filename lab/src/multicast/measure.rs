@@ -106,8 +106,8 @@ struct Owner {
     scratch: Vec<u8>,
 }
 
-/// Held frames of the first tree that carry messages. Every release looks for its frame, so that
-/// frames are found by their number.
+/// Held frames of the first tree that carry messages. Every release looks its frame up, so the
+/// frames lie in a list by their number.
 #[derive(Default)]
 struct Frames {
     first: u64,

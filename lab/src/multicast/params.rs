@@ -122,7 +122,8 @@ impl Params {
         Self { cloud: model.cloud(), host: model.host(stack), ..self }
     }
 
-    /// The same run with clocks that are wrong by up to this much, ahead or behind, and say so.
+    /// The same run with clocks that are wrong by up to this error, ahead or behind, and that state
+    /// this error as their bound.
     pub fn with_clock_error(mut self, error: Duration) -> Self {
         let clock = &mut self.host.clock;
         (clock.offset_ns, clock.offset_spread, clock.noise) = (0, error, Duration::ZERO);

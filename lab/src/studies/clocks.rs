@@ -1,16 +1,16 @@
-//! What wrong clocks cost: delivery windows and P(F) by the greatest error of a clock.
+//! The cost of wrong clocks: delivery windows and P(F) by the greatest error of a clock.
 //!
 //! Every host's clock is wrong by a constant between minus and plus the error. A receiver whose
-//! clock is ahead releases early, and its measured delays lengthen the hold. The windows are those
-//! of true time.
+//! clock is ahead releases early, and the delays that it measures lengthen the hold. The windows
+//! are in true time.
 
 use core::time::Duration;
 
 use evenfall_core::Hedging;
 use evenfall_multicast_machine::Mode;
 
-use super::Table;
 use super::overlay::Effort;
+use super::{Table, columns};
 use crate::multicast::Run;
 use crate::seeds::mean_and_half_width;
 use crate::shuffle::curves::Curves;
@@ -19,7 +19,7 @@ use crate::shuffle::plot;
 /// Errors of clocks, in microseconds.
 const ERRORS_US: [u64; 5] = [0, 1, 10, 30, 100];
 
-/// What a run came to.
+/// A figure of a run, and the head of its column.
 type Figure = (&'static str, fn(&Run) -> Option<f64>);
 
 const FIGURES: [Figure; 4] = [
@@ -35,10 +35,9 @@ pub fn table(
     receivers: u32,
     progress: &mut dyn FnMut(&str),
 ) -> (Table, Option<String>) {
-    let mut columns = vec!["clocks wrong by up to"];
-    FIGURES.iter().for_each(|(name, _)| columns.extend([name, "+-"]));
+    let heads = columns("clocks wrong by up to", &FIGURES.map(|(name, _)| (None, name)));
     let title = format!("Delivery window and P(F) by clock error, {receivers} receivers");
-    let mut table = Table::new(&title, effort.method(), &columns);
+    let mut table = Table::new(&title, effort.method(), &heads);
     let mut curves = vec![("window p50".to_owned(), vec![]), ("window p99".to_owned(), vec![])];
     for us in ERRORS_US {
         let params = effort.params(receivers, Mode::Release, Hedging::DEFAULT);

@@ -15,9 +15,9 @@ use serde::Serialize;
 /// A table of figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
-    /// What it shows.
+    /// What the table shows.
     pub title: String,
-    /// Model, seed and amount, so that it can be made again.
+    /// Model, seed and amount, with which the table can be made again.
     pub method: String,
     /// Heads of the columns, the first for the rows' names.
     pub columns: Vec<String>,
@@ -68,8 +68,8 @@ impl Table {
 /// The head of a column with half the width of the interval of the column before it.
 const SPREAD: &str = "+-";
 
-/// The heads of a table after the first: each figure is a published column, if there is one, and
-/// our column with that of its interval.
+/// The heads of a table: the first column, and for each figure the published column, if there is
+/// one, our column, and the column of its interval.
 pub(crate) fn columns<'a>(first: &'a str, figures: &[(Option<&'a str>, &'a str)]) -> Vec<&'a str> {
     let each = |&(published, ours): &(Option<&'a str>, &'a str)| {
         published.into_iter().chain([ours, SPREAD])

@@ -155,7 +155,7 @@ pub(super) fn hold_ratio(run: &Run) -> Option<f64> {
 /// Heads of the columns that [`percentiles`] fills.
 const PERCENTILES: [(Option<&str>, &str); 3] =
     [(Some("p50"), "ours"), (Some("p90"), "ours"), (Some("p99"), "ours")];
-/// Heads of the figures of runs that hold.
+/// Heads of the figures of runs in which receivers hold messages.
 const HELD: [(Option<&str>, &str); 5] = [
     (None, "P(F)"),
     (None, "held OML p50"),
@@ -164,7 +164,8 @@ const HELD: [(Option<&str>, &str); 5] = [
     (None, "held p50 / OML p99"),
 ];
 
-/// Published percentiles, each followed by ours: of the held latency where the mode holds.
+/// Published percentiles, each followed by ours. In a mode that holds messages, ours are
+/// percentiles of the held latency.
 fn percentiles(mode: Mode, published: [Option<f64>; 3]) -> Vec<Cell> {
     let ours: [fn(&Run) -> Option<f64>; 3] = match mode.holds() {
         true => [

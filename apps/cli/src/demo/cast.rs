@@ -49,7 +49,7 @@ fn proxies_per_tree(args: &Args, receivers: u32) -> u64 {
     (wanted as u64).saturating_add(args.spares.into())
 }
 
-/// Whether the clock of any process' host steps.
+/// Whether the demo steps the clock of any process's host.
 pub fn steps(args: &Args) -> bool {
     args.fault.iter().any(|fault| matches!(fault.harm, Harm::Step(_)))
 }
@@ -73,8 +73,8 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let address = match lab {
             Some(lab) => SocketAddr::new(IpAddr::V4(lab.address(id)), LAB_PORT),
-            // Other processes must find the root. The rules of delays must find the slowed
-            // processes, and processes that measure each other's clocks find each other.
+            // A fixed port is needed by the root, which all processes must find, by processes that
+            // the file of delays names, and by processes that probe each other's clocks.
             None if role == RoleName::Root || slows(args) || args.plant_clocks.is_some() => {
                 SocketAddr::new(loopback, free_udp_port()?)
             }
@@ -445,7 +445,8 @@ impl Stage<'_> {
         }
     }
 
-    /// The time of the run. The report of planted clocks is on the clock below them.
+    /// The present time on the clock of the report. With planted clocks this is the true clock,
+    /// which is the host's monotonic clock.
     fn now_ns(&self) -> u64 {
         let now = MonotonicClock::now();
         let Settings { run, clock, .. } = self.settings;

@@ -6,11 +6,11 @@ use std::time::Duration;
 /// One planted fault.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// The process.
+    /// The name of the process.
     pub name: String,
-    /// When, counted from the first message.
+    /// Time of the fault, counted from the first message.
     pub at: Duration,
-    /// The harm that is done to the process.
+    /// What happens to the process.
     pub harm: Harm,
 }
 
@@ -21,14 +21,14 @@ pub enum Harm {
     Kill,
     /// The process is paused for this long.
     Pause(Duration),
-    /// From then on, every datagram to and from the process takes this much longer.
+    /// Every datagram to and from the process takes this much longer from the fault to the end.
     Slow(Duration),
-    /// The clock of the process' host steps by so many nanoseconds.
+    /// The clock of the process's host steps by this many nanoseconds, ahead or back.
     Step(i64),
 }
 
 impl Fault {
-    /// Whether a process with this harm may fail.
+    /// Whether the demo still succeeds when a process with this fault has failed.
     pub fn is_excuse(&self) -> bool {
         !matches!(self.harm, Harm::Slow(_) | Harm::Step(_))
     }
@@ -37,7 +37,8 @@ impl Fault {
 const USAGE: &str = "must be kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS, \
                      slow:NAME@SECONDS+DURATION, or step:NAME@SECONDS+DURATION or -DURATION";
 
-/// A step of a clock: when, and by how many nanoseconds.
+/// Reads `SECONDS+DURATION` or `SECONDS-DURATION`. Gives the time of the step, and by how many
+/// nanoseconds the clock steps ahead.
 fn step(when: &str) -> Result<(Duration, i64), String> {
     let (at, ahead, by) = match (when.split_once('+'), when.split_once('-')) {
         (Some((at, by)), _) => (at, true, by),

@@ -5,17 +5,17 @@ use super::faults::Fault;
 /// The result of one receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// Its name.
+    /// The name of the receiver.
     pub name: String,
-    /// Whether it released exactly the sent messages.
+    /// Whether the receiver released exactly the sent messages.
     pub is_equal: bool,
-    /// Copies that it should have had and does not have.
+    /// Copies of messages that were sent to the receiver and that it never released.
     pub lost: u64,
 }
 
-/// Names the receivers that do not have the sent messages, unless a planted fault explains it. A
-/// receiver that was killed or paused may fail by itself. A fault in any other process may cost
-/// every receiver.
+/// Names the receivers that do not have the sent messages and whose failure no planted fault
+/// explains. A receiver that was killed or paused excuses itself alone. A root or proxy that was
+/// killed or paused excuses every receiver.
 pub fn verdict(receivers: &[Judged], faults: &[Fault]) -> Result<(), String> {
     let hurt = |name: &str| faults.iter().any(|fault| fault.is_excuse() && fault.name == name);
     let is_receiver = |name: &str| receivers.iter().any(|receiver| receiver.name == name);

@@ -39,7 +39,7 @@ pub struct Args {
     /// Delay of every path in us. Exponential jitter adds half as much.
     #[arg(long, default_value_t = 50)]
     delay_us: u32,
-    /// Delay in us that a slow host adds both ways.
+    /// Delay in us that a slow host adds in each direction.
     #[arg(long, default_value_t = 500)]
     slow_us: u32,
     #[command(flatten)]

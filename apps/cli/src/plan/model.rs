@@ -13,7 +13,7 @@ use evenfall_placement_machine::job::MESH_HOSTS_MAX;
 #[group(id = "model")]
 pub struct Args {
     /// Write a model of the pool into this file, for `evenfall sim multicast --model FILE`. All
-    /// pairs are measured, at one time.
+    /// pairs are then measured at the same time.
     #[arg(long, value_name = "FILE", conflicts_with = "pairs")]
     model_out: Option<PathBuf>,
     /// The model from which the numbers are taken that a survey does not measure, such as the

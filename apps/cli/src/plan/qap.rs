@@ -41,7 +41,8 @@ pub struct Args {
     /// Steps that one start may take.
     #[arg(long, default_value_t = 30)]
     iterations: u64,
-    /// Looks of the tabu search at all pairs. Without it, a number that follows from the size.
+    /// Passes of the tabu search over all pairs. Without this option, the number follows from the
+    /// size of the instance.
     #[arg(long)]
     looks: Option<u64>,
     /// Solve the instance this many times; `seconds` is the median.

@@ -272,8 +272,9 @@ fn proxy_that_turns_slow_is_replaced_and_the_deadline_comes_down_again() {
         slow > 120.0 && after < slow / 2.0,
         "{slow} ms to the last arrival, then {after}: {info}"
     );
-    // The hold follows the slowest receiver. With a straggler it cannot be shorter than the way by
-    // the straggler; without, it is shorter, unless this machine itself was as slow meanwhile.
+    // The hold follows the slowest receiver. While the slow proxy serves receivers, the hold is at
+    // least as long as the way over that proxy. After the replacement the hold is shorter than the
+    // longest of that way and the slowest message that this machine's own load caused.
     let holds = (8..19).map(|half| f64::from(half) / 2.0);
     let least = holds.map(|from| median(&all, from, from + 0.5, |course| course.1));
     let least = least.fold(f64::MAX, f64::min);

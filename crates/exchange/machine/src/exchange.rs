@@ -245,12 +245,12 @@ impl Exchange {
         Ok(())
     }
 
-    /// Brings a message that the plan of its operation lists as [`Outbound::Later`]. A message for
-    /// an operation that has failed is dropped.
+    /// Hands in a message that the plan of its operation lists as [`Outbound::Later`]. A message
+    /// for an operation that has failed is dropped.
     ///
     /// # Errors
-    /// [`Failure::Unlisted`] when the plan has no message for this rank, or the message was brought
-    /// already. The caller then [gives the operation up](Self::give_up).
+    /// [`Failure::Unlisted`] when the plan has no message for this rank, or the message was handed
+    /// in before. The caller must then end the operation with [`Self::give_up`].
     pub fn send(&mut self, operation: u64, to: usize, body: Bytes) -> Result<(), Failure> {
         let unlisted = |rank| Err(Failure::Unlisted { rank, to: to as u16 });
         let Some(running) = self.operations.get_mut(&operation) else {
@@ -272,8 +272,9 @@ impl Exchange {
         self.ended.iter_mut().find(|e| e.operation == operation && e.failure.is_none())
     }
 
-    /// Gives an operation up for a reason that only its owner can see in a message. All members are
-    /// told. Members that ask about an operation that has completed here are told from now on.
+    /// Fails an operation for a reason that only the owner of its messages can see, and tells all
+    /// members. An operation that has completed at this rank fails too, and a member that asks
+    /// about the operation later is told of the failure.
     pub fn give_up(&mut self, operation: u64, failure: Failure) {
         if let Some(ended) = self.completed(operation) {
             ended.failure = Some(failure);

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// There is no file and no directory of this path.
+    /// No file or directory has this path.
     NotFound(String),
-    /// There is something of this path already.
+    /// A file or directory has this path already.
     Exists(String),
     /// A part of the path is a file.
     NotDirectory(String),
@@ -18,23 +18,24 @@ pub enum Refusal {
     IsDirectory(String),
     /// The directory has entries, and the call is not recursive.
     NotEmpty(String),
-    /// The path or an argument cannot be: what is wrong.
+    /// The path or an argument is not valid. The text says why.
     Invalid(String),
-    /// A limit is reached: which.
+    /// A limit is reached. The text names the limit.
     Limit(String),
-    /// There are too few live dataservers: how many are needed, how many live.
+    /// Too few dataservers are alive for the copies of the file. The numbers are the needed and the
+    /// live dataservers.
     TooFewServers(usize, usize),
     /// An append is empty or too long.
     Length,
     /// This dataserver has no copy of the file.
     NotHere,
-    /// This dataserver does not lead the file now. Ask the nameserver who does.
+    /// This dataserver is not the primary of the file now. The nameserver knows the primary.
     NotPrimary,
-    /// Too much waits for the disks. Try again.
+    /// The queue of writes for the disks is full. The caller may try again.
     Busy,
-    /// The append is not there and will not be. Try again.
+    /// The append was not made and will not be made. The caller may try again.
     Again,
-    /// Whether the append is there is not known.
+    /// The append may have been made or not. The dataserver does not know.
     Unknown,
     /// The disk is full.
     DiskFull,
@@ -50,7 +51,7 @@ impl fmt::Display for Refusal {
             Self::NotEmpty(path) => write!(f, "{path} is not empty: delete it recursively"),
             Self::Invalid(what) | Self::Limit(what) => f.write_str(what),
             Self::TooFewServers(needed, live) => {
-                write!(f, "the file needs {needed} dataserver and {live} live: start more of them")
+                write!(f, "the file needs {needed} dataservers, and {live} are alive: start more")
             }
             Self::Length => {
                 let most = crate::config::APPEND_BYTES_MAX;
@@ -60,7 +61,9 @@ impl fmt::Display for Refusal {
             Self::NotPrimary => f.write_str("this dataserver does not lead the file now"),
             Self::Busy => f.write_str("too much waits for the disks: try again"),
             Self::Again => f.write_str("the append was given up: try again"),
-            Self::Unknown => f.write_str("whether the append is there is not known"),
+            Self::Unknown => {
+                f.write_str("the append may have been made or not: read the file to find out")
+            }
             Self::DiskFull => f.write_str("the disk of the nameserver takes no bytes"),
         }
     }

@@ -474,7 +474,8 @@ impl Space {
             return Err(Refusal::Invalid("the root cannot be renamed".into()));
         }
         let mut there = self.find(to).ok();
-        // Without the option, a directory at the new path gets the entry, as `mv` does it.
+        // Without `overwrite`, a new path that is a directory means: move the entry into that
+        // directory. `mv` does the same.
         if let (Some((into, Inode { kind: Kind::Directory(entries), .. })), false) =
             (there, overwrite)
             && into != id

@@ -66,7 +66,7 @@ pub struct RecorderSummary {
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
     pub resident_bytes_max: u64,
-    /// What the recorder last knew of its clock; `None` when it believes its host.
+    /// The last state of the recorder's clock in the mesh; `None` when the host's clock was used.
     pub clock: Option<Standing>,
     /// Why the recorder ended.
     pub ended: String,

@@ -281,7 +281,8 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
 }
 
 /// Feeds all logs to the ledger, roughly in the order of time. Returns the largest clock error.
-/// Where clocks were planted, all times are taken back to the one clock below the planted clocks.
+/// In a run with planted clocks, each log's offset is taken out of its times. What remains is the
+/// host's local clock, which all processes share.
 fn join(
     logs: &mut [Log],
     is_planted: bool,

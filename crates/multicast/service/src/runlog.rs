@@ -29,8 +29,8 @@
 //!
 //! The last field of a release is two halves of 32 bits: the node that sent the copy, and the time
 //! from the arrival until the program took the copy, at most 4.3 s. Logs of versions without that
-//! time have a zero in its place. The offset of a clock is what is added to the local clock of the
-//! host; the times of the log have it in them.
+//! time have a zero in its place. The offset of a clock is what the process adds to the local clock
+//! of its host. The times of the log contain the offset.
 //!
 //! A process that is killed leaves no `end` record, and possibly a part of a record. The reader
 //! keeps all whole records and states how the file ended.
@@ -149,7 +149,7 @@ pub enum Record {
     Clock {
         /// When the clock was read.
         at_ns: u64,
-        /// Its offset to the local clock, and its error, from now on.
+        /// The offset to the local clock and the error, from this record on.
         reading: ClockReading,
     },
     /// The process ended normally, after this many records.
@@ -157,7 +157,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// The record with all its times moved back by so many nanoseconds.
+    /// The record with each of its times moved back by this many nanoseconds.
     pub fn moved_back(mut self, by_ns: i64) -> Self {
         let back = |ns: &mut u64| *ns = ns.saturating_add_signed(by_ns.saturating_neg());
         match &mut self {

@@ -1,4 +1,5 @@
-//! One client: what it waits for, in order, and the thread that answers.
+//! The connection of a client: the answers that the client waits for, in order, and the thread that
+//! sends them.
 
 use std::collections::VecDeque;
 use std::io::{self, BufWriter, Write as _};

@@ -1,4 +1,4 @@
-//! Who is told of which change: ZooKeeper's watches.
+//! ZooKeeper's watches: which connection is told of which change.
 //!
 //! | watch | told of | how often |
 //! |---|---|---|
@@ -107,7 +107,8 @@ impl Watches {
         self.by_connection.values().map(BTreeSet::len).sum()
     }
 
-    /// Who is told what of these changes, in order. Watches that are told once are gone.
+    /// The connections that are told of these changes, in order, each with its event. A watch that
+    /// fires once is removed.
     pub fn fire(&mut self, changes: &[Change]) -> Vec<(u64, Event)> {
         let mut events = Vec::new();
         if self.by_path.is_empty() {

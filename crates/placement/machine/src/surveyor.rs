@@ -125,7 +125,7 @@ pub enum SurveyorEvent {
     },
     /// A job was ordered.
     Ordered {
-        /// Its number.
+        /// Number of the job.
         job: u32,
         /// What is measured.
         kind: Kind,

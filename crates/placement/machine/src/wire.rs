@@ -66,9 +66,10 @@ pub enum Reason {
     Version(u8),
     /// The host does not know a job that it had taken: it started again, or was idle for too long.
     Forgot,
-    /// Its clock stepped by this many nanoseconds, beyond its error bounds.
+    /// The host's clock stepped by this many nanoseconds, beyond its error bounds.
     ClockStepped(i64),
-    /// A delay of this many nanoseconds: its clock, or that of the other end, is beyond its bound.
+    /// A delay of this many nanoseconds was measured. The host's clock, or the clock of the other
+    /// end, is beyond its bound.
     ClockLies(i64),
     /// The host is behind this place, whose host failed.
     Unreached(u16),
@@ -76,7 +77,7 @@ pub enum Reason {
     Refused,
     /// The host answered, but had no report in time.
     Unfinished,
-    /// No probe reached it.
+    /// No probe reached the host.
     NoProbes,
 }
 

@@ -72,10 +72,10 @@ pub struct Args {
     /// Read the matrix from this file instead: a row per sender, bytes.
     #[arg(long, value_name = "FILE")]
     matrix: Option<PathBuf>,
-    /// Rounds that count; medians are printed.
+    /// Number of rounds that count. Their medians are printed.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
-    /// Rounds before them, which do not count.
+    /// Number of rounds before the rounds that count.
     #[arg(long, default_value_t = 2)]
     warm_up: usize,
     /// Seed of the matrix and the contents.
@@ -84,7 +84,7 @@ pub struct Args {
     /// Pace of each rank's link, Mb/s; unlimited by default, 100 in a lab.
     #[arg(long)]
     link_mbps: Option<u64>,
-    /// Ranks in network namespaces, in racks behind limited links. Needs root.
+    /// Run the ranks in network namespaces, in racks behind limited links. Needs root.
     #[arg(long)]
     lab: bool,
     /// With --lab: ranks in a rack.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use evenfall_store_engine::Level;
 use serde_json::{Map, Value, json};
 
+use super::median;
 use evenfall_runtime::program::Outcome;
 
 pub(super) type Failure = Box<dyn std::error::Error>;
@@ -22,7 +23,7 @@ pub struct Args {
     /// Bytes of a record.
     #[arg(long, default_value_t = 16)]
     record_bytes: u16,
-    /// Records of an append.
+    /// Number of records in an append.
     #[arg(long, default_value_t = 1_000)]
     batch: usize,
     /// Files that are appended to in turns.
@@ -49,11 +50,11 @@ pub struct Args {
     /// Offer twice the rate in one second of five, and three quarters of it in the other seconds.
     #[arg(long, requires = "rate")]
     burst: bool,
-    /// Bytes of appends under way at once, which decide how many share a group commit. By default 4
-    /// MiB for memory and 16 MiB for local.
+    /// Limit of the bytes of appends under way at once. The limit decides how many appends share a
+    /// group commit. By default 4 MiB for memory and 16 MiB for local.
     #[arg(long)]
     window_bytes: Option<u64>,
-    /// Run the store in this process. Without it, a server process on loopback.
+    /// Run the store in this process instead of in a server process on loopback.
     #[arg(long)]
     embedded: bool,
     /// Directory below which a fresh store is made, and removed afterwards.
@@ -116,11 +117,6 @@ fn percentile(sorted: &[u64], share: f64) -> f64 {
 fn times_us(times_ns: &mut [u64]) -> Value {
     times_ns.sort_unstable();
     json!({"p50": percentile(times_ns, 0.5), "p99": percentile(times_ns, 0.99)})
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The median of each number, over several results of the same shape.

@@ -12,7 +12,7 @@ use crate::model::Model;
 /// Arguments of `evenfall sim clock`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Nodes; the first is the reference.
+    /// Number of nodes. The first node is the reference.
     #[arg(long, default_value_t = 100)]
     nodes: u32,
     /// Share of the time in which other traffic keeps every link busy: 0, .5, .9.
@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "PPB", default_value_t = 5.0, conflicts_with = "model")]
     wander: f64,
     /// A cloud whose paths, hosts and clocks take the place of the study's own: aws, gcp, quiet, or
-    /// the path of a file of the same form. The load comes on top.
+    /// the path of a file of the same form. The traffic of --load is added to the model.
     #[arg(long, value_name = "NAME|FILE", value_parser = Model::named)]
     model: Option<Model>,
     /// Share of the nodes that tell each neighbour another time.
@@ -37,7 +37,7 @@ pub struct Args {
     /// Share of the nodes that crash in the middle of the run.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     lost: f64,
-    /// What a node may send for its probes, in kilobits a second.
+    /// Limit of the probes that a node sends, in kilobits per second.
     #[arg(long, value_name = "KBIT/S", default_value_t = 500)]
     budget: u64,
     /// How long clocks are observed, in simulated time.

@@ -14,11 +14,12 @@ use super::seeds;
 /// Arguments of `evenfall sim files`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// mayflower, mayflower-printed (the thesis' rule for two copies), mayflower-b (one copy),
-    /// agentless, prequal, sinbad-mf, sinbad, nearest-mf, nearest, hedera, hdfs-mf or hdfs.
+    /// The rule that chooses copy and path of a read: mayflower, mayflower-printed (the thesis's
+    /// rule for two copies), mayflower-b (one copy), agentless, prequal, sinbad-mf, sinbad,
+    /// nearest-mf, nearest, hedera, hdfs-mf or hdfs.
     #[arg(long, default_value = "mayflower")]
     policy: Steering,
-    /// Reads that begin per second and host.
+    /// Reads that begin each second, for each host.
     #[arg(long, default_value_t = 0.1)]
     rate: f64,
     /// Runs, each with a seed of its own from --seed on.
@@ -27,22 +28,23 @@ pub struct Args {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Reads of a run.
+    /// Number of reads in a run.
     #[arg(long, default_value_t = crate::files::READS)]
     reads: usize,
     /// Bytes of a read, in megabytes.
     #[arg(long, default_value_t = 128)]
     block: u64,
-    /// What hosts can send over what the cores carry; half of it lies at the racks.
+    /// The rate at which all hosts together can send, divided by the rate that the cores carry.
+    /// Racks carry twice the rate of the cores.
     #[arg(long, default_value_t = TOTAL_RATIO)]
     oversubscription: f64,
-    /// Seconds between two byte counts of a flow.
+    /// Seconds between two readings of a flow's byte count.
     #[arg(long, default_value_t = 1.0)]
     interval: f64,
-    /// Flows of others per second and host.
+    /// Flows of other tenants that begin each second, for each host.
     #[arg(long, default_value_t = 0.0)]
     background: f64,
-    /// Tell the policy of the flows of others.
+    /// Let the policy know the flows of other tenants.
     #[arg(long)]
     aware: bool,
     /// Print one JSON object.

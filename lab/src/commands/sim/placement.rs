@@ -35,11 +35,11 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Name {
-    /// The model beside the measurements to which it is fitted.
+    /// The model beside the measurements that the model was fitted to.
     Fit,
     /// The thesis' trees: strategies, worst, random, roots, LemonDrop.
     Thesis,
-    /// What it gains to build parts of a tree anew.
+    /// The gain of building parts of a tree anew.
     Rebuilds,
     /// Planners on one shape.
     Shape,

@@ -15,7 +15,7 @@ use evenfall_runtime::program::Outcome;
 /// Arguments of `evenfall sim shuffle`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Nodes, 40 of them in a rack.
+    /// Number of nodes. A rack has 40 of them.
     #[arg(long, default_value_t = 160)]
     nodes: usize,
     /// Message skewness of the generated matrix: 0 when all messages are equal, 1 when each node

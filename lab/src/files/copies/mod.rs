@@ -26,11 +26,12 @@ use evenfall_sim::{
 use history::History;
 use node::{Node, NodeEvent};
 
-/// Of a packet.
+/// Time that a packet takes from one node to another.
 const DELAY: Duration = Duration::from_micros(300);
-/// Longest that a write takes.
+/// Longest time that a write takes.
 const WRITE: Duration = Duration::from_millis(2);
-/// Operations of a run, of which many meet a dataserver that is not the primary.
+/// Operations of the clients in a run. Clients guess the primary of a file, so many operations
+/// reach a dataserver that refuses them.
 const OPERATIONS: u64 = 500;
 /// When clients end: after the last fault, so that some operations meet a healed system.
 const CLIENTS_UNTIL: SimTime = SimTime::from_millis(1_600);

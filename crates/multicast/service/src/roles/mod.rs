@@ -153,15 +153,15 @@ pub(crate) fn file_error(path: &Path, error: std::io::Error) -> RoleError {
     ProcessError::File(path.to_owned(), error).into()
 }
 
-/// How long a node waits to be told its time before it takes its place in the tree. The first
-/// window ends two seconds after the start of the root, which may be started some seconds later.
+/// How long a node waits for its time before the node takes its place in the tree. The root tells
+/// the first times two seconds after its own start, and may be started some seconds after the node.
 const TIME_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A process with a role of the multicast, and the log that its role keeps.
 pub struct Process {
     /// The parts that every evenfall process has.
     pub base: Base,
-    /// What the mesh of clocks last knew, if this node takes part in one.
+    /// This node's clock as the mesh of clocks knows it; `None` without a mesh.
     time: Option<View>,
     /// The run log, if the settings ask for a log.
     log: Option<Writer<fs::File>>,
@@ -246,16 +246,16 @@ impl Process {
         Ok(process)
     }
 
-    /// Turns the clock alone until this node knows its time. Messages that are stamped or released
-    /// before that would be by a clock that nobody has measured.
+    /// Runs the mesh of clocks alone until this node knows its time. A message that is stamped or
+    /// released earlier would have the time of a clock that nobody has measured.
     fn await_time(&mut self) -> Result<(), RoleError> {
         let until = MonotonicClock::now() + TIME_PATIENCE;
         while !self.base.take_time() && !interrupt::raised() {
             if MonotonicClock::now() >= until {
                 tracing::warn!(
-                    "{}: the root has not told this node its time for {TIME_PATIENCE:?}. It goes \
-                     on by the clock of its host. Is the root running, with the same list of \
-                     nodes?",
+                    "{}: the root has not told this node its time for {TIME_PATIENCE:?}. The \
+                     node goes on by the clock of its host. Is the root running, with the same \
+                     list of nodes?",
                     self.base.name
                 );
                 break;
@@ -266,17 +266,17 @@ impl Process {
         Ok(())
     }
 
-    /// The clock of this node for other threads; `None` when this node believes its host.
+    /// The clock of this node for other threads; `None` when this node uses its host's clock.
     pub fn time(&self) -> Option<View> {
         self.time.clone()
     }
 
-    /// What the mesh of clocks last knew; `None` when this node believes the clock of its host.
+    /// The state of this node's clock in the mesh; `None` when this node uses its host's clock.
     pub fn standing(&self) -> Option<Standing> {
         self.time.as_ref().map(View::standing)
     }
 
-    /// Publishes the state of the role, and that of its clock.
+    /// Publishes the state of the role and the state of its clock.
     pub fn publish(&self, mut page: Metrics, status: &impl Serialize, ill: Option<String>) {
         let standing = self.standing();
         standing.iter().for_each(|standing| standing.put(&mut page));
@@ -377,7 +377,7 @@ fn write_summary(_: &Path, _: &impl Serialize) -> Result<(), RoleError> {
 
 /// Whether more evenfall processes than cores share the host of this node.
 fn is_crowded(settings: &Settings, node: &Node) -> bool {
-    // Clocks are planted in the processes of one machine only, which may look like many hosts.
+    // Planted clocks are for processes of one machine, which may have an address for each process.
     let one_host = settings.run.clock == "same-host" || settings.clock.plant.is_some();
     let beside = settings.nodes.iter();
     let here = beside.filter(|n| one_host || n.address.ip() == node.address.ip()).count();

@@ -25,7 +25,7 @@ pub struct ProxySummary {
     pub status: RelayStatus,
     /// Datagrams that were no messages of the protocol.
     pub malformed: u64,
-    /// What the proxy last knew of its clock; `None` when it believes its host.
+    /// The last state of the proxy's clock in the mesh; `None` when the host's clock was used.
     pub clock: Option<Standing>,
     /// Why the proxy ended.
     pub ended: String,

@@ -60,7 +60,7 @@ pub struct ReceiverSummary {
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
     pub resident_bytes_max: u64,
-    /// What the receiver last knew of its clock; `None` when it believes its host.
+    /// The last state of the receiver's clock in the mesh; `None` when the host's clock was used.
     pub clock: Option<Standing>,
     /// Why the receiver ended.
     pub ended: String,

@@ -1,4 +1,4 @@
-//! Which nodes keep one time together.
+//! Which nodes of a run measure each other's clocks.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ fn is_known(address: &SocketAddr) -> bool {
 }
 
 impl Settings {
-    /// The nodes that may keep one time together: all with a role of the multicast, the root first.
+    /// The nodes that can measure each other's clocks: all roles of the multicast, the root first.
     pub(crate) fn timed(&self) -> Vec<&Node> {
         let mut nodes: Vec<&Node> =
             self.nodes.iter().filter(|node| node.role != RoleName::Other).collect();
@@ -21,9 +21,9 @@ impl Settings {
         nodes
     }
 
-    /// Whether the nodes measure each other's clocks. With `run.clock = "auto"` they do so when
-    /// there are several hosts and every node can find every other. Nodes that stand in other files
-    /// would not be found.
+    /// Whether the nodes measure each other's clocks. With `run.clock = "auto"` the nodes do so
+    /// when there are several hosts and this file has the address of every node. Where receivers
+    /// are expected from other files, this file lacks their addresses.
     pub fn is_meshed(&self) -> bool {
         let nodes = self.timed();
         let is_one_host = nodes.iter().all(|node| node.address.ip().is_loopback());
@@ -37,8 +37,8 @@ impl Settings {
         }
     }
 
-    /// The place of a node among the nodes that keep one time; `None` when each node believes the
-    /// clock of its own host.
+    /// The place of a node among the nodes that measure each other's clocks; `None` when each node
+    /// uses the clock of its own host.
     pub fn member(&self, node: &Node) -> Option<Member> {
         let nodes = self.timed();
         let place = nodes.iter().position(|other| other.id == node.id)? as u32;
@@ -52,7 +52,8 @@ impl Settings {
             return match self.clock.plant {
                 None => Ok(()),
                 Some(_) => {
-                    let why = "clock.plant: only with run.clock = \"mesh\", which finds the clocks";
+                    let why = "clock.plant: needs run.clock = \"mesh\", so that the nodes find \
+                               the planted errors";
                     Err(Mistake::new("clock.plant", why))
                 }
             };

@@ -99,13 +99,14 @@ fn checked(
     multicast: Config,
     nodes: Vec<Node>,
 ) -> Result<Settings, SettingsError> {
-    // A run log needs a directory, and the program has named none.
-    // The programs of a run know the root and themselves only, so that they cannot measure each
-    // other's clocks.
+    // Each program of the run knows the addresses of the root and of itself. To measure clocks, a
+    // node needs the addresses of all nodes. So on several hosts each program believes its host's
+    // clock.
     let clock = match nodes.iter().all(|node| node.address.ip().is_loopback()) {
         true => "same-host",
         false => "host",
     };
+    // A run log needs a directory, and the program has named none.
     let run = Run { log: false, clock: clock.into(), key: key.clone(), ..Run::default() };
     let course = Course { trees, ..Course::default() };
     let settings = Settings { run, course, multicast, nodes, ..Settings::default() };

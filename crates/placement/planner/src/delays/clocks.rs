@@ -4,22 +4,23 @@
 //! A host whose clock is 100 us ahead therefore looks 100 us farther to all senders, and 100 us
 //! nearer to all receivers. A planner that believes such delays chooses trees by clocks.
 //!
-//! Half of the difference between both ways of a pair is the difference of two clocks, plus half of
-//! what the two ways really differ by. Clocks add up around loops and paths do not. So the offsets
-//! of hosts are those with the least squares over all pairs, and the real differences of single
-//! pairs remain in the delays. When all ways into a host really take longer than all ways out of
-//! the host, the difference looks like an error of the host's clock, and is taken out too.
+//! The two delays of a pair of hosts differ by twice the difference of the clocks, plus the real
+//! difference of the two directions. Around a loop of hosts the differences of clocks add up to
+//! zero, and the real differences of directions do not. So a fit by least squares over all pairs
+//! finds the offsets of the clocks, and the real differences of single pairs stay in the delays.
+//! When all ways into a host really take longer than all ways out of the host, the difference looks
+//! like an error of the host's clock, and is taken out too.
 
 use super::{Delays, EdgeStats};
 
-/// Rounds in which offsets settle. Where all pairs are measured, ten rounds suffice. In a pool of
-/// 5,000 hosts with forty pairs for each host, it takes some hundred.
+/// Most rounds until the offsets have settled. Ten rounds suffice where all pairs are measured. A
+/// pool of 5,000 hosts with forty pairs for each host needs some hundred.
 const ROUNDS_MAX: usize = 1_000;
-/// Offsets that move by less in a round have settled: a thousandth of a nanosecond.
+/// Offsets have settled when none moves by a thousandth of a nanosecond in a round.
 const SETTLED_US: f64 = 1e-6;
-/// Rounds of giving pairs that remain far off less weight.
+/// Number of fits. Each fit gives less weight to pairs that were far from the fit before.
 const REWEIGHTINGS: usize = 4;
-/// A pair that remains up to this many times the median off keeps its whole weight.
+/// A pair keeps its whole weight up to this many times the median distance from the fit.
 const PLAIN: f64 = 2.0;
 /// The shortest delay that a correction leaves, in microseconds. Light takes longer through a rack.
 const DELAY_US_MIN: f64 = 0.1;
@@ -45,15 +46,15 @@ impl Delays {
         offsets
     }
 
-    /// Takes every statement of a clock's error for none, so that no bound limits a correction and
-    /// no clock counts as shared.
+    /// Forgets what the clocks state about their errors. Afterwards no bound limits a correction,
+    /// and no two hosts count as hosts with one clock.
     pub fn forget_clock_errors(&mut self) {
         for stats in self.stats.iter_mut().flatten() {
             stats.clock_error_us = f32::NAN;
         }
     }
 
-    /// For each host the hosts whose delays to and from it are known and rest on two clocks.
+    /// For each host, the other hosts with another clock whose delays are known in both directions.
     fn both_ways(&self) -> Vec<Vec<Pair>> {
         let hosts = self.hosts();
         let pair = |one: usize, host: usize| {
@@ -76,7 +77,7 @@ impl Delays {
     fn shift(&mut self, from: usize, to: usize, by_us: f64, pair: &Pair) {
         let Some(stats) = self.edge(from, to).copied() else { return };
         let moved = |us: f32| (f64::from(us) + by_us).max(DELAY_US_MIN) as f32;
-        // A statistic that is not known stays so; `max` would turn it into the shortest delay.
+        // An unknown statistic stays unknown. `max` would turn NaN into the shortest delay.
         let moved = |us: f32| if us.is_nan() { us } else { moved(us) };
         let stats = EdgeStats {
             p25_us: moved(stats.p25_us),
@@ -92,10 +93,10 @@ impl Delays {
     }
 }
 
-/// Another host, and what the delays both ways say of its clock.
+/// Another host, and what the delays in both directions say of that host's clock.
 struct Pair {
     host: usize,
-    /// How far the clocks may differ by what they state; infinite when they state nothing.
+    /// The stated bound on the difference of the two clocks; infinite without a statement.
     stated_us: f64,
     /// How far the other host's clock seems to be ahead.
     ahead_us: f64,
@@ -108,9 +109,9 @@ fn quiet(stats: &EdgeStats) -> f64 {
     f64::from(if stats.p25_us.is_nan() { stats.p50_us } else { stats.p25_us })
 }
 
-/// The offsets with the least squares over all pairs, around their own median. Pairs that remain
-/// far off count less. Each step depends on what remains at the pairs and on nothing else, so that
-/// clocks that are set forward come out as they were, and forward.
+/// The offsets with the least squares over all pairs, counted from the median offset. Pairs that
+/// are far from the fit count less. Each step depends only on the distances of the pairs from the
+/// fit, so setting a clock forward changes the offset of that clock alone.
 fn settle(pairs: &[Vec<Pair>]) -> Vec<f64> {
     let mut offsets = vec![0.0; pairs.len()];
     let mut plain = f64::INFINITY;
@@ -142,7 +143,8 @@ fn settle(pairs: &[Vec<Pair>]) -> Vec<f64> {
     (0..pairs.len()).map(|one| if known(&one) { offsets[one] - middle } else { 0.0 }).collect()
 }
 
-/// Moves each host to the mean of what its pairs want of it, until nobody moves.
+/// Moves each offset to the weighted mean of the offsets that the pairs of its host ask for, until
+/// all offsets have settled.
 fn least_squares(pairs: &[Vec<Pair>], weights: &[Vec<f64>], offsets: &mut [f64]) {
     for _ in 0..ROUNDS_MAX {
         let mut moved = 0.0f64;

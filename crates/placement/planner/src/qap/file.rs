@@ -50,14 +50,14 @@ pub enum FileError {
     Repeated {
         /// Line of the second mention.
         line: usize,
-        /// From 1.
+        /// Number of the host, from 1.
         host: usize,
     },
     /// A solution is for another size.
     OtherSize {
-        /// Of the solution.
+        /// Size of the solution.
         solution: usize,
-        /// Of the instance.
+        /// Size of the instance.
         instance: usize,
     },
 }

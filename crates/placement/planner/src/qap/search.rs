@@ -175,8 +175,8 @@ pub(super) struct Walk {
     /// Number of the scan until which a place may not take a host again, at `place * n + host`.
     tabu: Vec<f64>,
     /// Number of the scan until which a pair may not be swapped, in the layout of `Swaps`: the
-    /// lesser of the numbers of its two places. A pair of places without load may never be swapped.
-    /// Its swap changes nothing, and would be the best swap in every local minimum.
+    /// lesser of the numbers of its two places. A pair of places without load may never be swapped:
+    /// the swap changes nothing, and would be the best swap in every local minimum.
     until: Vec<f64>,
     /// Places without any load.
     silent: Vec<bool>,

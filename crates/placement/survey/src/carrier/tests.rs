@@ -1,4 +1,5 @@
-//! Hostile clients at the gRPC port cost an agent no more than its limits.
+//! Messages between processes, and clients that attack the gRPC port of an agent: its limits on
+//! connections, streams and time hold against them.
 
 use super::*;
 use std::io::{Read, Write};
@@ -68,7 +69,8 @@ fn streams_of_one_connection_are_few_whatever_a_client_opens() {
             break;
         }
     }
-    // When the agent carries a message for another client, it has read all of the hostile bytes.
+    // The message of another client comes after the attack. Its arrival shows that the agent goes
+    // on to serve others.
     let surveyor = Carrier::start(None, false, waker()).unwrap();
     surveyor.send(address, Bytes::from_static(b"poll"));
     while agent.take().is_none() {
@@ -109,12 +111,12 @@ fn connection_without_a_preface_is_closed_and_makes_room() {
     let ended = |mut client: TcpStream| client.read(&mut [0]).map_or(true, |bytes| bytes == 0);
     let mut clients: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
-    // Some bytes of a preface are no preface.
+    // A client that sends only a part of the preface is closed as a silent client is.
     clients[0].write_all(&HELLO[..10]).unwrap();
     assert!(clients.into_iter().all(ended), "all are closed, by their number or by the clock");
     let before = turned_away.load(Ordering::Relaxed);
     assert!((1..=90).contains(&before), "{before}");
-    // A client that speaks keeps its place for longer than others may be silent.
+    // A client that has sent its preface stays connected beyond the time-out of the preface.
     let mut speaker = TcpStream::connect(address).unwrap();
     speaker.write_all(HELLO).unwrap();
     assert!(ended(TcpStream::connect(address).unwrap()));

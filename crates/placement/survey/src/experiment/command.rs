@@ -17,7 +17,7 @@ use super::{Directory, Experiment, ExperimentError, Field, Live, Recorded};
 pub struct Args {
     /// The experiment file.
     file: PathBuf,
-    /// Where runs and report go; the file's name without its ending by default.
+    /// Directory of the runs and the report. By default, the name of the file without its ending.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Change a value of the file, such as --set repetitions=3; may be repeated.
@@ -29,7 +29,7 @@ pub struct Args {
     /// List the runs of the file, and carry none out.
     #[arg(long)]
     list: bool,
-    /// Print what came of it as one JSON object.
+    /// Print the results as one JSON object.
     #[arg(long)]
     json: bool,
 }

@@ -54,11 +54,12 @@ pub(super) struct Book {
     pub(super) memberships: Vec<Membership>,
     id: NodeId,
     names: BTreeMap<NodeId, String>,
-    /// Nodes in the order of the mesh of clocks.
+    /// The nodes that measure each other's clocks. A place in the list is a node's number there.
     timed: Vec<NodeId>,
-    /// What was last said about the clocks of these nodes.
+    /// The present troubles of clocks: the place of the node, and what is wrong.
     troubles: BTreeSet<(u32, &'static str)>,
-    /// Whether clocks are wrong on purpose, so that events are told by the clock below them.
+    /// Whether the run planted wrong clocks. Events then have times of the host's local clock, by
+    /// which the report judges.
     is_planted: bool,
     trees: Vec<TreeBook>,
     /// The last incarnation of each receiver in each tree.
@@ -116,9 +117,9 @@ impl Book {
     /// Names the nodes whose clocks or sources of time are in trouble, once for each trouble.
     pub(super) fn clocks(&mut self, now: Timestamp, standing: &Standing) {
         let all = [
-            (&standing.liars, "tells different nodes different times, and is left out"),
-            (&standing.lost, "was reached by no probe of the last window"),
-            (&standing.sources_dropped, "has a source of UTC that left its own bound"),
+            (&standing.liars, "tells different nodes different times: its clock is left out"),
+            (&standing.lost, "was reached by no probe of the last window: is UDP to it open?"),
+            (&standing.sources_dropped, "has a source of UTC that is wrong by more than it states"),
         ];
         let of = |(places, why): &(&Vec<u32>, &'static str)| {
             places.iter().map(|place| (*place, *why)).collect::<Vec<_>>()
@@ -127,7 +128,7 @@ impl Book {
         let before = core::mem::replace(&mut self.troubles, found.clone());
         for (place, why) in found.difference(&before) {
             let Some(id) = self.timed.get(*place as usize).copied() else { continue };
-            let text = format!("the clock of {} {why}", self.name(id));
+            let text = format!("{} {why}", self.name(id));
             tracing::warn!("{text}");
             self.event(now, "clock", Some(id), text);
         }

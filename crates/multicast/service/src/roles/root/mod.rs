@@ -75,7 +75,7 @@ pub struct RootSummary {
     pub resident_bytes_max: u64,
     /// Figures of a live feed; `None` for a file.
     pub feed: Option<FeedStatus>,
-    /// What the root last knew of the clocks of the run; `None` when each node believes its host.
+    /// The last state of the mesh of clocks; `None` when each node used its host's clock.
     pub clock: Option<Standing>,
     /// Why the root ended.
     pub ended: String,
