@@ -7,6 +7,7 @@ mod folder;
 mod modes;
 mod record;
 mod room;
+mod takeover;
 mod verdict;
 
 use std::fs;
@@ -35,6 +36,7 @@ use evenfall_multicast_service::report::text;
 use faults::Fault;
 pub use folder::write_key;
 use folder::{Folder, KEY_FILE, SETTINGS_FILE};
+use takeover::{Takeovers, Voting};
 use verdict::{Judged, verdict};
 
 /// Mean messages per second by default. Two cores carry this rate to twenty receivers with room for
@@ -120,6 +122,10 @@ pub struct Args {
     /// Seed of the generated feed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Start two standbys beside the root. The three agree on every frame before it leaves, and a
+    /// standby goes on with the feed when the root dies: try --fault kill:root@4.
+    #[arg(long, conflicts_with = "trees")]
+    standby: bool,
     /// Give each process a host of its own, as a network namespace, instead of loopback; needs
     /// root.
     #[arg(long)]
@@ -131,7 +137,7 @@ pub struct Args {
     /// slow:NAME@SECONDS+DURATION, which delays all its datagrams from then on, or
     /// step:NAME@SECONDS+DURATION (or -DURATION), which sets its host's clock. Times count from
     /// the first message, as in kill:proxy-1@3, pause:receiver-2@3+2 or slow:proxy-2@3+2ms. May be
-    /// repeated. The processes are root, proxy-1, ..., receiver-1, ...
+    /// repeated. The processes are root, standby-1, ..., proxy-1, ..., receiver-1, ...
     #[arg(long)]
     fault: Vec<Fault>,
     /// Plant a wrong clock in every process, up to this offset and rate, as in 20ms,100ppm. The
@@ -309,10 +315,16 @@ fn summary(args: &Args, name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap_or_default()).unwrap_or_default()
 }
 
+/// The summary of the root that sent the feed at the end; null when that root wrote none.
+fn last_root(args: &Args, settings: &Settings) -> Value {
+    let mut all = cast::roots(settings).map(|root| summary(args, &root.name));
+    all.find(|summary| summary["leads"] == true).unwrap_or_default()
+}
+
 /// Hash of the sent messages. A run that was stopped is judged by the messages that the root sent
 /// before.
 fn sent_hash(args: &Args, settings: &Settings, expected: &Expected) -> Value {
-    let root = settings.root().map(|root| summary(args, &root.name)).unwrap_or_default();
+    let root = last_root(args, settings);
     let stopped = root["messages"].as_u64().is_some_and(|sent| sent < expected.messages);
     if stopped { root["content_hash"].clone() } else { expected.hash.clone().into() }
 }
@@ -389,7 +401,8 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
         recorded?;
         return Err(Stopped(signal).into());
     }
-    verdict(&judged, &args.fault)?;
+    let voters: Vec<&str> = settings.voters().iter().map(|node| node.name.as_str()).collect();
+    verdict(&judged, &voters, unsent(&expected, &report), &args.fault)?;
     recorded.map(|()| report)
 }
 
@@ -408,24 +421,35 @@ fn judge(
         info.events.sort_by_key(|event| event.at_ns);
         info.write(dir)?;
     }
-    let report = report::read(dir, None)?;
+    let mut takeovers = Takeovers::of(&RunInfo::read(dir)?);
+    let report = report::read(dir, Some(&mut |row| takeovers.take(row)))?;
     progress.end();
     report.write_html(&args.dir.join("report.html"))?;
     let judged = judged(args, settings, expected, &report);
     if !args.compare {
-        show(args, expected, &report, &judged, played)?;
+        let voting = Voting::of(&last_root(args, settings)).filter(|_| args.standby);
+        let found = Found { report: &report, judged: &judged, takeovers, voting };
+        show(args, expected, &found, played)?;
     }
     Ok((report, judged))
 }
 
-fn show(
-    args: &Args,
-    expected: &Expected,
-    report: &Report,
-    judged: &[Judged],
-    played: &Played,
-) -> Outcome {
-    let unsent = expected.messages.saturating_sub(report.outcome.results.messages);
+/// The results of a run.
+struct Found<'a> {
+    report: &'a Report,
+    judged: &'a [Judged],
+    takeovers: Takeovers,
+    /// What voting cost; `None` without standbys.
+    voting: Option<Voting>,
+}
+
+fn unsent(expected: &Expected, report: &Report) -> u64 {
+    expected.messages.saturating_sub(report.outcome.results.messages)
+}
+
+fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) -> Outcome {
+    let Found { report, judged, .. } = *found;
+    let unsent = unsent(expected, report);
     let results = &report.outcome.results;
     let equal = judged.iter().filter(|receiver| receiver.is_equal).count();
     if args.json {
@@ -437,6 +461,10 @@ fn show(
         json["receivers_with_equal_content"] = equal.into();
         json["report"] = args.dir.join("report.html").display().to_string().into();
         json["warnings"] = report.warnings.clone().into();
+        if let Some(voting) = &found.voting {
+            json["voting"] = serde_json::to_value(voting)?;
+            json["takeovers"] = serde_json::to_value(found.takeovers.results())?;
+        }
         println!("{json}");
         return Ok(());
     }
@@ -459,6 +487,10 @@ fn show(
             "note: {unsent} of the feed's {} messages were not sent: {why}",
             expected.messages
         );
+    }
+    if let Some(voting) = &found.voting {
+        println!("{voting}");
+        found.takeovers.results().iter().for_each(|takeover| println!("{takeover}"));
     }
     for warning in &report.warnings {
         println!("note: {warning}");

@@ -22,6 +22,9 @@ const NODES_LISTED_MAX: usize = 6;
 enum RoleArg {
     /// Reads the feed, sets the deadline of each message and builds the tree.
     Root,
+    /// Votes with the root on every frame, and goes on with the feed when the root dies. A run has
+    /// two or four.
+    Standby,
     /// Forwards messages to its children.
     Proxy,
     /// Holds each message until its deadline and releases it then.
@@ -153,8 +156,12 @@ pub fn main(args: &Args) -> Outcome {
     let settings = all.multicast;
     let name = args.name.as_deref();
     let summary = match args.role {
-        RoleArg::Root => {
-            let node = find(&settings, RoleName::Root, name)?;
+        RoleArg::Root | RoleArg::Standby => {
+            let role = match args.role {
+                RoleArg::Root => RoleName::Root,
+                _ => RoleName::Standby,
+            };
+            let node = find(&settings, role, name)?;
             serde_json::to_value(root::run(&settings, &node)?)?
         }
         RoleArg::Proxy => {

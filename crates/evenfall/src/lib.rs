@@ -13,7 +13,7 @@
 //! | feature | face | at most crates |
 //! |---|---|---|
 //! | `subscriber` (default) | [`Subscriber`]: the messages of a feed, each at its deadline | 49 |
-//! | `publisher` | [`Publisher`]: the root of a run, which sends what the program publishes | 54 |
+//! | `publisher` | [`Publisher`]: the root of a run, which sends what the program publishes | 55 |
 //! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 39 |
 //! | `member` | [`Member`]: shuffle, broadcast and reduction in a group of processes | 28 |
 //!

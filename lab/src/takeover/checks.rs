@@ -25,6 +25,8 @@ words! {
         Fenced,
         /// When the faults are over, messages are acknowledged and reach every receiver again.
         Continues,
+        /// After the last message, the root that leads learns that all receivers have the feed.
+        Ends,
         /// When the leader dies alone, all receivers have messages of its successor in a second.
         Prompt,
     }
@@ -66,6 +68,7 @@ pub struct Checks {
     lines: BTreeMap<NodeIndex, Line>,
     died: Option<SimTime>,
     takeovers: u64,
+    has_finished: bool,
     violations: Vec<Violation<Check>>,
 }
 
@@ -86,6 +89,7 @@ impl Checks {
             lines: BTreeMap::new(),
             died: None,
             takeovers: 0,
+            has_finished: false,
             violations: Vec::new(),
         }
     }
@@ -106,6 +110,11 @@ impl Checks {
         if node.0 == 0 {
             self.died.get_or_insert(at);
         }
+    }
+
+    /// A root learned that all receivers have the feed.
+    pub fn finished(&mut self) {
+        self.has_finished = true;
     }
 
     /// A voter was away for too long.
@@ -209,6 +218,7 @@ impl Checks {
         let last = self.acknowledged.last_key_value().map(|(number, at)| (*number, *at));
         let is_late = last.is_none_or(|(_, at)| at + LAST_WITHIN < FEED_UNTIL);
         run.expect(Check::Continues, !is_late, || format!("acknowledged last: {last:?}"));
+        run.expect(Check::Ends, self.has_finished, || "no root knows that the feed is over".into());
         let mut released = 0;
         for node in receivers {
             let line = self.lines.remove(&node).unwrap_or_default();

@@ -46,8 +46,9 @@ const FAULTS: (SimTime, SimTime) = (SimTime::from_millis(800), SimTime::from_mil
 const END: SimTime = SimTime::from_millis(6_000);
 /// The epoch of the first leader. The other roots would open runs of later epochs.
 const EPOCH: u32 = 100;
-/// Token by which the publisher acts.
+/// Tokens by which the publisher acts: hands over a message, and ends the feed.
 const PUBLISH: u64 = 1;
+const FINISH: u64 = 2;
 
 type Subject = Altered<Actor, Wrong>;
 
@@ -94,7 +95,7 @@ impl Owner {
         let root = Root::new(self.cast.config, NodeId(node.0), 0, run, None, now);
         let voters = (0..ROOTS).map(NodeIndex).map(|n| (NodeId(n.0), n.address())).collect();
         let seed = Prng::new(self.plan.seed).fork(u64::from(node.0)).next_u64();
-        let ballot = Ballot { me: NodeId(node.0), voters, seed };
+        let ballot = Ballot { me: NodeId(node.0), voters, seed, key: None };
         Candidate::new(root, run, &ballot).expect("three roots are a super-leaf")
     }
 
@@ -132,6 +133,7 @@ impl Owner {
                     self.checks.acknowledged(seen, number, message.unwrap_or_default());
                 }
             }
+            CandidateEvent::Root(RootEvent::Finished(_)) => self.checks.finished(),
             CandidateEvent::Forgotten => self.checks.forgotten(seen),
             _ => {}
         }
@@ -147,10 +149,15 @@ impl Observer<Subject, Wire> for Owner {
         }
     }
 
-    fn invoke(&mut self, seen: Seen, _: u64, subject: &mut Subject) {
+    fn invoke(&mut self, seen: Seen, what: u64, subject: &mut Subject) {
         subject.input(seen.local, |actor| {
-            if let Actor::Candidate(candidate) = actor {
-                self.publish(seen, candidate);
+            let Actor::Candidate(candidate) = actor else { return };
+            match what {
+                PUBLISH => self.publish(seen, candidate),
+                _ if candidate.leads() => {
+                    candidate.input(seen.local, |root| root.finish(seen.local));
+                }
+                _ => {}
             }
         });
     }
@@ -158,11 +165,12 @@ impl Observer<Subject, Wire> for Owner {
     fn token(&mut self, world: &mut World<Subject, Wire>, token: u64) {
         for node in (0..ROOTS).map(NodeIndex) {
             if world.is_up(node) {
-                world.invoke_at(world.now(), node, PUBLISH);
+                world.invoke_at(world.now(), node, token);
             }
         }
         let next = world.now() + FEED_EVERY;
-        if next <= FEED_UNTIL {
+        let token = if next <= FEED_UNTIL { PUBLISH } else { FINISH };
+        if world.now() <= FEED_UNTIL {
             world.schedule(next, Action::Token(token));
         }
     }
@@ -236,6 +244,7 @@ impl Campaign for Takeover {
                 (Mutant::StopsVoting, Check::Continues, 5),
                 (Mutant::ObeysTheOld, Check::Fenced, 100),
                 (Mutant::SeeksLate, Check::Prompt, 40),
+                (Mutant::ReportsToTheFirst, Check::Ends, 20),
             ],
         }
     }

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Arrival, Class, Destination, GroupId, Head, Timestamp, Transmit};
+use evenfall_core::{Arrival, Class, Destination, GroupId, Head, NodeId, Timestamp, Transmit};
+use evenfall_multicast_machine::standby::session::VOTE_HEAD_BYTES;
 use evenfall_multicast_machine::wire::{self, HEADER_BYTES, Kind};
 use evenfall_multicast_machine::{Entry, ReceiverEvent};
-use evenfall_order_machine::wire::{self as order, Message};
+use evenfall_order_machine::wire::Message;
 use evenfall_sim::{Alteration, NodeIndex, words};
 
 use super::actor::{Actor, Told};
@@ -32,6 +33,8 @@ words! {
         ObeysTheOld,
         /// A node asks for a successor after two seconds.
         SeeksLate,
+        /// Children of a root report to the first root, whichever root leads.
+        ReportsToTheFirst,
     }
 }
 
@@ -91,11 +94,18 @@ fn with_head(transmit: &mut Transmit, change: impl FnOnce(&mut [u8])) {
     transmit.head = Head::new(&head);
 }
 
+/// The datagram of the order in a vote, with its sender and the digest of its tree.
+fn vote(datagram: &Bytes) -> Option<(NodeId, u64, Message)> {
+    let bytes = datagram.slice(VOTE_HEAD_BYTES.min(datagram.len())..);
+    let digest = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
+    let (from, message) = Message::decode(&bytes, digest).ok()?;
+    Some((from, digest, message))
+}
+
 /// The frame of a proposal, as a datagram to the tree.
 fn to_the_tree(transmit: &Transmit) -> Option<Transmit> {
     let bytes = Bytes::from([transmit.head.as_slice(), &transmit.body[..]].concat());
-    let digest = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
-    let Ok((_, Message::Entry(proposal))) = Message::decode(&bytes, digest) else { return None };
+    let (_, _, Message::Entry(proposal)) = vote(&bytes)? else { return None };
     let body = &proposal.set.requests.first()?.body;
     let Ok((_, Entry::Frame(_))) = Entry::decode(body) else { return None };
     let mut head = body[5..5 + 57].to_vec();
@@ -107,19 +117,17 @@ fn to_the_tree(transmit: &Transmit) -> Option<Transmit> {
 impl Alteration<Actor> for Wrong {
     fn arrival(&mut self, _: &Actor, now: Timestamp, arrival: Arrival) -> Option<Arrival> {
         self.now = now;
-        let is_vote = arrival.datagram.starts_with(&order::MAGIC.to_le_bytes());
-        if self.mutant != Mutant::BelievesAnyVote || !is_vote {
+        if self.mutant != Mutant::BelievesAnyVote {
             return Some(arrival);
         }
-        let digest = u64::from_le_bytes(arrival.datagram.get(8..16)?.try_into().ok()?);
-        let Ok((from, Message::Status(mut status))) = Message::decode(&arrival.datagram, digest)
-        else {
+        let Some((from, digest, Message::Status(mut status))) = vote(&arrival.datagram) else {
             return Some(arrival);
         };
         for (owner, _, report) in &mut status.groups {
             report.next += if owner.0 == self.node.0 { 10 } else { 0 };
         }
-        let datagram = Bytes::from(Message::Status(status).encode(from, digest));
+        let head = &arrival.datagram[..VOTE_HEAD_BYTES];
+        let datagram = [head, &Message::Status(status).encode(from, digest)].concat().into();
         Some(Arrival { datagram, ..arrival })
     }
 
@@ -162,6 +170,12 @@ impl Alteration<Actor> for Wrong {
                 if self.now.since(joined) > FIRST {
                     let sought = *self.sought.get_or_insert(self.now);
                     return self.now.since(sought) >= LATE;
+                }
+            }
+            Mutant::ReportsToTheFirst if is(Kind::Report) => {
+                let roots = (0..super::ROOTS).map(|root| NodeIndex(root).address());
+                if roots.map(Destination::One).any(|root| root == transmit.to) {
+                    transmit.to = Destination::One(NodeIndex(0).address());
                 }
             }
             _ => {}

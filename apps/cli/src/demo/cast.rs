@@ -22,7 +22,7 @@ use evenfall_multicast_service::report::{RUN_FILE, RunEvent};
 use evenfall_multicast_service::settings::{Node, RoleName, steps_file};
 
 use super::Args;
-use super::faults::Harm;
+use super::faults::{Fault, Harm};
 use crate::stat;
 use evenfall_runtime::progress::Progress;
 
@@ -40,6 +40,8 @@ const STOP_MAX: Duration = Duration::from_millis(1_400);
 const INSIST: Duration = Duration::from_secs(2);
 /// File of injected delays, in the directory of the run.
 pub const DELAYS_FILE: &str = "delays.txt";
+/// Standbys of a root that may die. With the root they are three, of which any one may die.
+const STANDBYS: u32 = 2;
 /// Port of every process in a lab, where each has an address of its own.
 const LAB_PORT: u16 = 9000;
 
@@ -62,10 +64,14 @@ pub fn slows(args: &Args) -> bool {
 /// Processes of a demo with this many receivers. Each has a host of its own in a lab.
 pub fn hosts(args: &Args, receivers: u32) -> u64 {
     let proxies = proxies_per_tree(args, receivers).saturating_mul(args.trees.into());
-    proxies.saturating_add(1 + u64::from(receivers))
+    proxies.saturating_add(1 + u64::from(standbys(args)) + u64::from(receivers))
 }
 
-/// The nodes of the run: the root, the proxies of each tree, and the receivers.
+fn standbys(args: &Args) -> u32 {
+    if args.standby { STANDBYS } else { 0 }
+}
+
+/// The nodes of the run: the root and its standbys, the proxies of each tree, and the receivers.
 pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
     let mut nodes: Vec<Node> = Vec::new();
     let mut add = |name: String, role: RoleName, tree: u32| -> Result<(), String> {
@@ -73,19 +79,23 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let address = match lab {
             Some(lab) => SocketAddr::new(IpAddr::V4(lab.address(id)), LAB_PORT),
-            // A fixed port is needed by the root, which all processes must find, by processes that
-            // the file of delays names, and by processes that probe each other's clocks.
-            None if role == RoleName::Root || slows(args) || args.plant_clocks.is_some() => {
+            // A fixed port is needed by the root and its standbys, which all processes must find,
+            // by processes that the file of delays names, and by processes that probe each other's
+            // clocks.
+            None if is_root(role) || slows(args) || args.plant_clocks.is_some() => {
                 SocketAddr::new(loopback, free_udp_port()?)
             }
             None => SocketAddr::new(loopback, 0),
         };
-        let http = (lab.is_none() && role == RoleName::Root).then(free_tcp).transpose()?;
+        let http = (lab.is_none() && is_root(role)).then(free_tcp).transpose()?;
         let id = NodeId(id as u32);
         nodes.push(Node { name, id, role, address, http, tree, record: None, from: None });
         Ok(())
     };
     add("root".into(), RoleName::Root, 0)?;
+    for i in 1..=standbys(args) {
+        add(format!("standby-{i}"), RoleName::Standby, 0)?;
+    }
     let per_tree = proxies_per_tree(args, args.receivers) as usize;
     for tree in 0..args.trees {
         for i in 0..per_tree {
@@ -118,6 +128,15 @@ fn free_tcp() -> Result<SocketAddr, String> {
     listener.map_err(|error| format!("no free TCP port on loopback: {error}"))
 }
 
+fn is_root(role: RoleName) -> bool {
+    matches!(role, RoleName::Root | RoleName::Standby)
+}
+
+/// The root and its standbys.
+pub fn roots(settings: &Settings) -> impl Iterator<Item = &Node> {
+    settings.nodes.iter().filter(|node| is_root(node.role))
+}
+
 /// The receivers among the nodes.
 pub fn receivers(settings: &Settings) -> impl Iterator<Item = &Node> {
     settings.nodes.iter().filter(|node| node.role == RoleName::Receiver)
@@ -145,6 +164,7 @@ fn start(
     let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
     let role = match node.role {
         RoleName::Root => "root",
+        RoleName::Standby => "standby",
         RoleName::Proxy => "proxy",
         RoleName::Receiver => "receiver",
         RoleName::Recorder => "recorder",
@@ -244,9 +264,9 @@ pub fn play(
     let started = Instant::now();
     stage.start(lab, progress)?;
     progress.stage("waiting until the tree stands", None);
-    let sent = sent_by(&stage.actors[0].node);
+    let sent = sent_by(roots(settings).filter_map(|root| root.http).collect());
     let (mut is_rehearsing, mut is_feeding) = (false, false);
-    while stage.root_plays() {
+    while stage.is_led() {
         std::thread::sleep(LOOK);
         stage.turn();
         let Some(stood) = stage.stood else { continue };
@@ -295,9 +315,26 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Whether the root is still running, and may be.
-    fn root_plays(&self) -> bool {
-        self.actors[0].ended.is_none() && !self.is_overdue()
+    fn roots(&self) -> impl Iterator<Item = &Actor> {
+        self.actors.iter().filter(|actor| is_root(actor.node.role))
+    }
+
+    /// Whether a planted fault may end this process.
+    fn is_hurt(&self, actor: &Actor) -> bool {
+        let of = |fault: &Fault| fault.name == actor.node.name && fault.is_excuse();
+        self.args.fault.iter().any(of)
+    }
+
+    /// Whether the roots have failed: all of them, or one without a planted fault.
+    fn has_failed(&self) -> bool {
+        let failed = |root: &Actor| matches!(root.ended, Some(Err(_)));
+        self.roots().all(failed) || self.roots().any(|root| failed(root) && !self.is_hurt(root))
+    }
+
+    /// Whether the roots may still send.
+    fn is_led(&self) -> bool {
+        let has_ended = self.roots().any(|root| root.ended == Some(Ok(())));
+        !has_ended && !self.has_failed() && !self.is_overdue()
     }
 
     /// Whether the rehearsal was over when a signal stopped this run, if one did.
@@ -336,7 +373,10 @@ impl Stage<'_> {
             }
         }
         if self.is_fed() {
-            send(self.actors[0].child.id(), Signal::Terminate);
+            // The root that leads needs the votes of the others to end the feed.
+            for root in self.roots().filter(|root| root.ended.is_none()) {
+                send(root.child.id(), Signal::Terminate);
+            }
         } else {
             self.signal_all(Signal::Terminate);
         }
@@ -369,11 +409,8 @@ impl Stage<'_> {
 
     /// Waits for the other processes, then ends them. Returns the processes that failed.
     fn wind_up(&mut self) -> Result<(), String> {
-        let hurt = |name: &str| {
-            self.args.fault.iter().any(|fault| fault.name == name && fault.is_excuse())
-        };
-        let root_failed = matches!(self.actors[0].ended, Some(Err(_)));
-        let patience = match (root_failed, hurt(&self.actors[0].node.name)) {
+        let is_planted = self.roots().any(|root| self.is_hurt(root));
+        let patience = match (self.has_failed(), is_planted) {
             // Half of the time that is left, because proxies stay for a while to repair unless they
             // are told to end.
             _ if let Some(by) = self.stop_by => by.saturating_duration_since(Instant::now()) / 2,
@@ -398,7 +435,7 @@ impl Stage<'_> {
             // A process that did not end in order was told to stop early.
             return Ok(());
         }
-        let bystanders = self.actors.iter().filter(|actor| !hurt(&actor.node.name));
+        let bystanders = self.actors.iter().filter(|actor| !self.is_hurt(actor));
         let mut failures = bystanders.filter_map(|actor| actor.ended.as_ref()?.as_ref().err());
         let Some(first) = failures.next() else { return Ok(()) };
         let more = failures.count();
@@ -504,19 +541,20 @@ fn plan(args: &Args, first_message: Instant) -> Vec<Planned> {
     planned
 }
 
-/// The number of messages that the root reports as sent, about every second. A thread of its own
+/// The number of messages that the roots report as sent, about every second. A thread of its own
 /// asks, because a paused root answers late and signals must be obeyed meanwhile. The thread ends
 /// when the number has no reader any more.
-fn sent_by(root: &Node) -> Arc<AtomicU64> {
+fn sent_by(roots: Vec<SocketAddr>) -> Arc<AtomicU64> {
     let sent = Arc::new(AtomicU64::new(0));
-    let Some(address) = root.http else { return sent };
     let kept = Arc::downgrade(&sent);
     let ask = move || {
         while let Some(sent) = kept.upgrade() {
-            let status = stat::fetch(address).unwrap_or_default();
-            let trees = status.as_array().into_iter().flatten();
-            let count: u64 = trees.filter_map(|tree| tree["messages"].as_u64()).sum();
-            sent.fetch_max(count, Relaxed);
+            for root in &roots {
+                let status = stat::fetch(*root).unwrap_or_default();
+                let trees = status.as_array().into_iter().flatten();
+                let count: u64 = trees.filter_map(|tree| tree["messages"].as_u64()).sum();
+                sent.fetch_max(count, Relaxed);
+            }
             drop(sent);
             std::thread::sleep(PROGRESS);
         }

@@ -14,13 +14,26 @@ pub struct Judged {
 }
 
 /// Names the receivers that do not have the sent messages and whose failure no planted fault
-/// explains. A receiver that was killed or paused excuses itself alone. A root or proxy that was
-/// killed or paused excuses every receiver.
-pub fn verdict(receivers: &[Judged], faults: &[Fault]) -> Result<(), String> {
+/// explains, and says whether messages were not sent. A receiver that was killed or paused excuses
+/// itself alone. A root or proxy that was killed or paused excuses every receiver. While a majority
+/// of the roots that vote lives, a fault in a root excuses nothing.
+pub fn verdict(
+    receivers: &[Judged],
+    voters: &[&str],
+    unsent: u64,
+    faults: &[Fault],
+) -> Result<(), String> {
     let hurt = |name: &str| faults.iter().any(|fault| fault.is_excuse() && fault.name == name);
-    let is_receiver = |name: &str| receivers.iter().any(|receiver| receiver.name == name);
-    if faults.iter().any(|fault| fault.is_excuse() && !is_receiver(&fault.name)) {
+    let hurt_voters = voters.iter().filter(|name| hurt(name)).count();
+    let is_led = hurt_voters * 2 < voters.len();
+    let may_fail_alone = |name: &str| {
+        is_led && voters.contains(&name) || receivers.iter().any(|receiver| receiver.name == name)
+    };
+    if faults.iter().any(|fault| fault.is_excuse() && !may_fail_alone(&fault.name)) {
         return Ok(());
+    }
+    if is_led && unsent > 0 {
+        return Err(format!("{unsent} messages of the feed were not sent"));
     }
     let failed = |receiver: &&Judged| !receiver.is_equal || receiver.lost > 0;
     let failed: Vec<String> = receivers
@@ -50,20 +63,34 @@ mod tests {
     #[test]
     fn loss_or_another_content_fails_the_run_unless_a_fault_was_planted_for_it() {
         let all = [judged("receiver-1", true, 0), judged("receiver-2", true, 0)];
-        assert_eq!(verdict(&all, &[]), Ok(()));
+        assert_eq!(verdict(&all, &[], 0, &[]), Ok(()));
         let all = [judged("receiver-1", false, 0), judged("receiver-2", false, 7)];
-        let said = verdict(&all, &[]).expect_err("nobody has it");
+        let said = verdict(&all, &[], 0, &[]).expect_err("nobody has it");
         for words in ["2 of 2 receivers", "receiver-1 (another content)", "receiver-2 (7 lost)"] {
             assert!(said.contains(words), "{said}");
         }
         let planted = |words: &[&str]| {
             let faults: Vec<Fault> = words.iter().map(|w| w.parse().expect("a fault")).collect();
-            verdict(&all, &faults)
+            verdict(&all, &[], 0, &faults)
         };
         let said = planted(&["kill:receiver-1@1"]).expect_err("the other one was not hurt");
         assert!(said.contains("receiver-2") && !said.contains("receiver-1"), "{said}");
         assert_eq!(planted(&["kill:receiver-1@1", "pause:receiver-2@1+1"]), Ok(()));
         assert_eq!(planted(&["kill:proxy-1@1"]), Ok(()));
         assert!(planted(&["slow:proxy-1@1+2ms"]).is_err(), "slow is no excuse");
+    }
+
+    #[test]
+    fn a_dead_root_is_no_excuse_while_a_majority_of_the_roots_lives() {
+        let voters = ["root", "standby-1", "standby-2"];
+        let planted = |lost, unsent, words: &[&str]| {
+            let faults: Vec<Fault> = words.iter().map(|w| w.parse().expect("a fault")).collect();
+            let all = [Judged { lost, ..judged("receiver-1", true, 0) }];
+            verdict(&all, &voters, unsent, &faults)
+        };
+        assert_eq!(planted(0, 0, &["kill:root@1"]), Ok(()));
+        assert!(planted(0, 7, &["kill:root@1"]).is_err_and(|said| said.contains("7 messages")));
+        assert!(planted(1, 0, &["pause:root@1+1"]).is_err());
+        assert_eq!(planted(1, 7, &["kill:root@1", "kill:standby-2@2"]), Ok(()));
     }
 }

@@ -273,3 +273,37 @@ fn a_mesh_whose_nodes_cannot_find_each_other_is_refused_by_name() {
     let error = parse("[clock]\nplant = \"20ms\"\n", &[]).unwrap_err();
     assert!(error.contains("line 2") && error.contains("20ms,100ppm"), "{error}");
 }
+
+#[test]
+fn standbys_come_in_pairs_and_need_one_tree_and_a_feed_that_each_can_play() {
+    let run = |standbys: usize, more: &str| {
+        let roles =
+            ["root", "receiver"].into_iter().chain(std::iter::repeat_n("standby", standbys));
+        let node = |(id, role): (usize, &str)| {
+            let port = 9_000 + id;
+            format!(
+                "[[node]]\nname = \"n{id}\"\nid = {id}\nrole = \"{role}\"\n\
+                 address = \"127.0.0.1:{port}\"\n"
+            )
+        };
+        let text = format!("{more}{}", roles.enumerate().map(node).collect::<String>());
+        of(&text, std::iter::empty(), &[])
+    };
+    for standbys in [0, 2, 4] {
+        let settings = run(standbys, "").unwrap();
+        let voters: Vec<_> = settings.voters().iter().map(|node| node.id.0).collect();
+        let all: Vec<u32> = [0].into_iter().chain(2..2 + standbys as u32).collect();
+        assert_eq!(voters, if standbys == 0 { Vec::new() } else { all });
+    }
+    for standbys in [1, 3, 5] {
+        let error = run(standbys, "").unwrap_err();
+        assert!(error.contains("must be 2 or 4"), "{error}");
+    }
+    let error = run(2, "run.trees = 2\n").unwrap_err();
+    assert!(error.contains("line 1: run.trees = 2"), "{error}");
+    let error = run(2, "feed.mold = \"127.0.0.1:1\"\n").unwrap_err();
+    assert!(error.contains("line 1: feed.mold"), "{error}");
+    let text = "[[node]]\nname = \"s\"\nid = 9\nrole = \"standby\"\naddress = \"127.0.0.1:0\"\n";
+    let error = run(1, text).unwrap_err();
+    assert!(error.contains("node s: address = 127.0.0.1:0"), "{error}");
+}

@@ -39,6 +39,8 @@
 //! The order itself is not made here. The owner of a root has it: see `Candidate` of
 //! `evenfall-multicast-service`, which asks the machine of `evenfall-order-machine`.
 
+pub mod session;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Malformed, NodeId, Reader, SyncTime};
 
@@ -176,10 +178,8 @@ pub struct Sequence {
     leader: Option<NodeId>,
     term: u32,
     run: Option<(u32, u64)>,
-    begun: Option<SyncTime>,
+    has_begun: bool,
     next: (u64, u64),
-    is_over: bool,
-    refused: u64,
 }
 
 impl Sequence {
@@ -191,10 +191,8 @@ impl Sequence {
             leader: voters.first().copied(),
             term: 0,
             run: None,
-            begun: None,
+            has_begun: false,
             next: (0, 0),
-            is_over: false,
-            refused: 0,
         }
     }
 
@@ -213,34 +211,17 @@ impl Sequence {
         self.run.map(|(first, id)| (first.wrapping_add(self.term), id))
     }
 
-    /// When the first message of the feed is due, once that is agreed.
-    pub fn begun(&self) -> Option<SyncTime> {
-        self.begun
-    }
-
     /// The frame and the message that are agreed on next.
     pub fn next(&self) -> (u64, u64) {
         self.next
     }
 
-    /// Whether every receiver has the whole stream.
-    pub fn is_over(&self) -> bool {
-        self.is_over
-    }
-
-    /// Entries that were refused: of a root that does not lead, or out of turn.
-    pub fn refused(&self) -> u64 {
-        self.refused
-    }
-
     /// Takes the next request of the order. Returns its entry, or `None` for an entry that counts
     /// for nothing: of another root than the leader, of another term, or out of turn.
     pub fn take(&mut self, from: NodeId, body: &Bytes) -> Option<Entry> {
-        let entry = Entry::decode(body).ok();
-        let entry = entry.filter(|(term, _)| self.leader == Some(from) && *term == self.term);
-        let taken = entry.and_then(|(_, entry)| self.accept(entry));
-        self.refused += u64::from(taken.is_none());
-        taken
+        let (term, entry) = Entry::decode(body).ok()?;
+        let is_leading = self.leader == Some(from) && term == self.term;
+        if is_leading { self.accept(entry) } else { None }
     }
 
     fn accept(&mut self, entry: Entry) -> Option<Entry> {
@@ -248,7 +229,7 @@ impl Sequence {
             Entry::Open(epoch, run_id) if self.run.is_none() => {
                 self.run = Some((epoch.wrapping_sub(self.term), *run_id));
             }
-            Entry::Begin(at) if self.begun.is_none() => self.begun = Some(*at),
+            Entry::Begin(_) if !self.has_begun => self.has_begun = true,
             Entry::Frame(draft) => {
                 let fixed = &draft.fixed;
                 let is_next = (fixed.sequence, fixed.first_message) == self.next;
@@ -257,7 +238,7 @@ impl Sequence {
                 }
                 self.next = draft.next();
             }
-            Entry::Over => self.is_over = true,
+            Entry::Over => {}
             Entry::Open(..) | Entry::Begin(_) => return None,
         }
         Some(entry)
@@ -338,7 +319,7 @@ mod tests {
         for wrong in [0, 2] {
             assert_eq!(sequence.take(VOTERS[0], &draft(100, wrong).encode(0)), None);
         }
-        assert_eq!((sequence.next(), sequence.refused()), ((1, 1), 2));
+        assert_eq!(sequence.next(), (1, 1));
     }
 
     #[test]

@@ -352,7 +352,8 @@ impl Uplink {
         let part = self.assembly.take(datagram.fixed.epoch, &datagram.body)?;
         let Some(mut place) = part else { return Ok(None) };
         if place.sources.is_empty() {
-            place.sources.push(Peer { id: datagram.hop.from, addr: self.who.root });
+            // The parent is the root that gave the order, which may be a successor.
+            place.sources.push(Peer { id: datagram.hop.from, addr: self.ordered_by });
         }
         let Fixed { epoch, run_id, .. } = datagram.fixed;
         if self.leaving || self.epoch().is_some_and(|old| epoch < old) {

@@ -2,7 +2,8 @@
 //!
 //! Each root of a feed is also a replica of the order in which the roots agree on frames (see
 //! [`standby`](evenfall_multicast_machine::standby) for what they agree on and why). The replica
-//! and the root share a port. A datagram's first two bytes tell for which of the two it is.
+//! and the root share a port. A datagram's first two bytes tell for which of the two it is. The
+//! datagrams of the replica travel in a [`Session`], and begin when all roots are in it.
 //!
 //! ```text
 //!             drafts                requests
@@ -12,8 +13,9 @@
 //!    └────────────────────────────────────────── Sequence
 //! ```
 //!
-//! A voter keeps the order in memory. So a voter that was killed does not come back, and a feed of
-//! three voters goes on while two of them live. A voter that was cut off or paused comes back by
+//! A voter keeps the order in memory. So a voter that was killed does not come back: when its
+//! process is started again, the session tells it so. A feed of three voters goes on while two of
+//! them live. A voter that was cut off or paused comes back by
 //! itself when it missed less than [`HISTORY_CYCLES`] cycles, and waits as a standby.
 //!
 //! A [`Candidate`] without voters is a plain root.
@@ -25,11 +27,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::{
     Arrival, Clock, ClockReading, Durable as _, ForwardCounters, ForwardId, Install, Machine,
-    Malformed, NodeId, Sent, SyncTime, Timestamp, Transmit,
+    Malformed, NodeId, Sent, SharedKey, SyncTime, Timestamp, Transmit,
 };
-use evenfall_multicast_machine::{Entry, Root, RootEvent, Run, Sequence, Turnout};
+use evenfall_multicast_machine::standby::session::{Session, VOTE_OVERHEAD};
+use evenfall_multicast_machine::{Draft, Entry, Root, RootEvent, Run, Sequence, Turnout};
 use evenfall_order_machine::{
-    Canopus, Change, Config, Event, Member, OrderError, Request, State, SuperLeaf, Tree, wire,
+    Canopus, Change, Config, Event, Member, OrderError, Request, State, SuperLeaf, Tree,
 };
 
 /// Cycles that voters keep for a voter that was away: a minute and more at a cycle each
@@ -39,9 +42,11 @@ pub const HISTORY_CYCLES: u64 = 65_536;
 /// and then ask again, so that a takeover begins after one to four times this long. The nodes need
 /// two tenths of a second more.
 const SUSPECT_AFTER: Duration = Duration::from_millis(150);
-/// Longest datagram between voters. Loopback carries it whole, and a voter without a key stays on
-/// loopback.
-const DATAGRAM_BYTES: usize = 60_000;
+/// Longest datagram between voters on one host. Loopback carries it whole.
+const DATAGRAM_BYTES_LOCAL: usize = 60_000;
+/// Longest datagram between voters on several hosts. It fits a frame of Ethernet, as the default of
+/// `framing.datagram_bytes` does.
+const DATAGRAM_BYTES: usize = 1_400;
 /// Bytes of frames in one proposal.
 const BATCH_BYTES: usize = 2 << 20;
 
@@ -57,9 +62,11 @@ pub enum CandidateEvent {
         epoch: u32,
         /// The number of the next message. All earlier messages are agreed.
         next_message: u64,
-        /// When the first message of the feed is due, if a leader has told so.
-        begun: Option<SyncTime>,
     },
+    /// When the first message of the feed is due, as the voters agreed.
+    Begun(SyncTime),
+    /// The voters agreed on a frame of another root. The frame's [`RootEvent::Framed`] follows.
+    Kept(Draft),
     /// Another root leads from now on. Messages of this root that were not framed are not agreed.
     Deposed {
         /// The epoch of the other root.
@@ -69,6 +76,8 @@ pub enum CandidateEvent {
     Over,
     /// This voter was away for so long that the others have forgotten what it missed.
     Forgotten,
+    /// The other voters go on without this one, because its process was started again.
+    Replaced,
 }
 
 /// What a candidate needs to be one of several.
@@ -80,11 +89,14 @@ pub struct Ballot {
     pub voters: Vec<(NodeId, SocketAddr)>,
     /// A random number that no other life of a voter has.
     pub seed: u64,
+    /// The key of the run, which seals the votes.
+    pub key: Option<SharedKey>,
 }
 
 /// The voice of a root among the voters.
 struct Voice {
     me: NodeId,
+    session: Session,
     replica: Canopus,
     sequence: Sequence,
     /// The run that this root would open, with its secret.
@@ -93,6 +105,8 @@ struct Voice {
     asked: Option<u32>,
     /// The term in which the root stands as leader.
     leads: Option<u32>,
+    /// What the owner wants the voters to know, until the replica has room for it.
+    asks: VecDeque<Entry>,
     requests: u64,
 }
 
@@ -118,21 +132,26 @@ impl Candidate {
         let members =
             members.map(|(node, address)| Member { node: *node, address: *address }).collect();
         let tree = Tree::new(vec![SuperLeaf { path: Vec::new(), members }])?;
+        let is_local = ballot.voters.iter().all(|(_, address)| address.ip().is_loopback());
+        let datagram_bytes = if is_local { DATAGRAM_BYTES_LOCAL } else { DATAGRAM_BYTES };
         let config = Config {
             batch_bytes: BATCH_BYTES,
-            datagram_bytes: DATAGRAM_BYTES,
+            datagram_bytes: datagram_bytes - VOTE_OVERHEAD,
             suspect_after: SUSPECT_AFTER,
             history: HISTORY_CYCLES,
             ..Config::default()
         };
         let voters: Vec<NodeId> = ballot.voters.iter().map(|(node, _)| *node).collect();
+        let session = Session::new(ballot.me, &ballot.voters, ballot.seed, ballot.key.as_ref());
         let voice = Voice {
             me: ballot.me,
+            session: session.ok_or(OrderError::Stranger(ballot.me))?,
             replica: Canopus::new(config, tree, ballot.me, ballot.seed, &Bytes::new())?,
             sequence: Sequence::new(&voters),
             run,
             asked: None,
             leads: None,
+            asks: VecDeque::new(),
             requests: 0,
         };
         let root = root.voted();
@@ -142,6 +161,26 @@ impl Candidate {
     /// The root.
     pub fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// Whether this root asks voters.
+    pub fn is_voter(&self) -> bool {
+        self.voice.is_some()
+    }
+
+    /// Whether this root may vote, or need not. A root may vote when all voters have met.
+    pub fn is_ready(&self) -> bool {
+        self.voice.as_ref().is_none_or(|voice| voice.session.is_open())
+    }
+
+    /// The voters of which nothing was heard yet.
+    pub fn missing(&self) -> Vec<NodeId> {
+        self.voice.iter().flat_map(|voice| voice.session.missing()).collect()
+    }
+
+    /// Since when this root hears no majority of the voters.
+    pub fn heard_majority(&self, now: Timestamp) -> Timestamp {
+        self.voice.as_ref().map_or(now, |voice| voice.session.heard_majority(now))
     }
 
     /// Whether this root sends the feed.
@@ -158,7 +197,7 @@ impl Candidate {
 
     /// Has the voters know when the first message of the feed is due.
     pub fn begin(&mut self, now: Timestamp, at: SyncTime) {
-        self.ask(now, &Entry::Begin(at));
+        self.ask(now, Entry::Begin(at));
     }
 
     /// Has the voters know that every receiver has the whole stream. A candidate without voters
@@ -167,19 +206,19 @@ impl Candidate {
         if self.voice.is_none() {
             self.tell(CandidateEvent::Over);
         }
-        self.ask(now, &Entry::Over);
+        self.ask(now, Entry::Over);
     }
 
-    fn ask(&mut self, now: Timestamp, entry: &Entry) {
+    fn ask(&mut self, now: Timestamp, entry: Entry) {
         if let Some(voice) = &mut self.voice {
-            voice.submit(now, entry);
+            voice.asks.push_back(entry);
         }
         self.settle(now);
     }
 
     /// Carries what the root and the replica want to each other until neither wants anything.
     fn settle(&mut self, now: Timestamp) {
-        let Some(mut voice) = self.voice.take() else { return };
+        let Some(mut voice) = self.voice.take_if(|voice| voice.session.is_open()) else { return };
         loop {
             let mut is_quiet = true;
             while let Some(write) = voice.replica.poll_write() {
@@ -192,6 +231,13 @@ impl Candidate {
                 is_quiet = false;
             }
             voice.open(now);
+            while let Some(entry) = voice.asks.front().cloned() {
+                if !voice.submit(now, &entry) {
+                    break;
+                }
+                voice.asks.pop_front();
+                is_quiet = false;
+            }
             while let Some(draft) = self.root.poll_draft() {
                 // A replica that is full takes the draft later.
                 if !voice.submit(now, &Entry::Frame(draft)) {
@@ -221,10 +267,16 @@ impl Candidate {
         for set in &state.sets {
             for request in &set.requests {
                 match voice.sequence.take(set.node, &request.body) {
-                    Some(Entry::Frame(draft)) => self.root.agreed(now, &draft),
+                    Some(Entry::Frame(draft)) => {
+                        if set.node != voice.me {
+                            self.tell(CandidateEvent::Kept(draft.clone()));
+                        }
+                        self.root.agreed(now, &draft);
+                    }
+                    Some(Entry::Begin(at)) => self.tell(CandidateEvent::Begun(at)),
                     Some(Entry::Over) => self.tell(CandidateEvent::Over),
                     Some(Entry::Open(..)) => self.stand(now, voice),
-                    _ => {}
+                    None => {}
                 }
             }
         }
@@ -246,9 +298,11 @@ impl Candidate {
         if before == leads {
             return;
         }
-        let ((_, next_message), begun) = (voice.sequence.next(), voice.sequence.begun());
+        // What was asked in an earlier term would be refused.
+        voice.asks.clear();
+        let (_, next_message) = voice.sequence.next();
         self.tell(match leads {
-            Some(_) => CandidateEvent::Leads { epoch, next_message, begun },
+            Some(_) => CandidateEvent::Leads { epoch, next_message },
             None => CandidateEvent::Deposed { epoch },
         });
         self.root.stand(now, run, leads.is_some());
@@ -263,6 +317,38 @@ impl Candidate {
 }
 
 impl Voice {
+    /// Takes a datagram of the session, and the datagram of the order in it.
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        let order = self.session.handle(now, &arrival)?;
+        if self.session.is_open() {
+            // The replica begins with its first reading, and does not use it.
+            self.replica.handle_clock(now, ClockReading::default());
+        }
+        order.map_or(Ok(()), |datagram| self.replica.handle(now, Arrival { datagram, ..arrival }))
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.session.handle_timeout(now);
+        if self.session.is_open() {
+            self.replica.handle_timeout(now);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        if let Some(greeting) = self.session.poll_transmit() {
+            return Some(greeting);
+        }
+        let order = self.session.is_open().then(|| self.replica.poll_transmit(now))??;
+        self.session.seal(&order)
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        match self.session.is_open() {
+            true => self.replica.poll_timeout(),
+            false => self.session.poll_timeout(),
+        }
+    }
+
     /// Asks the voters to agree on an entry. Returns whether there was room.
     fn submit(&mut self, now: Timestamp, entry: &Entry) -> bool {
         let (client, sequence) = (u64::from(self.me.0), self.requests + 1);
@@ -289,9 +375,15 @@ impl Machine for Candidate {
     type Event = CandidateEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let is_vote = arrival.datagram.starts_with(&wire::MAGIC.to_le_bytes());
         let handled = match &mut self.voice {
-            Some(voice) if is_vote => voice.replica.handle(now, arrival),
+            Some(voice) if Session::is_of(&arrival.datagram) => {
+                let was_replaced = voice.session.is_replaced();
+                let handled = voice.handle(now, arrival);
+                if voice.session.is_replaced() && !was_replaced {
+                    self.tell(CandidateEvent::Replaced);
+                }
+                handled
+            }
             _ => self.root.handle(now, arrival),
         };
         self.settle(now);
@@ -300,7 +392,7 @@ impl Machine for Candidate {
 
     fn handle_timeout(&mut self, now: Timestamp) {
         if let Some(voice) = &mut self.voice {
-            voice.replica.handle_timeout(now);
+            voice.handle_timeout(now);
         }
         self.root.handle_timeout(now);
         self.settle(now);
@@ -308,9 +400,6 @@ impl Machine for Candidate {
 
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
         self.root.handle_clock(now, reading);
-        if let Some(voice) = &mut self.voice {
-            voice.replica.handle_clock(now, reading);
-        }
         self.settle(now);
     }
 
@@ -336,17 +425,17 @@ impl Machine for Candidate {
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        let vote = self.voice.as_mut().and_then(|voice| voice.replica.poll_transmit(now));
+        let vote = self.voice.as_mut().and_then(|voice| voice.poll_transmit(now));
         vote.or_else(|| self.root.poll_transmit(now))
     }
 
     fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
-        let vote = self.voice.as_mut().and_then(|voice| voice.replica.poll_transmit(now));
+        let vote = self.voice.as_mut().and_then(|voice| voice.poll_transmit(now));
         vote.or_else(|| self.root.poll_urgent(now))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let vote = self.voice.as_ref().and_then(|voice| voice.replica.poll_timeout());
+        let vote = self.voice.as_ref().and_then(|voice| voice.poll_timeout());
         vote.into_iter().chain(self.root.poll_timeout()).min()
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `candidate` | a root that asks voters, as a machine without IO (feature `standby`) |
+//! | `candidate` | a root that asks voters, as a machine without IO (feature `publisher`) |
 //! | [`settings`] | the part of the settings that the roles read |
 //! | [`roles`] | root, proxy and receiver as they run in a process |
 //! | `subscriber` | the feed in a program of your own (feature `subscriber`) |
@@ -15,7 +15,7 @@
 // The print macros panic when a note cannot be written, and a note must not end a process.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
-#[cfg(feature = "standby")]
+#[cfg(feature = "publisher")]
 pub mod candidate;
 #[cfg(all(feature = "report", feature = "roles"))]
 #[doc(hidden)]

@@ -127,6 +127,11 @@ impl Publisher {
         if node.role != RoleName::Root {
             return Err(PublishError::NotARoot(name.to_owned()));
         }
+        if !settings.voters().is_empty() {
+            let why = "nodes with role = \"standby\": a root in a program has no standbys, because \
+                       no other process has the program's messages";
+            return Err(SettingsError::new(why).into());
+        }
         let queue = Arc::new(Handover::default());
         let (attached, stands) = sync_channel(1);
         let mut taker = Taker::new(Arc::clone(&queue), attached);

@@ -19,7 +19,7 @@ pub mod text;
 pub mod verdict;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -238,13 +238,15 @@ fn open(path: &Path) -> Result<Reader<File>, ReportError> {
 }
 
 /// Whether a process took part in a run before that of the root that started at this time. No
-/// receiver outlives its root's run, and no message is released before the root has started.
+/// receiver and no standby outlives its root's run, and no message is sent before the root has
+/// started.
 fn is_earlier(path: &Path, root_started_ns: u64) -> Result<bool, ReportError> {
-    let released = open(path)?.find_map(|record| match record {
+    let first = open(path)?.find_map(|record| match record {
         Record::Released(released) => Some(released.release_ns),
+        Record::Sent(sent) => Some(sent.sent_ns),
         _ => None,
     });
-    Ok(released.is_some_and(|at_ns| at_ns < root_started_ns))
+    Ok(first.is_some_and(|at_ns| at_ns < root_started_ns))
 }
 
 /// Logs of the last run in the directory, by file name. A root that is started again begins another
@@ -293,6 +295,10 @@ fn join(
     let mut heap = BinaryHeap::new();
     let mut heads: Vec<Option<Record>> = Vec::new();
     let mut offsets = vec![0; logs.len()];
+    // A root and its standbys log the same messages in the same order. A log ends where its process
+    // was killed, so each message counts where it comes first.
+    let has_standbys = logs.iter().any(|log| log.reader.header().role == Role::Standby);
+    let mut next: BTreeMap<u32, u64> = BTreeMap::new();
     for (at, log) in logs.iter_mut().enumerate() {
         clock = worse(clock, log.reader.header().clock);
         let head = log.reader.next();
@@ -304,7 +310,13 @@ fn join(
         let record = if is_planted { record.moved_back(offsets[at]) } else { record };
         let Header { role, node: receiver, .. } = *logs[at].reader.header();
         match record {
-            Record::Sent(sent) => ledger.sent(&sent),
+            Record::Sent(sent) => {
+                let next = next.entry(sent.stream).or_default();
+                if !has_standbys || sent.message >= *next {
+                    *next = sent.message + 1;
+                    ledger.sent(&sent);
+                }
+            }
             Record::Clock { reading, .. } => {
                 offsets[at] = reading.offset_ns;
                 clock = worse(clock, reading.error);

@@ -78,6 +78,8 @@ pub enum Role {
     /// Releases the feed into a store. Nobody trades on a recorder's releases, so the report does
     /// not count it as a receiver.
     Recorder = 4,
+    /// Votes on the feed, and may send it later. Its log has every message that was sent.
+    Standby = 5,
 }
 
 impl fmt::Display for Role {
@@ -87,6 +89,7 @@ impl fmt::Display for Role {
             Self::Proxy => "proxy",
             Self::Receiver => "receiver",
             Self::Recorder => "recorder",
+            Self::Standby => "standby",
         })
     }
 }
@@ -484,7 +487,7 @@ fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, LogError> {
     if version != VERSION {
         return Err(LogError::Version(version));
     }
-    let roles = [Role::Root, Role::Proxy, Role::Receiver, Role::Recorder];
+    let roles = [Role::Root, Role::Proxy, Role::Receiver, Role::Recorder, Role::Standby];
     let role = roles.into_iter().find(|&role| role as u8 == bytes[10]);
     let name = bytes[32..].split(|&byte| byte == 0).next().unwrap_or(&[]);
     Ok(Header {

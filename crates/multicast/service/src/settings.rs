@@ -23,13 +23,14 @@ use std::net::SocketAddr;
 mod file;
 mod mesh;
 mod plain;
+mod voters;
 
 pub use self::plain::{Publication, Subscription};
 
 /// Trees of a run. One feed does not keep more than sixty-four cores busy.
 const TREES: RangeInclusive<u32> = 1..=64;
 /// The words of the roles in `[[node]]`.
-pub const ROLES: [&str; 4] = ["root", "proxy", "receiver", "recorder"];
+pub const ROLES: [&str; 5] = ["root", "standby", "proxy", "receiver", "recorder"];
 
 /// Role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +39,8 @@ pub const ROLES: [&str; 4] = ["root", "proxy", "receiver", "recorder"];
 pub enum RoleName {
     /// Publishes the feed.
     Root,
+    /// Votes with the root on each frame, and may go on with the feed when the root dies.
+    Standby,
     /// Forwards the feed.
     Proxy,
     /// Holds and releases messages. Older settings use the word `recv`.
@@ -55,6 +58,7 @@ impl fmt::Display for RoleName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Root => "root",
+            Self::Standby => "standby",
             Self::Proxy => "proxy",
             Self::Receiver => "receiver",
             Self::Recorder => "recorder",
@@ -262,7 +266,7 @@ impl Settings {
             let why = format!("node: {roots} nodes have role = \"root\"; there must be one");
             return Err(Mistake::new(key, why));
         }
-        Ok(())
+        self.check_voters()
     }
 
     /// Checks what a run needs besides: the settings that `evenfall run` would refuse later, or

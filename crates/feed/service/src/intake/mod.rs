@@ -26,6 +26,8 @@ mod trust;
 #[cfg(feature = "feeds")]
 pub use self::named::open;
 
+use std::time::Duration;
+
 use evenfall_core::Timestamp;
 use evenfall_feed_formats::{FeedError, Message};
 use evenfall_port::Port;
@@ -67,6 +69,12 @@ pub trait Intake {
 
     /// Takes the message that [`next`](Self::next) showed.
     fn take(&mut self);
+
+    /// Takes the next message before it is due, with its time after the start. `None` at the end,
+    /// and for a live feed.
+    fn skip(&mut self) -> Result<Option<(Message, Duration)>, FeedError> {
+        Ok(None)
+    }
 
     /// Events since the last call.
     fn news(&mut self) -> Vec<News> {

@@ -1,7 +1,9 @@
 //! Replays a file or the generator, each message at its due time.
 
+use std::time::Duration;
+
 use evenfall_core::Timestamp;
-use evenfall_feed_formats::FeedError;
+use evenfall_feed_formats::{FeedError, Message};
 use evenfall_port::Port;
 
 use super::{Intake, News, Next};
@@ -45,6 +47,11 @@ impl Intake for Replay {
 
     fn take(&mut self) {
         self.schedule.take();
+    }
+
+    fn skip(&mut self) -> Result<Option<(Message, Duration)>, FeedError> {
+        self.schedule.peek()?;
+        Ok(self.schedule.take().map(|(due, message)| (message, due)))
     }
 
     fn news(&mut self) -> Vec<News> {

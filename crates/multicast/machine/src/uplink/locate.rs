@@ -50,8 +50,9 @@ impl Uplink {
         None
     }
 
-    /// A recorder named the frame to begin with. A recorder that has no frame yet may have one in a
-    /// moment, and a recorder that was started later has fewer frames than another.
+    /// A recorder named the frame to begin with. A recorder that was started later has fewer
+    /// frames, so the earliest frame that any recorder names counts. A recorder without frames is
+    /// asked again.
     pub(super) fn on_located(&mut self, from: NodeId, located: Located) -> Option<News> {
         let locating = self.locating.as_mut().filter(|_| located.begin == self.begin)?;
         let at = located.at?;

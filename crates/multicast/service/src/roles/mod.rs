@@ -54,6 +54,18 @@ pub enum RoleError {
     RunInfo(RunInfoError),
     /// A part of the role that another service brings has failed, such as the store of a recorder.
     Part(Box<dyn std::error::Error + Send + Sync>),
+    /// The feed of this root is not the feed of the root that leads, from this message on.
+    #[cfg(feature = "publisher")]
+    OtherFeed(u64),
+    /// This root was away for so long that the other roots have forgotten what it missed.
+    #[cfg(feature = "publisher")]
+    Forgotten,
+    /// This root was started again, and the other roots go on without it.
+    #[cfg(feature = "publisher")]
+    Replaced,
+    /// This root has heard no majority of the roots for the stated time.
+    #[cfg(feature = "publisher")]
+    NoMajority(Duration),
     /// The root was silent for the stated time.
     RootLost(Duration),
     /// The root started again. The next run has a log of its own.
@@ -84,6 +96,30 @@ impl fmt::Display for RoleError {
             Self::RunInfo(error) => write!(f, "{error}"),
             Self::Part(error) => write!(f, "{error}"),
             Self::Message { index, why } => write!(f, "message {index}: {why}"),
+            #[cfg(feature = "publisher")]
+            Self::OtherFeed(number) => write!(
+                f,
+                "message {number} of this node's feed is not the message that the root sent; the \
+                 root and its standbys must read equal files with equal settings of [feed]"
+            ),
+            #[cfg(feature = "publisher")]
+            Self::Forgotten => write!(
+                f,
+                "this node was away for so long that the other roots have forgotten what it \
+                 missed; the run goes on without it"
+            ),
+            #[cfg(feature = "publisher")]
+            Self::Replaced => write!(
+                f,
+                "this root was started again, and has forgotten its votes; the run goes on without \
+                 it. All roots have to be started again for another run"
+            ),
+            #[cfg(feature = "publisher")]
+            Self::NoMajority(silence) => write!(
+                f,
+                "no majority of the roots was heard for {silence:?} \
+                 (multicast.membership.root_timeout), and no message leaves without one"
+            ),
             Self::RootLost(silence) => write!(
                 f,
                 "the root has been silent for {silence:?} (multicast.membership.root_timeout); \
@@ -171,6 +207,7 @@ pub struct Process {
 fn logged(role: RoleName) -> Option<Role> {
     match role {
         RoleName::Root => Some(Role::Root),
+        RoleName::Standby => Some(Role::Standby),
         RoleName::Proxy => Some(Role::Proxy),
         RoleName::Receiver => Some(Role::Receiver),
         RoleName::Recorder => Some(Role::Recorder),
@@ -202,12 +239,21 @@ fn mode(word: &str) -> Result<Mode, SettingsError> {
 const ORDERS: Orders = Orders { path: "/mode", check: |word| mode(word).map(drop) };
 
 impl Process {
-    /// Starts the process of a node.
+    /// Starts the process of a node, and its log.
     ///
     /// # Errors
     /// [`RoleError`].
     pub fn start(settings: &Settings, node: &Node) -> Result<Self, RoleError> {
-        let alone = node.role == RoleName::Proxy;
+        let mut process = Self::unlogged(settings, node)?;
+        process.begin_log(settings, node)?;
+        Ok(process)
+    }
+
+    /// Starts the process of a node.
+    fn unlogged(settings: &Settings, node: &Node) -> Result<Self, RoleError> {
+        let is_root = matches!(node.role, RoleName::Root | RoleName::Standby);
+        // The votes of a root name no stream. A root that votes has one tree.
+        let alone = node.role == RoleName::Proxy || is_root && !settings.voters().is_empty();
         settings.check_mesh().map_err(|mistake| SettingsError::new(mistake.why))?;
         let member = settings.member(node);
         let steps = settings.clock.steps_of(&node.name);
@@ -221,7 +267,7 @@ impl Process {
             is_meshed: member.is_some(),
             steps: steps.as_deref(),
             may_moderate: node.role == RoleName::Receiver,
-            orders: (node.role == RoleName::Root).then_some(ORDERS),
+            orders: is_root.then_some(ORDERS),
         };
         let base = Base::start(&node.plain(), manner)?;
         let mut process = Self { base, time: None, log: None };
@@ -238,12 +284,17 @@ impl Process {
             process.base.turn.set_beside(mesh.beside());
             process.await_time()?;
         }
-        if let Some(role) = logged(node.role).filter(|_| settings.run.log) {
-            process.log = Some(process.open_log(settings, node, role)?);
-            process.base.log_memory(&settings.run.dir)?;
-        }
         process.say_where(node);
         Ok(process)
+    }
+
+    /// Begins the log of the role, if the settings ask for a log.
+    fn begin_log(&mut self, settings: &Settings, node: &Node) -> Result<(), RoleError> {
+        if let Some(role) = logged(node.role).filter(|_| settings.run.log) {
+            self.log = Some(self.open_log(settings, node, role)?);
+            self.base.log_memory(&settings.run.dir)?;
+        }
+        Ok(())
     }
 
     /// Runs the mesh of clocks alone until this node knows its time. A message that is stamped or
@@ -395,6 +446,6 @@ pub fn identity(
     started: SyncTime,
 ) -> Result<Identity, RoleError> {
     let root = settings.root()?.address;
-    let standbys = Vec::new();
+    let standbys = settings.voters().iter().skip(1).map(|node| node.address).collect();
     Ok(Identity { id: node.id, stream, root, standbys, incarnation: started.nanos() })
 }

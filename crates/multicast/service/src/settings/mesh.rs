@@ -8,7 +8,7 @@ use evenfall_runtime::settings::Mistake;
 use super::{Node, RoleName, Settings};
 
 /// Whether other nodes can find a node at the address that its settings give.
-fn is_known(address: &SocketAddr) -> bool {
+pub(super) fn is_known(address: &SocketAddr) -> bool {
     address.port() > 0 && !address.ip().is_unspecified()
 }
 

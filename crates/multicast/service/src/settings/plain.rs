@@ -20,6 +20,8 @@ pub struct Subscription {
     pub address: SocketAddr,
     /// Where the root listens.
     pub root: SocketAddr,
+    /// Where the standbys of the root listen: none, two or four.
+    pub standbys: Vec<SocketAddr>,
     /// Trees of the run (`run.trees` of the root's settings). The receiver takes the streams 0 to
     /// `trees - 1`.
     pub trees: u32,
@@ -33,18 +35,22 @@ impl Subscription {
     /// A receiver of a run of one tree, without a key.
     pub fn new(root: SocketAddr, address: SocketAddr, id: NodeId) -> Self {
         let (name, multicast) = (format!("receiver-{}", id.0), Config::default());
-        Self { name, id, address, root, trees: 1, key: None, multicast }
+        Self { name, id, address, root, standbys: Vec::new(), trees: 1, key: None, multicast }
     }
 
-    /// The settings of a run in which this program knows only the root and itself.
+    /// The settings of a run in which this program knows the root, its standbys and itself.
     ///
     /// # Errors
     /// Which value is wrong, and what is allowed.
     pub fn settings(&self) -> Result<Settings, SettingsError> {
         // A receiver asks for the root by address. The number only has to differ from its own.
-        let root = node("root".into(), NodeId(self.id.0 ^ 1), RoleName::Root, self.root);
-        let own = node(self.name.clone(), self.id, RoleName::Receiver, self.address);
-        checked(self.trees, &self.key, self.multicast, vec![root, own])
+        let other = |place: u32| NodeId(self.id.0 ^ (place + 1));
+        let mut nodes = vec![node("root".into(), other(0), RoleName::Root, self.root)];
+        nodes.extend((1..).zip(&self.standbys).map(|(place, address)| {
+            node(format!("standby-{place}"), other(place), RoleName::Standby, *address)
+        }));
+        nodes.push(node(self.name.clone(), self.id, RoleName::Receiver, self.address));
+        checked(self.trees, &self.key, self.multicast, nodes)
     }
 }
 

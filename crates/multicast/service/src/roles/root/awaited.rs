@@ -1,8 +1,9 @@
 //! The nodes for which the first trees wait. The wait may be long, so the root prints their names.
 
 use evenfall_multicast_machine::config::Membership;
-use evenfall_multicast_machine::{Guest, GuestList, Role, Root};
+use evenfall_multicast_machine::{Guest, GuestList, Role};
 
+use crate::candidate::Candidate;
 use crate::settings::{Node, RoleName, Settings};
 
 /// Names that are printed for each role.
@@ -36,7 +37,7 @@ pub(super) fn guests(settings: &Settings, stream: u32, is_keyed: bool) -> GuestL
             RoleName::Receiver => Some(Role::Receiver),
             RoleName::Recorder => Some(Role::Recorder),
             RoleName::Proxy => is_proxy_of(node, stream).then_some(Role::Proxy),
-            RoleName::Root | RoleName::Other => None,
+            RoleName::Root | RoleName::Standby | RoleName::Other => None,
         };
         let is_fixed = !is_keyed && node.address.port() != 0;
         (node.id, Guest { role, addr: is_fixed.then_some(node.address) })
@@ -45,10 +46,10 @@ pub(super) fn guests(settings: &Settings, stream: u32, is_keyed: bool) -> GuestL
 }
 
 /// The nodes that have not joined yet, in words; `None` when all have joined.
-pub(super) fn missing(settings: &Settings, roots: &[Root]) -> Option<String> {
+pub(super) fn missing(settings: &Settings, roots: &[Candidate]) -> Option<String> {
     let mut receivers = Awaited::default();
     let mut proxies = Awaited::default();
-    for (stream, root) in roots.iter().enumerate() {
+    for (stream, root) in roots.iter().map(Candidate::root).enumerate() {
         let (expected, there) = (expected(settings, stream as u32), root.status());
         // All trees have the same receivers. Each tree has its own proxies.
         receivers.expected = expected.expect_receivers.max(1) as usize;

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use evenfall_clock_service::Standing;
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
+use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_multicast_machine::fairness::Sent;
 use evenfall_multicast_machine::replace::{Replacement, Step};
 use evenfall_multicast_machine::{Framed, Reason, Role, Root, RootEvent};
 
-use crate::runinfo::{Membership, RunEvent};
+use super::queue::{Queue, Queued};
+use crate::runinfo::{Membership, RunEvent, RunInfo};
 use crate::runlog::Record;
 use crate::settings::Settings;
 
@@ -26,8 +28,7 @@ const REJOINS_MAX: u64 = 1_000_000;
 /// The notes of one tree.
 #[derive(Default)]
 struct TreeBook {
-    /// Scheduled times of the messages that are in no frame yet.
-    scheduled: VecDeque<u64>,
+    queue: Queue,
     formed: bool,
     finished: bool,
     /// Messages framed.
@@ -52,7 +53,9 @@ pub(super) struct Book {
     pub(super) records: Vec<Record>,
     pub(super) events: Vec<RunEvent>,
     pub(super) memberships: Vec<Membership>,
-    id: NodeId,
+    /// The hash of all messages that are in frames.
+    pub(super) hash: ContentHash,
+    pub(super) id: NodeId,
     names: BTreeMap<NodeId, String>,
     /// The nodes that measure each other's clocks. A place in the list is a node's number there.
     timed: Vec<NodeId>,
@@ -73,6 +76,7 @@ impl Book {
             records: Vec::new(),
             events: Vec::new(),
             memberships: Vec::new(),
+            hash: ContentHash::new(settings.course.trees as usize),
             id,
             names: settings.nodes.iter().map(|node| (node.id, node.name.clone())).collect(),
             timed: settings.timed().into_iter().map(|node| node.id).collect(),
@@ -93,17 +97,38 @@ impl Book {
         self.trees.iter().all(|tree| tree.finished)
     }
 
-    /// A message that was due at this synchronised time is about to be published.
-    pub(super) fn due(&mut self, tree: usize, scheduled_ns: u64) {
-        self.trees[tree].scheduled.push_back(scheduled_ns);
+    /// The messages of a tree that are in no frame yet.
+    pub(super) fn queue(&mut self, tree: usize) -> &mut Queue {
+        &mut self.trees[tree].queue
     }
 
-    /// The message was refused.
-    pub(super) fn refused(&mut self, tree: usize) {
-        self.trees[tree].scheduled.pop_back();
+    /// Messages that were published, whether or not they are in a frame.
+    pub(super) fn published(&self) -> u64 {
+        let waiting: usize = self.trees.iter().map(|tree| tree.queue.len()).sum();
+        self.hash.messages() + waiting as u64
     }
 
-    fn name(&self, id: NodeId) -> String {
+    /// The lead has changed, so that a tree has to be formed before this root can send.
+    pub(super) fn turned_over(&mut self) {
+        for tree in &mut self.trees {
+            (tree.formed, tree.finished) = (false, false);
+            tree.newcomers.clear();
+            tree.recent.clear();
+            tree.queue.forgotten();
+        }
+    }
+
+    /// Goes on with the notes of the root that led before.
+    pub(super) fn adopt(&mut self, info: RunInfo) {
+        let mut own = core::mem::replace(&mut self.events, info.events);
+        // A root that led before finds its own notes again.
+        own.retain(|event| !self.events.contains(event));
+        self.events.append(&mut own);
+        self.events.truncate(EVENTS_MAX);
+        self.memberships = info.memberships;
+    }
+
+    pub(super) fn name(&self, id: NodeId) -> String {
         self.names.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
 
@@ -169,10 +194,17 @@ impl Book {
             }
         }
         for message in framed.first_message..framed.first_message + u64::from(framed.count) {
+            let scheduled_ns = match tree.queue.framed() {
+                Some(Queued { message, scheduled }) => {
+                    self.hash.update(stream as usize, &message.bytes);
+                    scheduled.nanos()
+                }
+                None => 0,
+            };
             self.records.push(Record::Sent(Sent {
                 stream,
                 message,
-                scheduled_ns: tree.scheduled.pop_front().unwrap_or_default(),
+                scheduled_ns,
                 sent_ns: framed.origin.nanos(),
                 deadline_ns: framed.deadline.map(SyncTime::nanos),
             }));

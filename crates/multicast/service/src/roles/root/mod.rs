@@ -2,49 +2,31 @@
 
 mod awaited;
 mod book;
+mod lead;
 mod page;
+mod queue;
+mod rehearsal;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use evenfall_clock_service::Standing;
 use evenfall_core::{SyncTime, Timestamp};
 use evenfall_feed_formats::Message;
-use evenfall_feed_formats::sharding::{ContentHash, trees_of};
+use evenfall_feed_formats::sharding::trees_of;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus, Run as RunId};
 use serde::Serialize;
 
 use self::book::Book;
+use self::lead::Lead;
 use super::{Process, RoleError, file_error};
-use crate::settings::{Node, Settings};
+use crate::candidate::{Ballot, Candidate, CandidateEvent};
+use crate::settings::{Node, RoleName, Settings};
 use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
 
-/// The bursts of the rehearsal before the first message, as numbers of empty frames and the time
-/// between two frames. The rehearsal measures the hold of a burst before the market's open brings
-/// one. Receivers take a burst without gaps in few wake-ups. A burst whose frames each wake all
-/// receivers is the hard case on crowded cores.
-const REHEARSED: [(usize, Duration); 8] = [
-    (1, Duration::ZERO),
-    (32, Duration::from_micros(400)),
-    (4, Duration::ZERO),
-    (32, Duration::from_micros(200)),
-    (16, Duration::ZERO),
-    (32, Duration::from_micros(100)),
-    (64, Duration::ZERO),
-    (32, Duration::from_micros(50)),
-];
-/// Single frames after each burst. Most of a feed is quiet, so the hold of a quiet frame must be
-/// known best. Eight bursts with their single frames take half a second. Four seconds therefore
-/// bring more than the thousand frames after which the hold no longer adds a guard for a small
-/// sample.
-const REHEARSED_ALONE: usize = 20;
-/// How long the tree rests after a burst, at least. The rest grows with the frames of the burst.
-const REST_MIN: Duration = Duration::from_millis(2);
-const REST_PER_FRAME: Duration = Duration::from_micros(400);
-/// Frames of a burst that leave in one turn: as many as `PUBLISH_BATCH` messages fill.
-const REHEARSED_BATCH: usize = 8;
 /// Messages that are published before arrivals and departures get their turn.
 const PUBLISH_BATCH: usize = 256;
 /// How long the root stays after the last receiver finished, for repairs under way.
@@ -61,7 +43,9 @@ const LEAD: Duration = Duration::from_millis(20);
 pub struct RootSummary {
     /// Name of the root.
     pub name: String,
-    /// Messages read from the feed and sent.
+    /// Whether this root sent the feed at the end. A root without standbys always does.
+    pub leads: bool,
+    /// Messages of the feed that were sent, by this root or by the roots that led before.
     pub messages: u64,
     /// Hash of the sent messages, in order, over all trees.
     pub content_hash: String,
@@ -84,11 +68,14 @@ pub struct RootSummary {
 /// The run under way.
 struct Run<'a> {
     settings: &'a Settings,
+    node: &'a Node,
     intake: &'a mut dyn Intake,
     process: Process,
-    roots: Vec<Root>,
+    roots: Vec<Candidate>,
+    /// What the roots told since the last look, with the number of the tree.
+    told: VecDeque<(Timestamp, usize, CandidateEvent)>,
+    lead: Lead,
     book: Book,
-    hash: ContentHash,
     held_back: u64,
     /// Trees that have taken the present message, when the message goes to all trees.
     published: u32,
@@ -106,11 +93,14 @@ fn unix_s() -> u64 {
 /// A run of the root. The second of the start orders it after earlier runs. Its random number tells
 /// it from a run that began in the same second, or under a clock that was set back.
 fn new_run() -> Result<RunId, RoleError> {
-    let epoch = unix_s() as u32;
-    let mut random = [0; 24];
-    evenfall_host::random::fill(&mut random)
+    Ok(RunId::new(unix_s() as u32, random()?))
+}
+
+fn random<const N: usize>() -> Result<[u8; N], RoleError> {
+    let mut bytes = [0; N];
+    evenfall_host::random::fill(&mut bytes)
         .map_err(|error| file_error("the random numbers of the system".as_ref(), error))?;
-    Ok(RunId::new(epoch, random))
+    Ok(bytes)
 }
 
 impl<'a> Run<'a> {
@@ -119,60 +109,66 @@ impl<'a> Run<'a> {
         node: &'a Node,
         intake: &'a mut dyn Intake,
     ) -> Result<Self, RoleError> {
-        let process = Process::start(settings, node)?;
+        let mut process = Process::unlogged(settings, node)?;
         intake.attach(process.base.port.as_ref());
         let trees = settings.course.trees;
         let key = process.base.key.clone();
         let run = new_run()?;
-        let roots = (0..trees)
-            .map(|stream| {
-                let membership = awaited::expected(settings, stream);
-                let config = Config { membership, ..settings.multicast };
-                let now = MonotonicClock::now();
-                let root = Root::new(config, node.id, stream, run, key.as_ref(), now);
-                root.admitting(awaited::guests(settings, stream, key.is_some()))
-            })
-            .collect();
+        let voters = settings.voters().iter().map(|node| (node.id, node.address)).collect();
+        let seed = u64::from_le_bytes(random()?);
+        let ballot = Ballot { me: node.id, voters, seed, key: key.clone() };
+        if ballot.voters.is_empty() {
+            process.begin_log(settings, node)?;
+        }
+        let new_root = |stream| {
+            let membership = awaited::expected(settings, stream);
+            let config = Config { membership, ..settings.multicast };
+            let now = MonotonicClock::now();
+            let root = Root::new(config, node.id, stream, run, key.as_ref(), now);
+            let root = root.admitting(awaited::guests(settings, stream, key.is_some()));
+            match ballot.voters.is_empty() {
+                true => Ok(Candidate::alone(root)),
+                false => Candidate::new(root, run, &ballot),
+            }
+        };
+        let roots = (0..trees).map(new_root).collect::<Result<_, _>>();
         let book = Book::new(settings, node.id, process.base.clock());
-        let hash = ContentHash::new(trees as usize);
-        let (held_back, rehearsed, started_unix_s) = (0, 0, unix_s());
         let mut run = Self {
             settings,
+            node,
             intake,
             process,
-            roots,
+            roots: roots.map_err(|error| RoleError::Part(Box::new(error)))?,
+            told: VecDeque::new(),
+            lead: Lead::default(),
             book,
-            hash,
-            held_back,
+            held_back: 0,
             published: 0,
-            rehearsed,
-            started_unix_s,
+            rehearsed: 0,
+            started_unix_s: unix_s(),
         };
-        let Self { process, roots, book, .. } = &mut run;
-        process.keep_time(roots, true, &mut |m, now, event| book.on(m, now, event))?;
+        let Self { process, roots, told, .. } = &mut run;
+        process.keep_time(roots, true, &mut listen(told))?;
+        run.hear()?;
         Ok(run)
     }
 
-    /// Does one turn and all housekeeping that is due. `false` when a signal came.
+    /// Does one turn and all housekeeping that is due. `false` when a signal came, or another root
+    /// leads now.
     fn turn(&mut self, until: Option<Timestamp>) -> Result<bool, RoleError> {
-        let Self { process, roots, book, .. } = self;
-        process.keep_time(roots, false, &mut |m, now, event| book.on(m, now, event))?;
-        book.clock = process.base.clock();
-        process.base.turn.turn(
-            roots,
-            process.base.port.as_mut(),
-            until,
-            &mut |m, now, event| {
-                book.on(m, now, event);
-            },
-        )?;
-        for record in book.records.drain(..) {
-            process.note(record);
+        let Self { process, roots, told, .. } = self;
+        process.keep_time(roots, false, &mut listen(told))?;
+        self.book.clock = process.base.clock();
+        process.base.turn.turn(roots, process.base.port.as_mut(), until, &mut listen(told))?;
+        self.hear()?;
+        for record in self.book.records.drain(..) {
+            self.process.note(record);
         }
         if self.process.housekeeping_due() {
             self.look_around()?;
+            self.check_majority()?;
         }
-        Ok(!interrupt::raised())
+        Ok(!interrupt::raised() && !self.lead.is_lost)
     }
 
     fn each_root(&mut self, input: impl Fn(&mut Root, Timestamp)) -> Result<(), RoleError> {
@@ -184,10 +180,22 @@ impl<'a> Run<'a> {
         tree: usize,
         input: impl FnOnce(&mut Root, Timestamp) -> T,
     ) -> Result<T, RoleError> {
-        let Self { process, roots, book, .. } = self;
+        self.on_candidate(tree, |candidate, now| candidate.input(now, |root| input(root, now)))
+    }
+
+    /// Hands a root one input. What the root tells is heard at the next turn.
+    fn on_candidate<T>(
+        &mut self,
+        tree: usize,
+        input: impl FnOnce(&mut Candidate, Timestamp) -> T,
+    ) -> Result<T, RoleError> {
+        let Self { process, roots, told, .. } = self;
         let (root, port) = (&mut roots[tree], process.base.port.as_mut());
-        let mut events = |m: &Root, now, event| book.on(m, now, event);
-        Ok(process.base.turn.input(tree, root, port, input, &mut events)?)
+        Ok(process.base.turn.input(tree, root, port, input, &mut listen(told))?)
+    }
+
+    fn statuses(&self) -> Vec<RootStatus> {
+        self.roots.iter().map(|candidate| candidate.root().status()).collect()
     }
 
     fn look_around(&mut self) -> Result<(), RoleError> {
@@ -197,18 +205,19 @@ impl<'a> Run<'a> {
                 self.change_mode(mode)?;
             }
         }
-        let all: Vec<RootStatus> = self.roots.iter().map(Root::status).collect();
-        let ill = !self.book.formed();
+        let all = self.statuses();
+        let ill = self.leads() && !self.book.formed();
         let malformed = self.process.base.refused();
         let feed = self.intake.status();
-        let page = page::metrics(&self.process.base.name, &all, malformed, feed.as_ref());
+        let (name, leads) = (&self.process.base.name, self.leads());
+        let page = page::metrics(name, leads, &all, malformed, feed.as_ref());
         let ill = ill.then(|| "waiting for receivers".into());
         let ill = ill.or_else(|| self.intake.ill(MonotonicClock::now()));
         self.process.publish(page, &all, ill);
         if let Some(standing) = self.process.standing() {
             self.book.clocks(MonotonicClock::now(), &standing);
         }
-        Ok(())
+        self.keep_info()
     }
 
     fn change_mode(&mut self, mode: Mode) -> Result<(), RoleError> {
@@ -216,10 +225,18 @@ impl<'a> Run<'a> {
         self.each_root(|root, now| root.set_mode(now, mode))
     }
 
-    /// Waits for the first tree, then rehearses. `false` when a signal came.
+    /// Waits for the first tree, then rehearses, unless the feed is under way. `false` when a
+    /// signal came, or another root leads now.
     fn form(&mut self) -> Result<bool, RoleError> {
+        let patience = self.settings.course.finish_timeout;
+        let give_up = MonotonicClock::now() + patience;
         let mut say_at = MonotonicClock::now() + SAY_AWAITED_EVERY;
         while !self.book.formed() {
+            if self.lead.begun.is_some() && MonotonicClock::now() >= give_up {
+                // All receivers may be gone because they have the whole feed.
+                let receivers = self.settings.count(RoleName::Receiver);
+                return Err(RoleError::Unfinished { finished: 0, receivers, waited: patience });
+            }
             if !self.turn(Some(say_at))? || self.intake.is_cancelled() {
                 return Ok(false);
             }
@@ -233,6 +250,9 @@ impl<'a> Run<'a> {
         }
         self.say_tree();
         self.write_info()?;
+        if self.lead.begun.is_some() {
+            return Ok(true);
+        }
         let warm_up = self.settings.course.rehearsal();
         let settled = warm_up / 5;
         if !self.rehearse_for(settled)? {
@@ -243,7 +263,7 @@ impl<'a> Run<'a> {
     }
 
     fn say_tree(&self) {
-        let all: Vec<RootStatus> = self.roots.iter().map(Root::status).collect();
+        let all = self.statuses();
         let proxies: usize = all.iter().map(|tree| tree.proxies).sum();
         tracing::info!(
             "{}: the tree stands: {} receivers and recorders, {proxies} proxies, {} trees, mode {}",
@@ -254,67 +274,45 @@ impl<'a> Run<'a> {
         );
     }
 
-    /// Rehearses the feed. `false` when a signal came.
-    fn rehearse_for(&mut self, span: Duration) -> Result<bool, RoleError> {
-        let end = MonotonicClock::now() + span;
-        for burst in REHEARSED.into_iter().cycle() {
-            if MonotonicClock::now() >= end {
-                break;
-            }
-            let alone = [(1, Duration::ZERO); REHEARSED_ALONE];
-            for (frames, apart) in core::iter::once(burst).chain(alone) {
-                if !self.rehearse(frames, apart)? {
-                    return Ok(false);
-                }
-            }
+    /// When the first message is due. The roots agree on it once.
+    fn begin(&mut self) -> Result<Timestamp, RoleError> {
+        let clock = self.process.base.clock();
+        if let Some(at) = self.lead.begun {
+            return Ok(clock.local(at));
         }
-        Ok(true)
+        let start = MonotonicClock::now() + LEAD;
+        self.on_candidate(0, |candidate, now| candidate.begin(now, clock.sync(start)))?;
+        Ok(start)
     }
 
-    /// Sends a burst of empty frames and lets it drain. `false` when a signal came.
-    fn rehearse(&mut self, frames: usize, apart: Duration) -> Result<bool, RoleError> {
-        let start = MonotonicClock::now();
-        let apart = apart.max(self.settings.multicast.framing.coalesce);
-        for sent in 1..=frames {
-            // As with messages, each frame goes to one tree.
-            let tree = self.rehearsed % self.roots.len();
-            self.rehearsed += 1;
-            self.on_root(tree, Root::warm_up)?;
-            let next = start + apart * sent as u32;
-            let is_turn = sent % REHEARSED_BATCH == 0 || MonotonicClock::now() < next;
-            if is_turn && !self.turn_until(next)? {
-                return Ok(false);
-            }
+    /// The next message: one that this root has published in vain, or else the next of the feed.
+    fn next(&mut self) -> Result<Next, RoleError> {
+        if let Some(again) = self.book.queue(0).again() {
+            let due = self.process.base.clock().local(again.scheduled);
+            return Ok(Next::Message(again.message.clone(), due));
         }
-        self.turn_until(MonotonicClock::now() + REST_MIN + REST_PER_FRAME * frames as u32)
+        let next = self.intake.next(MonotonicClock::now());
+        next.map_err(|error| IntakeError::Broken { error, sent: self.book.published() }.into())
     }
 
-    /// Takes turns until this moment, and at least one. `false` when a signal came.
-    fn turn_until(&mut self, until: Timestamp) -> Result<bool, RoleError> {
-        loop {
-            if !self.turn(Some(until))? {
-                return Ok(false);
-            }
-            if MonotonicClock::now() >= until {
-                return Ok(true);
-            }
-        }
-    }
-
-    /// Sends the whole feed, each message at its time. `false` when a signal came.
+    /// Sends the whole feed, each message at its time. `false` when a signal came, or another root
+    /// leads now.
     fn send_feed(&mut self) -> Result<bool, RoleError> {
-        self.intake.begin(MonotonicClock::now() + LEAD, self.process.base.port.as_mut())?;
+        let start = self.begin()?;
+        self.intake.begin(start, self.process.base.port.as_mut())?;
         loop {
             let mut until = None;
             let mut published = 0;
             while until.is_none() {
-                let next = self.intake.next(MonotonicClock::now());
-                match next.map_err(|error| self.broken(error))? {
+                let is_again = self.book.queue(0).again().is_some();
+                match self.next()? {
                     Next::Message(_, due) if published == PUBLISH_BATCH => until = Some(due),
                     Next::Message(message, due) => {
                         let scheduled = self.process.base.clock().sync(due);
                         if publish(self, &message, scheduled)? {
-                            self.intake.take();
+                            if !is_again {
+                                self.intake.take();
+                            }
                             published += 1;
                         } else {
                             // The message is openly late: its latency counts from the time at which
@@ -346,25 +344,32 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn broken(&self, error: evenfall_feed_formats::FeedError) -> RoleError {
-        IntakeError::Broken { error, sent: self.hash.messages() }.into()
-    }
-
     /// Tells all receivers where the stream ends, and waits until all have it. Sent messages shall
     /// arrive, so a first signal does not cut the wait short. A second signal does.
     fn finish(&mut self, waited: Duration) -> Result<(), RoleError> {
         self.process.base.port.watch(Vec::new());
         self.each_root(Root::finish)?;
         let give_up = MonotonicClock::now() + waited;
-        while !self.book.finished() {
+        let mut ended = Ok(());
+        while !self.book.finished() && !self.lead.is_lost {
             self.turn(Some(give_up))?;
             if MonotonicClock::now() >= give_up {
-                let tallies = self.roots.iter().map(|r| r.status().tally.finished);
-                let receivers = self.roots[0].status().receivers;
-                let finished = tallies.min().unwrap_or(0);
-                return Err(RoleError::Unfinished { finished, receivers, waited });
+                let all = self.statuses();
+                let finished = all.iter().map(|tree| tree.tally.finished).min().unwrap_or(0);
+                let receivers = all[0].receivers;
+                ended = Err(RoleError::Unfinished { finished, receivers, waited });
+                break;
             }
         }
+        self.close()?;
+        if ended.is_ok() {
+            self.linger()?;
+        }
+        ended
+    }
+
+    /// Stays for a moment, for repairs and votes under way.
+    fn linger(&mut self) -> Result<(), RoleError> {
         let end = MonotonicClock::now() + LINGER;
         while MonotonicClock::now() < end {
             self.turn(Some(end))?;
@@ -389,9 +394,10 @@ impl<'a> Run<'a> {
         self.look_around()?;
         let summary = RootSummary {
             name: self.process.base.name.clone(),
-            messages: self.hash.messages(),
-            content_hash: self.hash.finish_hex(),
-            trees: self.roots.iter().map(Root::status).collect(),
+            leads: self.leads(),
+            messages: self.book.hash.messages(),
+            content_hash: self.book.hash.finish_hex(),
+            trees: self.statuses(),
             held_back: self.held_back,
             malformed: self.process.base.refused(),
             resident_bytes_max: self.process.base.resident_bytes_max,
@@ -400,19 +406,31 @@ impl<'a> Run<'a> {
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
         };
         let sum = |count: fn(&RootStatus) -> u64| summary.trees.iter().map(count).sum::<u64>();
-        tracing::info!(
-            "{}: {}: {} messages sent; receivers report {} released, {} late, {} lost",
-            summary.name,
-            summary.ended,
-            summary.messages,
-            sum(|tree| tree.tally.released),
-            sum(|tree| tree.tally.late),
-            sum(|tree| tree.tally.lost)
-        );
-        self.write_info()?;
+        if summary.leads {
+            tracing::info!(
+                "{}: {}: {} messages sent; receivers report {} released, {} late, {} lost",
+                summary.name,
+                summary.ended,
+                summary.messages,
+                sum(|tree| tree.tally.released),
+                sum(|tree| tree.tally.late),
+                sum(|tree| tree.tally.lost)
+            );
+            self.write_info()?;
+        } else {
+            let RootSummary { name, ended, messages, .. } = &summary;
+            tracing::info!("{name}: {ended}: another root led; {messages} messages were agreed");
+        }
         self.process.end(self.settings, &summary)?;
         ended.map(|_| summary)
     }
+}
+
+/// Keeps what roots tell until the run hears it.
+fn listen(
+    told: &mut VecDeque<(Timestamp, usize, CandidateEvent)>,
+) -> impl FnMut(&Candidate, Timestamp, CandidateEvent) {
+    move |candidate, now, event| told.push_back((now, candidate.root().stream() as usize, event))
 }
 
 /// Hands a message to its tree, or to every tree when the message concerns all keys. `false` when a
@@ -435,17 +453,12 @@ fn publish_by(
     message: &Message,
     scheduled: SyncTime,
 ) -> Result<bool, RoleError> {
-    // The time of a message must be in the queue before the message can be in a frame.
-    run.book.due(tree, scheduled.nanos());
     match run.on_root(tree, |root, now| root.publish(now, message.format, &message.bytes))? {
         Ok(_) => {
-            run.hash.update(tree, &message.bytes);
+            run.book.queue(tree).give(message, scheduled);
             Ok(true)
         }
-        Err(PublishError::Full) => {
-            run.book.refused(tree);
-            Ok(false)
-        }
+        Err(PublishError::Full) => Ok(false),
         Err(why) => Err(RoleError::Message { index: message.index, why }),
     }
 }
@@ -471,22 +484,6 @@ pub(crate) fn run_with(
     intake: &mut dyn Intake,
 ) -> Result<RootSummary, RoleError> {
     let mut run = Run::start(settings, node, intake)?;
-    let sent = match run.form() {
-        Ok(true) => run.send_feed(),
-        // No receiver has joined that could finish.
-        Ok(false) => return run.end(Ok("asked to stop before the tree stood: nothing was sent")),
-        Err(error) => Err(error),
-    };
-    let patience = settings.course.finish_timeout;
-    let ended = match sent {
-        Ok(true) => run.finish(patience).map(|()| "the stream ended"),
-        // A signal asked for the end, so the root waits less for receivers that are gone.
-        Ok(false) => run.finish(patience.min(STOP_PATIENCE)).map(|()| "asked to stop"),
-        Err(error) => {
-            // The messages that were sent shall arrive first.
-            run.finish(patience).ok();
-            Err(error)
-        }
-    };
+    let ended = run.play();
     run.end(ended)
 }

@@ -54,6 +54,7 @@ fn clock(settings: &Settings) -> String {
 
 pub(super) fn metrics(
     name: &str,
+    leads: bool,
     trees: &[RootStatus],
     malformed: u64,
     feed: Option<&FeedStatus>,
@@ -83,6 +84,12 @@ pub(super) fn metrics(
         m.gauge("receivers", "Receivers that are members.", tree, s.receivers as f64);
         m.gauge("proxies", "Proxies that are members.", tree, s.proxies as f64);
         m.gauge("view", "Number of the view in force.", tree, f64::from(s.view));
+        let sends = f64::from(u8::from(leads));
+        m.gauge("leads", "1 while this root sends the feed, 0 while it stands by.", tree, sends);
+        if let Some((median, _)) = s.voters_ns {
+            let help = "Median time until a majority of the roots has a frame.";
+            m.gauge("voting_seconds", help, tree, median as f64 / 1e9);
+        }
     }
     // A datagram that is no message names no tree.
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);

@@ -1,0 +1,501 @@
+//! The session of the roots that vote: which life of each root takes part.
+//!
+//! A root keeps its votes in memory. A root that was started again has forgotten them, so it might
+//! vote a second time and for something else. Therefore the roots first tell each other a random
+//! number, the **life** of their process, and begin to vote when all of them know the same lives.
+//! The lives make the number of the session, which is in every vote. A root that is started again
+//! while the session lasts learns that it was replaced, and takes no part.
+//!
+//! ```text
+//!  root A             root B             root C
+//!    |---HELLO a-------->|                  |        A knows a
+//!    |<--HELLO ab--------|---HELLO ab------>|
+//!    |<--HELLO abc---------------------------|        A and C know a, b, c
+//!    |---HELLO abc------>|   ...             |        all know a, b, c, and that all know them
+//! ```
+//!
+//! ```text
+//!  HELLO
+//!  0       2         3      4        5       6            7
+//!  | magic | version | kind | key id | place | in session | a life u64 for each root | code u64 |
+//!
+//!  VOTE
+//!  0       2         3      4        5       6      8             16           24
+//!  | magic | version | kind | key id | place | 0, 0 | session u64 | number u64 | a datagram of
+//!                                                                              | the order
+//! ```
+//!
+//! With a key, a HELLO has a keyed code (SipHash-2-4), and the datagram inside a VOTE is sealed
+//! (ChaCha20-Poly1305) with the bytes in front of it as associated data. Each root seals under a
+//! key of its own in each session, with the number as the nonce. A recorded vote of another session
+//! opens in none. A recorded vote of the same session is an old datagram, which the order survives.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use chacha20poly1305::aead::{AeadInPlace, KeyInit};
+use chacha20poly1305::{ChaCha20Poly1305, Key as AeadKey, Nonce, Tag};
+use evenfall_core::{
+    Arrival, Class, Destination, Head, MacKey, Malformed, NodeId, Reader, SharedKey, Timestamp,
+    Transmit,
+};
+
+use crate::seal::TAG_BYTES;
+
+/// "EV" in ASCII.
+pub const MAGIC: [u8; 2] = *b"EV";
+/// Version of this layout. Another version is refused.
+const VERSION: u8 = 1;
+const HELLO: u8 = 1;
+const VOTE: u8 = 2;
+/// Bytes of a vote in front of the datagram of the order.
+pub const VOTE_HEAD_BYTES: usize = 24;
+/// Bytes that a session adds to a datagram of the order.
+pub const VOTE_OVERHEAD: usize = VOTE_HEAD_BYTES + TAG_BYTES;
+/// Bytes of the keyed code of a HELLO.
+const CODE_BYTES: usize = 8;
+/// Time between two greetings of a root that is in no session. Roots start within seconds of each
+/// other.
+const HELLO_EVERY: Duration = Duration::from_millis(50);
+/// Greetings that wait to be sent: a few for each of five roots. The oldest is dropped, because
+/// each greeting says more than those before.
+const OUT_MAX: usize = 64;
+
+/// Another root of the run.
+#[derive(Clone, Debug)]
+struct Peer {
+    node: NodeId,
+    address: SocketAddr,
+    /// The lives that the root last named.
+    lives: Vec<u64>,
+    heard: Timestamp,
+}
+
+/// A session in which all roots are.
+struct Open {
+    number: u64,
+    /// Votes sent so far.
+    sent: u64,
+    /// The ciphers of the roots, by place; none without a key.
+    ciphers: Vec<ChaCha20Poly1305>,
+}
+
+/// See the module documentation.
+pub struct Session {
+    place: usize,
+    /// All roots, this one among them.
+    peers: Vec<Peer>,
+    /// The life of each root as far as this root knows; zero for an unknown life.
+    lives: Vec<u64>,
+    key: Option<SharedKey>,
+    code: Option<MacKey>,
+    open: Option<Open>,
+    is_replaced: bool,
+    hello_at: Timestamp,
+    out: VecDeque<Transmit>,
+}
+
+fn code_key(key: &SharedKey) -> MacKey {
+    let (id, bytes) = key.derive("evenfall standby v1 greetings");
+    MacKey::new(id, &bytes)
+}
+
+impl Session {
+    /// A root that is in no session yet. `life` is a random number that no other life of a root
+    /// has. `None` when the roots do not have this one.
+    pub fn new(
+        me: NodeId,
+        roots: &[(NodeId, SocketAddr)],
+        life: u64,
+        key: Option<&SharedKey>,
+    ) -> Option<Self> {
+        let place = roots.iter().position(|(node, _)| *node == me)?;
+        let peer = |(node, address): &(NodeId, SocketAddr)| Peer {
+            node: *node,
+            address: *address,
+            lives: Vec::new(),
+            heard: Timestamp::ZERO,
+        };
+        let mut lives = vec![0; roots.len()];
+        // Zero stands for an unknown life.
+        lives[place] = life.max(1);
+        Some(Self {
+            place,
+            peers: roots.iter().map(peer).collect(),
+            lives,
+            key: key.cloned(),
+            code: key.map(code_key),
+            open: None,
+            is_replaced: false,
+            hello_at: Timestamp::ZERO,
+            out: VecDeque::new(),
+        })
+    }
+
+    /// Whether a datagram is of this protocol.
+    pub fn is_of(datagram: &[u8]) -> bool {
+        datagram.starts_with(&MAGIC)
+    }
+
+    /// Whether this root may vote.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether the others go on without this root, because it was started again.
+    pub fn is_replaced(&self) -> bool {
+        self.is_replaced
+    }
+
+    /// The roots of which nothing was heard yet.
+    pub fn missing(&self) -> impl Iterator<Item = NodeId> {
+        let all = self.peers.iter().zip(&self.lives);
+        all.filter(|(_, life)| **life == 0).map(|(peer, _)| peer.node)
+    }
+
+    /// Since when this root hears no majority of the roots, itself counted.
+    pub fn heard_majority(&self, now: Timestamp) -> Timestamp {
+        let mut heard: Vec<Timestamp> = self.peers.iter().map(|peer| peer.heard).collect();
+        heard[self.place] = now;
+        heard.sort();
+        // As many roots as make a majority were heard at this time or later.
+        heard[heard.len() - (heard.len() / 2 + 1)]
+    }
+
+    /// Takes a datagram. Returns the datagram of the order inside it, if it is a vote.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the datagram is of no other root of this run and session.
+    pub fn handle(
+        &mut self,
+        now: Timestamp,
+        arrival: &Arrival,
+    ) -> Result<Option<Bytes>, Malformed> {
+        let mut r = Reader::new(&arrival.datagram);
+        if r.array::<2>()? != MAGIC || r.u8()? != VERSION {
+            return Err(r.malformed("no vote of this version"));
+        }
+        let (kind, key_id, place) = (r.u8()?, r.u8()?, usize::from(r.u8()?));
+        if key_id != MacKey::id_of(self.code.as_ref()) {
+            return Err(r.malformed("under another key, or none"));
+        }
+        let known = self.peers.get(place).filter(|peer| peer.address == arrival.from);
+        if known.is_none() || place == self.place {
+            return Err(r.malformed("from no other root"));
+        }
+        match kind {
+            HELLO => self.greeted(now, place, &arrival.datagram).map(|()| None),
+            VOTE => self.unseal(now, place, &arrival.datagram).map(Some),
+            _ => Err(r.malformed("no such kind")),
+        }
+    }
+
+    fn greeted(&mut self, now: Timestamp, from: usize, datagram: &[u8]) -> Result<(), Malformed> {
+        let split = datagram.len().saturating_sub(CODE_BYTES);
+        let (said, code) = datagram.split_at(split);
+        let mut r = Reader::new(said);
+        r.take(6)?;
+        let is_in = r.u8()? != 0;
+        let lives = (0..self.peers.len()).map(|_| r.u64()).collect::<Result<Vec<_>, _>>()?;
+        r.finish()?;
+        if MacKey::mac_of(self.code.as_ref(), &[said]).to_le_bytes() != code {
+            return Err(r.malformed("message authentication failed"));
+        }
+        let (own, theirs) = (self.lives[self.place], lives[from]);
+        if self.open.is_some() {
+            // A root that knows less than this one, or that was started again.
+            if !is_in {
+                self.greet(from);
+            }
+            return Ok(());
+        }
+        if is_in && lives[self.place] != own {
+            self.is_replaced = true;
+            return Ok(());
+        }
+        self.peers[from].heard = now;
+        if is_in {
+            // All roots, this one too, have named these lives before.
+            self.enter(now, lives);
+            return Ok(());
+        }
+        let is_new = core::mem::replace(&mut self.lives[from], theirs) != theirs;
+        self.peers[from].lives = lives;
+        if is_new {
+            self.greet_all(now);
+        }
+        let mut others = self.peers.iter().enumerate().filter(|(place, _)| *place != self.place);
+        if self.lives.iter().all(|life| *life != 0)
+            && others.all(|(_, peer)| peer.lives == self.lives)
+        {
+            self.enter(now, self.lives.clone());
+        }
+        Ok(())
+    }
+
+    /// Begins to vote.
+    fn enter(&mut self, now: Timestamp, lives: Vec<u64>) {
+        let bytes: Vec<u8> = lives.iter().flat_map(|life| life.to_le_bytes()).collect();
+        let hash = blake3::hash(&bytes);
+        let number = u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("32 bytes"));
+        let cipher = |place: usize, key: &SharedKey| {
+            let material = [&key.secret()[..], &bytes, &[place as u8]].concat();
+            let key = blake3::derive_key("evenfall standby v1 votes", &material);
+            ChaCha20Poly1305::new(AeadKey::from_slice(&key))
+        };
+        let places = 0..self.peers.len();
+        let ciphers = self.key.iter().flat_map(|key| places.clone().map(|at| cipher(at, key)));
+        let ciphers = ciphers.collect();
+        self.lives = lives;
+        self.open = Some(Open { number, sent: 0, ciphers });
+        self.peers.iter_mut().for_each(|peer| peer.heard = now);
+        self.greet_all(now);
+    }
+
+    fn greet_all(&mut self, now: Timestamp) {
+        self.hello_at = now + HELLO_EVERY;
+        let place = self.place;
+        (0..self.peers.len()).filter(|to| *to != place).for_each(|to| self.greet(to));
+    }
+
+    fn greet(&mut self, to: usize) {
+        let mut hello = self.start(HELLO);
+        hello.put_u8(u8::from(self.open.is_some()));
+        self.lives.iter().for_each(|life| hello.put_u64_le(*life));
+        let code = MacKey::mac_of(self.code.as_ref(), &[&hello]);
+        hello.put_u64_le(code);
+        if self.out.len() >= OUT_MAX {
+            self.out.pop_front();
+        }
+        let to = Destination::One(self.peers[to].address);
+        self.out.push_back(Transmit::new(Class::Control, to, Head::new(&hello), Bytes::new()));
+    }
+
+    fn start(&self, kind: u8) -> BytesMut {
+        let mut out = BytesMut::with_capacity(64);
+        out.put_slice(&MAGIC);
+        out.put_slice(&[VERSION, kind, MacKey::id_of(self.code.as_ref()), self.place as u8]);
+        out
+    }
+
+    /// A datagram of the order as a vote of this session. `None` while there is no session.
+    pub fn seal(&mut self, order: &Transmit) -> Option<Transmit> {
+        let mut head = self.start(VOTE);
+        let open = self.open.as_mut()?;
+        open.sent += 1;
+        head.put_u16_le(0);
+        head.put_u64_le(open.number);
+        head.put_u64_le(open.sent);
+        let Some(cipher) = open.ciphers.get(self.place) else {
+            head.put_slice(order.head.as_slice());
+            return Some(Transmit { head: Head::new(&head), ..order.clone() });
+        };
+        let mut body = BytesMut::with_capacity(order.len() + TAG_BYTES);
+        body.put_slice(order.head.as_slice());
+        body.put_slice(&order.body);
+        let tag = cipher
+            .encrypt_in_place_detached(&nonce(open.sent), &head, &mut body)
+            .expect("a datagram is far below the cipher's limit of 256 GiB");
+        body.put_slice(&tag);
+        Some(Transmit { head: Head::new(&head), body: body.freeze(), ..order.clone() })
+    }
+
+    /// The datagram of the order in a vote.
+    fn unseal(
+        &mut self,
+        now: Timestamp,
+        from: usize,
+        datagram: &Bytes,
+    ) -> Result<Bytes, Malformed> {
+        let mut r = Reader::new(datagram);
+        r.take(8)?;
+        let (session, number) = (r.u64()?, r.u64()?);
+        let open = self.open.as_ref().filter(|open| open.number == session);
+        let Some(open) = open else { return Err(r.malformed("a vote of another session")) };
+        let (head, body) = (&datagram[..VOTE_HEAD_BYTES], datagram.slice(VOTE_HEAD_BYTES..));
+        let order = match open.ciphers.get(from) {
+            None => body,
+            Some(cipher) => {
+                let forged = r.malformed("a vote that does not open under the shared key");
+                let split = body.len().checked_sub(TAG_BYTES).ok_or(forged)?;
+                let mut opened = BytesMut::from(&body[..split]);
+                let tag = Tag::from_slice(&body[split..]);
+                cipher
+                    .decrypt_in_place_detached(&nonce(number), head, &mut opened, tag)
+                    .map_err(|_| forged)?;
+                opened.freeze()
+            }
+        };
+        self.peers[from].heard = now;
+        Ok(order)
+    }
+
+    /// The next greeting.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.pop_front()
+    }
+
+    /// When the next greeting is due.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        (self.open.is_none() && !self.is_replaced).then_some(self.hello_at)
+    }
+
+    /// Greets the other roots again, if that is due.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        if self.poll_timeout().is_some_and(|at| at <= now) {
+            self.greet_all(now);
+        }
+    }
+}
+
+fn nonce(number: u64) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[..8].copy_from_slice(&number.to_le_bytes());
+    nonce.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenfall_core::StampedBy;
+
+    const ROOTS: [NodeId; 3] = [NodeId(4), NodeId(5), NodeId(6)];
+
+    fn address(place: usize) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 9_000 + place as u16))
+    }
+
+    fn root(place: usize, life: u64, key: Option<&SharedKey>) -> Session {
+        let all: Vec<_> = ROOTS.iter().enumerate().map(|(at, node)| (*node, address(at))).collect();
+        Session::new(ROOTS[place], &all, life, key).expect("one of them")
+    }
+
+    fn at_ms(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    fn datagram(transmit: &Transmit) -> Bytes {
+        [transmit.head.as_slice(), &transmit.body].concat().into()
+    }
+
+    fn arrival(from: usize, transmit: &Transmit) -> Arrival {
+        Arrival::new(address(from), datagram(transmit), Timestamp::ZERO, StampedBy::User)
+    }
+
+    /// Carries greetings among these roots for a while. The others are away.
+    fn talk(roots: &mut [Session], present: &[usize], from_ms: u64) {
+        for ms in from_ms..from_ms + 200 {
+            for &from in present {
+                roots[from].handle_timeout(at_ms(ms));
+                while let Some(greeting) = roots[from].poll_transmit() {
+                    let to =
+                        present.iter().find(|to| greeting.to == Destination::One(address(**to)));
+                    if let Some(&to) = to {
+                        let taken = roots[to].handle(at_ms(ms), &arrival(from, &greeting));
+                        assert_eq!(taken, Ok(None));
+                    }
+                }
+            }
+        }
+    }
+
+    fn three(key: Option<&SharedKey>) -> Vec<Session> {
+        (0..3).map(|place| root(place, 10 + place as u64, key)).collect()
+    }
+
+    fn vote(root: &mut Session, text: &'static [u8]) -> Option<Transmit> {
+        let to = Destination::One(address(1));
+        let (head, body) = text.split_at(2);
+        root.seal(&Transmit::new(Class::Live, to, Head::new(head), Bytes::from_static(body)))
+    }
+
+    #[test]
+    fn roots_vote_when_all_of_them_are_there() {
+        let mut roots = three(None);
+        talk(&mut roots, &[0, 1], 0);
+        assert!(roots.iter().all(|root| !root.is_open()));
+        assert_eq!(roots[0].missing().collect::<Vec<_>>(), [ROOTS[2]]);
+        assert!(vote(&mut roots[0], b"order").is_none());
+        talk(&mut roots, &[0, 1, 2], 1_000);
+        assert!(roots.iter().all(Session::is_open));
+        let sent = vote(&mut roots[0], b"order").expect("a session");
+        let taken = roots[1].handle(at_ms(2_000), &arrival(0, &sent));
+        assert_eq!(taken, Ok(Some(Bytes::from_static(b"order"))));
+    }
+
+    #[test]
+    fn a_root_that_was_started_again_is_told_so_and_its_votes_count_for_nobody() {
+        let mut roots = three(None);
+        talk(&mut roots, &[0, 1, 2], 0);
+        roots[0] = root(0, 99, None);
+        talk(&mut roots, &[0, 1, 2], 1_000);
+        assert!(roots[0].is_replaced() && !roots[0].is_open());
+        assert!(!roots[1].is_replaced() && roots[1].is_open());
+    }
+
+    #[test]
+    fn a_root_that_is_started_again_before_the_session_takes_part() {
+        let mut roots = three(None);
+        talk(&mut roots, &[0, 1], 0);
+        roots[0] = root(0, 99, None);
+        talk(&mut roots, &[0, 1, 2], 1_000);
+        assert!(roots.iter().all(|root| root.is_open() && !root.is_replaced()));
+    }
+
+    #[test]
+    fn votes_are_sealed_for_one_session_and_one_sender() {
+        let key = SharedKey::new(1, [7; 32]);
+        let mut roots = three(Some(&key));
+        talk(&mut roots, &[0, 1, 2], 0);
+        let sent = vote(&mut roots[0], b"secret order").expect("a session");
+        let bytes = datagram(&sent);
+        assert!(!bytes.windows(6).any(|window| window == b"secret"), "sealed");
+        let again = vote(&mut roots[0], b"secret order").expect("a session");
+        assert_ne!(again.body, sent.body, "another nonce");
+        let now = at_ms(500);
+        assert!(roots[1].handle(now, &arrival(0, &sent)).is_ok_and(|order| order.is_some()));
+        assert!(roots[1].handle(now, &arrival(2, &sent)).is_err(), "from another address");
+        for place in [5, 8, 16, VOTE_HEAD_BYTES, bytes.len() - 1] {
+            let mut changed = bytes.to_vec();
+            changed[place] ^= 1;
+            let changed = Arrival { datagram: changed.into(), ..arrival(0, &sent) };
+            assert!(roots[1].handle(now, &changed).is_err(), "byte {place}");
+        }
+        let mut later: Vec<Session> = (0..3).map(|at| root(at, 50, Some(&key))).collect();
+        talk(&mut later, &[0, 1, 2], 0);
+        assert!(later[1].handle(now, &arrival(0, &sent)).is_err(), "a vote of another session");
+        let mut strangers = three(None);
+        talk(&mut strangers, &[0, 1, 2], 0);
+        assert!(strangers[1].handle(now, &arrival(0, &sent)).is_err(), "no key");
+    }
+
+    #[test]
+    fn a_forged_or_broken_greeting_is_refused() {
+        let key = SharedKey::new(1, [7; 32]);
+        let mut roots = three(Some(&key));
+        roots[0].handle_timeout(at_ms(1));
+        let hello = roots[0].poll_transmit().expect("a greeting");
+        let bytes = datagram(&hello);
+        for length in 0..bytes.len() {
+            let cut = Arrival { datagram: bytes.slice(..length), ..arrival(0, &hello) };
+            assert!(roots[1].handle(at_ms(1), &cut).is_err(), "{length} bytes");
+        }
+        let mut changed = bytes.to_vec();
+        changed[8] ^= 1;
+        let changed = Arrival { datagram: changed.into(), ..arrival(0, &hello) };
+        assert!(roots[1].handle(at_ms(1), &changed).is_err());
+    }
+
+    #[test]
+    fn silence_is_counted_from_the_last_moment_with_a_majority() {
+        let mut roots = three(None);
+        talk(&mut roots, &[0, 1, 2], 0);
+        let opened = roots[0].heard_majority(at_ms(9_000));
+        assert!(opened < at_ms(300));
+        let sent = vote(&mut roots[2], b"order").expect("a session");
+        roots[0].handle(at_ms(5_000), &arrival(2, &sent)).expect("a vote");
+        assert_eq!(roots[0].heard_majority(at_ms(9_000)), at_ms(5_000), "two of three");
+    }
+}
