@@ -18,8 +18,9 @@ use evenfall_core::{StorageError, Timestamp};
 
 use crate::Waker;
 
-/// Logs of one directory, each with an open file. A machine has two or three.
-const LOGS_MAX: usize = 64;
+/// Logs of one directory that stay open between two rounds of writes. Most machines have two or
+/// three logs, and a machine with a log for each piece of a file has many thousands.
+const LOGS_OPEN_MAX: usize = 128;
 
 type Answer = (WriteId, Result<(), StorageError>);
 
@@ -163,6 +164,10 @@ impl Logs {
     }
 
     fn carry_out(&mut self, writes: &[Write]) -> Vec<Answer> {
+        if self.open.len() + writes.len() > LOGS_OPEN_MAX {
+            // Every round ends with a sync of its logs, so nothing waits in the open files.
+            self.open.clear();
+        }
         let mut answers: Vec<Answer> = Vec::with_capacity(writes.len());
         for write in writes {
             let done = self.change(write);
@@ -227,11 +232,6 @@ impl Logs {
     fn file(&mut self, log: &str) -> Result<&mut File, StorageError> {
         let failed = |error: io::Error| storage_error(log, &error);
         if !self.open.contains_key(log) {
-            if self.open.len() == LOGS_MAX {
-                let what =
-                    format!("{LOGS_MAX} logs are open in this directory, and no more may be");
-                return Err(StorageError::Failed { name: log.into(), what });
-            }
             let path = self.directory.join(log);
             let file = OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
             // The directory is synced also when the log exists, because an earlier life may have
@@ -283,5 +283,27 @@ mod tests {
         let mut logs = logs_that_lose_names(directory.path());
         let change = Change::Append(Bytes::from_static(b"more"));
         assert!(logs.change(&Write { id: WriteId(1), log: "log".into(), change }).is_err());
+    }
+
+    #[test]
+    fn a_directory_has_more_logs_than_may_be_open_and_each_keeps_its_appends() {
+        let directory = tempfile::tempdir().unwrap();
+        let handle = File::open(directory.path()).unwrap();
+        let (open, broken) = (BTreeMap::new(), BTreeSet::new());
+        let mut logs = Logs { directory: directory.path().to_owned(), handle, open, broken };
+        let write = |n: usize, text: &'static str| {
+            let change = Change::Append(Bytes::from_static(text.as_bytes()));
+            Write { id: WriteId(n as u64), log: format!("log-{n}"), change }
+        };
+        for text in ["first ", "second"] {
+            for n in 0..2 * LOGS_OPEN_MAX {
+                assert_eq!(logs.carry_out(&[write(n, text)]), [(WriteId(n as u64), Ok(()))]);
+                assert!(logs.open.len() <= LOGS_OPEN_MAX);
+            }
+        }
+        for n in 0..2 * LOGS_OPEN_MAX {
+            let path = directory.path().join(format!("log-{n}"));
+            assert_eq!(std::fs::read_to_string(path).unwrap(), "first second");
+        }
     }
 }
