@@ -2,6 +2,7 @@
 //!
 //! A service registers plain functions from a [`Request`] to a [`Response`]. All functions run on
 //! one thread beside the service, so a function only reads the values that the service left for it.
+//! Requests that wait, and bodies that are longer than the memory for them, belong to [`streams`].
 //!
 //! Anybody who reaches the port may send anything. Therefore every connection has a time limit at
 //! every moment of its life, and every size that a client can enlarge has a bound:
@@ -12,19 +13,20 @@
 //!     +------------- kept alive: the next headers, within header_timeout -------------+
 //! ```
 //!
-//! A connection that is late in any phase is closed. Memory is bounded by `connections_max` times
-//! the headers and the body of one request. The crate hyper implements HTTP/1.1.
+//! A connection that is late in any phase is closed. A stream is late when nothing has moved for
+//! the time of both phases. Memory is bounded by `connections_max` times the headers and the body
+//! of one request, or the pieces of one stream. The crate hyper implements HTTP/1.1.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
@@ -35,10 +37,12 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 mod client;
+pub mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Reply, RequestError, ask};
+pub use client::{Answered, Reply, RequestError, Upload, ask, exchange};
+use streams::{Outgoing, Streams};
 
 /// Connections at once: some scrapers, some people and a probe of the orchestrator. A process also
 /// needs file descriptors for other uses, and 1,024 is a common limit.
@@ -94,7 +98,7 @@ impl Default for Limits {
 pub struct Request {
     /// The method: GET, POST and so on.
     pub method: Method,
-    /// The path, such as `/metrics`.
+    /// The path as the client sent it, with its escapes, such as `/metrics`.
     pub path: String,
     /// The text after the question mark; empty without one.
     pub query: String,
@@ -106,6 +110,17 @@ pub struct Request {
 }
 
 impl Request {
+    fn new(head: &mut hyper::Request<()>, body: Bytes, from: SocketAddr) -> Self {
+        Self {
+            method: head.method().clone(),
+            path: head.uri().path().to_owned(),
+            query: head.uri().query().unwrap_or_default().to_owned(),
+            body,
+            from,
+            headers: core::mem::take(head.headers_mut()),
+        }
+    }
+
     /// The value of a header; `None` when it is missing or is no text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -166,11 +181,14 @@ struct Route {
 
 /// The routes of a server.
 #[derive(Default)]
-pub struct Routes(Vec<Route>);
+pub struct Routes {
+    routes: Vec<Route>,
+    streams: Option<Arc<Streams>>,
+}
 
 impl fmt::Debug for Routes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|route| (&route.method, route.path))).finish()
+        f.debug_list().entries(self.routes.iter().map(|route| (&route.method, route.path))).finish()
     }
 }
 
@@ -196,6 +214,17 @@ impl Routes {
         self.with(Method::POST, path, body_bytes_max, answer)
     }
 
+    /// Adds a function that answers every request without a route of its own. The function runs on
+    /// a thread of its own for each request, so the function may wait.
+    #[must_use]
+    pub fn streams(
+        mut self,
+        answer: impl Fn(&Request, streams::Arriving) -> streams::Answer + Send + Sync + 'static,
+    ) -> Self {
+        self.streams = Some(Arc::new(answer));
+        self
+    }
+
     fn with(
         mut self,
         method: Method,
@@ -203,18 +232,18 @@ impl Routes {
         body_bytes_max: usize,
         answer: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
-        self.0.push(Route { method, path, body_bytes_max, answer: Box::new(answer) });
+        self.routes.push(Route { method, path, body_bytes_max, answer: Box::new(answer) });
         self
     }
 
     fn find(&self, method: &Method, path: &str) -> Option<&Route> {
         // HEAD asks whether a page exists. hyper leaves the body of the answer out.
         let method = if method == Method::HEAD { &Method::GET } else { method };
-        self.0.iter().find(|route| route.method == method && route.path == path)
+        self.routes.iter().find(|route| route.method == method && route.path == path)
     }
 
     fn not_found(&self) -> Response {
-        let all = self.0.iter().map(|route| format!("{} {}", route.method, route.path));
+        let all = self.routes.iter().map(|route| format!("{} {}", route.method, route.path));
         let all = all.collect::<Vec<_>>().join(", ");
         Response::text(StatusCode::NOT_FOUND, format_args!("try {all}"))
     }
@@ -240,15 +269,8 @@ impl Routes {
             Err(_) => return Response::text(StatusCode::REQUEST_TIMEOUT, "the body is late"),
         };
         let Some(route) = route else { return self.not_found() };
-        let request = Request {
-            method: head.method,
-            path: head.uri.path().to_owned(),
-            query: head.uri.query().unwrap_or_default().to_owned(),
-            body,
-            from,
-            headers: head.headers,
-        };
-        (route.answer)(&request)
+        let mut head = hyper::Request::from_parts(head, ());
+        (route.answer)(&Request::new(&mut head, body, from))
     }
 }
 
@@ -264,7 +286,7 @@ struct Counts {
 }
 
 /// A server, which serves until it is dropped. Dropping it takes no longer than a function of a
-/// route.
+/// route or of a stream.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -279,7 +301,11 @@ impl Server {
     /// # Errors
     /// When the address cannot be bound, or no thread can be started.
     pub fn bind(address: SocketAddr, limits: Limits, routes: Routes) -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // A connection has one request at a time, and so one thread of a stream.
+            .max_blocking_threads(limits.connections_max.max(1))
+            .build()?;
         let listener = runtime.block_on(TcpListener::bind(address))?;
         let address = listener.local_addr()?;
         let counts = Arc::new(Counts::default());
@@ -352,12 +378,17 @@ async fn converse(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
     // hyper limits the time for headers, but not the time in which a client takes an answer.
     // Therefore the whole connection must always finish its request and the next headers within
     // this time.
-    let whole = limits.header_timeout + limits.request_timeout;
-    let due = Arc::new(Mutex::new(Instant::now() + whole));
-    let service = hyper::service::service_fn(|request| {
-        set(&due, Instant::now() + whole);
+    let life = Arc::new(Life::new(limits.header_timeout + limits.request_timeout));
+    let service = hyper::service::service_fn(|request: hyper::Request<Incoming>| {
+        life.moved();
+        let life = Arc::clone(&life);
         async move {
-            let answer = shared.routes.answer(request, from, limits.request_timeout).await;
+            let routes = &shared.routes;
+            let is_routed = routes.find(request.method(), request.uri().path()).is_some();
+            if let Some(streams) = routes.streams.as_ref().filter(|_| !is_routed) {
+                return Ok(streams::answer(Arc::clone(streams), request, from, life).await);
+            }
+            let answer = routes.answer(request, from, limits.request_timeout).await;
             Ok::<_, Infallible>(as_hyper(answer))
         }
     });
@@ -369,25 +400,53 @@ async fn converse(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     loop {
-        let until = read(&due);
+        let until = life.due();
         tokio::select! {
             // A client that made a mistake has been answered or is gone.
             _ = connection.as_mut() => return,
-            () = tokio::time::sleep_until(until) => if read(&due) <= until { return },
+            () = tokio::time::sleep_until(until) => if life.due() <= until {
+                return life.cut();
+            },
         }
     }
 }
 
-fn read(due: &Mutex<Instant>) -> Instant {
-    *due.lock().unwrap_or_else(PoisonError::into_inner)
+/// How long a connection may go on as it is.
+#[derive(Debug)]
+struct Life {
+    /// The connection is closed at this time, unless something moves before.
+    due: Mutex<Instant>,
+    patience: Duration,
+    /// The connection is closed because it is late, so that what has come of a body is not all.
+    is_cut: AtomicBool,
 }
 
-fn set(due: &Mutex<Instant>, at: Instant) {
-    *due.lock().unwrap_or_else(PoisonError::into_inner) = at;
+impl Life {
+    fn new(patience: Duration) -> Self {
+        let due = Mutex::new(Instant::now() + patience);
+        Self { due, patience, is_cut: AtomicBool::new(false) }
+    }
+
+    fn due(&self) -> Instant {
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn moved(&self) {
+        let due = Instant::now() + self.patience;
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = due;
+    }
+
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
+    }
+
+    fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Relaxed)
+    }
 }
 
-fn as_hyper(answer: Response) -> hyper::Response<Full<Bytes>> {
-    let mut response = hyper::Response::new(Full::new(answer.body));
+fn as_hyper(answer: Response) -> hyper::Response<Outgoing> {
+    let mut response = hyper::Response::new(Outgoing::Whole(answer.body));
     *response.status_mut() = answer.status;
     let kind = HeaderValue::from_static(answer.kind);
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

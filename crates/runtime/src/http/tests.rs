@@ -206,3 +206,105 @@ fn the_client_names_a_server_that_is_absent_mute_or_endless() {
     let endless = super::ask(server.address(), Method::GET, "/long", PATIENCE);
     assert!(matches!(endless, Err(RequestError::Body(_))), "{endless:?}");
 }
+
+/// A server that gives back what it gets, piece by piece; half of what it promises at `/half`.
+fn streaming(limits: Limits) -> Server {
+    let routes = Routes::default().streams(|request, mut body| {
+        let echo = std::iter::from_fn(move || {
+            let mut piece = vec![0; 50_000];
+            let len = body.read(&mut piece);
+            len.map(|len| (len > 0).then(|| Bytes::copy_from_slice(&piece[..len]))).transpose()
+        });
+        let length = request.header("content-length").and_then(|text| text.parse().ok());
+        let content = match request.path.as_str() {
+            "/echo" => streams::Content::Stream(length, Box::new(echo)),
+            "/refuse" => streams::Content::Whole(Bytes::from("no")),
+            _ => streams::Content::Stream(Some(8), Box::new([Ok(Bytes::from("half"))].into_iter())),
+        };
+        streams::Answer { status: StatusCode::OK, headers: vec![("x-a", "b".into())], content }
+    });
+    Server::bind("127.0.0.1:0".parse().unwrap(), limits, routes).unwrap()
+}
+
+fn url(server: &Server, path: &str) -> String {
+    format!("http://{}{path}", server.address())
+}
+
+/// Sends these bytes to `/echo`, with their number or without, and reads what comes back.
+fn echoed(server: &Server, bytes: &[u8], length: Option<u64>) -> Vec<u8> {
+    let from = Upload::of(Box::new(std::io::Cursor::new(bytes.to_vec())), length);
+    let url = url(server, "/echo");
+    let mut answer = exchange(&url, Method::PUT, from, PATIENCE, &mut |_| {}).unwrap();
+    let mut all = Vec::new();
+    answer.read_to_end(&mut all).unwrap();
+    assert_eq!((answer.status, answer.header("x-a")), (StatusCode::OK, Some("b")));
+    all
+}
+
+#[test]
+fn a_body_that_no_buffer_holds_streams_through_with_its_length_and_without() {
+    let server = streaming(Limits::default());
+    let body: Vec<u8> = (0..4_u32 << 20).map(|n| (n / 251) as u8).collect();
+    for length in [Some(100_000), None] {
+        assert!(echoed(&server, &body[..100_000], length) == body[..100_000]);
+    }
+    let mut client = connect(&server);
+    let head = format!("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n", body.len());
+    client.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut reader = client.try_clone().unwrap();
+    let answer = std::thread::scope(|scope| {
+        scope.spawn(|| client.write_all(&body).unwrap());
+        let mut answer = Vec::new();
+        reader.read_to_end(&mut answer).unwrap();
+        answer
+    });
+    let begin = answer.len() - body.len();
+    assert!(answer[begin..] == body[..], "{}", String::from_utf8_lossy(&answer[..begin]));
+}
+
+#[test]
+fn an_answer_that_ends_early_is_an_error_at_the_client() {
+    let server = streaming(Limits::default());
+    let half = url(&server, "/half");
+    let answer = exchange(&half, Method::GET, Upload::none(), PATIENCE, &mut |_| {});
+    let mut all = Vec::new();
+    // The connection may end before the head of the answer has left, or behind a part of the body.
+    assert!(answer.is_err() || answer.unwrap().read_to_end(&mut all).is_err());
+    assert!(b"half".starts_with(&all), "{all:?}");
+}
+
+#[test]
+fn a_function_that_wants_no_body_answers_without_it() {
+    let server = streaming(Limits::default());
+    let from = Upload::of(Box::new(std::io::repeat(7).take(200_000)), Some(200_000));
+    let refuse = url(&server, "/refuse");
+    let answer = exchange(&refuse, Method::PUT, from, PATIENCE, &mut |_| {}).unwrap();
+    assert_eq!(answer.text().unwrap(), "no");
+}
+
+#[test]
+fn a_body_that_is_late_or_cut_ends_in_an_error_and_not_like_a_whole_one() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let routes = Routes::default().streams(move |_, mut body| {
+        let mut all = Vec::new();
+        let read = body.read_to_end(&mut all).map_err(|error| error.kind());
+        tell.send((all, read.is_ok())).unwrap();
+        let content = streams::Content::Whole(Bytes::new());
+        streams::Answer { status: StatusCode::OK, headers: Vec::new(), content }
+    });
+    let server = Server::bind("127.0.0.1:0".parse().unwrap(), hasty(), routes).unwrap();
+    for (head, piece) in
+        [("Content-Length: 10", "12345"), ("Transfer-Encoding: chunked", "5\r\n12345\r\n")]
+    {
+        let request = format!("PUT /x HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n{piece}");
+        for is_late in [true, false] {
+            let mut client = connect(&server);
+            client.write_all(request.as_bytes()).unwrap();
+            if is_late {
+                rest_of(&mut client);
+            }
+            drop(client);
+            assert_eq!(told.recv().unwrap(), (b"12345".to_vec(), false), "{head} {is_late}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Requests and answers that are longer than the memory for them, such as files.
+//!
+//! A function of [`Routes::streams`](super::Routes::streams) runs on a thread of its own for as
+//! long as its request takes. The function reads the body as it comes, and its answer may be the
+//! pieces of an iterator. Between the connection and the thread lie [`PIECES_MAX`] pieces in each
+//! direction, so that a slow client makes the thread wait, and a slow disk makes the client wait.
+//!
+//! A connection on which nothing moves for the time of a request is closed. The thread then reads
+//! an error, or finds that nobody takes its pieces, and ends. A body that is cut ends in an error
+//! too, so that no function takes a part of a body for the whole.
+
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf as _, Bytes};
+use http_body_util::BodyExt as _;
+use hyper::StatusCode;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::{HeaderName, HeaderValue};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Life, Request};
+
+/// Pieces of a body between a connection and the thread of its request.
+const PIECES_MAX: usize = 4;
+/// Bytes of a body that are read although the function has answered without them. A client that
+/// sends first and reads later then sees the answer and not a broken connection.
+const UNWANTED_BYTES_MAX: usize = 256 << 10;
+
+/// A piece of a body; `None` behind the last one. A channel that ends without it was cut.
+type Piece = io::Result<Option<Bytes>>;
+
+/// The body of a request, as it comes.
+#[derive(Debug)]
+pub struct Arriving {
+    pieces: mpsc::Receiver<Piece>,
+    piece: Bytes,
+    is_over: bool,
+}
+
+impl Read for Arriving {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() && !self.is_over {
+            match self.pieces.blocking_recv() {
+                Some(piece) => match piece? {
+                    Some(piece) => self.piece = piece,
+                    None => self.is_over = true,
+                },
+                None => return Err(cut()),
+            }
+        }
+        let len = out.len().min(self.piece.len());
+        self.piece.copy_to_slice(&mut out[..len]);
+        Ok(len)
+    }
+}
+
+fn cut() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended before the body")
+}
+
+/// The pieces of an answer, in order. An error cuts the connection, so that no client takes a part
+/// of an answer for the whole.
+pub type Pieces = Box<dyn Iterator<Item = io::Result<Bytes>> + Send>;
+
+/// The body of an answer.
+pub enum Content {
+    /// These bytes.
+    Whole(Bytes),
+    /// These pieces, and the number of their bytes where that is known.
+    Stream(Option<u64>, Pieces),
+}
+
+/// An answer with any headers.
+pub struct Answer {
+    /// The status, 200 and so on.
+    pub status: StatusCode,
+    /// Headers, each with its name in lower case. A value that no header can have is left out.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body.
+    pub content: Content,
+}
+
+/// A function from a request, whose own body is empty, and its arriving body to its answer.
+pub type Streams = dyn Fn(&Request, Arriving) -> Answer + Send + Sync;
+
+/// The body of an answer on its way.
+pub(super) enum Outgoing {
+    Whole(Bytes),
+    Stream { left: Option<u64>, pieces: mpsc::Receiver<Piece>, life: Arc<Life> },
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let (left, pieces, life) = match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            Self::Whole(bytes) => {
+                return Poll::Ready(Some(Ok(Frame::data(core::mem::take(bytes)))));
+            }
+            Self::Stream { left: Some(0), .. } => return Poll::Ready(None),
+            Self::Stream { left, pieces, life } => (left, pieces, life),
+        };
+        pieces.poll_recv(context).map(|piece| {
+            life.moved();
+            let mut piece = match piece.unwrap_or_else(|| Err(cut())) {
+                Ok(Some(piece)) => piece,
+                Ok(None) if left.is_none() => return None,
+                Ok(None) => return Some(Err(cut())),
+                Err(error) => return Some(Err(error)),
+            };
+            if let Some(left) = left {
+                piece.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= piece.len() as u64;
+            }
+            Some(Ok(Frame::data(piece)))
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.size_hint().exact() == Some(0)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream { left, .. } => left.map_or_else(SizeHint::new, SizeHint::with_exact),
+        }
+    }
+}
+
+/// Hands the body of a request to its thread, piece by piece.
+async fn pump(mut body: Incoming, give: mpsc::Sender<Piece>, life: Arc<Life>) {
+    let mut unwanted_bytes = 0;
+    while let Some(frame) = body.frame().await {
+        life.moved();
+        let piece = match frame.map(Frame::into_data) {
+            Ok(Ok(piece)) => Ok(Some(piece)),
+            Ok(Err(_trailers)) => continue,
+            Err(error) => Err(io::Error::other(error)),
+        };
+        let (is_last, len) = match &piece {
+            Ok(piece) => (false, piece.as_ref().map_or(0, Bytes::len)),
+            Err(_) => (true, 0),
+        };
+        if give.send(piece).await.is_err() {
+            unwanted_bytes += len;
+        }
+        if is_last || unwanted_bytes > UNWANTED_BYTES_MAX {
+            return;
+        }
+    }
+    // A connection that was closed because it is late ends its body like a whole body.
+    let end = if life.is_cut() { Err(cut()) } else { Ok(None) };
+    // The thread may have answered before the end of the body.
+    let _ = give.send(end).await;
+}
+
+/// Answers a request by a function on a thread of its own.
+pub(super) async fn answer(
+    streams: Arc<Streams>,
+    request: hyper::Request<Incoming>,
+    from: SocketAddr,
+    life: Arc<Life>,
+) -> hyper::Response<Outgoing> {
+    let (head, body) = request.into_parts();
+    let request = Request::new(&mut hyper::Request::from_parts(head, ()), Bytes::new(), from);
+    let (give, pieces) = mpsc::channel(PIECES_MAX);
+    tokio::spawn(pump(body, give, Arc::clone(&life)));
+    let (tell, told) = oneshot::channel();
+    let (out, leaving) = mpsc::channel(PIECES_MAX);
+    tokio::task::spawn_blocking(move || {
+        let arriving = Arriving { pieces, piece: Bytes::new(), is_over: false };
+        let Answer { status, headers, content } = streams(&request, arriving);
+        let (length, rest) = match content {
+            Content::Whole(bytes) => (Err(bytes), None),
+            Content::Stream(length, rest) => (Ok(length), Some(rest)),
+        };
+        let is_wanted = tell.send((status, headers, length)).is_ok();
+        if let Some(rest) = rest.filter(|_| is_wanted) {
+            send_all(rest, &out);
+        }
+    });
+    // A function that panicked has printed its words.
+    let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, Vec::new(), Err(Bytes::new()));
+    let (status, headers, length) = told.await.unwrap_or_else(failed);
+    let mut response = hyper::Response::new(match length {
+        Err(bytes) => Outgoing::Whole(bytes),
+        Ok(left) => Outgoing::Stream { left, pieces: leaving, life },
+    });
+    *response.status_mut() = status;
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().append(HeaderName::from_static(name), value);
+        }
+    }
+    response
+}
+
+/// Sends the pieces of an answer until nobody takes them.
+fn send_all(pieces: Pieces, out: &mpsc::Sender<Piece>) {
+    for piece in pieces {
+        let is_last = piece.is_err();
+        if out.blocking_send(piece.map(Some)).is_err() || is_last {
+            return;
+        }
+    }
+    // A client that has gone needs no end.
+    let _ = out.blocking_send(Ok(None));
+}
