@@ -4,8 +4,8 @@
 #
 #   scripts/deps.sh           install what is missing, each named with what it is for: packages by apt (as
 #                             root or with password-less sudo), cargo-fuzz by cargo where there is a nightly
-#                             Rust, three Python packages by pip into target/venv-store, and a client of
-#                             ZooKeeper into target/venv-zookeeper
+#                             Rust, three Python packages by pip into target/venv-store, a client of
+#                             ZooKeeper into target/venv-zookeeper, and two of WebHDFS into target/venv-webhdfs
 #   NO_INSTALL=1 scripts/deps.sh   the same as --check, and no failure
 #   scripts/deps.sh --check   only say what is missing; exit 1 if anything is
 set -euo pipefail
@@ -59,7 +59,13 @@ if [[ ! -x target/venv-zookeeper/bin/python ]]; then
   echo "missing: kazoo (pip, into target/venv-zookeeper), for the test of ordered keys with a client of ZooKeeper"
 fi
 
-if [[ ${#missing[@]} -eq 0 && $fuzzer -eq 0 && $readers -eq 0 && $zookeeper -eq 0 ]]; then
+webhdfs=0
+if [[ ! -x target/venv-webhdfs/bin/python ]]; then
+  webhdfs=1
+  echo "missing: hdfs and fsspec (pip, into target/venv-webhdfs), for the test of files with clients of WebHDFS"
+fi
+
+if [[ ${#missing[@]} -eq 0 && $fuzzer -eq 0 && $readers -eq 0 && $zookeeper -eq 0 && $webhdfs -eq 0 ]]; then
   [[ ${1:-} == --check ]] || echo "all there"
   exit 0
 fi
@@ -77,6 +83,11 @@ if [[ $zookeeper -eq 1 ]]; then
   echo "installing kazoo with pip"
   python3 -m venv target/venv-zookeeper && target/venv-zookeeper/bin/pip install --quiet kazoo==2.11.0 \
     || rm -rf target/venv-zookeeper
+fi
+if [[ $webhdfs -eq 1 ]]; then
+  echo "installing hdfs and fsspec with pip"
+  python3 -m venv target/venv-webhdfs && target/venv-webhdfs/bin/pip install --quiet hdfs==2.7.3 \
+    fsspec==2026.9.0 requests==2.34.2 || rm -rf target/venv-webhdfs
 fi
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 

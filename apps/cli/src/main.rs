@@ -3,7 +3,7 @@
 //! | module | command |
 //! |---|---|
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
-//! | [`run`] | `evenfall run root\|proxy\|receiver\|recorder\|agent\|order`: one process of a run over several hosts |
+//! | [`run`] | `evenfall run root\|proxy\|receiver\|recorder\|agent\|order\|files`: one process of a run over several hosts |
 //! | [`plan`] | `evenfall plan tree`: chooses the machine for each place in the tree |
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
@@ -13,6 +13,7 @@
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
 //! | [`store`] | `evenfall store ls\|append\|read\|export\|verify` |
 //! | [`order`] | `evenfall run order`, `evenfall kv`: ordered keys |
+//! | [`files`] | `evenfall run files`, `evenfall files`: replicated files |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`config`] | `evenfall config check\|default` |
 //! | [`completions`] | `evenfall completions bash\|zsh\|fish` |
@@ -27,7 +28,9 @@ mod completions;
 mod config;
 mod demo;
 mod feed;
+mod files;
 mod instrument;
+mod local;
 #[cfg(feature = "man")]
 mod man;
 mod missing;
@@ -79,6 +82,8 @@ enum Command {
     Store(store::Args),
     /// Put, read, compare and watch ordered keys.
     Kv(order::KvArgs),
+    /// Put, read, append to, list, move and delete replicated files.
+    Files(files::FilesArgs),
     /// Inspect a feed file, generate one, or play one as a live MoldUDP64 session.
     Feed(feed::Args),
     /// Check a settings file, or print one with every default.
@@ -102,6 +107,7 @@ fn command(cli: Cli) -> Outcome {
         Command::Bench(args) => instrument::main("bench", args),
         Command::Store(args) => store::main(&args),
         Command::Kv(args) => order::kv(&args),
+        Command::Files(args) => files::files(&args),
         Command::Feed(args) => feed::main(&args),
         Command::Config(args) => config::main(&args),
         Command::Completions(args) => completions::main(&args),

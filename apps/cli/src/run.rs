@@ -37,6 +37,9 @@ enum RoleArg {
     Agent,
     /// Keeps ordered keys for `evenfall kv` and for ZooKeeper's clients. It reads no settings file.
     Order,
+    /// Keeps replicated files for `evenfall files` and for WebHDFS's clients. It reads no settings
+    /// file.
+    Files,
 }
 
 /// Arguments of `evenfall run`.
@@ -61,6 +64,10 @@ pub struct Args {
     /// Change a setting, such as --set multicast.mode=tree; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten, next_help_heading = "Only with order and files")]
+    local: crate::local::LocalArgs,
+    #[command(flatten, next_help_heading = "Only with files")]
+    files: crate::files::RunArgs,
     #[command(flatten, next_help_heading = "Only with order")]
     order: crate::order::RunArgs,
     /// End at once when standard input ends. The program that started this process holds the other
@@ -149,8 +156,10 @@ pub fn main(args: &Args) -> Outcome {
         process::end_with_stdin()?;
     }
     interrupt::install()?;
-    if let RoleArg::Order = args.role {
-        return crate::order::run(&args.order);
+    match args.role {
+        RoleArg::Order => return crate::order::run(&args.local, &args.order),
+        RoleArg::Files => return crate::files::run(&args.local, &args.files),
+        _ => {}
     }
     let all = Union::load(&args.config, &args.set)?;
     let settings = all.multicast;
@@ -191,7 +200,7 @@ pub fn main(args: &Args) -> Outcome {
             let node = find_agent(&all.survey.agents, name)?;
             run_agent(&all.survey, node)?
         }
-        RoleArg::Order => return crate::order::run(&args.order),
+        RoleArg::Order | RoleArg::Files => unreachable!("these roles have run above"),
     };
     if args.json {
         println!("{summary}");

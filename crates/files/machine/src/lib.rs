@@ -44,9 +44,8 @@
 //! **Deliberately absent.** Writing in the middle of a file; appends longer than a datagram as one;
 //! enforced rights. This is no general file system.
 //!
-//! **Not there yet.** No service runs these machines. A nameserver that lost its disk is not
-//! rebuilt from the dataservers. There are no racks, no leases of writers, no balancing and no
-//! decommissioning.
+//! **Not there yet.** A nameserver that lost its disk is not rebuilt from the dataservers. There
+//! are no racks, no leases of writers, no balancing and no decommissioning.
 #![forbid(unsafe_code)]
 
 pub mod chunk;

@@ -1,0 +1,278 @@
+//! `evenfall files`.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Subcommand;
+use evenfall_files_service::{Client, ServiceError, Source};
+use evenfall_runtime::progress::Progress;
+use serde_json::Value;
+
+use crate::Outcome;
+
+/// Files from this length on show their progress.
+const LONG_BYTES: u64 = 8 << 20;
+
+/// Arguments of `evenfall files`.
+#[derive(clap::Args, Debug)]
+pub struct FilesArgs {
+    #[command(subcommand)]
+    command: FilesCommand,
+    /// Port of the nameserver on this machine, or HOST:PORT of a nameserver.
+    #[arg(long, global = true, value_name = "PORT", default_value = "9870", value_parser = server)]
+    webhdfs: String,
+    /// How long to try again while nothing succeeds.
+    #[arg(
+        long,
+        global = true,
+        value_name = "TIME",
+        default_value = "30s",
+        value_parser = humantime::parse_duration
+    )]
+    patience: Duration,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum FilesCommand {
+    /// List a directory, or one file.
+    Ls { path: String },
+    /// Show what is known of a file or a directory.
+    Stat { path: String },
+    /// Make a directory and all that are missing above it.
+    Mkdir { path: String },
+    /// Make a file out of a local one; - reads standard input.
+    Put {
+        local: PathBuf,
+        path: String,
+        /// Replace a file that is there.
+        #[arg(long)]
+        force: bool,
+        /// Copies that there shall be, by default 3.
+        #[arg(long, value_name = "COUNT")]
+        copies: Option<u16>,
+    },
+    /// Copy a file to a local one; - writes standard output.
+    Get { path: String, local: PathBuf },
+    /// Append a local file, which stays as it is; - reads standard input.
+    Append { local: PathBuf, path: String },
+    /// Delete a file or an empty directory.
+    Rm {
+        path: String,
+        /// Also delete a directory with everything below it.
+        #[arg(long)]
+        recursive: bool,
+    },
+    /// Move a file or a directory. A directory at the new path takes it.
+    Mv {
+        from: String,
+        to: String,
+        /// Replace a file that is there.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Name files that lack copies or bytes, and fail when there are any.
+    Fsck,
+    /// Show the dataservers.
+    Status,
+}
+
+/// A port of this machine, or a host with its port.
+fn server(text: &str) -> Result<String, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok(format!("127.0.0.1:{port}"));
+    }
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && is_port(port) => Ok(text.to_owned()),
+        _ => Err("give a port, or HOST:PORT".into()),
+    }
+}
+
+/// The user in whose name files are made.
+fn user() -> String {
+    std::env::var("USER").unwrap_or_else(|_| "root".into())
+}
+
+fn is_dash(local: &Path) -> bool {
+    local.as_os_str() == "-"
+}
+
+/// The source of a transfer, and its length where that is known.
+fn source(local: &Path) -> Result<(Source, Option<u64>), String> {
+    if is_dash(local) {
+        return Ok((Source::Stream(Box::new(io::stdin())), None));
+    }
+    let failed = |error| format!("open {}: {error}", local.display());
+    let (file, about) = File::open(local)
+        .and_then(|file| file.metadata().map(|about| (file, about)))
+        .map_err(failed)?;
+    match about.is_file() {
+        true => Ok((Source::File(local.to_owned()), Some(about.len()))),
+        false if about.is_dir() => Err(format!("{} is a directory", local.display())),
+        // A pipe gives its bytes once.
+        false => Ok((Source::Stream(Box::new(file)), None)),
+    }
+}
+
+/// The progress of a transfer. A short one shows none.
+struct Bar {
+    progress: Option<Progress>,
+    length: u64,
+}
+
+impl Bar {
+    fn new(words: &str, length: Option<u64>) -> Self {
+        let is_long = length.is_none_or(|length| length >= LONG_BYTES);
+        let progress = is_long.then(Progress::new);
+        if let Some(progress) = &progress {
+            progress.stage(words, length);
+        }
+        Self { progress, length: length.unwrap_or(0) }
+    }
+
+    fn at(&self, done: u64) {
+        if let Some(progress) = &self.progress {
+            progress.at(done, self.length.max(done));
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(progress) = &self.progress {
+            progress.end();
+        }
+    }
+}
+
+pub fn files(args: &FilesArgs) -> Outcome {
+    let client = Client::new(&args.webhdfs, &user(), args.patience);
+    match &args.command {
+        FilesCommand::Ls { path } => {
+            client.list(path, &mut |one| print_entry(one, path, args.json))?;
+        }
+        FilesCommand::Stat { path } => {
+            let value = client.get(path, "GETFILESTATUS", &[])?;
+            print_entry(&value["FileStatus"], path, args.json);
+        }
+        FilesCommand::Mkdir { path } => drop(client.change(path, "MKDIRS", &[])?),
+        FilesCommand::Put { local, path, force, copies } => {
+            let (source, length) = source(local)?;
+            let bar = Bar::new(&format!("put {path}"), length);
+            client.put(source, path, *force, *copies, &mut |done| bar.at(done))?;
+        }
+        FilesCommand::Append { local, path } => {
+            let (source, length) = source(local)?;
+            let bar = Bar::new(&format!("append to {path}"), length);
+            client.append(source, path, &mut |done| bar.at(done))?;
+        }
+        FilesCommand::Get { path, local } => get(&client, path, local)?,
+        FilesCommand::Rm { path, recursive } => {
+            if !client.delete(path, *recursive)? {
+                return Err(format!("{path} does not exist").into());
+            }
+        }
+        FilesCommand::Mv { from, to, force } => mv(&client, from, to, *force)?,
+        FilesCommand::Fsck => return fsck(&client.report("fsck")?, args.json),
+        FilesCommand::Status => print_status(&client.report("status")?, args.json),
+    }
+    Ok(())
+}
+
+/// Moves a file. A rename with options takes the new path as it stands, so the name below a
+/// directory is added here.
+fn mv(client: &Client, from: &str, to: &str, force: bool) -> Outcome {
+    let mut to = to.to_owned();
+    if let Ok(there) = client.get(&to, "GETFILESTATUS", &[])
+        && there["FileStatus"]["type"] == "DIRECTORY"
+    {
+        let name = from.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        to = format!("{}/{name}", to.trim_end_matches('/'));
+    }
+    let options = if force { "OVERWRITE" } else { "NONE" };
+    let arguments = [("destination", to.as_str()), ("renameoptions", options)];
+    client.change(from, "RENAME", &arguments)?;
+    Ok(())
+}
+
+/// Copies a file to a local one. A part of the file never has the name of the whole.
+fn get(client: &Client, path: &str, local: &Path) -> Outcome {
+    if is_dash(local) {
+        client.open(path, &mut evenfall_runtime::program::Stdout, &mut |_| {}, &mut |_| {})?;
+        return Ok(());
+    }
+    let failed = |what: &str, error| ServiceError::Io(format!("{what} {}", local.display()), error);
+    let mut part = local.as_os_str().to_owned();
+    part.push(".part");
+    let mut out = File::create(&part).map_err(|error| failed("make", error))?;
+    let words = format!("get {path}");
+    let bar = RefCell::new(None);
+    let mut begin = |length| *bar.borrow_mut() = Some(Bar::new(&words, Some(length)));
+    let mut tell = |done| bar.borrow().iter().for_each(|bar: &Bar| bar.at(done));
+    let copied = client.open(path, &mut out, &mut begin, &mut tell);
+    let copied = copied.and_then(|_| out.flush().map_err(|error| failed("write", error)));
+    if let Err(error) = copied {
+        // The command fails with the first error, and a part that stays is no second one.
+        let _ = std::fs::remove_file(&part);
+        return Err(error.into());
+    }
+    Ok(std::fs::rename(&part, local).map_err(|error| failed("rename", error))?)
+}
+
+fn print_entry(one: &Value, path: &str, json: bool) {
+    if json {
+        return println!("{one}");
+    }
+    let word = |name: &str| one[name].as_str().unwrap_or_default();
+    let number = |name: &str| one[name].as_u64().unwrap_or_default();
+    let (suffix, above) = (word("pathSuffix"), path.trim_end_matches('/'));
+    let path = if suffix.is_empty() { path.to_owned() } else { format!("{above}/{suffix}") };
+    let (kind, end) = match word("type") {
+        "DIRECTORY" if !path.ends_with('/') => ("d", "/"),
+        "DIRECTORY" => ("d", ""),
+        _ => ("-", ""),
+    };
+    let (rights, owner) = (word("permission"), word("owner"));
+    let (copies, length) = (number("replication"), number("length"));
+    println!("{kind}{rights:>4} {copies:>2} {owner:<10} {length:>14} {path}{end}");
+}
+
+fn fsck(report: &Value, json: bool) -> Outcome {
+    let wrong = report["wrong"].as_array().map_or(&[][..], Vec::as_slice);
+    if json {
+        println!("{report}");
+    } else {
+        for one in wrong {
+            let (copies, wanted) = (&one["copies"], &one["wanted"]);
+            let path = one["path"].as_str().unwrap_or_default();
+            match one["lost"].as_object() {
+                Some(lost) => println!("{path}: bytes {} to {} are lost", lost["from"], lost["to"]),
+                None => println!("{path}: {copies} of {wanted} copies"),
+            }
+        }
+        println!("{} files, {} of them not in order", report["files"], wrong.len());
+    }
+    match wrong.len() {
+        0 => Ok(()),
+        count => Err(format!("files that lack copies or bytes: {count}").into()),
+    }
+}
+
+fn print_status(report: &Value, json: bool) {
+    if json {
+        return println!("{report}");
+    }
+    println!("{:<22}{:>8}{:>18}{:>18}", "dataserver", "state", "bytes used", "bytes free");
+    for one in report["dataservers"].as_array().into_iter().flatten() {
+        let word = |name: &str| one[name].as_str().unwrap_or_default();
+        let (used, free) = (one["used"].to_string(), one["free"].to_string());
+        println!("{:<22}{:>8}{used:>18}{free:>18}", word("http"), word("state"));
+    }
+    println!("{} files and directories", report["names"]);
+}

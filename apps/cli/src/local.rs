@@ -1,0 +1,102 @@
+//! Several processes of one service on this machine, which end together.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Arguments of a role that can run as several processes on this machine.
+#[derive(clap::Args, Debug)]
+pub struct LocalArgs {
+    /// Run this many replicas or dataservers on this machine, each a process, until Ctrl-C.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) local: Option<usize>,
+    /// Directory of logs and files [default: evenfall-order or evenfall-files]. Processes that find
+    /// logs there go on where the logs end.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Which process this one is, counted from 0.
+    #[arg(long, hide = true)]
+    pub(crate) node: Option<usize>,
+    /// How many processes there are.
+    #[arg(long, hide = true)]
+    pub(crate) of: Option<usize>,
+}
+
+/// A port of this machine, or a loopback address with its port.
+pub fn first(text: &str) -> Result<SocketAddr, String> {
+    let address = match text.parse::<u16>() {
+        Ok(port) => SocketAddr::from(([127, 0, 0, 1], port)),
+        Err(_) => text.parse().map_err(|_| "give a port, or an address with a port".to_owned())?,
+    };
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => Err("connections have no key, so the address has to be a loopback address".into()),
+    }
+}
+
+#[cfg(any(feature = "files", feature = "order"))]
+pub use processes::{at, supervise};
+
+#[cfg(any(feature = "files", feature = "order"))]
+mod processes {
+    use std::net::SocketAddr;
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+
+    use evenfall_host::interrupt;
+    use evenfall_host::process::{self, Lifeline, Signal};
+
+    use crate::Outcome;
+
+    /// Shortest time between two starts of a process that ends.
+    const RESTART_EVERY: Duration = Duration::from_secs(1);
+    const LOOK: Duration = Duration::from_millis(100);
+
+    /// The address of a process: each further process has the next port.
+    pub fn at(first: SocketAddr, number: usize) -> Result<SocketAddr, String> {
+        let port = u16::try_from(number).ok().and_then(|number| first.port().checked_add(number));
+        let port = port.ok_or_else(|| format!("there is no port {} + {number}", first.port()))?;
+        Ok((first.ip(), port).into())
+    }
+
+    struct Running {
+        number: usize,
+        child: Child,
+        started: Instant,
+    }
+
+    /// Starts processes of this program, and starts again what ends, until a signal comes. `name`
+    /// is what notes call a process, and `arguments` adds the arguments of a process.
+    pub fn supervise(
+        count: usize,
+        name: &dyn Fn(usize) -> String,
+        arguments: &dyn Fn(usize, &mut Command),
+    ) -> Outcome {
+        let lifeline = Lifeline::new()?;
+        let start = |number: usize| -> Result<Running, Box<dyn std::error::Error>> {
+            let mut command = Command::new(std::env::current_exe()?);
+            arguments(number, &mut command);
+            lifeline.tie(&mut command)?;
+            Ok(Running { number, child: command.spawn()?, started: Instant::now() })
+        };
+        let mut all = (0..count).map(start).collect::<Result<Vec<_>, _>>()?;
+        while !interrupt::raised() {
+            std::thread::sleep(LOOK);
+            for running in &mut all {
+                if let Some(ended) = running.child.try_wait()?
+                    && running.started.elapsed() >= RESTART_EVERY
+                    && !interrupt::raised()
+                {
+                    eprintln!("{} ended ({ended}) and is started again", name(running.number));
+                    *running = start(running.number)?;
+                }
+            }
+        }
+        for running in &mut all {
+            process::send(running.child.id(), Signal::Terminate);
+        }
+        for running in &mut all {
+            running.child.wait()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! WebHDFS at a dataserver: the bytes of files.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use evenfall_files_machine::config::APPEND_BYTES_MAX;
+use evenfall_files_machine::{Dataserver, FileId, Refusal, View};
+use evenfall_runtime::http::streams::{Answer, Arriving, Content};
+use evenfall_runtime::http::{self, Method, StatusCode};
+use serde_json::json;
+
+use crate::logs::Logs;
+use crate::owner::Inbox;
+use crate::reading::Reading;
+use crate::webhdfs::{self, Exception, Request, escaped, json_of};
+use crate::writing::{PATIENCE, Pipeline, ROUND};
+
+/// Longest wait of a reader for bytes that the nameserver knows of and that have not come here yet.
+const READ_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait of a writer for a lead that another dataserver has. The nameserver may have named
+/// this dataserver before the lead came here.
+const LEAD_PATIENCE: Duration = Duration::from_secs(2);
+/// Files that clients write at once. Each has up to 2.7 MB on the way to the disks.
+const WRITERS_MAX: usize = 64;
+
+/// The routes of a dataserver.
+#[derive(Clone)]
+pub struct Files {
+    inbox: Inbox<Dataserver>,
+    directory: PathBuf,
+    /// Where this dataserver takes HTTP.
+    own: SocketAddr,
+    nameserver: SocketAddr,
+    /// Files that a client writes now.
+    written: Arc<Mutex<BTreeSet<FileId>>>,
+}
+
+/// The right to write a file, which ends when the value is dropped.
+struct Writing<'a>(&'a Files, FileId);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.written().remove(&self.1);
+    }
+}
+
+impl Files {
+    /// In front of this dataserver, whose chunks are in the directory.
+    pub fn new(
+        inbox: Inbox<Dataserver>,
+        directory: PathBuf,
+        own: SocketAddr,
+        nameserver: SocketAddr,
+    ) -> Self {
+        Self { inbox, directory, own, nameserver, written: Arc::default() }
+    }
+
+    /// How requests reach the machine.
+    pub fn inbox(&self) -> &Inbox<Dataserver> {
+        &self.inbox
+    }
+
+    /// Takes the set. Every change of the set is one call, so a thread that panicked has left a
+    /// whole set.
+    fn written(&self) -> MutexGuard<'_, BTreeSet<FileId>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a request.
+    pub fn answer(&self, request: &http::Request, body: Arriving) -> Answer {
+        let answered = Request::read(request, "bytes of files are below /webhdfs/v1");
+        let answered = answered.and_then(|read| self.operate(&request.method, &read, body));
+        answered.unwrap_or_else(Answer::from)
+    }
+
+    fn operate(
+        &self,
+        method: &Method,
+        request: &Request,
+        body: Arriving,
+    ) -> Result<Answer, Exception> {
+        let op = request.op.as_str();
+        let is_ours = matches!(
+            (method.as_str(), op),
+            ("GET", "OPEN" | "GETFILECHECKSUM") | ("PUT", "CREATE") | ("POST", "APPEND")
+        );
+        if !is_ours {
+            let what = format!("a dataserver has no {method} {op:.50}: ask the nameserver");
+            return Err(Exception::unsupported(what));
+        }
+        let Some(file) = request.number("file")?.map(FileId) else {
+            let what = "there is no argument file: ask the nameserver, which gives the address";
+            return Err(Exception::argument(what));
+        };
+        match op {
+            "OPEN" => self.open(request, file),
+            "GETFILECHECKSUM" => self.checksum(request, file),
+            _ => self.write(request, file, body),
+        }
+    }
+
+    fn view(&self, file: FileId) -> Result<Option<(View, Option<u64>)>, Exception> {
+        let look = move |server: &mut Dataserver, _| {
+            server.view(file).map(|view| (view, server.epoch(file)))
+        };
+        Ok(self.inbox.ask(look)?)
+    }
+
+    /// Waits until the copy has `end` bytes that all members have. A copy that lacks some of them
+    /// and does not lead names its primary, which has them.
+    fn wait_for(&self, file: FileId, end: u64) -> Result<Result<Found, SocketAddr>, Exception> {
+        let deadline = Instant::now() + READ_PATIENCE;
+        loop {
+            match self.view(file)? {
+                Some((view, epoch)) if view.committed >= end => return Ok(Ok((view, epoch))),
+                Some((view, _)) if !view.is_primary => {
+                    let primary = view.members.first().map(|place| place.http);
+                    if let Some(primary) = primary.filter(|primary| *primary != self.own) {
+                        return Ok(Err(primary));
+                    }
+                }
+                _ => {}
+            }
+            if Instant::now() >= deadline {
+                return Err(Exception::again("the copy here has not all bytes of the file yet"));
+            }
+            std::thread::sleep(ROUND);
+        }
+    }
+
+    fn open(&self, request: &Request, file: FileId) -> Result<Answer, Exception> {
+        let end = request.number("end")?.unwrap_or(0);
+        let offset = request.number("offset")?.unwrap_or(0);
+        let length = request.number("length")?;
+        let (view, epoch) = match self.wait_for(file, end)? {
+            Ok(found) => found,
+            Err(other) => return Ok(elsewhere(request, file, other)),
+        };
+        let committed = view.committed;
+        if offset > committed {
+            return Err(Exception::io(format!(
+                "Offset={offset} out of the range [0, {committed}]"
+            )));
+        }
+        let bytes = length.unwrap_or(u64::MAX).min(committed - offset);
+        let others = view.members.iter().map(|place| place.http).filter(|http| *http != self.own);
+        // A dataserver that found its own copy damaged asks for the bytes of this copy only.
+        let others = if request.flag("only")? { Vec::new() } else { others.collect() };
+        let range = offset..offset + bytes;
+        let (directory, of) = (self.directory.clone(), (file, request.path.as_str()));
+        let reading = Reading::new(&self.inbox, directory, of, (view, epoch), range, others);
+        let headers = vec![("content-type", "application/octet-stream".to_owned())];
+        let content = Content::Stream(Some(bytes), Box::new(reading));
+        Ok(Answer { status: StatusCode::OK, headers, content })
+    }
+
+    /// The checksum of the whole file as HDFS composes it, which does not depend on chunks.
+    fn checksum(&self, request: &Request, file: FileId) -> Result<Answer, Exception> {
+        let end = request.number("end")?.unwrap_or(0);
+        let (view, _) = match self.wait_for(file, end)? {
+            Ok(found) => found,
+            Err(other) => return Ok(elsewhere(request, file, other)),
+        };
+        let mut logs = Logs::new(self.directory.clone());
+        let sum = logs.checksum(file, &view.chunks, view.committed);
+        let sum = sum.map_err(|error| Exception::again(error.to_string()))?;
+        let sum =
+            sum.ok_or_else(|| Exception::again("the copy here is damaged or was replaced"))?;
+        Ok(json_of(&json!({ "FileChecksum": {
+            "algorithm": "COMPOSITE-CRC32C", "bytes": format!("{sum:08x}"), "length": 4,
+        } })))
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        file: FileId,
+        mut body: Arriving,
+    ) -> Result<Answer, Exception> {
+        let is_create = request.op == "CREATE";
+        let at = request.number("at")?;
+        let _writing = self.begin_to_write(file, &request.path)?;
+        let view = self.wait_to_lead(file, PATIENCE)?;
+        if is_create && view.queued > 0 {
+            let what = format!("{} has bytes already: create it anew", request.path);
+            return Err(Exception::io(what));
+        }
+        if let Some(at) = at.filter(|at| *at != view.queued) {
+            let what = format!("{} has {} bytes and not {at}", request.path, view.queued);
+            return Err(Exception::again(what));
+        }
+        let written = self.write_body(file, view.queued, &mut body);
+        // The nameserver learns the length also when the body was cut.
+        let flushed = self.flush(file);
+        written.and(flushed)?;
+        if !is_create {
+            return Ok(webhdfs::empty(StatusCode::OK));
+        }
+        let mut answer = webhdfs::empty(StatusCode::CREATED);
+        let location = format!("webhdfs://{}{}", self.nameserver, escaped(&request.path));
+        answer.headers.push(("location", location));
+        Ok(answer)
+    }
+
+    fn begin_to_write(&self, file: FileId, path: &str) -> Result<Writing<'_>, Exception> {
+        let mut written = self.written();
+        if written.len() >= WRITERS_MAX {
+            let what = format!("{WRITERS_MAX} files are written here already");
+            return Err(Exception::again(what));
+        }
+        match written.insert(file) {
+            true => Ok(Writing(self, file)),
+            false => Err(Exception::in_use(path)),
+        }
+    }
+
+    fn write_body(&self, file: FileId, at: u64, body: &mut Arriving) -> Result<(), Exception> {
+        let mut pipeline = Pipeline::new(self, file, at);
+        loop {
+            let mut piece = vec![0; APPEND_BYTES_MAX];
+            let len = fill(body, &mut piece);
+            let len = len.map_err(|error| Exception::io(format!("the body was cut: {error}")))?;
+            if len == 0 {
+                return pipeline.finish();
+            }
+            piece.truncate(len);
+            pipeline.push(piece.into())?;
+        }
+    }
+
+    /// Waits until this dataserver leads the file.
+    ///
+    /// # Errors
+    /// When it does not in this time, or when another dataserver leads for a while.
+    pub fn wait_to_lead(&self, file: FileId, patience: Duration) -> Result<View, Exception> {
+        let begun = Instant::now();
+        loop {
+            let found = self.view(file)?;
+            if let Some((view, _)) = &found
+                && view.is_primary
+            {
+                return Ok(view.clone());
+            }
+            let is_elsewhere = found.is_some_and(|(view, _)| {
+                view.members.first().is_some_and(|place| place.http != self.own)
+            });
+            let patience = if is_elsewhere { LEAD_PATIENCE } else { patience };
+            if begun.elapsed() >= patience {
+                return Err(Refusal::NotPrimary.into());
+            }
+            std::thread::sleep(ROUND);
+        }
+    }
+
+    /// Waits until the nameserver knows the length.
+    fn flush(&self, file: FileId) -> Result<(), Exception> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let pending = self.inbox.begin(move |server, _, token| server.flush(token, file));
+            match pending.wait(deadline.saturating_duration_since(Instant::now())) {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(refusal @ (Refusal::NotHere | Refusal::Unknown))) => {
+                    return Err(refusal.into());
+                }
+                Some(Err(_)) if Instant::now() < deadline => std::thread::sleep(ROUND),
+                Some(Err(refusal)) => return Err(refusal.into()),
+                None => return Err(Exception::again("the nameserver does not answer")),
+            }
+        }
+    }
+}
+
+/// A copy as it is, and its epoch.
+type Found = (View, Option<u64>);
+
+/// Fills a buffer as far as the body goes.
+fn fill(body: &mut Arriving, out: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < out.len() {
+        match body.read(&mut out[done..])? {
+            0 => break,
+            more => done += more,
+        }
+    }
+    Ok(done)
+}
+
+/// Sends the client to another dataserver with the same arguments.
+fn elsewhere(request: &Request, file: FileId, other: SocketAddr) -> Answer {
+    let mut query = format!("op={}&file={}", request.op, file.0);
+    for name in ["offset", "length", "end", "only"] {
+        if let Some(value) = request.text(name) {
+            query += &format!("&{name}={}", escaped(value));
+        }
+    }
+    webhdfs::redirect_to(&format!(
+        "http://{other}{}{}?{query}",
+        webhdfs::PREFIX,
+        escaped(&request.path)
+    ))
+}

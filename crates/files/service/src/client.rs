@@ -1,0 +1,479 @@
+//! A client of WebHDFS, for the commands of `evenfall files`.
+//!
+//! A dataserver may die in the middle of a transfer. The client then asks the nameserver again and
+//! goes on where the transfer stopped. Before it goes on with a write, it reads back what is there
+//! and compares, so that no byte is there twice and none of another client is taken for its own.
+
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use evenfall_runtime::http::{Answered, Method, RequestError, StatusCode, Upload, exchange};
+use serde_json::Value;
+
+use crate::ServiceError;
+use crate::webhdfs::{PREFIX, escaped};
+
+/// A server from which nothing comes for this long is given up: more than a server waits for
+/// others.
+const SILENCE: Duration = Duration::from_secs(90);
+/// Time between two attempts.
+const ROUND: Duration = Duration::from_millis(200);
+/// Bytes that are read from an answer at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Servers that send a reader on before one gives bytes.
+const REDIRECTS_MAX: usize = 5;
+/// Exceptions that may be gone when the client asks again. An `IOException` of a dataserver leaves
+/// open what of the body is there.
+const PASSING: [&str; 4] =
+    ["RetriableException", "AlreadyBeingCreatedException", "IOException", "StandbyException"];
+
+/// Hears how many bytes are done.
+pub type Tell<'a> = &'a mut dyn FnMut(u64);
+
+/// Where the bytes of a file come from.
+pub enum Source {
+    /// A local file. A transfer that stops in the middle goes on.
+    File(PathBuf),
+    /// A stream. A transfer that stops in the middle ends.
+    Stream(Box<dyn Read + Send>),
+}
+
+/// A client of a nameserver.
+#[derive(Clone, Debug)]
+pub struct Client {
+    nameserver: String,
+    user: String,
+    patience: Duration,
+}
+
+/// The answer, unless it is an exception.
+fn accepted(answer: Answered) -> Result<Answered, ServiceError> {
+    if answer.status.is_success() || answer.status.is_redirection() {
+        return Ok(answer);
+    }
+    let status = answer.status;
+    let value: Value = serde_json::from_str(&answer.text().unwrap_or_default()).unwrap_or_default();
+    let word = |name: &str| value["RemoteException"][name].as_str().map(str::to_owned);
+    match (word("exception"), word("message")) {
+        (Some(exception), Some(message)) => Err(ServiceError::Refused(exception, message)),
+        _ => Err(ServiceError::Answer(format!("the server answers {status}"))),
+    }
+}
+
+/// Where an answer sends the client.
+fn location(answer: &Answered) -> Result<String, ServiceError> {
+    let missing = || ServiceError::Answer("the answer names no dataserver".into());
+    answer.header("location").map(str::to_owned).ok_or_else(missing)
+}
+
+fn value_of(answer: Answered) -> Result<Value, ServiceError> {
+    let text = answer.text().map_err(|error| unanswered("the nameserver", error))?;
+    if text.is_empty() {
+        return Ok(Value::Null);
+    }
+    let wrong = |error: serde_json::Error| ServiceError::Answer(format!("no JSON: {error}"));
+    serde_json::from_str(&text).map_err(wrong)
+}
+
+fn unanswered(whom: &str, error: RequestError) -> ServiceError {
+    ServiceError::Unanswered(whom.to_owned(), error)
+}
+
+/// Whether the same may succeed later.
+fn is_passing(error: &ServiceError) -> bool {
+    match error {
+        ServiceError::Unanswered(..) => true,
+        ServiceError::Refused(exception, _) => PASSING.contains(&exception.as_str()),
+        _ => false,
+    }
+}
+
+/// The host and port of a URL.
+fn authority(url: &str) -> &str {
+    let rest = url.strip_prefix("http://").unwrap_or(url);
+    rest.split('/').next().unwrap_or(rest)
+}
+
+impl Client {
+    /// A client of the nameserver at `HOST:PORT`, in the name of this user. An attempt is repeated
+    /// while it may succeed later, until nothing has succeeded for `patience`.
+    pub fn new(nameserver: &str, user: &str, patience: Duration) -> Self {
+        Self { nameserver: nameserver.to_owned(), user: user.to_owned(), patience }
+    }
+
+    fn url(&self, path: &str, op: &str, arguments: &[(&str, &str)]) -> String {
+        let (server, path) = (&self.nameserver, escaped(path));
+        let mut url = format!("http://{server}{PREFIX}{path}?op={op}");
+        let user = [("user.name", self.user.as_str())];
+        for (name, value) in arguments.iter().chain(&user) {
+            url += &format!("&{name}={}", escaped(value));
+        }
+        url
+    }
+
+    /// Asks the nameserver, and asks again while it cannot be reached or says so.
+    fn ask(&self, method: &Method, url: &str) -> Result<Answered, ServiceError> {
+        let since = Instant::now();
+        loop {
+            let answer = exchange(url, method.clone(), Upload::none(), SILENCE, &mut |_| {});
+            let answer = answer.map_err(|error| unanswered(authority(url), error));
+            let error = match answer.and_then(accepted) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            // A change may have been made when its answer is lost, and is not made twice.
+            let is_without_effect = match &error {
+                ServiceError::Unanswered(_, RequestError::Connection(_)) => true,
+                ServiceError::Unanswered(..) => method == Method::GET,
+                ServiceError::Refused(exception, _) => exception == "RetriableException",
+                _ => false,
+            };
+            if !is_without_effect || since.elapsed() >= self.patience {
+                return Err(error);
+            }
+            std::thread::sleep(ROUND);
+        }
+    }
+
+    /// Asks for JSON by GET.
+    ///
+    /// # Errors
+    /// The exception of the server, or that no server answers.
+    pub fn get(
+        &self,
+        path: &str,
+        op: &str,
+        arguments: &[(&str, &str)],
+    ) -> Result<Value, ServiceError> {
+        value_of(self.ask(&Method::GET, &self.url(path, op, arguments))?)
+    }
+
+    /// Makes a change by PUT.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn change(
+        &self,
+        path: &str,
+        op: &str,
+        arguments: &[(&str, &str)],
+    ) -> Result<Value, ServiceError> {
+        value_of(self.ask(&Method::PUT, &self.url(path, op, arguments))?)
+    }
+
+    /// Deletes a path. Whether it was there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn delete(&self, path: &str, recursive: bool) -> Result<bool, ServiceError> {
+        let arguments = [("recursive", if recursive { "true" } else { "false" })];
+        let url = self.url(path, "DELETE", &arguments);
+        Ok(value_of(self.ask(&Method::DELETE, &url)?)?["boolean"] == true)
+    }
+
+    /// What the nameserver says at a path of its own: `status` or `fsck`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn report(&self, of: &str) -> Result<Value, ServiceError> {
+        let url = format!("http://{}/evenfall/{of}", self.nameserver);
+        value_of(self.ask(&Method::GET, &url)?)
+    }
+
+    /// Gives the status of each entry of a directory, or of a file, page by page.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn list(&self, path: &str, each: &mut dyn FnMut(&Value)) -> Result<(), ServiceError> {
+        let mut after = String::new();
+        loop {
+            let arguments = [("startAfter", after.as_str())];
+            let arguments = if after.is_empty() { &[][..] } else { &arguments };
+            let mut answer = self.get(path, "LISTSTATUS_BATCH", arguments)?;
+            let listing = &mut answer["DirectoryListing"];
+            let left = listing["remainingEntries"].as_u64();
+            let page = listing["partialListing"]["FileStatuses"]["FileStatus"].take();
+            let (Some(left), Some(page)) = (left, page.as_array()) else {
+                return Err(ServiceError::Answer("the listing has no statuses".into()));
+            };
+            page.iter().for_each(&mut *each);
+            let last = page.last().and_then(|last| last["pathSuffix"].as_str());
+            match last.filter(|_| left > 0) {
+                Some(last) => after = last.to_owned(),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The length and the number of a file.
+    fn file(&self, path: &str) -> Result<(u64, u64), ServiceError> {
+        let status = self.get(path, "GETFILESTATUS", &[])?;
+        if status["FileStatus"]["type"] == "DIRECTORY" {
+            return Err(ServiceError::Answer(format!("{path} is a directory and not a file")));
+        }
+        let number = |name: &str| status["FileStatus"][name].as_u64();
+        match (number("length"), number("fileId")) {
+            (Some(length), Some(id)) => Ok((length, id)),
+            _ => Err(ServiceError::Answer("the status of the file has no length".into())),
+        }
+    }
+
+    /// Makes a file out of the source.
+    ///
+    /// # Errors
+    /// The exception of a server, that no server answers, or that the source cannot be read.
+    pub fn put(
+        &self,
+        source: Source,
+        path: &str,
+        overwrite: bool,
+        copies: Option<u16>,
+        tell: Tell<'_>,
+    ) -> Result<(), ServiceError> {
+        let overwrite = if overwrite { "true" } else { "false" };
+        let copies = copies.map(|copies| copies.to_string());
+        let mut arguments = vec![("overwrite", overwrite)];
+        arguments.extend(copies.as_deref().map(|copies| ("replication", copies)));
+        let url = self.url(path, "CREATE", &arguments);
+        let to = location(&self.ask(&Method::PUT, &url)?)?;
+        self.write(source, path, 0, (Method::PUT, to), tell)
+    }
+
+    /// Appends the source to a file.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn append(&self, source: Source, path: &str, tell: Tell<'_>) -> Result<(), ServiceError> {
+        let base = self.settle(path)?;
+        let to = self.appending(path, base)?;
+        self.write(source, path, base, (Method::POST, to), tell)
+    }
+
+    /// Where bytes that begin at this place of a file are appended.
+    fn appending(&self, path: &str, at: u64) -> Result<String, ServiceError> {
+        let at = at.to_string();
+        let url = self.url(path, "APPEND", &[("at", at.as_str())]);
+        location(&self.ask(&Method::POST, &url)?)
+    }
+
+    /// Waits until no write of before is under way any more. The length of the file then.
+    fn settle(&self, path: &str) -> Result<u64, ServiceError> {
+        let since = Instant::now();
+        loop {
+            // An append of nothing ends when the nameserver knows the length.
+            let url = self.url(path, "APPEND", &[]);
+            let to = location(&self.ask(&Method::POST, &url)?)?;
+            match send(Method::POST, &to, Upload::none(), &mut |_| {}) {
+                Ok(()) => return Ok(self.file(path)?.0),
+                Err(error) if !is_passing(&error) || since.elapsed() >= self.patience => {
+                    return Err(error);
+                }
+                Err(_) => std::thread::sleep(ROUND),
+            }
+        }
+    }
+
+    /// Sends the source to a dataserver, and goes on when the dataserver dies meanwhile. `base` is
+    /// the length of the file before.
+    fn write(
+        &self,
+        source: Source,
+        path: &str,
+        base: u64,
+        (mut method, mut to): (Method, String),
+        tell: Tell<'_>,
+    ) -> Result<(), ServiceError> {
+        let local = match source {
+            Source::Stream(from) => return send(method, &to, Upload::of(from, None), tell),
+            Source::File(local) => local,
+        };
+        let length = length_of(&local)?;
+        let (mut done, mut since) = (0, Instant::now());
+        loop {
+            let from = reader(&local, done)?.take(length - done);
+            let body = Upload::of(Box::new(from), Some(length - done));
+            let sent = send(method, &to, body, &mut |bytes| tell(done + bytes));
+            let error = match sent {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if !is_passing(&error) || since.elapsed() >= self.patience {
+                return Err(error);
+            }
+            std::thread::sleep(ROUND);
+            let there = self.settle(path)?.checked_sub(base).filter(|there| *there <= length);
+            let other = || ServiceError::Answer(format!("another client has changed {path}"));
+            let there = there.filter(|there| *there >= done).ok_or_else(other)?;
+            self.compare(&local, path, base, done..there)?;
+            if there > done {
+                (done, since) = (there, Instant::now());
+            }
+            tell(done);
+            if done == length {
+                return Ok(());
+            }
+            (method, to) = (Method::POST, self.appending(path, base + done)?);
+        }
+    }
+
+    /// Refuses to go on when a range of the source is not what the file has there.
+    fn compare(
+        &self,
+        local: &Path,
+        path: &str,
+        base: u64,
+        range: std::ops::Range<u64>,
+    ) -> Result<(), ServiceError> {
+        let mut same = Same { source: reader(local, range.start)?, is_same: true };
+        let (_, id) = self.file(path)?;
+        self.read(path, id, base + range.start..base + range.end, &mut same, &mut |_| {})?;
+        match same.is_same {
+            true => Ok(()),
+            false => Err(ServiceError::Answer(format!("another client writes {path}, too"))),
+        }
+    }
+
+    /// Gives the bytes of a file to `out`, and returns how many there were.
+    ///
+    /// # Errors
+    /// The exception of a server, that no server answers, or that `out` takes no bytes.
+    pub fn open(
+        &self,
+        path: &str,
+        out: &mut dyn Write,
+        begin: &mut dyn FnMut(u64),
+        tell: Tell<'_>,
+    ) -> Result<u64, ServiceError> {
+        let (length, id) = self.file(path)?;
+        begin(length);
+        self.read(path, id, 0..length, out, tell)?;
+        Ok(length)
+    }
+
+    /// Gives a range of a file to `out`, out of one copy after the other.
+    fn read(
+        &self,
+        path: &str,
+        id: u64,
+        range: std::ops::Range<u64>,
+        out: &mut dyn Write,
+        tell: Tell<'_>,
+    ) -> Result<(), ServiceError> {
+        let (mut at, mut since, mut failed) = (range.start, Instant::now(), None);
+        while at < range.end {
+            let before = at;
+            let error = match self.read_some(path, &mut at, range.end, &mut failed, out, tell) {
+                Ok(()) => continue,
+                Err(error) => error,
+            };
+            if at > before {
+                since = Instant::now();
+            }
+            if !is_passing(&error) || since.elapsed() >= self.patience {
+                return Err(error);
+            }
+            std::thread::sleep(ROUND);
+            if self.file(path)?.1 != id {
+                return Err(ServiceError::Answer(format!("{path} was replaced meanwhile")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads as much as one dataserver gives. `failed` is the dataserver that failed last, which is
+    /// not asked in this attempt.
+    fn read_some(
+        &self,
+        path: &str,
+        at: &mut u64,
+        end: u64,
+        failed: &mut Option<String>,
+        out: &mut dyn Write,
+        tell: Tell<'_>,
+    ) -> Result<(), ServiceError> {
+        let (offset, length) = (at.to_string(), (end - *at).to_string());
+        let mut arguments = vec![("offset", offset.as_str()), ("length", length.as_str())];
+        let without = failed.take();
+        arguments.extend(without.as_deref().map(|without| ("excludedatanodes", without)));
+        let url = self.url(path, "OPEN", &arguments);
+        let mut answer = match without {
+            None => self.ask(&Method::GET, &url)?,
+            Some(_) => accepted(once(&url)?)?,
+        };
+        let mut whom = authority(&url).to_owned();
+        for _ in 0..REDIRECTS_MAX {
+            if !answer.status.is_redirection() {
+                break;
+            }
+            let to = location(&answer)?;
+            whom = authority(&to).to_owned();
+            *failed = Some(whom.clone());
+            answer = accepted(once(&to)?)?;
+        }
+        let mut piece = vec![0; PIECE_BYTES];
+        while *at < end {
+            let cut = |error: io::Error| unanswered(&whom, RequestError::Connection(error));
+            let len = answer.read(&mut piece).map_err(cut)?.min((end - *at) as usize);
+            if len == 0 {
+                return Err(cut(io::ErrorKind::UnexpectedEof.into()));
+            }
+            let unwritten = |error| ServiceError::Io("write what was read".into(), error);
+            out.write_all(&piece[..len]).map_err(unwritten)?;
+            *at += len as u64;
+            tell(*at);
+        }
+        *failed = None;
+        Ok(())
+    }
+}
+
+fn once(url: &str) -> Result<Answered, ServiceError> {
+    let answer = exchange(url, Method::GET, Upload::none(), SILENCE, &mut |_| {});
+    answer.map_err(|error| unanswered(authority(url), error))
+}
+
+/// Sends a body to a dataserver.
+fn send(method: Method, to: &str, body: Upload, tell: Tell<'_>) -> Result<(), ServiceError> {
+    let answer = exchange(to, method, body, SILENCE, tell);
+    let answer = accepted(answer.map_err(|error| unanswered(authority(to), error))?)?;
+    match answer.status {
+        StatusCode::OK | StatusCode::CREATED => Ok(()),
+        status => Err(ServiceError::Answer(format!("the dataserver answers {status}"))),
+    }
+}
+
+fn length_of(local: &Path) -> Result<u64, ServiceError> {
+    let failed = |error| ServiceError::Io(format!("read {}", local.display()), error);
+    Ok(std::fs::metadata(local).map_err(failed)?.len())
+}
+
+/// A local file from this place on.
+fn reader(local: &Path, at: u64) -> Result<File, ServiceError> {
+    let open = || {
+        let mut file = File::open(local)?;
+        file.seek(SeekFrom::Start(at))?;
+        Ok(file)
+    };
+    open().map_err(|error| ServiceError::Io(format!("read {}", local.display()), error))
+}
+
+/// Compares what it gets with a local file.
+struct Same {
+    source: File,
+    is_same: bool,
+}
+
+impl Write for Same {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut own = vec![0; bytes.len()];
+        self.source.read_exact(&mut own)?;
+        self.is_same &= own == bytes;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

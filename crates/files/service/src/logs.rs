@@ -1,0 +1,154 @@
+//! Reads the chunks of a directory.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use evenfall_core::StorageError;
+use evenfall_files_machine::FileId;
+use evenfall_files_machine::chunk::{self, HEAD_BYTES, Head, Scan};
+
+/// The error number of a sector that the disk cannot read.
+const EIO: i32 = 5;
+
+/// A directory of chunks, with the chunk that was read last.
+#[derive(Debug)]
+pub struct Logs {
+    directory: PathBuf,
+    open: Option<(String, File)>,
+}
+
+fn failed(name: &str, error: &io::Error) -> StorageError {
+    StorageError::Failed { name: name.to_owned(), what: error.to_string() }
+}
+
+impl Logs {
+    /// The chunks of this directory.
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory, open: None }
+    }
+
+    /// Up to so many bytes of a log: fewer at its end, none when the log is missing. A sector that
+    /// the disk cannot read ends the log too, so that the bytes count as damaged.
+    ///
+    /// # Errors
+    /// When the log cannot be opened or read for another reason.
+    pub fn read(&mut self, log: &str, at: u64, len: usize) -> Result<Bytes, StorageError> {
+        if self.open.as_ref().is_none_or(|(open, _)| open != log) {
+            match File::open(self.directory.join(log)) {
+                Ok(file) => self.open = Some((log.to_owned(), file)),
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Bytes::new()),
+                Err(error) => return Err(failed(log, &error)),
+            }
+        }
+        let Some((_, file)) = &self.open else { return Ok(Bytes::new()) };
+        let (mut bytes, mut done) = (vec![0; len], 0);
+        while done < len {
+            match file.read_at(&mut bytes[done..], at + done as u64) {
+                Ok(0) => break,
+                Ok(more) => done += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(EIO) => break,
+                Err(error) => return Err(failed(log, &error)),
+            }
+        }
+        bytes.truncate(done);
+        Ok(bytes.into())
+    }
+
+    /// What all chunks have. Empty logs, which are those of deleted chunks, are removed.
+    ///
+    /// # Errors
+    /// When the directory or a log cannot be read.
+    pub fn scan(&mut self) -> Result<Vec<(FileId, u64, Scan)>, StorageError> {
+        let wrong = |error: io::Error| failed("chunks", &error);
+        let mut all = Vec::new();
+        for entry in std::fs::read_dir(&self.directory).map_err(wrong)? {
+            let entry = entry.map_err(wrong)?;
+            let name = entry.file_name();
+            let Some((file, start)) = name.to_str().and_then(chunk::of_name) else { continue };
+            let bytes = entry.metadata().map_err(wrong)?.len();
+            if bytes == 0 {
+                std::fs::remove_file(entry.path()).map_err(wrong)?;
+                continue;
+            }
+            let mut read = |log: &str, at, len| self.read(log, at, len);
+            all.push((file, start, chunk::scan(file, start, bytes, &mut read)?));
+        }
+        Ok(all)
+    }
+
+    /// The CRC32C of the first `end` bytes of a file, out of the checksums of its appends. `None`
+    /// when a head is damaged or missing.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn checksum(
+        &mut self,
+        file: FileId,
+        chunks: &[u64],
+        end: u64,
+    ) -> Result<Option<u32>, StorageError> {
+        let (mut sum, mut offset) = (0, 0);
+        for (at, start) in chunks.iter().enumerate() {
+            let (log, mut position) = (chunk::log_name(file, *start), 0);
+            let chunk_end = chunks.get(at + 1).map_or(end, |next| end.min(*next));
+            while offset < chunk_end {
+                let head = self.read(&log, position, HEAD_BYTES)?;
+                let head = (head.len() == HEAD_BYTES).then(|| Head::read(&head)).flatten();
+                let Some(head) = head.filter(|head| head.offset == offset) else { return Ok(None) };
+                sum = crc32c::crc32c_combine(sum, head.crc, head.length as usize);
+                offset += u64::from(head.length);
+                position += HEAD_BYTES as u64 + u64::from(head.length);
+            }
+        }
+        Ok((offset >= end).then_some(sum))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_of_appends_in_several_chunks_is_that_of_the_whole_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, all) = (FileId(7), b"abcdefghij".repeat(500));
+        let chunks = [0_u64, 1_000, 1_003];
+        for (at, start) in chunks.iter().enumerate() {
+            let end = chunks.get(at + 1).map_or(all.len(), |next| *next as usize);
+            let mut log = Vec::new();
+            let mut offset = *start as usize;
+            while offset < end {
+                let next = end.min(offset + 300);
+                log.extend_from_slice(&chunk::encode(offset as u64, &all[offset..next]));
+                offset = next;
+            }
+            std::fs::write(directory.path().join(chunk::log_name(file, *start)), log).unwrap();
+        }
+        let mut logs = Logs::new(directory.path().to_owned());
+        let sum = |logs: &mut Logs, end| logs.checksum(file, &chunks, end).unwrap();
+        assert_eq!(sum(&mut logs, 5_000), Some(crc32c::crc32c(&all)));
+        assert_eq!(sum(&mut logs, 1_000), Some(crc32c::crc32c(&all[..1_000])));
+        assert_eq!(sum(&mut logs, 5_001), None);
+        std::fs::write(directory.path().join(chunk::log_name(file, 1_000)), "torn").unwrap();
+        assert_eq!(sum(&mut Logs::new(directory.path().to_owned()), 5_000), None);
+    }
+
+    #[test]
+    fn a_start_removes_the_empty_logs_of_deleted_chunks_and_scans_the_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |start| directory.path().join(chunk::log_name(FileId(1), start));
+        std::fs::write(path(0), chunk::encode(0, b"abc")).unwrap();
+        std::fs::write(path(3), b"").unwrap();
+        std::fs::write(directory.path().join("copies"), b"").unwrap();
+        let all = Logs::new(directory.path().to_owned()).scan().unwrap();
+        assert_eq!(
+            all.iter().map(|(_, start, scan)| (*start, scan.end)).collect::<Vec<_>>(),
+            [(0, 3)]
+        );
+        assert!(!path(3).exists() && directory.path().join("copies").exists());
+    }
+}

@@ -1,0 +1,407 @@
+//! WebHDFS at the nameserver: names are answered here, and bytes are elsewhere.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenfall_core::Timestamp;
+use evenfall_files_machine::space::{Call, Inode, Kind, Space, names};
+use evenfall_files_machine::wire::Place;
+use evenfall_files_machine::{FileId, Nameserver, Refusal};
+use evenfall_runtime::http::streams::{Answer, Arriving, Content};
+use evenfall_runtime::http::{self, Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::owner::{Inbox, now_ms};
+use crate::reports;
+use crate::webhdfs::{self, Exception, Request, escaped, json_of, status};
+
+/// Longest wait for the log of the nameserver, or for a dataserver that leads a file.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two looks.
+const ROUND: Duration = Duration::from_millis(20);
+/// Entries of a directory that are listed at once, as in Hadoop. The owner does nothing else
+/// meanwhile.
+const PAGE: usize = 1_000;
+/// Inodes that are summed up at once.
+const SUM_STEP: usize = 5_000;
+
+/// The routes of a nameserver.
+pub struct Names {
+    inbox: Inbox<Nameserver>,
+    started: Instant,
+    /// Time after the start in which dataservers may still be on their way.
+    grace: Duration,
+    /// Copies take turns.
+    turn: AtomicUsize,
+}
+
+impl Names {
+    /// In front of this nameserver, which starts now.
+    pub fn new(inbox: Inbox<Nameserver>, grace: Duration) -> Self {
+        Self { inbox, started: Instant::now(), grace, turn: AtomicUsize::new(0) }
+    }
+
+    /// Answers a request. Bodies belong to dataservers, so none is read here.
+    pub fn answer(&self, request: &http::Request, _: Arriving) -> Answer {
+        let answered = match (&request.method, request.path.as_str()) {
+            (&Method::GET, "/evenfall/status") => reports::servers(&self.inbox),
+            (&Method::GET, "/evenfall/fsck") => reports::fsck(&self.inbox),
+            _ => Request::read(request, "there is nothing at this path: try /webhdfs/v1")
+                .and_then(|read| self.operate(&request.method, &read)),
+        };
+        answered.unwrap_or_else(Answer::from)
+    }
+
+    fn operate(&self, method: &Method, request: &Request) -> Result<Answer, Exception> {
+        match (method, request.op.as_str()) {
+            (&Method::GET, op) => self.get(op, request),
+            (&Method::PUT, op) => self.put(op, request),
+            (&Method::POST, "APPEND") => self.redirect_to_primary("APPEND", request),
+            (&Method::DELETE, "DELETE") => {
+                let (path, recursive) = (request.path.clone(), request.flag("recursive")?);
+                let is_there = match self.change(request, Call::Delete { path, recursive })? {
+                    Err(Refusal::NotFound(_)) => false,
+                    changed => changed.map(|()| true)?,
+                };
+                Ok(json_of(&json!({ "boolean": is_there })))
+            }
+            (method, op) => Err(no_operation(method, op)),
+        }
+    }
+
+    fn get(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
+        let value = match op {
+            "OPEN" | "GETFILECHECKSUM" => return self.redirect_read(op, request),
+            "LISTSTATUS" => return self.list(request),
+            "LISTSTATUS_BATCH" => {
+                let after = request.text("startafter").unwrap_or_default().to_owned();
+                let (all, left) = self.look(request, move |space, id, inode| {
+                    Page::of(space, id, inode, &after).statuses()
+                })?;
+                let page = json!({ "FileStatuses": { "FileStatus": all } });
+                json!({ "DirectoryListing": { "partialListing": page, "remainingEntries": left } })
+            }
+            "GETFILESTATUS" => {
+                let status = self.look(request, |_, id, inode| status(id, inode, ""))?;
+                json!({ "FileStatus": status })
+            }
+            "GETCONTENTSUMMARY" => self.content_summary(request)?,
+            "GETHOMEDIRECTORY" => json!({ "Path": format!("/user/{}", request.user()?) }),
+            op => return Err(no_operation(&Method::GET, op)),
+        };
+        Ok(json_of(&value))
+    }
+
+    fn put(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
+        let path = request.path.clone();
+        let (call, is_boolean) = match op {
+            "CREATE" => return self.create(request),
+            "RENAME" => return self.rename(request),
+            "MKDIRS" => (Call::Mkdirs { path, mode: request.mode(0o755)? }, true),
+            "SETREPLICATION" => {
+                let replication = request.replication()?;
+                (Call::SetReplication { path, replication }, true)
+            }
+            "SETPERMISSION" => (Call::SetMode { path, mode: request.mode(0o755)? }, false),
+            "SETOWNER" => {
+                let (owner, group) = (request.name("owner")?, request.name("group")?);
+                if owner.is_none() && group.is_none() {
+                    return Err(Exception::argument("Both owner and group are empty."));
+                }
+                let (owner, group) = (owner.map(str::to_owned), group.map(str::to_owned));
+                (Call::SetOwner { path, owner, group }, false)
+            }
+            "SETTIMES" => {
+                // In Hadoop -1 leaves a time as it is.
+                let time = |name| match request.text(name) {
+                    Some("-1") => Ok(None),
+                    _ => request.number(name),
+                };
+                let (modified_ms, accessed_ms) = (time("modificationtime")?, time("accesstime")?);
+                (Call::SetTimes { path, modified_ms, accessed_ms }, false)
+            }
+            op => return Err(no_operation(&Method::PUT, op)),
+        };
+        self.change(request, call)??;
+        Ok(match is_boolean {
+            true => json_of(&json!({ "boolean": true })),
+            false => webhdfs::empty(StatusCode::OK),
+        })
+    }
+
+    /// A rename that cannot be made is false without options, as in HDFS, and an error with them.
+    fn rename(&self, request: &Request) -> Result<Answer, Exception> {
+        let Some(to) = request.text("destination") else {
+            return Err(Exception::argument("there is no argument destination"));
+        };
+        names(&request.path)?;
+        names(to)?;
+        let options = request.text("renameoptions").map(str::to_ascii_uppercase);
+        let overwrite = options.as_deref().is_some_and(|options| options.contains("OVERWRITE"));
+        let (from, to) = (request.path.clone(), to.to_owned());
+        let made = self.change(request, Call::Rename { from, to, overwrite })?;
+        if options.is_some() {
+            return made.map(|()| webhdfs::empty(StatusCode::OK)).map_err(Exception::from);
+        }
+        let is_made = match made {
+            Ok(()) => true,
+            Err(refusal @ (Refusal::DiskFull | Refusal::Limit(_))) => return Err(refusal.into()),
+            Err(_) => false,
+        };
+        Ok(json_of(&json!({ "boolean": is_made })))
+    }
+
+    /// Looks at the inode of the path.
+    fn look<T: Send + 'static>(
+        &self,
+        request: &Request,
+        of: impl FnOnce(&Space, FileId, &Inode) -> T + Send + 'static,
+    ) -> Result<T, Exception> {
+        let path = request.path.clone();
+        let found = self.inbox.ask(move |server, _| {
+            let space = server.space();
+            space.find(&path).map(|(id, inode)| of(space, id, inode))
+        })?;
+        Ok(found?)
+    }
+
+    /// The statuses of a directory. A long listing leaves page by page, so that no directory fills
+    /// the memory.
+    fn list(&self, request: &Request) -> Result<Answer, Exception> {
+        let first = self.look(request, |space, id, inode| Page::of(space, id, inode, ""))?;
+        let (begin, end) = (r#"{"FileStatuses":{"FileStatus":["#, "]}}\n");
+        if first.left == 0 {
+            let text = format!("{begin}{}{end}", first.text);
+            let content = Content::Whole(text.into());
+            let (status, headers) = (StatusCode::OK, webhdfs::json_headers());
+            return Ok(Answer { status, headers, content });
+        }
+        let (inbox, mut page, mut comma) = (self.inbox.clone(), Some(first), "");
+        let pages = std::iter::from_fn(move || {
+            let now = page.take()?;
+            let (id, after) = (now.directory, now.last);
+            if now.left > 0 {
+                let next = inbox.ask(move |server: &mut Nameserver, _| {
+                    let space = server.space();
+                    space.inodes().get(&id).map(|inode| Page::of(space, id, inode, &after))
+                });
+                match next {
+                    // Entries that were left may have gone meanwhile, with their directory or
+                    // without.
+                    Ok(next) => page = next.filter(|next| !next.text.is_empty()),
+                    Err(refusal) => return Some(Err(io::Error::other(refusal))),
+                }
+            }
+            let end = if page.is_none() { end } else { "" };
+            let text = format!("{comma}{}{end}", now.text);
+            comma = ",";
+            Some(Ok(Bytes::from(text)))
+        });
+        let pages = std::iter::once(Ok(Bytes::from_static(begin.as_bytes()))).chain(pages);
+        let content = Content::Stream(None, Box::new(pages));
+        Ok(Answer { status: StatusCode::OK, headers: webhdfs::json_headers(), content })
+    }
+
+    /// What there is below a path. The sums are made step by step, so that they are those of no
+    /// single moment when names change meanwhile.
+    fn content_summary(&self, request: &Request) -> Result<Value, Exception> {
+        let id = self.look(request, |_, id, _| id)?;
+        let (mut sums, mut rest) = (Sums::default(), vec![id]);
+        while !rest.is_empty() {
+            (sums, rest) = self.inbox.ask(move |server, _| sums.step(server.space(), rest))?;
+        }
+        Ok(json!({ "ContentSummary": {
+            "directoryCount": sums.directories, "fileCount": sums.files, "length": sums.length,
+            "quota": -1, "spaceConsumed": sums.space, "spaceQuota": -1, "typeQuota": {},
+        } }))
+    }
+
+    /// Makes a change, and waits until the log has it.
+    fn change(&self, request: &Request, call: Call) -> Result<Result<(), Refusal>, Exception> {
+        let user = request.user()?.to_owned();
+        let pending = self
+            .inbox
+            .begin(move |server, now, token| server.call(now, now_ms(), token, &user, &call));
+        let late = || Exception::io("the disk of the nameserver does not answer");
+        pending.wait(PATIENCE).ok_or_else(late)
+    }
+
+    /// A file, and who has it: the primary first, as far as its address is known.
+    fn locate(&self, path: &str) -> Result<Located, Exception> {
+        let path = path.to_owned();
+        let found = self.inbox.ask(move |server, now| {
+            let (id, inode) = server.space().find(&path)?;
+            let Kind::File(file) = &inode.kind else { return Err(Refusal::IsDirectory(path)) };
+            let places = server.places(file);
+            let primary = file.group.members.first();
+            let primary = places.iter().find(|place| Some(&place.disk) == primary).copied();
+            let is_live = |place: &Place| server.is_live(now, place.disk);
+            let live = places.iter().copied().filter(is_live).collect();
+            Ok(Located { id, length: file.length, primary: primary.filter(is_live), live })
+        })?;
+        Ok(found?)
+    }
+
+    /// Makes the file, and sends the client to its primary.
+    fn create(&self, request: &Request) -> Result<Answer, Exception> {
+        let (path, mode) = (request.path.clone(), request.mode(0o644)?);
+        let (replication, overwrite) = (request.replication()?, request.flag("overwrite")?);
+        // A file that is made before the dataservers have said that they live has too few copies.
+        while self.started.elapsed() < self.grace && self.live()? < usize::from(replication) {
+            std::thread::sleep(ROUND);
+        }
+        self.change(request, Call::Create { path, mode, replication, overwrite })??;
+        self.redirect_to_primary("CREATE", request)
+    }
+
+    fn live(&self) -> Result<usize, Exception> {
+        let count = |server: &mut Nameserver, now: Timestamp| {
+            server.servers().keys().filter(|disk| server.is_live(now, **disk)).count()
+        };
+        Ok(self.inbox.ask(count)?)
+    }
+
+    /// Waits for a primary that lives: a dead one is replaced within seconds.
+    fn redirect_to_primary(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let located = self.locate(&request.path)?;
+            if let Some(primary) = located.primary {
+                let mut query = format!("op={op}&file={}", located.id.0);
+                if let Some(at) = request.number("at")? {
+                    query += &format!("&at={at}");
+                }
+                return redirect(request, &primary, &query);
+            }
+            if Instant::now() >= deadline {
+                let what = format!("the dataserver that leads {} does not live", request.path);
+                return Err(Exception::again(what));
+            }
+            std::thread::sleep(ROUND);
+        }
+    }
+
+    /// Sends a reader to a copy. Copies take turns, and no flowserver chooses among them.
+    fn redirect_read(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
+        let located = self.locate(&request.path)?;
+        let length = located.length;
+        let offset = request.number("offset")?.unwrap_or(0);
+        if offset > length {
+            return Err(Exception::io(format!("Offset={offset} out of the range [0, {length}]")));
+        }
+        let mut query = format!("op={op}&file={}&end={length}&offset={offset}", located.id.0);
+        if let Some(bytes) = request.number("length")? {
+            query += &format!("&length={bytes}");
+        }
+        // A client that has met a dead dataserver names it here.
+        let excluded = request.text("excludedatanodes").unwrap_or_default();
+        let excluded: Vec<&str> = excluded.split(',').collect();
+        let is_fit = |place: &&Place| !excluded.contains(&place.http.to_string().as_str());
+        let fit: Vec<&Place> = located.live.iter().filter(is_fit).collect();
+        match fit.get(self.turn.fetch_add(1, Relaxed) % fit.len().max(1)) {
+            Some(place) => redirect(request, place, &query),
+            None => {
+                let what = format!("no dataserver that has {} lives", request.path);
+                Err(Exception::again(what))
+            }
+        }
+    }
+}
+
+/// A file, and who has it.
+struct Located {
+    id: FileId,
+    /// The length that the nameserver knows.
+    length: u64,
+    /// The primary, when it lives.
+    primary: Option<Place>,
+    live: Vec<Place>,
+}
+
+/// Sends the client to a dataserver, or tells where it is when the client asks for that.
+fn redirect(request: &Request, place: &Place, query: &str) -> Result<Answer, Exception> {
+    let (path, http) = (escaped(&request.path), place.http);
+    let user = escaped(request.user()?);
+    let to = format!("http://{http}{}{path}?{query}&user.name={user}", webhdfs::PREFIX);
+    match request.flag("noredirect")? {
+        true => Ok(json_of(&json!({ "Location": to }))),
+        false => Ok(webhdfs::redirect_to(&to)),
+    }
+}
+
+fn no_operation(method: &Method, op: &str) -> Exception {
+    let op: String = op.chars().take(50).collect();
+    Exception::unsupported(format!("{method} has no operation {op}"))
+}
+
+/// Some entries of a directory, or the one entry of a file.
+struct Page {
+    directory: FileId,
+    /// The statuses as JSON, with commas between them.
+    text: String,
+    /// The name of the last one.
+    last: String,
+    /// Entries behind the last one, at most [`PAGE`] of them counted.
+    left: usize,
+}
+
+impl Page {
+    /// The entries behind a name.
+    fn of(space: &Space, id: FileId, inode: &Inode, after: &str) -> Self {
+        let Kind::Directory(entries) = &inode.kind else {
+            let text = status(id, inode, "").to_string();
+            return Self { directory: id, text, last: String::new(), left: 0 };
+        };
+        let range = (std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded);
+        let mut behind = entries.range::<str, _>(range);
+        let (mut text, mut last) = (String::new(), String::new());
+        for (name, id) in behind.by_ref().take(PAGE) {
+            if !text.is_empty() {
+                text.push(',');
+            }
+            text += &status(*id, &space.inodes()[id], name).to_string();
+            last.clone_from(name);
+        }
+        Self { directory: id, text, last, left: behind.take(PAGE).count() }
+    }
+
+    /// The statuses as a value, and how many entries are left.
+    fn statuses(self) -> (Value, usize) {
+        // The text is our own.
+        (serde_json::from_str(&format!("[{}]", self.text)).unwrap_or_default(), self.left)
+    }
+}
+
+/// What there is below a path.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    directories: u64,
+    files: u64,
+    length: u64,
+    space: u64,
+}
+
+impl Sums {
+    /// Adds some of the rest, and returns what is left. Inodes that are gone meanwhile are left
+    /// out.
+    fn step(mut self, space: &Space, mut rest: Vec<FileId>) -> (Self, Vec<FileId>) {
+        for _ in 0..SUM_STEP {
+            let Some(id) = rest.pop() else { break };
+            match space.inodes().get(&id).map(|inode| &inode.kind) {
+                Some(Kind::Directory(entries)) => {
+                    self.directories += 1;
+                    rest.extend(entries.values());
+                }
+                Some(Kind::File(file)) => {
+                    self.files += 1;
+                    self.length += file.length;
+                    self.space += file.length * u64::from(file.replication);
+                }
+                None => {}
+            }
+        }
+        (self, rest)
+    }
+}

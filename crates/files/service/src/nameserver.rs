@@ -1,0 +1,68 @@
+//! The process of a nameserver.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenfall_files_machine::nameserver::{Event, LOG};
+use evenfall_files_machine::{NameConfig, Nameserver};
+use evenfall_host::writes::Writes;
+use evenfall_runtime::http::{Limits, Response, Routes, Server, StatusCode};
+
+use crate::names_front::Names;
+use crate::owner::{self, Owner, Waits};
+use crate::{ServiceError, Settings};
+
+/// Time between two readings of the wall clock for the times of files.
+const CLOCK_EVERY: Duration = Duration::from_millis(100);
+
+/// The limits of connections of both kinds of servers.
+pub fn limits() -> Limits {
+    Limits {
+        // Each has a thread while a request is answered.
+        connections_max: 256,
+        // An escaped path of 8,000 bytes has up to 24,000. Bodies are read in buffers of this size.
+        header_bytes_max: 64 << 10,
+        headers_max: 64,
+        // Clients keep connections between two requests.
+        header_timeout: Duration::from_secs(30),
+        // More than any wait for another server, while which no byte moves.
+        request_timeout: Duration::from_secs(60),
+    }
+}
+
+/// Runs a nameserver until SIGINT or SIGTERM. `started` is called once, when clients can connect.
+///
+/// # Errors
+/// When an address cannot be had, or the log cannot be read.
+pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceError> {
+    settings.check()?;
+    let _lock = owner::lock(&settings.directory)?;
+    let failed = |what: String| move |error| ServiceError::Io(what, error);
+    let at = settings.directory.display();
+    let writes = Writes::open(&settings.directory).map_err(failed(format!("open {at}")))?;
+    let log = writes.read(LOG).map_err(ServiceError::Disk)?;
+    let (seed, config) = (owner::random_number()?, NameConfig::default());
+    let machine = Nameserver::new(config, seed, &log).map_err(ServiceError::Files)?;
+    drop(log);
+    let listen = settings.listen;
+    let (owner, inbox) = Owner::new(machine, listen, writes, CLOCK_EVERY)?;
+    let names = Arc::new(Names::new(inbox, config.dead_after));
+    let routes = Routes::default()
+        .get("/healthz", |_| Response::text(StatusCode::OK, "ok"))
+        .streams(move |request, body| names.answer(request, body));
+    let server = Server::bind(listen, limits(), routes);
+    let _server = server.map_err(failed(format!("listen on {listen}")))?;
+    started();
+    let take = |_: &Nameserver, waits: &mut Waits, event: Event| {
+        match event {
+            Event::Done { token } => waits.end(token, Ok(())),
+            Event::Failed(error) => tracing::warn!("the log of names: {error}"),
+            Event::Lost { file, range: (from, to) } => {
+                tracing::error!("file {}: bytes {from} to {to} are on no disk any more", file.0);
+            }
+            _ => {}
+        }
+        None
+    };
+    owner.run(take, |machine| machine.set_at_ms(owner::now_ms()))
+}

@@ -1,0 +1,248 @@
+//! The thread that owns a machine: calls in, events out, datagrams and writes between.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{File, TryLockError};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use evenfall_core::{ClockReading, Machine, Timestamp};
+use evenfall_files_machine::Refusal;
+use evenfall_host::clock::MonotonicClock;
+use evenfall_host::writes::Writes;
+use evenfall_host::{Waker, interrupt, random};
+use evenfall_port::run::Loop;
+use evenfall_port::{Options, Port};
+
+use crate::ServiceError;
+
+/// Calls that wait for the owner. A request that has one more waits with it.
+const INPUTS_MAX: usize = 4_096;
+/// Calls that are taken between two turns of the loop.
+const INPUTS_PER_TURN: usize = 256;
+/// Kernel memory for datagrams on their way: a primary sends each follower up to 1 MiB ahead.
+const BUFFER_BYTES: usize = 16 << 20;
+/// Datagrams that wait in this process when the kernel takes no more, 57 KiB each at most.
+const QUEUE_FRAMES_MAX: usize = 1_024;
+
+/// How a call with a token ended.
+pub type Ended = Result<(), Refusal>;
+
+/// Who waits for which token.
+#[derive(Debug, Default)]
+pub struct Waits {
+    last: u64,
+    waits: HashMap<u64, SyncSender<Ended>>,
+}
+
+impl Waits {
+    fn begin(&mut self, to: SyncSender<Ended>) -> u64 {
+        self.last += 1;
+        self.waits.insert(self.last, to);
+        self.last
+    }
+
+    /// The call of this token has ended.
+    pub fn end(&mut self, token: u64, ended: Ended) {
+        if let Some(to) = self.waits.remove(&token) {
+            // The request that asked may be gone. Its channel has room for the one answer.
+            let _ = to.try_send(ended);
+        }
+    }
+}
+
+/// A call of the machine.
+pub type Input<M> = Box<dyn FnOnce(&mut M, &mut Waits, Timestamp) + Send>;
+
+/// A call that ends later.
+#[derive(Debug)]
+pub struct Pending(Receiver<Ended>);
+
+impl Pending {
+    /// The end of the call; `None` when it has not come in this time. A process that ends leaves
+    /// the end unknown.
+    pub fn wait(&self, patience: Duration) -> Option<Ended> {
+        match self.0.recv_timeout(patience) {
+            Ok(ended) => Some(ended),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(Refusal::Unknown)),
+        }
+    }
+}
+
+/// How requests reach the owner.
+#[derive(Debug)]
+pub struct Inbox<M> {
+    inputs: SyncSender<Input<M>>,
+    waker: Waker,
+}
+
+impl<M> Clone for Inbox<M> {
+    fn clone(&self) -> Self {
+        Self { inputs: self.inputs.clone(), waker: self.waker.clone() }
+    }
+}
+
+impl<M: 'static> Inbox<M> {
+    fn put(&self, input: Input<M>) {
+        // An error means that the owner has ended, and the answer's channel says the same.
+        let _ = self.inputs.send(input);
+        self.waker.wake();
+    }
+
+    /// Calls the machine, and waits for what the call returns.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`] when the process ends.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut M, Timestamp) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (answer, answered) = sync_channel(1);
+        self.put(Box::new(move |machine, _, now| {
+            let _ = answer.send(call(machine, now));
+        }));
+        answered.recv().map_err(|_| Refusal::Unknown)
+    }
+
+    /// Calls the machine with a new token, under which the machine tells the end. Calls of one
+    /// thread are made in their order.
+    pub fn begin(
+        &self,
+        call: impl FnOnce(&mut M, Timestamp, u64) -> Result<(), Refusal> + Send + 'static,
+    ) -> Pending {
+        let (to, ended) = sync_channel(1);
+        self.put(Box::new(move |machine, waits, now| {
+            let token = waits.begin(to);
+            if let Err(refusal) = call(machine, now, token) {
+                waits.end(token, Err(refusal));
+            }
+        }));
+        Pending(ended)
+    }
+}
+
+/// The time of this host in milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
+/// A random number.
+///
+/// # Errors
+/// The kernel gives none.
+pub fn random_number() -> Result<u64, ServiceError> {
+    let mut bytes = [0; 8];
+    let failed = |error| ServiceError::Io("read a random number".into(), error);
+    random::fill(&mut bytes).map_err(failed)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Keeps a second process from writing into the same directory.
+///
+/// # Errors
+/// When another process has the directory, or the directory cannot be made.
+pub fn lock(directory: &Path) -> Result<File, ServiceError> {
+    let failed = |error| ServiceError::Io(format!("lock {}", directory.display()), error);
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    let file = File::create(directory.join("lock")).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(failed(std::io::Error::other("another process runs in this directory")))
+        }
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// A machine with its port and its disk.
+pub struct Owner<M: Machine> {
+    machines: [M; 1],
+    turns: Loop,
+    port: Box<dyn Port>,
+    taken: Receiver<Input<M>>,
+    waits: Waits,
+    told: VecDeque<M::Event>,
+    /// Time between two looks of the owner at the world.
+    every: Duration,
+    _watch: interrupt::Watch,
+}
+
+impl<M: Machine + 'static> Owner<M> {
+    /// The owner of a machine whose datagrams come to `address`, and how requests reach it.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub fn new(
+        machine: M,
+        address: SocketAddr,
+        writes: Writes,
+        every: Duration,
+    ) -> Result<(Self, Inbox<M>), ServiceError> {
+        let options = Options {
+            receive_buffer_bytes: BUFFER_BYTES,
+            send_buffer_bytes: BUFFER_BYTES,
+            queue_frames_max: QUEUE_FRAMES_MAX,
+            ..Options::default()
+        };
+        let port = evenfall_port::open(address, options)?;
+        for note in port.notes() {
+            tracing::warn!("{address}: {note}");
+        }
+        let (inputs, taken) = sync_channel(INPUTS_MAX);
+        let inbox = Inbox { inputs, waker: port.waker() };
+        let _watch = interrupt::watch(port.waker())?;
+        let turns = Loop::new().with_writes(0, writes);
+        let (machines, waits, told) = ([machine], Waits::default(), VecDeque::new());
+        Ok((Self { machines, turns, port, taken, waits, told, every, _watch }, inbox))
+    }
+
+    /// Runs until SIGINT or SIGTERM. `take` gets each event, and may answer with a call. `look` is
+    /// called from time to time.
+    ///
+    /// # Errors
+    /// When the port ends.
+    pub fn run(
+        mut self,
+        mut take: impl FnMut(&M, &mut Waits, M::Event) -> Option<Input<M>>,
+        mut look: impl FnMut(&mut M),
+    ) -> Result<(), ServiceError> {
+        look(&mut self.machines[0]);
+        let told = &mut self.told;
+        let mut events = |_: &M, _: Timestamp, event: M::Event| told.push_back(event);
+        let reading = ClockReading::default();
+        self.turns.adopt_clock(reading, &mut self.machines, self.port.as_mut(), &mut events)?;
+        let mut look_at = MonotonicClock::now() + self.every;
+        while !interrupt::raised() {
+            let told = &mut self.told;
+            let mut events = |_: &M, _: Timestamp, event: M::Event| told.push_back(event);
+            let port = self.port.as_mut();
+            self.turns.turn(&mut self.machines, port, Some(look_at), &mut events)?;
+            for _ in 0..INPUTS_PER_TURN {
+                let Ok(input) = self.taken.try_recv() else { break };
+                self.put_in(input)?;
+            }
+            while let Some(event) = self.told.pop_front() {
+                if let Some(input) = take(&self.machines[0], &mut self.waits, event) {
+                    self.put_in(input)?;
+                }
+            }
+            let now = MonotonicClock::now();
+            if now >= look_at {
+                look_at = now + self.every;
+                look(&mut self.machines[0]);
+            }
+        }
+        Ok(())
+    }
+
+    fn put_in(&mut self, input: Input<M>) -> Result<(), ServiceError> {
+        let (waits, told) = (&mut self.waits, &mut self.told);
+        let call = |machine: &mut M, now: Timestamp| input(machine, waits, now);
+        let mut events = |_: &M, _: Timestamp, event: M::Event| told.push_back(event);
+        let machine = &mut self.machines[0];
+        self.turns.input(0, machine, self.port.as_mut(), call, &mut events)?;
+        Ok(())
+    }
+}

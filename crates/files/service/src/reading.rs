@@ -1,0 +1,192 @@
+//! The bytes of a file out of the chunks of a copy: for readers, and for dataservers that make a
+//! copy of their own.
+
+use std::collections::HashMap;
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_files_machine::chunk::{Appends, Damage};
+use evenfall_files_machine::config::{APPEND_BYTES_MAX, READ_BYTES};
+use evenfall_files_machine::{Dataserver, DiskId, FileId, View};
+use evenfall_runtime::http::{Answered, Method, StatusCode, Upload, exchange};
+
+use crate::logs::Logs;
+use crate::owner::Inbox;
+use crate::webhdfs::{PREFIX, escaped};
+
+/// A dataserver from which nothing comes for this long is not waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Copies that are read for joiners of which the place is remembered.
+const READERS_MAX: usize = 64;
+
+/// The bytes of a file, append by append. From a damaged append on, the bytes come from another
+/// member, and the damage is reported, so that the copy is made anew.
+pub struct Reading {
+    inbox: Inbox<Dataserver>,
+    file: FileId,
+    /// The epoch of the copy when the reading began. A copy of another epoch may have been cut or
+    /// removed since, which is no damage.
+    epoch: Option<u64>,
+    path: String,
+    at: u64,
+    end: u64,
+    others: Vec<SocketAddr>,
+    appends: Appends,
+    logs: Logs,
+    other: Option<Answered>,
+}
+
+impl Reading {
+    /// The bytes of `range` of a copy in this state. `others` are asked when the copy is damaged.
+    pub fn new(
+        inbox: &Inbox<Dataserver>,
+        directory: PathBuf,
+        (file, path): (FileId, &str),
+        (view, epoch): (View, Option<u64>),
+        range: std::ops::Range<u64>,
+        others: Vec<SocketAddr>,
+    ) -> Self {
+        Self {
+            inbox: inbox.clone(),
+            file,
+            epoch,
+            path: escaped(path),
+            at: range.start,
+            end: range.end,
+            others,
+            appends: Appends::new(file, view.chunks),
+            logs: Logs::new(directory),
+            other: None,
+        }
+    }
+
+    fn here(&mut self) -> Result<Bytes, Damage> {
+        let logs = &mut self.logs;
+        let mut read = |log: &str, at, len| logs.read(log, at, len);
+        let (begin, _, body) = self.appends.read(self.at, &mut read)?;
+        let from = (self.at - begin) as usize;
+        let to = body.len().min((self.end - begin) as usize);
+        Ok(body.slice(from..to))
+    }
+
+    /// Tells of damage. A disk that refuses to open a file has damaged none.
+    fn report(&self, damage: &Damage) {
+        let (file, epoch) = (self.file, self.epoch);
+        let is_damaged = matches!(damage, Damage::At(_));
+        // An owner that has ended needs no report.
+        let is_reported = is_damaged
+            && self.inbox.ask(move |server: &mut Dataserver, _| {
+                let is_same = server.epoch(file) == epoch;
+                if is_same {
+                    server.report_bad(file);
+                }
+                is_same
+            }) == Ok(true);
+        let follows = if is_reported { ": the copy is made anew" } else { "" };
+        tracing::warn!("file {}: {damage}: reading from another dataserver{follows}", file.0);
+    }
+
+    /// Asks the other members for the rest.
+    fn turn_elsewhere(&mut self) -> io::Result<()> {
+        let (at, end, id, path) = (self.at, self.end, self.file.0, &self.path);
+        for other in core::mem::take(&mut self.others) {
+            let arguments = format!("op=OPEN&file={id}&only=true&offset={at}&end={end}");
+            let url = format!("http://{other}{PREFIX}{path}?{arguments}&length={}", end - at);
+            let answer = exchange(&url, Method::GET, Upload::none(), PATIENCE, &mut |_| {});
+            if let Ok(answer) = answer
+                && answer.status == StatusCode::OK
+            {
+                self.other = Some(answer);
+                return Ok(());
+            }
+        }
+        Err(io::Error::other("no other copy of the file answers"))
+    }
+}
+
+impl Iterator for Reading {
+    type Item = io::Result<Bytes>;
+
+    fn next(&mut self) -> Option<io::Result<Bytes>> {
+        if self.at >= self.end {
+            return None;
+        }
+        if self.other.is_none() {
+            match self.here() {
+                Ok(bytes) => {
+                    self.at += bytes.len() as u64;
+                    return Some(Ok(bytes));
+                }
+                Err(damage) => {
+                    self.report(&damage);
+                    if let Err(error) = self.turn_elsewhere() {
+                        return Some(Err(error));
+                    }
+                }
+            }
+        }
+        let mut piece = vec![0; APPEND_BYTES_MAX];
+        match self.other.as_mut()?.read(&mut piece) {
+            Ok(0) => Some(Err(io::ErrorKind::UnexpectedEof.into())),
+            Ok(len) => {
+                piece.truncate(len);
+                self.at += len as u64;
+                Some(Ok(piece.into()))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// Readings of copies for joiners. The place of each is remembered, because a joiner reads on from
+/// there.
+pub struct Joins {
+    directory: PathBuf,
+    readers: HashMap<(FileId, DiskId), (Vec<u64>, Appends, Logs)>,
+}
+
+impl Joins {
+    /// Readings out of this directory.
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory, readers: HashMap::new() }
+    }
+
+    /// The appends from `offset` on that one reading brings.
+    ///
+    /// # Errors
+    /// When the first of them cannot be read.
+    pub fn read(
+        &mut self,
+        file: FileId,
+        disk: DiskId,
+        chunks: Vec<u64>,
+        offset: u64,
+    ) -> Result<Vec<Bytes>, Damage> {
+        let key = (file, disk);
+        if self.readers.len() >= READERS_MAX && !self.readers.contains_key(&key) {
+            self.readers.clear();
+        }
+        if self.readers.get(&key).is_none_or(|(known, ..)| *known != chunks) {
+            let appends = Appends::new(file, chunks.clone());
+            self.readers.insert(key, (chunks, appends, Logs::new(self.directory.clone())));
+        }
+        let Some((_, appends, logs)) = self.readers.get_mut(&key) else { return Ok(Vec::new()) };
+        let (mut all, mut at, mut bytes) = (Vec::new(), offset, 0);
+        while bytes < READ_BYTES {
+            let mut read = |log: &str, at, len| logs.read(log, at, len);
+            match appends.read(at, &mut read) {
+                Ok((begin, _, body)) if begin == at => {
+                    at += body.len() as u64;
+                    bytes += body.len();
+                    all.push(body);
+                }
+                Err(damage) if all.is_empty() => return Err(damage),
+                _ => break,
+            }
+        }
+        Ok(all)
+    }
+}

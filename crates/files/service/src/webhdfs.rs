@@ -1,0 +1,357 @@
+//! The words of WebHDFS: operations and arguments in, JSON and exceptions out.
+//!
+//! The protocol is that of the page "WebHDFS REST API" of Hadoop 3.4. Errors are Hadoop's
+//! `RemoteException`, with the status that Hadoop's server gives to the exception.
+
+use bytes::Bytes;
+use evenfall_files_machine::space::{Inode, Kind};
+use evenfall_files_machine::{FileId, Refusal, config};
+use evenfall_runtime::http::streams::{Answer, Content};
+use evenfall_runtime::http::{self, StatusCode};
+use serde_json::{Value, json};
+
+/// In front of every path.
+pub const PREFIX: &str = "/webhdfs/v1";
+/// The length of blocks that statuses tell: that of a chunk.
+pub const BLOCK_BYTES: u64 = 128 << 20;
+/// Bytes of the name of a user or a group. Linux has shorter ones.
+const USER_BYTES_MAX: usize = 64;
+/// Copies of a file whose creator names no number, as in Hadoop.
+const REPLICATION: u64 = 3;
+
+/// An exception of Hadoop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exception {
+    status: StatusCode,
+    class: &'static str,
+    message: String,
+}
+
+impl Exception {
+    fn new(status: StatusCode, class: &'static str, message: impl Into<String>) -> Self {
+        Self { status, class, message: message.into() }
+    }
+
+    /// An argument that cannot be.
+    pub fn argument(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "java.lang.IllegalArgumentException", message)
+    }
+
+    /// An operation that is not there.
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        let class = "java.lang.UnsupportedOperationException";
+        Self::new(StatusCode::BAD_REQUEST, class, message)
+    }
+
+    /// Something failed.
+    pub fn io(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "java.io.IOException", message)
+    }
+
+    /// Something failed without effect, and may succeed when it is tried again.
+    pub fn again(message: impl Into<String>) -> Self {
+        let class = "org.apache.hadoop.ipc.RetriableException";
+        Self::new(StatusCode::FORBIDDEN, class, message)
+    }
+
+    /// Somebody else writes the file.
+    pub fn in_use(path: &str) -> Self {
+        let class = "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException";
+        Self::new(StatusCode::FORBIDDEN, class, format!("another client writes {path}"))
+    }
+
+    /// The request came from a page of another site.
+    fn of_another_site() -> Self {
+        let class = "org.apache.hadoop.security.AccessControlException";
+        let what = "requests from pages of other sites are refused; address this host by its IP \
+                    address or as localhost";
+        Self::new(StatusCode::FORBIDDEN, class, what)
+    }
+}
+
+impl From<Refusal> for Exception {
+    fn from(refusal: Refusal) -> Self {
+        let (forbidden, words) = (StatusCode::FORBIDDEN, refusal.to_string());
+        let missing = "java.io.FileNotFoundException";
+        match refusal {
+            Refusal::NotFound(_) => Self::new(StatusCode::NOT_FOUND, missing, words),
+            Refusal::IsDirectory(path) => {
+                let words = format!("Path is not a file: {path}");
+                Self::new(StatusCode::NOT_FOUND, missing, words)
+            }
+            Refusal::Exists(_) => {
+                Self::new(forbidden, "org.apache.hadoop.fs.FileAlreadyExistsException", words)
+            }
+            Refusal::NotDirectory(_) => {
+                Self::new(forbidden, "org.apache.hadoop.fs.ParentNotDirectoryException", words)
+            }
+            Refusal::NotEmpty(_) => {
+                let class = "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException";
+                Self::new(forbidden, class, words)
+            }
+            Refusal::Invalid(_) | Refusal::Length => Self::argument(words),
+            Refusal::Busy
+            | Refusal::Again
+            | Refusal::NotPrimary
+            | Refusal::NotHere
+            | Refusal::TooFewServers(..) => Self::again(words),
+            _ => Self::io(words),
+        }
+    }
+}
+
+impl From<Exception> for Answer {
+    fn from(exception: Exception) -> Self {
+        let name = exception.class.rsplit('.').next().unwrap_or_default();
+        let Exception { status, class, message } = &exception;
+        let value = json!({ "RemoteException": {
+            "exception": name, "javaClassName": class, "message": message,
+        } });
+        json_with(*status, &value)
+    }
+}
+
+fn json_with(status: StatusCode, value: &Value) -> Answer {
+    Answer { status, headers: json_headers(), content: Content::Whole(value.to_string().into()) }
+}
+
+/// The headers of an answer of JSON.
+pub fn json_headers() -> Vec<(&'static str, String)> {
+    vec![("content-type", "application/json".to_owned())]
+}
+
+/// An answer of JSON to a request that succeeded.
+pub fn json_of(value: &Value) -> Answer {
+    json_with(StatusCode::OK, value)
+}
+
+/// An answer without a body.
+pub fn empty(status: StatusCode) -> Answer {
+    Answer { status, headers: Vec::new(), content: Content::Whole(Bytes::new()) }
+}
+
+/// An answer that sends the client to another URL.
+pub fn redirect_to(url: &str) -> Answer {
+    let mut answer = empty(StatusCode::TEMPORARY_REDIRECT);
+    answer.headers.push(("location", url.to_owned()));
+    answer
+}
+
+/// Text out of its escapes; `None` when an escape is cut or the text is no UTF-8.
+fn unescaped(text: &str, plus_is_space: bool) -> Option<String> {
+    let (mut out, mut bytes) = (Vec::with_capacity(text.len()), text.bytes());
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                (digit()? << 4 | digit()?) as u8
+            }
+            b'+' if plus_is_space => b' ',
+            other => other,
+        });
+    }
+    String::from_utf8(out).ok()
+}
+
+/// Text with escapes for everything that a path or an argument cannot have.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                out.push(byte.into());
+            }
+            _ => out += &format!("%{byte:02X}"),
+        }
+    }
+    out
+}
+
+/// A request of WebHDFS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The path of the file, out of its escapes.
+    pub path: String,
+    /// The operation in capitals.
+    pub op: String,
+    arguments: Vec<(String, String)>,
+}
+
+impl Request {
+    /// Reads the path and the arguments of a request. `hint` is told when the request is not below
+    /// [`PREFIX`].
+    ///
+    /// # Errors
+    /// When the request comes from a page of another site, has no operation, or an escape is wrong.
+    pub fn read(request: &http::Request, hint: &str) -> Result<Self, Exception> {
+        if !request.is_of_this_site() {
+            return Err(Exception::of_another_site());
+        }
+        Self::parse(&request.path, &request.query, hint)
+    }
+
+    fn parse(path: &str, query: &str, hint: &str) -> Result<Self, Exception> {
+        let rest = path.strip_prefix(PREFIX);
+        let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        let rest = rest.ok_or_else(|| Exception::unsupported(hint))?;
+        let wrong = || Exception::argument("an escape of the request is cut or is no UTF-8");
+        let path = unescaped(rest, false).ok_or_else(wrong)?;
+        let path = if path.is_empty() { "/".to_owned() } else { path };
+        let mut arguments = Vec::new();
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let name = unescaped(name, true).ok_or_else(wrong)?.to_ascii_lowercase();
+            arguments.push((name, unescaped(value, true).ok_or_else(wrong)?));
+        }
+        let mut request = Self { path, op: String::new(), arguments };
+        request.op = request.text("op").unwrap_or_default().to_ascii_uppercase();
+        match request.op.is_empty() {
+            true => Err(Exception::argument("there is no argument op")),
+            false => Ok(request),
+        }
+    }
+
+    /// An argument as text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        let found = self.arguments.iter().find(|(of, _)| of == name);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// An argument that is a number.
+    ///
+    /// # Errors
+    /// When it is none, or is negative.
+    pub fn number(&self, name: &str) -> Result<Option<u64>, Exception> {
+        let wrong = |text: &str| {
+            let text: String = text.chars().take(50).collect();
+            Exception::argument(format!("Invalid value for webhdfs parameter {name:?}: {text:?}"))
+        };
+        self.text(name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
+    }
+
+    /// An argument that is true or false, and false when it is missing.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn flag(&self, name: &str) -> Result<bool, Exception> {
+        match self.text(name).map(str::to_ascii_lowercase).as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => {
+                let what = format!("Invalid value for webhdfs parameter {name:?}: true or false");
+                Err(Exception::argument(what))
+            }
+        }
+    }
+
+    /// Rights in octal digits.
+    ///
+    /// # Errors
+    /// When they are something else.
+    pub fn mode(&self, default: u16) -> Result<u16, Exception> {
+        let Some(text) = self.text("permission") else { return Ok(default) };
+        let mode = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o1777);
+        mode.ok_or_else(|| {
+            let what = "Invalid value for webhdfs parameter \"permission\": octal, up to 1777";
+            Exception::argument(what)
+        })
+    }
+
+    /// Copies that a file shall have.
+    ///
+    /// # Errors
+    /// When the argument is no number, or there may not be so many.
+    pub fn replication(&self) -> Result<u16, Exception> {
+        let asked = self.number("replication")?.unwrap_or(REPLICATION);
+        let most = config::REPLICATION_MAX;
+        let fits = u16::try_from(asked).ok().filter(|asked| (1..=most).contains(asked));
+        fits.ok_or_else(|| Exception::argument(format!("a file has 1 to {most} copies")))
+    }
+
+    /// The name of a user or a group.
+    ///
+    /// # Errors
+    /// When the name is too long.
+    pub fn name(&self, argument: &str) -> Result<Option<&str>, Exception> {
+        match self.text(argument) {
+            Some(name) if name.len() > USER_BYTES_MAX => {
+                let what = format!("the argument {argument} has more than {USER_BYTES_MAX} bytes");
+                Err(Exception::argument(what))
+            }
+            name => Ok(name),
+        }
+    }
+
+    /// Who asks. A client that names no user is Hadoop's `dr.who`.
+    ///
+    /// # Errors
+    /// As [`name`](Self::name).
+    pub fn user(&self) -> Result<&str, Exception> {
+        Ok(self.name("user.name")?.unwrap_or("dr.who"))
+    }
+}
+
+/// The status of an inode. `suffix` is its name in a listing.
+pub fn status(id: FileId, inode: &Inode, suffix: &str) -> Value {
+    let (kind, length, replication, block, children) = match &inode.kind {
+        Kind::File(file) => ("FILE", file.length, file.replication, BLOCK_BYTES, 0),
+        Kind::Directory(entries) => ("DIRECTORY", 0, 0, 0, entries.len()),
+    };
+    json!({
+        "accessTime": inode.accessed_ms,
+        "blockSize": block,
+        "childrenNum": children,
+        "fileId": id.0,
+        "group": inode.group,
+        "length": length,
+        "modificationTime": inode.modified_ms,
+        "owner": inode.owner,
+        "pathSuffix": suffix,
+        "permission": format!("{:o}", inode.mode),
+        "replication": replication,
+        "storagePolicy": 0,
+        "type": kind,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_with_their_escapes() {
+        let read = |path: &str, query: &str| Request::parse(path, query, "try elsewhere");
+        let request = read("/webhdfs/v1/a%20b%2Fc+d", "op=open&Offset=7&user.name=ann+b").unwrap();
+        assert_eq!((request.path.as_str(), request.op.as_str()), ("/a b/c+d", "OPEN"));
+        assert_eq!((request.number("offset"), request.user()), (Ok(Some(7)), Ok("ann b")));
+        assert_eq!(read("/webhdfs/v1", "op=X").unwrap().path, "/");
+        assert_eq!(unescaped(&escaped("/ä b%"), false).as_deref(), Some("/ä b%"));
+    }
+
+    #[test]
+    fn requests_that_cannot_be_read_have_the_exceptions_of_hadoop() {
+        let read = |path: &str, query: &str| Request::parse(path, query, "try elsewhere");
+        let class = |path: &str, query: &str| read(path, query).map_err(|wrong| wrong.class);
+        let unsupported = Err("java.lang.UnsupportedOperationException");
+        assert_eq!(class("/other", "op=OPEN"), unsupported);
+        assert_eq!(class("/webhdfs/v1x", "op=OPEN"), unsupported);
+        let argument = Err("java.lang.IllegalArgumentException");
+        for (path, query) in
+            [("/%4", "op=OPEN"), ("/%ff", "op=OPEN"), ("/", ""), ("/", "op=OPEN&x=%zz")]
+        {
+            assert_eq!(class(&format!("{PREFIX}{path}"), query), argument, "{path} {query}");
+        }
+        let wrong = "op=X&offset=-1&overwrite=yes&permission=999&replication=0&length=9e9";
+        let wrong = format!("{wrong}&user.name={}", "x".repeat(65));
+        let wrong = read(PREFIX, &wrong).unwrap();
+        let is_wrong = |error: Option<Exception>| {
+            assert_eq!(error.map(|e| e.status), Some(StatusCode::BAD_REQUEST));
+        };
+        is_wrong(wrong.number("offset").err());
+        is_wrong(wrong.number("length").err());
+        is_wrong(wrong.flag("overwrite").err());
+        is_wrong(wrong.mode(0).err());
+        is_wrong(wrong.replication().err());
+        is_wrong(wrong.user().err());
+    }
+}

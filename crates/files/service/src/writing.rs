@@ -1,0 +1,108 @@
+//! The appends of one request, in their order.
+//!
+//! A body is cut into pieces, and each piece is one append of the machine: written whole or not at
+//! all. Several appends are on their way at once. When the dataservers of the file change, the
+//! machine tells of each append whether it is there. Those that are not there are sent again, in
+//! the same order, from the first one on.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_files_machine::{FileId, Refusal};
+
+use crate::bytes_front::Files;
+use crate::owner::Pending;
+use crate::webhdfs::Exception;
+
+/// Longest wait for the end of an append: more than it takes to leave out a dead dataserver.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two attempts.
+pub const ROUND: Duration = Duration::from_millis(20);
+/// Appends of one request on their way at once: 2.7 MB, which is below the window of a file.
+const PIPELINE: usize = 48;
+
+/// See the documentation of the module.
+pub struct Pipeline<'a> {
+    files: &'a Files,
+    file: FileId,
+    /// Where the next append begins. The machine refuses an append that would begin elsewhere, so
+    /// that no append overtakes one in front of it that was refused.
+    next: u64,
+    under_way: VecDeque<(Bytes, Pending)>,
+}
+
+impl<'a> Pipeline<'a> {
+    /// Appends that begin at `next`.
+    pub fn new(files: &'a Files, file: FileId, next: u64) -> Self {
+        Self { files, file, next, under_way: VecDeque::new() }
+    }
+
+    /// Appends a piece. Waits for the first one when many are on their way.
+    ///
+    /// # Errors
+    /// When an append is not there and is not sent again.
+    pub fn push(&mut self, bytes: Bytes) -> Result<(), Exception> {
+        while self.under_way.len() >= PIPELINE {
+            self.settle_first()?;
+        }
+        self.send(bytes);
+        Ok(())
+    }
+
+    fn send(&mut self, bytes: Bytes) {
+        let (file, body, at) = (self.file, bytes.clone(), self.next);
+        self.next += bytes.len() as u64;
+        let pending = self
+            .files
+            .inbox()
+            .begin(move |server, now, token| server.append(now, token, file, Some(at), body));
+        self.under_way.push_back((bytes, pending));
+    }
+
+    /// Waits for the first append. When it is certain that the append is not there, it and all
+    /// behind it are sent again.
+    fn settle_first(&mut self) -> Result<(), Exception> {
+        let Some((bytes, pending)) = self.under_way.pop_front() else { return Ok(()) };
+        let refusal = match pending.wait(PATIENCE) {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(refusal)) => refusal,
+            None => Refusal::Unknown,
+        };
+        let is_not_there = |refusal: &Refusal| {
+            matches!(refusal, Refusal::Again | Refusal::Busy | Refusal::NotPrimary)
+        };
+        if !is_not_there(&refusal) {
+            return Err(refusal.into());
+        }
+        let mut again = vec![bytes];
+        for (bytes, pending) in core::mem::take(&mut self.under_way) {
+            match pending.wait(PATIENCE) {
+                Some(Err(refusal)) if is_not_there(&refusal) => again.push(bytes),
+                Some(Err(refusal)) => return Err(refusal.into()),
+                // No append is there without those in front of it.
+                Some(Ok(())) | None => return Err(Refusal::Unknown.into()),
+            }
+        }
+        std::thread::sleep(ROUND);
+        let first = self.next - again.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+        let view = self.files.wait_to_lead(self.file, PATIENCE)?;
+        if view.queued != first {
+            return Err(Refusal::Unknown.into());
+        }
+        self.next = first;
+        again.into_iter().for_each(|bytes| self.send(bytes));
+        Ok(())
+    }
+
+    /// Waits for all appends.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn finish(mut self) -> Result<(), Exception> {
+        while !self.under_way.is_empty() {
+            self.settle_first()?;
+        }
+        Ok(())
+    }
+}

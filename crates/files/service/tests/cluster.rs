@@ -1,0 +1,132 @@
+//! A nameserver and dataservers as processes of a test.
+//!
+//! The program of tests starts itself: with the variable set, the test [`server`] is a server.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use evenfall_files_service::{Client, Settings, run_dataserver, run_nameserver};
+use tempfile::TempDir;
+
+/// Tells a process which server it is: its address, that of the nameserver, and its directory.
+const SERVER: &str = "EVENFALL_TEST_FILES";
+/// A machine may stop this process for minutes.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+#[test]
+fn server() {
+    let Ok(text) = std::env::var(SERVER) else { return };
+    let mut words = text.split(' ');
+    let mut address = || words.next().expect("an address").parse().expect("an address");
+    let (listen, nameserver): (SocketAddr, SocketAddr) = (address(), address());
+    let directory = words.next().expect("a directory").into();
+    let settings = Settings { listen, nameserver, directory };
+    let ended = match listen == nameserver {
+        true => run_nameserver(&settings, || {}),
+        false => run_dataserver(&settings, || {}),
+    };
+    ended.expect("a server");
+}
+
+/// A port that is free for both protocols. No other test has the address.
+fn free(host: Ipv4Addr) -> SocketAddr {
+    loop {
+        let tcp = TcpListener::bind((host, 0)).expect("a port");
+        let address = tcp.local_addr().expect("bound");
+        if UdpSocket::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+/// Servers, of which the first is the nameserver. They end with the test, however it ends.
+pub struct Cluster {
+    pub directory: TempDir,
+    pub addresses: Vec<SocketAddr>,
+    children: Vec<Option<Child>>,
+}
+
+impl Cluster {
+    /// A nameserver and so many dataservers.
+    pub fn new(dataservers: usize) -> Self {
+        static HOSTS: AtomicU8 = AtomicU8::new(1);
+        let host = Ipv4Addr::new(127, 0, 78, HOSTS.fetch_add(1, Ordering::Relaxed));
+        let addresses: Vec<SocketAddr> = (0..=dataservers).map(|_| free(host)).collect();
+        let directory = tempfile::tempdir().expect("a directory");
+        let children = addresses.iter().map(|_| None).collect();
+        let mut cluster = Self { directory, addresses, children };
+        (0..=dataservers).for_each(|n| cluster.start(n));
+        cluster
+    }
+
+    /// Starts a server in its directory.
+    pub fn start(&mut self, number: usize) {
+        let directory = self.directory.path().join(number.to_string());
+        let (own, names) = (self.addresses[number], self.addresses[0]);
+        let child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "cluster::server", "--nocapture"])
+            .env(SERVER, format!("{own} {names} {}", directory.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("a process");
+        self.children[number] = Some(child);
+    }
+
+    /// Kills a server as `kill -9` does.
+    pub fn kill(&mut self, number: usize) {
+        if let Some(mut child) = self.children[number].take() {
+            child.kill().expect("a process");
+            child.wait().expect("a process");
+        }
+    }
+
+    /// The number of the server with this address.
+    pub fn number(&self, address: SocketAddr) -> usize {
+        self.addresses.iter().position(|own| *own == address).expect("a server")
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(&self.addresses[0].to_string(), "ann", PATIENCE)
+    }
+
+    /// The dataserver that leads a file.
+    pub fn primary(&self, path: &str) -> SocketAddr {
+        let request = format!("POST /webhdfs/v1{path}?op=APPEND");
+        let answer = ask(self.addresses[0], &request);
+        let location = answer.lines().find_map(|line| line.strip_prefix("location: http://"));
+        let location = location.unwrap_or_else(|| panic!("no redirect: {answer}"));
+        location.split('/').next().expect("a host").parse().expect("an address")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        (0..self.children.len()).for_each(|number| self.kill(number));
+    }
+}
+
+/// The bytes that a server sends until it closes the connection.
+pub fn raw(server: SocketAddr, bytes: &[u8]) -> String {
+    let mut client = loop {
+        // The server may not listen yet.
+        match TcpStream::connect(server) {
+            Ok(client) => break client,
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let mut answer = Vec::new();
+    // A server that refuses a request may close the connection before it has read all.
+    client.write_all(bytes).ok();
+    client.read_to_end(&mut answer).ok();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The answer to a request without a body: METHOD and path.
+pub fn ask(server: SocketAddr, request: &str) -> String {
+    let head = format!("{request} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n");
+    raw(server, head.as_bytes())
+}

@@ -1,0 +1,5 @@
+//! Servers as processes, with clients of WebHDFS.
+
+mod cluster;
+mod processes;
+mod strangers;
