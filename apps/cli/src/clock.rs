@@ -63,7 +63,7 @@ pub fn main(args: Args) -> Outcome {
             interrupt::install()?;
             let nodes = addresses(&watch.asked)?;
             loop {
-                // A node that is silent now may answer at the next look.
+                // A failed look does not end the watch, because the nodes may answer later.
                 if let Err(error) = look(&watch.asked, &nodes) {
                     eprintln!("{error}");
                 }
@@ -159,6 +159,7 @@ fn table(all: &Map<String, Value>) -> String {
         for (key, words) in [
             ("liars", "tell different nodes different times"),
             ("lost", "were reached by no probe"),
+            ("disrupted", "have clocks that left their proven bounds"),
             ("sources_dropped", "have a source of UTC that left its own bound"),
         ] {
             let places = standing[key].as_array().filter(|places| !places.is_empty());

@@ -212,7 +212,7 @@ impl Forward {
                     head[usize::from(field.at)..field.end()].copy_from_slice(field.bytes());
                 }
                 Patch::SyncTime(at) => {
-                    let sent = clock.sync(now).nanos().to_le_bytes();
+                    let sent = clock.stamp(now).nanos().to_le_bytes();
                     head[usize::from(*at)..usize::from(*at) + 8].copy_from_slice(&sent);
                 }
             }

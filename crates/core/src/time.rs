@@ -94,6 +94,9 @@ pub enum ClockError {
     /// No source states a bound. Figures that rest on this clock carry the word "unknown".
     #[default]
     Unknown,
+    /// Other nodes have measured the clock, and the clock has left the bound that they proved. A
+    /// receiver releases nothing by such a clock.
+    Disproved,
 }
 
 /// A statement of a clock source: `synchronised = local + offset`, and how wrong the offset may be.
@@ -159,6 +162,7 @@ impl Clock {
             ClockError::SameClock => 0,
             ClockError::Within(bound) => nanos(bound),
             ClockError::Unknown => UNSTATED_NS,
+            ClockError::Disproved => u64::MAX,
         };
         let explained =
             stated(last).saturating_add(stated(reading)).saturating_add(share(DRIFT_PPM_MAX));
@@ -199,6 +203,12 @@ impl Clock {
         SyncTime(now.0.saturating_add_signed(self.reading.offset_ns))
     }
 
+    /// The synchronised time at the local time `now` for a datagram. Zero when the clock is
+    /// disproved, so that nobody measures delays by it.
+    pub fn stamp(&self, now: Timestamp) -> SyncTime {
+        if self.reading.error == ClockError::Disproved { SyncTime(0) } else { self.sync(now) }
+    }
+
     /// The local time at which this clock will show `at`.
     pub fn local(&self, at: SyncTime) -> Timestamp {
         Timestamp(at.0.saturating_add_signed(self.reading.offset_ns.saturating_neg()))
@@ -216,6 +226,15 @@ mod tests {
             clock.set(ClockReading { offset_ns, error: ClockError::Unknown });
             let now = Timestamp::from_nanos(5_000_000);
             assert_eq!(clock.local(clock.sync(now)), now);
+        }
+    }
+
+    #[test]
+    fn a_disproved_clock_stamps_nothing() {
+        let mut clock = Clock::default();
+        for (error, stamp) in [(ClockError::Unknown, 84), (ClockError::Disproved, 0)] {
+            clock.set(ClockReading { offset_ns: 77, error });
+            assert_eq!(clock.stamp(Timestamp(7)), SyncTime(stamp), "{error:?}");
         }
     }
 

@@ -110,14 +110,19 @@ pub static CLOCK: Overlay = Overlay {
     draw: Scene::with_clock_steps,
     outline: Outline {
         name: "clock",
-        about: "clocks of hosts step by 10 s, an hour and 30 years, and the feed does not notice",
+        about: "clocks step by 10 s, an hour and 30 years or leave their bound, and nobody gains",
         seeds: 1_000,
         once_failed: &[],
         kinds: &[FaultKind::ClockStep, FaultKind::ClockYears],
-        counts_min: &[("steps of clocks", 1_000), ("late joiners caught up", 100)],
+        counts_min: &[
+            ("steps of clocks", 1_000),
+            ("clocks beyond their bound", 200),
+            ("late joiners caught up", 100),
+        ],
         mutants: &[
             (Mutant::RootTrustsItsHost, Check::Stamped, 50),
             (Mutant::ReceiverTrustsItsHost, Check::Early, 50),
+            (Mutant::BelievesDisproved, Check::Early, 50),
             (Mutant::HoldsLonger, Check::Held, 50),
             (Mutant::ForgetsRepair, Check::Repaired, 50),
         ],
@@ -163,6 +168,7 @@ impl Campaign for Overlay {
             ("replacements abandoned", made[3]),
             ("late joiners caught up", checks.caught_up),
             ("steps of clocks", scene.clock_steps()),
+            ("clocks beyond their bound", scene.disproved_clocks()),
         ];
         let violations = checks.violations;
         let mut run = Run { violations, digest: world.digest(), counts, story: text };

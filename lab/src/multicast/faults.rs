@@ -128,6 +128,9 @@ pub struct Scene {
     pub(super) recorder: Option<RecorderDies>,
     /// Clocks of hosts step by seconds and more.
     steps: Option<Steps>,
+    /// A receiver whose clock is wrong by so many nanoseconds, and whose readings say that the
+    /// clock has left its proven bound.
+    disproved: Option<(NodeIndex, i64)>,
 }
 
 /// By how much the clocks of hosts step, in seconds: an operator's typing error, a wrong time zone,
@@ -272,6 +275,7 @@ impl Scene {
             replaced: None,
             recorder: None,
             steps: None,
+            disproved: None,
         }
     }
 
@@ -381,8 +385,9 @@ impl Scene {
 
     /// Root, proxies, receivers and, in half of the seeds, a recorder, whose hosts' clocks step by
     /// 10 s, an hour or 30 years while the feed runs. Half of the steps are taken back. A receiver
-    /// joins late, perhaps with a clock that is wrong from the start. Two seeds of three have a
-    /// network that never errs.
+    /// joins late, perhaps with a clock that is wrong from the start. In a third of the seeds, the
+    /// clock of another receiver has left its proven bound, and no delay of the feed shows that.
+    /// Two seeds of three have a network that never errs.
     pub fn with_clock_steps(seed: u64) -> Self {
         let mut prng = Prng::new(seed).fork(0x73_74_65_70);
         let (receivers, hedging) = (3 + prng.below(3), prng.below(2));
@@ -433,7 +438,19 @@ impl Scene {
         });
         faults.sort_by_key(|(at, _)| *at);
         scene.plan.faults = faults;
+        let mut prng = Prng::new(seed).fork(0x0062_6579_6f6e);
+        if prng.chance(1.0 / 3.0) {
+            let number = 1 + scene.proxies + prng.below(scene.receivers.into()) as u32;
+            let by = 1_000_000 * (2 + prng.below(7) as i64);
+            let by = if prng.chance(0.5) { by } else { -by };
+            scene.disproved = Some((NodeIndex(number), by));
+        }
         scene
+    }
+
+    /// Clocks that have left their proven bound.
+    pub(super) fn disproved_clocks(&self) -> u64 {
+        u64::from(self.disproved.is_some())
     }
 
     /// Steps of clocks that the plan has.
@@ -554,7 +571,11 @@ impl Scene {
         });
         let mut prng = Prng::new(self.plan.seed).fork(0x68_6f_73_74);
         for number in 0..1 + self.proxies + self.receivers {
-            let (spec, now) = self.host(&mut prng);
+            let (mut spec, now) = self.host(&mut prng);
+            if let Some((_, by)) = self.disproved.filter(|(node, _)| node.0 == number) {
+                spec.clock.offset_ns += by;
+                spec.clock.stated = ClockError::Disproved;
+            }
             let node = match number {
                 0 => cast.root(1, now),
                 _ if number <= self.proxies => cast.relay(NodeId(number), 1, now),

@@ -28,6 +28,8 @@ words! {
         RootTrustsItsHost,
         /// A receiver releases by its host's clock, and follows every step.
         ReceiverTrustsItsHost,
+        /// A receiver releases by a clock that has left its proven bound.
+        BelievesDisproved,
         /// Holds messages 20 ms longer from some frame on.
         HoldsLonger,
         /// Never asks for repair.
@@ -129,15 +131,21 @@ impl Alteration<Node> for Mutation {
     }
 
     fn reading(&self, node: &Node, reading: ClockReading) -> ClockReading {
-        let ahead = nanos(core::time::Duration::from_micros(500)) as i64;
+        let ahead = core::time::Duration::from_micros(500);
         match (self.mutant, node) {
             (Some(Mutant::ReleasesEarly), Node::Receiver(_)) => {
-                ClockReading { offset_ns: reading.offset_ns + ahead, ..reading }
+                let offset_ns = reading.offset_ns + nanos(ahead) as i64;
+                ClockReading { offset_ns, ..reading }
             }
             // One clock for all has no error, so that a machine believes it blindly.
             (Some(Mutant::RootTrustsItsHost), Node::Root(_))
             | (Some(Mutant::ReceiverTrustsItsHost), Node::Receiver(_)) => {
                 ClockReading { error: ClockError::SameClock, ..reading }
+            }
+            (Some(Mutant::BelievesDisproved), Node::Receiver(_))
+                if reading.error == ClockError::Disproved =>
+            {
+                ClockReading { error: ClockError::Within(ahead), ..reading }
             }
             _ => reading,
         }

@@ -6,9 +6,8 @@
 //! [`Config::slew_ppm`] at most. The correction that is still missing is added to both bounds of a
 //! reading.
 //!
-//! The local clock of a driver never steps. A driver that takes stamps from another clock, such as
-//! the host's, compares the two clocks. When the other clock steps, the driver calls
-//! [`SoftwareClock::hold`], and the clock goes on at its last rate until the next verdict.
+//! A clock that was left out of a solve is disrupted: it goes on at its last rate, and nothing may
+//! be released by it. So the clock may step at the verdict that ends the disruption.
 
 use evenfall_core::Timestamp;
 
@@ -41,19 +40,25 @@ impl SoftwareClock {
 
     /// Follows a new verdict from `now` on.
     pub fn follow(&mut self, now: Timestamp, verdict: Verdict) {
-        let before = self.verdict.is_some().then(|| self.read(now).offset_ns);
+        let was_held = core::mem::replace(&mut self.held, false);
+        let is_slewed = self.in_use && !was_held;
+        let before = self.verdict.filter(|_| is_slewed).map(|_| self.read(now).offset_ns);
         self.verdict = Some(verdict);
-        self.held = false;
         self.since = now;
         let target = verdict.reading(now, &self.config).offset_ns;
         let lag = before.map_or(0, |before| i128::from(target) - i128::from(before));
-        self.lag_ns = if self.in_use { lag as f64 } else { 0.0 };
+        self.lag_ns = lag as f64;
     }
 
-    /// The host's clock stepped, or a stamp proved wrong. The clock goes on at its rate, and says
-    /// that it is disrupted until the next verdict.
+    /// The last solve left this node out. The clock goes on at its rate, and says that it is
+    /// disrupted until the next verdict.
     pub fn hold(&mut self) {
         self.held = true;
+    }
+
+    /// Whether the last solve left this node out.
+    pub fn is_held(&self) -> bool {
+        self.held
     }
 
     /// The part of `lag_ns` that is not corrected yet at `now`.
@@ -129,14 +134,17 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_host_does_not_show_and_is_said() {
+    fn a_clock_that_was_left_out_says_so_and_steps_at_the_next_verdict() {
         let mut clock = SoftwareClock::new(Config::default());
         clock.follow(at(0), verdict(at(0), 77));
         clock.begin_use();
         clock.hold();
         let reading = clock.read(at(1_000));
         assert_eq!((reading.offset_ns, reading.state), (77, State::Disrupted));
-        clock.follow(at(2_000), verdict(at(2_000), 77));
-        assert_eq!(clock.read(at(2_000)).state, State::Synchronised);
+        clock.follow(at(2_000), verdict(at(2_000), -5_000_000));
+        let reading = clock.read(at(2_000));
+        assert_eq!((reading.offset_ns, reading.state), (-5_000_000, State::Synchronised));
+        clock.follow(at(3_000), verdict(at(3_000), 0));
+        assert_eq!(clock.read(at(3_000)).offset_ns, -5_000_000, "slewed again");
     }
 }

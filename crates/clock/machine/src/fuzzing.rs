@@ -43,7 +43,6 @@ fn drive(number: u32, data: &[u8]) {
         rest = tail;
         match what % 8 {
             0 => now += Duration::from_millis(u64::from(length)),
-            1 => keeper.host_stepped(),
             2 => {
                 let word = bytes.first_chunk().map_or(0, |word| i64::from_le_bytes(*word));
                 let error = ClockError::Within(Duration::from_nanos(word.unsigned_abs()));
@@ -51,7 +50,8 @@ fn drive(number: u32, data: &[u8]) {
             }
             3 => keeper.begin_use(),
             _ => {
-                let (from, kind, half) = (u32::from(what >> 3) % NODES, what % 4, what >> 6 & 1);
+                let (from, half) = (u32::from(what >> 3) % NODES, what >> 6 & 1);
+                let kind = if what % 8 == 1 { 4 } else { what % 4 };
                 let window = 2 + u32::from(what >> 7);
                 let mut datagram = Vec::with_capacity(HEADER_BYTES + bytes.len());
                 datagram.extend_from_slice(&MAGIC);

@@ -20,7 +20,7 @@
 //!    the pair can be. Every node takes the second-best of its neighbours, so that one liar among
 //!    them that nobody noticed does not make the bound wrong. No bound rests on the estimates.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use evenfall_core::{Timestamp, math};
 
@@ -71,12 +71,23 @@ pub struct Health {
     pub liars: Vec<u32>,
     /// Nodes without a pair that leads to the reference.
     pub lost: Vec<u32>,
+    /// Nodes without such a pair whose clocks have left the bounds that were proven for them.
+    pub disrupted: Vec<u32>,
     /// The median of the surpluses of loops, in nanoseconds.
     pub surplus_ns: f64,
     /// The usual remainder at a pair after the least squares, in nanoseconds.
     pub remainder_ns: f64,
     /// The same for rates, in parts per billion.
     pub remainder_ppb: f64,
+}
+
+impl Health {
+    /// Calls a lost node disrupted if no line fits between the probes of one of its pairs.
+    /// `crossed` are the nodes of these pairs.
+    pub(crate) fn name_disrupted(&mut self, crossed: &BTreeSet<u32>) {
+        let lost = core::mem::take(&mut self.lost);
+        (self.disrupted, self.lost) = lost.into_iter().partition(|node| crossed.contains(node));
+    }
 }
 
 /// Solves the network once each window, and remembers every node's course in between.
@@ -131,6 +142,7 @@ impl Mesh {
         let lost = |&n: &u32| attempt.coarse[n as usize].is_none() && !liars.contains(&n);
         let health = Health {
             lost: (0..self.filters.len() as u32).filter(lost).collect(),
+            disrupted: Vec::new(),
             surplus_ns: attempt.surplus,
             remainder_ns: attempt.usual,
             remainder_ppb: 1.482_6 * median(&attempt.rate_remainders) * 1e9,

@@ -82,6 +82,27 @@ pub struct PairEstimate {
     pub proven_rate: [f64; 2],
 }
 
+impl PairEstimate {
+    /// Says in a report that no line fits between the probes of a window that ended at `end`.
+    pub(crate) fn crossed(end: Timestamp) -> Self {
+        Self {
+            middle: end,
+            end,
+            offset_ns: 0,
+            rate: 0.0,
+            half_ns: 0,
+            kept: 0,
+            proven_ns: [0; 2],
+            proven_rate: [0.0; 2],
+        }
+    }
+
+    /// Whether this says that no line fits. An estimate rests on one probe of each way at least.
+    pub(crate) fn is_crossed(&self) -> bool {
+        self.kept == 0
+    }
+}
+
 /// Points of one window, by way.
 #[derive(Clone, Debug, Default)]
 struct Points {

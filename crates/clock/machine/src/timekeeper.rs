@@ -10,9 +10,14 @@
 //! Of two neighbours the one with the lower number keeps the stamps of both ways and reports. All
 //! windows end at one call of the reference, so that all estimates are of one time. A node that
 //! misses the call goes on with its window, and its readings run free meanwhile.
+//!
+//! When a clock jumps by more than its proven bound, no line fits between the probes of any of its
+//! pairs ([`Gap::Crossed`]), so that the next solve has no place for the node. The reference names
+//! the node and tells it so. The node's readings are [`State::Disrupted`](crate::State) until the
+//! window after the jump is solved.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -77,6 +82,8 @@ pub enum TimeEvent {
     Pair(u32, bool, CodedPair),
     /// The reference solved a window.
     Solved(Health, Utc),
+    /// The reference left this node out of a solve.
+    LeftOut,
 }
 
 /// Stamps of one's own pair on its way.
@@ -119,7 +126,8 @@ struct Office {
     closed: Timestamp,
     edges: BTreeMap<(u32, u32), PairEstimate>,
     sources: BTreeMap<u32, Claim>,
-    verdicts: Vec<Option<Verdict>>,
+    /// Nodes of the pairs between whose probes no line fits in the present window.
+    crossed: BTreeSet<u32>,
 }
 
 /// The machine. See the module documentation.
@@ -251,17 +259,10 @@ impl Timekeeper {
         self.clock.begin_use();
     }
 
-    /// The host's clock stepped: stamps of this window may be of either side of the step.
-    pub fn host_stepped(&mut self) {
-        self.clock.hold();
-        for neighbour in &mut self.neighbours {
-            neighbour.departures.clear();
-            neighbour.arrivals.clear();
-            neighbour.heard = (0, [Timestamp::ZERO; 2]);
-            if let Some(meter) = &mut neighbour.meter {
-                meter.clear();
-            }
-        }
+    /// Whether the last solve left this node out: its clock has left its proven bound, or tells
+    /// different neighbours different times.
+    pub fn is_left_out(&self) -> bool {
+        self.clock.is_held()
     }
 
     /// Datagrams that found the queue full.
@@ -336,7 +337,11 @@ impl Timekeeper {
         for neighbour in &mut self.neighbours {
             let Some(meter) = &mut neighbour.meter else { continue };
             let estimate = meter.close(now, &self.config);
-            estimates.extend(estimate.ok().map(|estimate| (neighbour.number, estimate)));
+            let told = match estimate {
+                Err(Gap::Crossed) => Some(PairEstimate::crossed(now)),
+                estimate => estimate.ok(),
+            };
+            estimates.extend(told.map(|told| (neighbour.number, told)));
             self.events.push_back(TimeEvent::Window(neighbour.number, estimate));
         }
         let source = self.claim(now);
@@ -364,10 +369,17 @@ impl Timekeeper {
     }
 
     fn file(&mut self, from: u32, source: Option<Claim>, estimates: &[(u32, PairEstimate)]) {
-        let Some(office) = &mut self.office else { return };
+        // A report that comes after the solve is ignored.
+        let office = self.office.as_mut().filter(|office| office.solve_at.is_some());
+        let Some(office) = office else { return };
         office.sources.extend(source.map(|claim| (from, claim)));
         for &(peer, estimate) in estimates {
-            if from < peer && (peer as usize) < self.seat.addresses.len() {
+            if from >= peer || peer as usize >= self.seat.addresses.len() {
+                continue;
+            }
+            if estimate.is_crossed() {
+                office.crossed.extend([from, peer]);
+            } else {
                 office.edges.insert((from, peer), estimate);
             }
         }
@@ -380,10 +392,14 @@ impl Timekeeper {
         let edges = core::mem::take(&mut office.edges);
         let edge = |((a, b), estimate)| Edge { a, b, estimate };
         let edges: Vec<Edge> = edges.into_iter().map(edge).collect();
-        let (verdicts, health) = office.mesh.solve(office.closed, &edges);
+        let (verdicts, mut health) = office.mesh.solve(office.closed, &edges);
         let utc = vet(&office.witnesses(&verdicts, &self.config));
-        office.verdicts.clone_from(&verdicts);
+        let crossed = core::mem::take(&mut office.crossed);
+        health.name_disrupted(&crossed);
         let window = self.window;
+        for &number in health.disrupted.iter().chain(&health.liars) {
+            self.queue(self.seat.addresses[number as usize], window, Body::LeftOut, None);
+        }
         self.events.push_back(TimeEvent::Solved(health, utc.clone()));
         for (number, verdict) in verdicts.into_iter().enumerate() {
             let Some(verdict) = verdict else { continue };
@@ -412,7 +428,7 @@ impl Office {
             closed: now,
             edges: BTreeMap::new(),
             sources: BTreeMap::new(),
-            verdicts: Vec::new(),
+            crossed: BTreeSet::new(),
         }
     }
 
@@ -525,6 +541,10 @@ impl Machine for Timekeeper {
                     self.base_ns = base_ns;
                 }
                 self.adopt(now, verdict, utc);
+            }
+            Body::LeftOut if message.from == 0 && message.number == self.window => {
+                self.clock.hold();
+                self.events.push_back(TimeEvent::LeftOut);
             }
             _ => {}
         }

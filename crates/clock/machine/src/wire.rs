@@ -29,6 +29,8 @@
 //!  | at     | offset | rate  | standing | variances 3x8 | proven 2 x 8  | rates 2 x 8   |
 //! 120       128     136              144                152
 //!  | horizon| base   | UTC offset      | UTC bound        |
+//!
+//! left out (kind 4; number: of the window): no body
 //! ```
 //!
 //! `sent` is the time before the system call. `departed` are the stamps of the pair before this
@@ -105,6 +107,8 @@ pub enum Body {
         /// UTC against the time of the reference.
         utc: Option<Claim>,
     },
+    /// "The solve left you out": from the reference, to a node whose probes fit no clock.
+    LeftOut,
 }
 
 /// A datagram.
@@ -214,6 +218,7 @@ impl Message {
             Body::Close => (1, 0),
             Body::Report { .. } => (2, 0),
             Body::Verdict { verdict, .. } => (3, verdict.state as u8),
+            Body::LeftOut => (4, 0),
         };
         let mut out = BytesMut::with_capacity(PROBE_BYTES);
         out.put_slice(&MAGIC);
@@ -230,7 +235,7 @@ impl Message {
                 }
                 out.put_u32_le(probe.heard_number);
             }
-            Body::Close => {}
+            Body::Close | Body::LeftOut => {}
             Body::Report { source, estimates } => {
                 assert!(estimates.len() <= REPORT_ESTIMATES, "the sender divides reports");
                 put_claim(&mut out, *source);
@@ -294,6 +299,7 @@ impl Message {
                 let verdict = verdict(&mut r, state)?;
                 Body::Verdict { verdict, base_ns: r.i64()?, utc: claim(&mut r)? }
             }
+            (4, 0) => Body::LeftOut,
             _ => return Err(Malformed { what: "unknown kind of datagram", offset: 3 }),
         };
         r.finish()?;
@@ -343,6 +349,7 @@ mod tests {
             Body::Report { source: None, estimates: vec![] },
             Body::Report { source: claim, estimates },
             Body::Verdict { verdict, base_ns: i64::MIN, utc: claim },
+            Body::LeftOut,
         ];
         bodies.map(|body| Message { run: 1 << 60, from: 2, number: 9, body }).to_vec()
     }

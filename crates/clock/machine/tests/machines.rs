@@ -166,6 +166,34 @@ fn when_the_reference_is_gone_clocks_run_free_and_say_so() {
 }
 
 #[test]
+fn a_clock_that_leaves_its_proven_bound_is_named_left_out_and_steps_to_its_time() {
+    for jump_ns in [5_000_000i64, -5_000_000, 3_600_000_000_000] {
+        let mut bench = Bench::new(6, None);
+        bench.nodes.iter_mut().for_each(Timekeeper::begin_use);
+        bench.run(9_000_000_000);
+        assert!(bench.error(3).0.abs() <= 20);
+        bench.clocks[3].0 = bench.clocks[3].0.saturating_add_signed(jump_ns);
+        // The window in which the clock jumped ends, and is solved.
+        bench.run(10_500_000_000);
+        for n in 1..6 {
+            let state = if n == 3 { State::Disrupted } else { State::Synchronised };
+            assert_eq!((bench.error(n).1.state, bench.nodes[n].is_left_out()), (state, n == 3));
+        }
+        let solved = bench.events.iter().rev().find_map(|(_, event)| match event {
+            TimeEvent::Solved(health, _) => Some(health.clone()),
+            _ => None,
+        });
+        let health = solved.expect("a window ended");
+        assert_eq!((health.disrupted, health.lost), (vec![3], vec![]), "jump of {jump_ns} ns");
+        bench.run(12_500_000_000);
+        let (error, reading) = bench.error(3);
+        assert_eq!((reading.state, bench.nodes[3].is_left_out()), (State::Synchronised, false));
+        assert!(error.abs() <= 20, "{error} ns after a jump of {jump_ns} ns");
+        assert!(error.unsigned_abs() <= reading.proven_ns.expect("proven"));
+    }
+}
+
+#[test]
 fn sources_of_several_nodes_give_utc_and_one_that_lies_is_named() {
     let mut bench = Bench::new(5, None);
     let utc = 1_700_000_000_000_000_000i64;

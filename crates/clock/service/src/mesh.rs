@@ -56,6 +56,8 @@ pub struct Standing {
     pub liars: Vec<u32>,
     /// Nodes that no probe of the last window reached; known at the reference.
     pub lost: Vec<u32>,
+    /// Nodes whose clocks left their proven bounds in the last window; known at the reference.
+    pub disrupted: Vec<u32>,
     /// Nodes whose source of UTC left its own bound; known at the reference.
     pub sources_dropped: Vec<u32>,
     /// What the node may send for its probes, in bits a second with all headers.
@@ -95,6 +97,8 @@ impl Standing {
             let help = "Nodes that tell their neighbours different times.";
             m.gauge("clock_liars", help, 0, self.liars.len() as f64);
             m.gauge("clock_lost", "Nodes without a probe.", 0, self.lost.len() as f64);
+            let help = "Nodes whose clocks left their proven bounds.";
+            m.gauge("clock_disrupted", help, 0, self.disrupted.len() as f64);
             let help = "Sources of UTC beyond their bound.";
             m.gauge("clock_sources_dropped", help, 0, self.sources_dropped.len() as f64);
         }
@@ -240,8 +244,10 @@ impl Mesh {
                 TimeEvent::Solved(health, utc) => {
                     self.standing.liars = health.liars;
                     self.standing.lost = health.lost;
+                    self.standing.disrupted = health.disrupted;
                     self.standing.sources_dropped = utc.dropped;
                 }
+                TimeEvent::LeftOut => self.tell_at = now,
                 _ => {}
             }
         }
@@ -266,16 +272,19 @@ impl Mesh {
         }
         // Messages are stamped from now on, so that the clock is slewed.
         self.keeper.begin_use();
-        // A reading is used until the next one, so it is right in the middle between both, and the
-        // clock's rate takes it half of the way from there.
+        // The role uses this reading until the next one. So the reading has the offset of the
+        // middle of that time, and its bound includes half of what the clock's rate adds meanwhile.
         let total = |at: Timestamp, reading: Reading| {
             let ahead = self.plant.shown(at).signed_since(at);
             reading.offset_ns.saturating_add(ahead).saturating_add(base_ns)
         };
         let (from, to) = (total(now, reading), total(self.tell_at, next));
         let half = Duration::from_nanos(from.abs_diff(to) / 2 + 1);
-        let error = reading.assumed_ns.map(|ns| Duration::from_nanos(ns) + half);
-        let error = error.map_or(ClockError::Unknown, ClockError::Within);
+        let within = |ns| ClockError::Within(Duration::from_nanos(ns) + half);
+        let error = match self.keeper.is_left_out() {
+            true => ClockError::Disproved,
+            false => reading.assumed_ns.map_or(ClockError::Unknown, within),
+        };
         self.events.push_back(ClockReading { offset_ns: from.midpoint(to), error });
     }
 }

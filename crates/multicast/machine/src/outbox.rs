@@ -115,7 +115,7 @@ impl Outbox {
             view,
             level: self.level,
             flags: frame.flags,
-            sent: self.clock.sync(now),
+            sent: self.clock.stamp(now),
             earlier: 0,
             spare: 0,
         };

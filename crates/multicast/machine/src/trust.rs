@@ -1,9 +1,14 @@
-//! Whether this node's clock can be the root's clock, judged by the delays of the feed.
+//! Whether this node's clock can be the root's clock, judged by the delays of the feed and by the
+//! nodes that measure the clock.
 //!
 //! A frame carries the root's time of sending. No copy arrives before it was sent, and no working
 //! path takes more than a second for every copy. So the shortest delay of the last moment shows a
 //! clock that is far ahead or behind. An honest delay is enough to clear the clock, because only
 //! the shortest delay counts.
+//!
+//! Where the nodes of a run measure each other's clocks, a reading says when this clock has left
+//! the bound that was proven for it ([`ClockError::Disproved`]). Such a clock is not sound until
+//! the nodes have measured the clock anew, whatever the delays of the feed show.
 //!
 //! A receiver whose clock is not sound releases a frame the hold's length after the frame arrived.
 //! That is never before the deadline, so that nobody gains by a wrong clock. The delays that such a
@@ -12,7 +17,7 @@
 use core::time::Duration;
 
 use evenfall_core::time::nanos;
-use evenfall_core::{SyncTime, Timestamp};
+use evenfall_core::{ClockError, SyncTime, Timestamp};
 
 /// Span of which the shortest delay is kept. The last span and the present one count, so that a
 /// clock is judged by half a second to a second.
@@ -31,6 +36,8 @@ pub(crate) struct Trust {
     least: [Option<i64>; 2],
     /// Whether the clock was ever sound.
     was_sound: bool,
+    /// Whether the last reading said that the clock has left its proven bound.
+    is_disproved: bool,
 }
 
 impl Trust {
@@ -46,6 +53,11 @@ impl Trust {
         self.was_sound |= self.vouches();
     }
 
+    /// A reading of the clock states this error.
+    pub(crate) fn stated(&mut self, error: ClockError) {
+        self.is_disproved = error == ClockError::Disproved;
+    }
+
     /// Forgets all delays: the clock stepped, or the root is another.
     pub(crate) fn forget(&mut self) {
         self.least = [None; 2];
@@ -56,13 +68,17 @@ impl Trust {
         self.is_sound().map_or(!self.was_sound, |sound| !sound)
     }
 
-    /// Whether delays of the feed show that the clock can be the root's.
+    /// Whether delays of the feed show that the clock can be the root's, and no node has shown that
+    /// the clock cannot.
     pub(crate) fn vouches(&self) -> bool {
         self.is_sound() == Some(true)
     }
 
     /// Whether the clock can be the root's. `None` before the first frame.
     fn is_sound(&self) -> Option<bool> {
+        if self.is_disproved {
+            return Some(false);
+        }
         let least = self.least.into_iter().flatten().min()?;
         Some((-(nanos(SLACK) as i64)..=nanos(DELAY_MAX) as i64).contains(&least))
     }
@@ -94,5 +110,17 @@ mod tests {
         trust.forget();
         assert!(!trust.may_step(), "the clock was in use");
         assert_eq!(hear(&mut trust, 2_400, -900_000), Some(true), "within the clocks' errors");
+    }
+
+    #[test]
+    fn a_clock_beyond_its_proven_bound_is_not_sound_though_its_delays_could_be_true() {
+        let mut trust = Trust::default();
+        assert_eq!(hear(&mut trust, 1_000, 80_000), Some(true));
+        trust.stated(ClockError::Disproved);
+        assert_eq!(hear(&mut trust, 1_001, 5_080_000), Some(false));
+        assert!(trust.may_step() && !trust.vouches());
+        trust.stated(ClockError::Within(Duration::from_micros(2)));
+        assert_eq!(hear(&mut trust, 1_002, 80_000), Some(true), "it was measured anew");
+        assert!(trust.vouches() && !trust.may_step());
     }
 }

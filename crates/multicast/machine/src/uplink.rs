@@ -560,7 +560,8 @@ impl Uplink {
     }
 
     /// Times the edge over which a live frame came. An edge between clocks of which one is wrong is
-    /// left out, because its time would accuse a proxy that is not slow.
+    /// left out, because its time would accuse a proxy that is not slow. A sender whose clock is
+    /// disproved says that it sent at time zero, which is before any frame's origin.
     fn time(&mut self, now: Timestamp, datagram: &Datagram, received: Timestamp) {
         let (origin, sent) = (datagram.fixed.origin, datagram.hop.sent);
         let arrived = self.clock().sync(received);
@@ -572,9 +573,10 @@ impl Uplink {
     }
 
     /// Takes a reading of the synchronised clock. Until the feed vouches for the clock, the clock
-    /// may step.
+    /// may step. The first good reading of a clock that was disproved may step the clock too.
     pub(crate) fn follow(&mut self, now: Timestamp, reading: ClockReading) {
         let may_step = self.trust.may_step();
+        self.trust.stated(reading.error);
         let before = self.clock().reading().offset_ns;
         self.out.clock.follow(now, reading, may_step);
         let moved = self.clock().reading().offset_ns.abs_diff(before);

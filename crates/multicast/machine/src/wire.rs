@@ -151,7 +151,8 @@ pub struct Hop {
     pub level: u8,
     /// [`SAMPLED`] or nothing.
     pub flags: u8,
-    /// When the sender of this copy sent it, by its synchronised clock.
+    /// When the sender of this copy sent it, by its synchronised clock; zero when that clock is
+    /// disproved.
     pub sent: SyncTime,
     /// Reserved for the time at which the sender's previous datagram left. Written as zero and
     /// ignored.

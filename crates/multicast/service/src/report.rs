@@ -355,6 +355,7 @@ fn drain(ledger: &mut Ledger, each_row: &mut Option<&mut dyn FnMut(&MessageRow)>
 
 fn worse(a: ClockError, b: ClockError) -> ClockError {
     match (a, b) {
+        (ClockError::Disproved, _) | (_, ClockError::Disproved) => ClockError::Disproved,
         (ClockError::Unknown, _) | (_, ClockError::Unknown) => ClockError::Unknown,
         (ClockError::Within(a), ClockError::Within(b)) => ClockError::Within(a.max(b)),
         (within @ ClockError::Within(_), _) | (_, within) => within,
@@ -379,13 +380,14 @@ fn warnings(info: &RunInfo, logs: &[Log], outcome: &Outcome) -> Vec<String> {
             warnings.push(format!("{}: {} records unreadable", log.file, log.reader.malformed()));
         }
     }
-    if outcome.results.clock_error_us.0 == ClockError::Unknown {
-        warnings.push(
-            "Nobody offers a bound on the clocks' error: times compared between hosts \
-                       may be off by any amount."
-                .into(),
-        );
-    }
+    let why = match outcome.results.clock_error_us.0 {
+        ClockError::Unknown => Some("Nobody offers a bound on the clocks' error"),
+        ClockError::Disproved => Some("A clock left the bound that other nodes proved for it"),
+        ClockError::SameClock | ClockError::Within(_) => None,
+    };
+    warnings.extend(
+        why.map(|why| format!("{why}: times compared between hosts may be off by any amount.")),
+    );
     if outcome.results.released_again > 0 {
         let again = outcome.results.released_again;
         warnings.push(format!("{again} copies were released or reported twice: a broken protocol"));

@@ -449,6 +449,7 @@ fn clock_code(clock: ClockError) -> (u8, u64) {
         ClockError::SameClock => (0, 0),
         ClockError::Within(bound) => (1, u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX)),
         ClockError::Unknown => (2, 0),
+        ClockError::Disproved => (3, 0),
     }
 }
 
@@ -457,6 +458,7 @@ fn clock_of(code: u8, error_ns: u64) -> Option<ClockError> {
         0 => Some(ClockError::SameClock),
         1 => Some(ClockError::Within(Duration::from_nanos(error_ns))),
         2 => Some(ClockError::Unknown),
+        3 => Some(ClockError::Disproved),
         _ => None,
     }
 }

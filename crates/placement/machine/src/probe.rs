@@ -58,7 +58,7 @@ pub struct Probe {
 pub(super) fn error_to_wire(error: ClockError) -> u32 {
     match error {
         ClockError::SameClock => SAME_CLOCK,
-        ClockError::Unknown => UNKNOWN,
+        ClockError::Unknown | ClockError::Disproved => UNKNOWN,
         ClockError::Within(bound) => {
             u32::try_from(bound.as_nanos()).ok().filter(|ns| *ns < SAME_CLOCK).unwrap_or(UNKNOWN)
         }

@@ -100,7 +100,7 @@ impl DelayRecord {
         match self.error {
             ClockError::SameClock => Some(Duration::ZERO),
             ClockError::Within(bound) => Some(bound),
-            ClockError::Unknown => None,
+            ClockError::Unknown | ClockError::Disproved => None,
         }
     }
 

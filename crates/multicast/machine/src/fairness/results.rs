@@ -87,7 +87,7 @@ impl Serialize for ClockErrorUs {
         match self.0 {
             ClockError::SameClock => serializer.serialize_u64(0),
             ClockError::Within(bound) => serializer.serialize_f64(bound.as_secs_f64() * 1e6),
-            ClockError::Unknown => serializer.serialize_str("unknown"),
+            ClockError::Unknown | ClockError::Disproved => serializer.serialize_str("unknown"),
         }
     }
 }
@@ -97,7 +97,7 @@ impl core::fmt::Display for ClockErrorUs {
         match self.0 {
             ClockError::SameClock => f.write_str("0 us (same clock)"),
             ClockError::Within(bound) => write!(f, "{:.1} us", bound.as_secs_f64() * 1e6),
-            ClockError::Unknown => f.write_str("unknown"),
+            ClockError::Unknown | ClockError::Disproved => f.write_str("unknown"),
         }
     }
 }

@@ -207,6 +207,7 @@ fn worst_clock_of_all_processes_counts() {
     assert_eq!(worse(ClockError::SameClock, within(3)), within(3));
     assert_eq!(worse(within(5), within(3)), within(5));
     assert_eq!(worse(within(5), ClockError::Unknown), ClockError::Unknown);
+    assert_eq!(worse(ClockError::Disproved, ClockError::Unknown), ClockError::Disproved);
     assert_eq!(worse(ClockError::SameClock, ClockError::SameClock), ClockError::SameClock);
 }
 

@@ -98,7 +98,7 @@ fn windows(report: &Report) -> String {
     }
     let arrived = microseconds(results.arrival_window_us.p50);
     let clock = match results.clock_error_us.0 {
-        ClockError::Unknown => " The clocks' error is unknown.",
+        ClockError::Unknown | ClockError::Disproved => " The clocks' error is unknown.",
         _ => "",
     };
     if results.p_f.is_none() {
