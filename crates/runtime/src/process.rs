@@ -93,8 +93,8 @@ pub struct Manner<'a> {
     pub is_crowded: bool,
     /// Whether every process of the run is on this host.
     pub is_one_host: bool,
-    /// Whether a machine beside the role keeps the synchronised clock. The clock that `run.clock`
-    /// names is then used until the machine's first reading only.
+    /// Whether a machine beside the role keeps the synchronised clock. Until the machine's first
+    /// reading the process uses the clock of its host.
     pub is_meshed: bool,
     /// The file with planted steps of the host's clock, for experiments.
     pub steps: Option<&'a Path>,
@@ -289,7 +289,7 @@ impl Process {
     }
 }
 
-/// The host's clock before the machine beside has measured it: nobody vouches for it.
+/// The host's clock with an unknown error, until the machine beside has measured the clock.
 fn unproven_clock() -> Result<Clock, ProcessError> {
     let mut clock = Clock::default();
     let reading = SyncSource::Realtime.read()?;
@@ -322,10 +322,7 @@ fn start_clock(
         clock.set(ClockReading { offset_ns: 0, error: ClockError::SameClock });
         return Ok((clock, None));
     }
-    let source = match steps {
-        Some(file) => SyncSource::Stepped(Box::new(source), file.to_owned()),
-        None => source,
-    };
+    let source = source.stepped_by(steps);
     clock.set(source.read()?);
     Ok((clock, Some(ClockWatch::start(source, CLOCK_PERIOD)?)))
 }

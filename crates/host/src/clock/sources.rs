@@ -47,6 +47,14 @@ impl fmt::Display for SyncSource {
 }
 
 impl SyncSource {
+    /// The same source with the planted steps of this file, if there is one.
+    pub fn stepped_by(self, file: Option<&Path>) -> Self {
+        match file {
+            Some(file) => Self::Stepped(Box::new(self), file.to_owned()),
+            None => self,
+        }
+    }
+
     /// Reads the source. Chrony takes milliseconds, and the other sources take microseconds.
     ///
     /// # Errors

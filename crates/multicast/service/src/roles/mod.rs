@@ -16,7 +16,7 @@ use evenfall_clock_service::{Mesh, Standing, View};
 use evenfall_core::{Machine, SyncTime, Timestamp};
 #[cfg(feature = "publisher")]
 use evenfall_feed_service::IntakeError;
-use evenfall_host::clock::{MonotonicClock, SyncSource, auto};
+use evenfall_host::clock::{MonotonicClock, auto};
 use evenfall_host::{interrupt, pin};
 use evenfall_multicast_machine::wire::STREAM_OFFSET;
 use evenfall_multicast_machine::{Identity, Mode, Reason, Relay};
@@ -275,10 +275,7 @@ impl Process {
             let now = MonotonicClock::now();
             let plant = settings.clock.plant(node.id.0, now);
             let key = process.base.key.as_ref();
-            let source = match steps {
-                Some(file) => SyncSource::Stepped(Box::new(auto(false).0), file),
-                None => auto(false).0,
-            };
+            let source = auto(false).0.stepped_by(steps.as_deref());
             let mesh = Mesh::new(&settings.clock, member, key, Some(source), (now, plant));
             process.time = Some(mesh.view());
             process.base.turn.set_beside(mesh.beside());
