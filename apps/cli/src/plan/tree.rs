@@ -51,8 +51,8 @@ pub struct Args {
     /// Seed of the search. The same seed gives the same tree on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The delays were measured between clocks that may be wrong. Take the offsets of the clocks
-    /// out, as far as delays in both directions show them.
+    /// The delays were measured between clocks that may be wrong. Compute the offsets of the clocks
+    /// from the delays of both directions, and take them out of all delays.
     #[arg(long)]
     correct_clocks: bool,
     /// Print one JSON object.

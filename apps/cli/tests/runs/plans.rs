@@ -46,6 +46,38 @@ fn every_method_says_how_far_from_the_best_it_is() {
     }
 }
 
+/// Delays between five hosts, of which c is far from all others. The clock of c is ahead by this
+/// much.
+fn measured(ahead_us: i64) -> String {
+    let mut text = "host,a,b,c,d,e\n".to_owned();
+    for (from, name) in (0..5).zip(["a", "b", "c", "d", "e"]) {
+        let is_c = |host: i64| i64::from(host == 2);
+        let way = |to: i64| match to == from {
+            true => 0,
+            false => {
+                let far = 30 * (is_c(from) + is_c(to));
+                60 + 5 * ((3 * from + 7 * to) % 5) + far + ahead_us * (is_c(to) - is_c(from))
+            }
+        };
+        let cells: Vec<String> = (0..5).map(|to| way(to).to_string()).collect();
+        text.push_str(&format!("{name},{}\n", cells.join(",")));
+    }
+    text
+}
+
+#[test]
+fn a_planted_clock_error_changes_the_tree_unless_clocks_are_corrected() {
+    for method in ["minmax", "weighted"] {
+        let options = format!("--depth 1 --fanout 2 --hedging 0 --root a --method {method} --json");
+        let corrected = format!("{options} --correct-clocks");
+        let tree =
+            |ahead_us, options: &str| json(&plan(&measured(ahead_us), options))["tree"].clone();
+        assert_ne!(tree(0, &options), tree(-50, &options), "{method}: the host seems near");
+        assert_eq!(tree(0, &corrected), tree(-50, &corrected), "{method}");
+        assert_eq!(tree(0, &corrected), tree(50, &corrected), "{method}");
+    }
+}
+
 #[test]
 fn what_is_wrong_with_files_and_options_is_said() {
     let tree = "--depth 1 --fanout 2";
