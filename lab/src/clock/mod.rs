@@ -39,6 +39,9 @@ const LOOK: Duration = Duration::from_millis(130);
 const WARM_UP: Duration = Duration::from_millis(12_500);
 /// Time between two changes of the rate of a clock.
 const WANDER_STEP: Duration = Duration::from_secs(1);
+/// How long hosts grow warmer. In ten seconds a crystal of 1 ppm per kelvin changes by 1 ppm at a
+/// tenth of a kelvin a second.
+const WARMING: Duration = Duration::from_secs(10);
 
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +66,9 @@ pub struct Params {
     /// Standard deviation of the change of a rate in a second, in parts per billion; without a
     /// model.
     pub wander_ppb: f64,
+    /// Change of the rates of half of the clocks in each of ten seconds, from the middle of the run
+    /// on, in parts per billion: their hosts grow warmer. Without a model.
+    pub warming_ppb_s: f64,
     /// Share of the nodes that tell each neighbour another time; never the reference.
     pub liars: f64,
     /// Share of the nodes that crash in the middle of the run; never the reference.
@@ -81,9 +87,17 @@ impl Default for Params {
             noise_ns: 30,
             drift_ppb: 20_000.0,
             wander_ppb: 5.0,
+            warming_ppb_s: 0.0,
             liars: 0.0,
             lost: 0.0,
         }
+    }
+}
+
+impl Params {
+    /// The middle of the time that is looked at.
+    fn middle(&self) -> SimTime {
+        SimTime::ZERO + WARM_UP + self.duration / 2
     }
 }
 
@@ -237,7 +251,9 @@ fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, Paths> 
     let mut world = World::new(paths, params.seed);
     let addresses: Vec<_> = (0..params.nodes).map(|n| NodeIndex(n).address()).collect();
     let end = WARM_UP + params.duration;
+    let warm = params.middle()..params.middle() + WARMING;
     for number in 0..params.nodes {
+        let warming = if number % 2 == 1 { params.warming_ppb_s } else { 0.0 };
         let mut drift = drift_ppb * normal(prng);
         let origin = Timestamp::from_nanos(1_000_000_000 + prng.below(1 << 43));
         let clock =
@@ -254,9 +270,10 @@ fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, Paths> 
         };
         let index = world.add(node, HostSpec { clock, ..usual.clone() });
         let mut at = SimTime::ZERO;
-        while wander_ppb > 0.0 && at < SimTime::ZERO + end {
+        while wander_ppb + warming > 0.0 && at < SimTime::ZERO + end {
             at = at + WANDER_STEP;
             drift += wander_ppb * normal(prng);
+            drift += if warm.contains(&at) { warming } else { 0.0 };
             world.schedule(at, Action::Fault(Fault::ClockDrift(index, drift as i64)));
         }
     }
@@ -336,9 +353,8 @@ pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> Res
         bytes: 0,
     };
     let end = WARM_UP + params.duration;
-    let middle = SimTime::ZERO + WARM_UP + params.duration / 2;
     for &node in &lost {
-        world.schedule(middle, Action::Fault(Fault::Crash(NodeIndex(node))));
+        world.schedule(params.middle(), Action::Fault(Fault::Crash(NodeIndex(node))));
     }
     let mut looks = Looks::default();
     let mut at = WARM_UP;

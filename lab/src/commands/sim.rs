@@ -18,7 +18,7 @@ use crate::model::{Model, Stack};
 use crate::multicast::campaign::FAULTS;
 use crate::multicast::{Params, Progress as Seen, Run, run_seen};
 use crate::studies::overlay::Effort;
-use crate::studies::{Table, clocks, hedging, hold, overlay, replacement, sensitivity};
+use crate::studies::{Table, clocks, hedging, hold, overlay, replacement, sensitivity, time};
 use clap::{Subcommand, ValueEnum};
 use evenfall_core::Hedging;
 use evenfall_feed_formats::pace::{self, Pace};
@@ -61,6 +61,8 @@ enum Command {
 enum Name {
     /// Delivery windows and P(F) by the error of clocks.
     Clocks,
+    /// Errors and bounds of clocks that nodes find by themselves, by load, budget and fault.
+    Time,
     /// Hedging over random links, with independent copies and with real siblings.
     Hedging,
     /// Overall latency (OML) by depth and fan-out.
@@ -94,7 +96,8 @@ enum Name {
 struct Study {
     /// The table to make.
     name: Name,
-    /// Numbers of receivers. fairness and goal take all of them, and curve takes the first.
+    /// Numbers of receivers. fairness and goal take all of them. curve and clocks take the first,
+    /// and time takes the first as its number of nodes.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
     receivers: Vec<u32>,
     /// Extra copies (for curve).
@@ -301,6 +304,7 @@ fn study(args: &Study) -> Outcome {
             }
             table
         }
+        Name::Time => time::table(one, (args.seed, effort.seeds), progress),
         Name::Sensitivity => sensitivity::table(&effort, progress),
         Name::Placement => {
             let (seed, seeds, messages) = (args.seed, args.seeds, args.messages);

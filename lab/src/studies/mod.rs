@@ -9,6 +9,7 @@ pub mod hold;
 pub mod overlay;
 pub mod replacement;
 pub mod sensitivity;
+pub mod time;
 
 use serde::Serialize;
 

@@ -27,6 +27,10 @@ pub struct Args {
     /// How much a rate changes in a second, in parts per billion.
     #[arg(long, value_name = "PPB", default_value_t = 5.0, conflicts_with = "model")]
     wander: f64,
+    /// Half of the hosts grow warmer for ten seconds from the middle of the run on. The rates of
+    /// their clocks change by this much in each of these seconds, in parts per billion.
+    #[arg(long, value_name = "PPB", default_value_t = 0.0, conflicts_with = "model")]
+    warming: f64,
     /// A cloud whose paths, hosts and clocks take the place of the study's own: aws, gcp, quiet, or
     /// the path of a file of the same form. The traffic of --load is added to the model.
     #[arg(long, value_name = "NAME|FILE", value_parser = Model::named)]
@@ -130,6 +134,7 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
         duration: args.duration,
         drift_ppb: 1e3 * positive("drift", args.drift)?,
         wander_ppb: positive("wander", args.wander)?,
+        warming_ppb_s: positive("warming", args.warming)?,
         liars: share("liars", args.liars)?,
         lost: share("lost", args.lost)?,
         model: args.model.clone(),
