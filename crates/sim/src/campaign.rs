@@ -30,15 +30,16 @@
 //!    `[profile.dev.package.evenfall-NAME-machine] opt-level = 2`, because campaigns run in tests.
 //! 2. **The campaign**: `lab/src/order/NAME.rs`, and its `pub mod` in `lab/src/order/mod.rs`.
 //! 3. **The list**: its value in `CAMPAIGNS` of `lab/src/lib.rs`. `make test` and `make test-long`
-//!    then prove the campaign, and `evenfall sim campaign NAME --seed N --mutant M` tells a seed.
+//!    then prove the campaign, and `evenfall sim campaign NAME --seed N --mutant M` prints the
+//!    events of a seed.
 //!
 //! Begin from one of two examples, each with machine, mutants and campaign in one file that runs:
 //! `tests/durable.rs` beside this crate writes before it sends, as consensus has to, on a disk that
 //! tears and fills up; `tests/campaign.rs` has no disk. The first imports everything that a
 //! campaign uses. `lab/src/order/mod.rs` shows what many nodes need beyond that: a tree of nodes
 //! that the seed draws, a disk for each, and clients (`World::invoke_at`, then `Observer::invoke`).
-//! Its `history.rs` judges reads by the cycles of Canopus, so another protocol writes the judgement
-//! of its reads itself.
+//! `lab/src/order/history.rs` judges reads by the cycles of Canopus, so that another protocol needs
+//! a judgement of reads of its own.
 //!
 //! What the machine has to know:
 //!
@@ -50,9 +51,8 @@
 //!   (`read`) and goes on behind them (`Journal::behind`), which cuts a torn tail off. The journal
 //!   repeats writes that a full disk refused.
 //! - Time and randomness come from outside: `now`, and a [`Prng`](evenfall_core::Prng) of the seed.
-//!   Maps are ordered. Every queue has a limit. Datagrams are any bytes: `Malformed`, never a
-//!   panic. A decoder gets a call in the `fuzzing.rs` of its machine
-//!   crate.
+//!   Maps are ordered. Every queue has a limit. A datagram may have any bytes, and bad bytes give
+//!   `Malformed`, never a panic. The `fuzzing.rs` of the machine's crate calls each decoder.
 //!
 //! What the campaign has to know:
 //!
@@ -65,11 +65,11 @@
 //!   never inside a machine. `Observer::revive` makes the machine of a node that comes back, out of
 //!   its disk alone.
 //! - [`Bounds`](crate::Bounds) says what may happen, by default everything that hosts and networks
-//!   do ([`FaultKind::OF_HOSTS`]), between 0.1 and 1 s. [`Victims`](crate::Victims) says to whom,
-//!   and knobs draw sizes. Faults that can end do so within that time. The run goes on after it,
-//!   and one check demands that everything works again.
+//!   do ([`FaultKind::OF_HOSTS`]), between 0.1 and 1 s. [`Victims`](crate::Victims) names the nodes
+//!   that faults may hit, and knobs draw sizes. Faults that can end do so within that time. The run
+//!   goes on afterwards, and one check demands that everything works again.
 //! - `counts_min` demands that the seeds exercise what the campaign is for: crashes, elections,
-//!   full disks. Without it a protocol that does nothing passes.
+//!   full disks. Without these counts a protocol that does nothing passes.
 //! - The load lasts as long as the window. Faults that hit an idle protocol prove nothing.
 
 pub mod seeds;

@@ -137,7 +137,7 @@ impl HostClock {
         drift + wander * f64::from(self.spec.wander_ppb)
     }
 
-    /// A word out of the lines of the cache that convert times.
+    /// Reads the lines of the cache that a conversion of times needs.
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
         self.base.0 ^ self.inverse as u64

@@ -321,7 +321,7 @@ impl Host {
         due.saturating_add(self.timer_late.sample(word))
     }
 
-    /// A word out of the lines of the cache that a turn needs.
+    /// Reads the lines of the cache that a turn needs. The word depends on all of them.
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
         let timers = u64::from(self.timer_key.is_some());

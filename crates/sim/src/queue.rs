@@ -30,8 +30,9 @@ const SUMMARY: usize = WORDS / 64;
 /// No slot.
 const NONE: u32 = u32::MAX;
 
-/// A slot without its item. Reaching a bucket walks from slot to slot, where each step waits for
-/// the memory, so that links without items between them fit a cache that is twice as fast.
+/// The place of a slot in its bucket, apart from the item of the slot. When the queue reaches a
+/// bucket it walks from link to link, and each step waits for the memory. Links without the items
+/// between them are small enough for a faster cache.
 struct Link {
     time: u64,
     next: u32,
@@ -155,7 +156,7 @@ impl<T> Queue<T> {
         self.base = time >> SHIFT;
     }
 
-    /// What else is due in the bucket that is being drained, when the bucket was just begun.
+    /// The items of the bucket that is being drained, if the bucket was just begun.
     #[inline]
     pub(crate) fn begun(&mut self) -> Option<impl Iterator<Item = &T> + Clone> {
         let Self { items, current, .. } = self;

@@ -40,7 +40,7 @@ impl Timers {
         }
     }
 
-    /// Names the nodes that come up before `end`, in no order.
+    /// Calls `see` with each node that comes up before `end`, in no particular order.
     pub(crate) fn due(&self, end: u64, see: &mut impl FnMut(u32)) {
         self.due_from(0, end, see);
     }

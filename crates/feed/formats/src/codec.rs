@@ -27,9 +27,9 @@
 //!   all of its events agree ([`Events::read`](crate::event::Events::read)). A message whose fields
 //!   are not decoded gives an event with its kind alone; the fuzz target asserts that.
 //! - The format of a capture is found from its first datagrams, for all of which
-//!   [`Codec::is_packet`] must hold. It reads a datagram to the last byte, because the bytes of one
-//!   format look like another by chance. A codec that takes the bytes of another codec too names it
-//!   in [`Codec::yields_to`].
+//!   [`Codec::is_packet`] must hold. The function reads a datagram to the last byte, because bytes
+//!   of one format may look like another format by chance. A codec that accepts datagrams of
+//!   another codec as well names the other codec in [`Codec::yields_to`].
 //! - [`Event::price`] is in 1/10,000 dollar, [`Event::event_ns`] counts from [`Codec::clock`], and
 //!   a symbol has 8 bytes, padded with spaces ([`Stock::new`](crate::itch::Stock)). A venue that
 //!   names a security once and then only numbers it is read with [`Symbols::learn`] and

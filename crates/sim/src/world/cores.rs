@@ -72,8 +72,8 @@ where
             if let Some(lookahead) = self.lookahead() {
                 self.windows(cores, lookahead, until, observer);
             }
-            // What comes next concerns the whole world. It may also end what keeps the cores from
-            // working side by side.
+            // The next thing concerns the whole world. Before it and after it, cores may be able to
+            // work side by side, so that one core goes no further.
             let worldwide = self.worldwide;
             while self.worldwide == worldwide {
                 if !self.step(until, observer) {
@@ -186,7 +186,7 @@ struct Area<'a, M: Machine, N: Divisible> {
     tally: Tally,
 }
 
-/// What a core did in a window.
+/// What a core did with a region in a window.
 struct Record<E> {
     turns: Vec<Turn>,
     effects: Vec<Effect>,
@@ -223,16 +223,16 @@ struct Turn {
 /// What is first among things of equal times.
 #[derive(Clone, Copy)]
 enum Order {
-    /// It waited in the queue when the window began, with this number.
+    /// A thing of this number, which waited in the queue when the window began.
     Job(u64),
-    /// It was put in the queue during the window, as this one of its region.
+    /// The thing that its region put in the queue during the window, counted from zero.
     Soon(u32),
-    /// It was the timer of this node.
+    /// The timer of this node.
     Timer(u32),
 }
 
-/// What a turn did beyond its own node and host. A run makes several of them for each packet, so
-/// they are small.
+/// What a turn did beyond its own node and host. A run makes several effects for each packet, so
+/// that an effect is small.
 enum Effect {
     Note(u64, u32),
     Transmit(u32, Class, Bytes),

@@ -10,8 +10,8 @@ use crate::world::trouble::Trouble;
 use crate::world::{Action, Tally};
 use crate::{HostIndex, NodeIndex, SimTime};
 
-/// What waits in the event queue. Most of these things are packets, and a slot of the queue with a
-/// packet fills one line of the cache.
+/// An entry of the event queue. Most entries are packets, and a slot of the queue with a packet
+/// fills one line of the cache.
 pub(super) enum Pending {
     /// A datagram reaches the receiver's card.
     Packet { from: u32, to: u32, datagram: Bytes },

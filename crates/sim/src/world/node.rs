@@ -135,7 +135,7 @@ impl<M: Machine> Node<M> {
         core::mem::take(&mut self.queued)
     }
 
-    /// A word out of the lines of the cache that a turn needs.
+    /// Reads the lines of the cache that a turn needs. The word depends on all of them.
     #[inline]
     pub(super) fn touch(&self) -> u64 {
         let lengths = self.inbox.len() ^ self.groups.len();

@@ -411,8 +411,8 @@ impl Store {
         Ok(self.shared.names.confirm(level.any(Wait::is_shared))?)
     }
 
-    /// Whether [`append_end`](Self::append_end) returns without waiting, for an append whose first
-    /// half returned this commit.
+    /// Whether [`append_end`](Self::append_end) returns without waiting. The first half of the
+    /// append returned the commit `ticket`.
     pub fn is_reached(&self, ticket: u64, level: Level) -> bool {
         level.waits().iter().all(|wait| match wait {
             Wait::Commit => lock(&self.shared.queue).committed >= ticket,

@@ -48,7 +48,8 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// Whether the wait would be in vain where there is no second node. Such appends are refused.
+    /// Whether the wait would never end on a node that has no second node. That node refuses
+    /// appends with such a wait.
     pub fn needs_second_node(self) -> bool {
         match self {
             Self::Copy => true,
@@ -122,7 +123,7 @@ impl Level {
         self.row().2
     }
 
-    /// Whether a wait of the level answers yes to this question.
+    /// Whether the answer to a question is yes for one of the waits of the level.
     pub(crate) fn any(self, asks: fn(Wait) -> bool) -> bool {
         self.waits().iter().any(|wait| asks(*wait))
     }

@@ -21,7 +21,8 @@ pub(super) struct Gate {
     /// Regions that were worked on, in all windows.
     done: AtomicU64,
     regions: u64,
-    /// Regions in which the owner calls machines: those are the main thread's.
+    /// For each region, whether the owner calls machines in it. The main thread works on these
+    /// regions itself.
     pub(super) called: Vec<bool>,
     closed: AtomicBool,
 }
@@ -63,7 +64,7 @@ impl Gate {
         }
     }
 
-    /// What a thread does that is not the main one.
+    /// The work of every thread but the main thread.
     pub(super) fn help<M: Machine, N: Divisible>(
         &self,
         areas: &[Mutex<Area<'_, M, N>>],
@@ -83,7 +84,7 @@ impl Gate {
         }
     }
 
-    /// Waits until every region was worked on in so many windows; false when a thread has failed.
+    /// Waits until every region was worked on in this many windows; false when a thread has failed.
     pub(super) fn wait_for(&self, windows: u64) -> bool {
         let is_done = || self.done.load(Ordering::Acquire) == windows * self.regions;
         wait(|| is_done() || self.closed.load(Ordering::Acquire));
@@ -91,7 +92,7 @@ impl Gate {
     }
 }
 
-/// Lets all threads go, also when its own thread panics.
+/// Ends the work of all threads when it is dropped, also by a panic.
 pub(super) struct Closing<'a>(pub(super) &'a Gate);
 
 impl Drop for Closing<'_> {

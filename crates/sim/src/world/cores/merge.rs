@@ -1,4 +1,4 @@
-//! What the cores have recorded in a window happens here, in the order of one core.
+//! The merge carries out what the cores have recorded in a window, in the order of one core.
 
 use std::sync::MutexGuard;
 use std::{mem, vec};
@@ -40,7 +40,7 @@ pub(super) enum Untold {
 }
 
 impl<E, O> Main<'_, E, O> {
-    /// Carries out what the cores have recorded, all but what only the observer hears.
+    /// Carries out the records of all regions, except for what only the observer hears.
     pub(super) fn merge<M: Machine<Event = E>, N: Divisible>(
         &mut self,
         areas: &mut [MutexGuard<'_, Area<'_, M, N>>],
@@ -163,7 +163,8 @@ struct Replay<'a> {
     effects: vec::Drain<'a, Effect>,
     /// Effects that were carried out.
     place: u32,
-    /// Which were put in the queue before which, for what came up in the window, over all regions.
+    /// For each thing that the region put in the queue during the window, its place among those of
+    /// all regions.
     numbers: Vec<u64>,
 }
 
@@ -179,8 +180,8 @@ impl<'a> Replay<'a> {
         self.turns.as_slice().first().map_or(u64::MAX, |turn| turn.at)
     }
 
-    /// The place of the next turn among those of the same time. What came up in the window is here
-    /// after that which put it in the queue, so it has its number.
+    /// The place of the next turn among those of the same time. A turn that was put in the queue
+    /// during the window comes after the turn that put it there, so that its number is known.
     fn rank(&self) -> (u8, u64) {
         match self.turns.as_slice().first().map(|turn| turn.order) {
             Some(Order::Job(number)) => (0, number),
