@@ -112,6 +112,7 @@ impl Stage {
         config.membership.expect_proxies = crew.proxies;
         let root_address = world.address(NodeIndex(0));
         let (root, standbys) = (NodeId(0), Vec::new());
+        let config = config.into();
         let cast = Cast { config, key: None, stream: 0, root, root_address, standbys };
         let prng = Prng::new(7);
         let mut stage = Self { world, cast, host, prng, log: Log::default() };

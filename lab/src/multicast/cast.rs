@@ -16,7 +16,7 @@ use super::node::Node;
 #[derive(Clone, Debug)]
 pub struct Cast {
     /// Settings of all machines of the tree.
-    pub config: Config,
+    pub config: Arc<Config>,
     /// The shared key, if there is one.
     pub key: Option<SharedKey>,
     /// Number of the tree.
@@ -33,33 +33,33 @@ impl Cast {
     /// The root, in its run number `epoch`.
     pub fn root(&self, epoch: u32, now: Timestamp) -> Node {
         let run = Run::new(epoch, [epoch as u8; 24]);
-        let root = Root::new(self.config, self.root, self.stream, run, self.key.as_ref(), now);
+        let root = Root::new(*self.config, self.root, self.stream, run, self.key.as_ref(), now);
         Node::Root(Box::new(root))
     }
 
     /// A proxy.
     pub fn relay(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
         let who = self.identity(id, incarnation);
-        Node::Relay(Box::new(Relay::new(self.config, who, self.key.as_ref(), now)))
+        Node::Relay(Box::new(Relay::new(self.config.clone(), who, self.key.as_ref(), now)))
     }
 
     /// A receiver.
     pub fn receiver(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
         let who = self.identity(id, incarnation);
-        Node::Receiver(Box::new(Receiver::new(self.config, who, self.key.as_ref(), now)))
+        Node::Receiver(Box::new(Receiver::new(self.config.clone(), who, self.key.as_ref(), now)))
     }
 
     /// A receiver that joins a running feed and begins with an earlier frame.
     pub fn late_receiver(&self, id: NodeId, begin: Begin, now: Timestamp) -> Node {
         let who = self.identity(id, 1);
-        let receiver = Receiver::new(self.config, who, self.key.as_ref(), now);
+        let receiver = Receiver::new(self.config.clone(), who, self.key.as_ref(), now);
         Node::Receiver(Box::new(receiver.beginning(begin)))
     }
 
     /// A recorder.
     pub fn recorder(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
         let who = self.identity(id, incarnation);
-        let recorder = Recorder::new(self.config, who, self.key.as_ref(), now);
+        let recorder = Recorder::new(*self.config, who, self.key.as_ref(), now);
         Node::Recorder(Box::new(Archive::new(recorder)))
     }
 

@@ -551,7 +551,7 @@ impl Scene {
             config.repair.ring_frames *= 4;
         }
         let cast = Cast {
-            config,
+            config: config.into(),
             key: self.key.clone(),
             stream: 3,
             root: NodeId(0),

@@ -156,7 +156,7 @@ impl Params {
         config.membership.expect_receivers = self.receivers;
         config.membership.expect_proxies = self.proxies();
         Cast {
-            config,
+            config: config.into(),
             key: self.key.clone(),
             stream: tree,
             root: NodeId(root),

@@ -92,7 +92,7 @@ impl Owner {
 
     fn candidate(&self, node: NodeIndex, now: Timestamp) -> Candidate {
         let run = RunId::new(EPOCH + node.0, [node.0 as u8 + 1; 24]);
-        let root = Root::new(self.cast.config, NodeId(node.0), 0, run, None, now);
+        let root = Root::new(*self.cast.config, NodeId(node.0), 0, run, None, now);
         let voters = (0..ROOTS).map(NodeIndex).map(|n| (NodeId(n.0), n.address())).collect();
         let seed = Prng::new(self.plan.seed).fork(u64::from(node.0)).next_u64();
         let ballot = Ballot { me: NodeId(node.0), voters, seed, key: None };
@@ -267,7 +267,7 @@ impl Campaign for Takeover {
     fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {
         let nodes = ROOTS + (plan.knob("proxies") + plan.knob("receivers")) as u32;
         let cast = Cast {
-            config: Owner::config(plan),
+            config: Owner::config(plan).into(),
             key: None,
             stream: 0,
             root: NodeId(0),

@@ -22,11 +22,14 @@ struct Parcel {
     frame: Frame,
 }
 
-/// The outgoing side of one machine.
+/// The outgoing side of one machine. The fields that every frame needs come first.
 #[derive(Clone)]
+#[repr(C)]
 pub(crate) struct Outbox {
-    pub seal: Seal,
     pub clock: Clock,
+    control: VecDeque<Parcel>,
+    live: VecDeque<Parcel>,
+    pub seal: Seal,
     me: NodeId,
     pub level: u8,
     stream: u32,
@@ -34,8 +37,6 @@ pub(crate) struct Outbox {
     pub run: (u32, u64),
     /// Sequence of the next control datagram.
     control_next: u64,
-    control: VecDeque<Parcel>,
-    live: VecDeque<Parcel>,
     live_max: usize,
     /// Live frames dropped because the driver did not keep up.
     pub dropped: u64,

@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use evenfall_core::{
     Arrival, Class, Clock, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime,
@@ -167,23 +168,24 @@ struct Held {
     repaired: bool,
 }
 
-/// One receiver of one tree.
+/// One receiver of one tree. The order of the fields is that of [`Uplink`].
+#[repr(C)]
 pub struct Receiver {
-    up: Uplink,
-    margins: Margins,
     /// Frames that wait for their deadline or for a predecessor, in the order of their numbers.
     held: VecDeque<Held>,
     /// Number of the next frame to release.
     next: u64,
     next_message: Option<u64>,
+    /// The first frame that comes by the live feed and not by replay; `None` once it is reached.
+    replay_until: Option<u64>,
+    /// Messages below this number are skipped, though their frame may be released.
+    from_message: u64,
     events: VecDeque<ReceiverEvent>,
     started: bool,
     finished: bool,
+    margins: Margins,
+    up: Uplink,
     refused_full: u64,
-    /// Messages below this number are skipped, though their frame may be released.
-    from_message: u64,
-    /// The first frame that comes by the live feed and not by replay; `None` once it is reached.
-    replay_until: Option<u64>,
     /// Progress of the replay when its gain was last measured.
     replay_mark: Option<Mark>,
     /// Where to resume; `None` once there is a place.
@@ -191,9 +193,15 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that joins at the first call of its timeout.
-    pub fn new(config: Config, who: Identity, key: Option<&SharedKey>, now: Timestamp) -> Self {
-        Self::of_role(Role::Receiver, config, who, key, now)
+    /// A receiver that joins at the first call of its timeout. Receivers of one process can share
+    /// their settings.
+    pub fn new(
+        config: impl Into<Arc<Config>>,
+        who: Identity,
+        key: Option<&SharedKey>,
+        now: Timestamp,
+    ) -> Self {
+        Self::of_role(Role::Receiver, config.into(), who, key, now)
     }
 
     /// Sets where the receiver begins instead of the live feed. A recorder must have the earlier
@@ -214,7 +222,7 @@ impl Receiver {
 
     pub(crate) fn of_role(
         role: Role,
-        config: Config,
+        config: Arc<Config>,
         who: Identity,
         key: Option<&SharedKey>,
         now: Timestamp,
@@ -488,6 +496,10 @@ impl Receiver {
             self.hand_on(held);
             self.next = sequence + 1;
         }
+        if self.held.is_empty() {
+            // The next frame then takes the first place again, whose memory a cache still has.
+            self.held.clear();
+        }
         if self.replay_until.take_if(|until| self.next >= *until || settled >= *until).is_some() {
             self.events.push_back(ReceiverEvent::CaughtUp);
             // A replay may have held as many frames as the limit allows.
@@ -639,7 +651,11 @@ impl Machine for Receiver {
     }
 
     fn poll_event(&mut self) -> Option<ReceiverEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if self.events.is_empty() {
+            self.events.clear();
+        }
+        event
     }
 
     fn poll_install(&mut self) -> Option<Install> {

@@ -151,7 +151,7 @@ impl Recorder {
     /// A recorder that joins at the first call of its timeout.
     pub fn new(config: Config, who: Identity, key: Option<&SharedKey>, now: Timestamp) -> Self {
         Self {
-            receiver: Receiver::of_role(Role::Recorder, config, who, key, now),
+            receiver: Receiver::of_role(Role::Recorder, config.into(), who, key, now),
             config,
             asked: BTreeMap::new(),
             last: NodeId(0),

@@ -90,8 +90,15 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A proxy that joins at the first call of its timeout.
-    pub fn new(config: Config, who: Identity, key: Option<&SharedKey>, now: Timestamp) -> Self {
+    /// A proxy that joins at the first call of its timeout. Proxies of one process can share their
+    /// settings.
+    pub fn new(
+        config: impl Into<Arc<Config>>,
+        who: Identity,
+        key: Option<&SharedKey>,
+        now: Timestamp,
+    ) -> Self {
+        let config = config.into();
         let group = |slot: u32| GroupId(who.stream << 8 | slot);
         Self {
             groups: (group(0), group(1)),
