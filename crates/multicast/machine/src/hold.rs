@@ -37,11 +37,8 @@ const CLASSES: usize = 11;
 /// (`evenfall sim study hold`); nothing else sets them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuning {
-    /// Messages before the hold follows the measurements. Fewer messages say nothing about a tail,
-    /// so the initial hold stays.
-    pub messages_min: u64,
-    /// Messages beyond the wanted quantile from which the quantile is trusted. The largest values
-    /// of a small sample say little.
+    /// Messages beyond a quantile from which the quantile is trusted. The largest values of a small
+    /// sample say little. The ceiling begins when the latency that it rests on is trusted.
     pub tail_min: f64,
     /// The factor of the first hold over the measured quantile. The factor falls to 1 while the
     /// messages beyond the quantile grow to `tail_min`.
@@ -56,9 +53,6 @@ pub struct Tuning {
     /// The share of messages that exceed the latency of the ceiling, as a multiple of the share
     /// that may be late. When .6 % of messages may be late, this share is 1 %.
     pub ceiling_share: f64,
-    /// Messages of a class from which the ceiling holds. With 1,000 messages, the latency that 1 %
-    /// exceed rests on ten of them.
-    pub ceiling_messages: u64,
     /// Messages of a class that are remembered at any age. The burst of a minute ago still tells
     /// how long the next burst takes.
     pub messages_kept: u64,
@@ -66,22 +60,13 @@ pub struct Tuning {
     /// messages in a row the hold covers nearly all observed latencies. After four thousand
     /// punctual messages the hold is as before (at a target of .994).
     pub step: f64,
-    /// The least corrected share, in parts of the allowed share. A negative share is a debt, which
-    /// later punctual messages pay back. The debt is bounded, because one long stall must not keep
-    /// the hold long for all messages after it. On recorded runs a bound sixteen times as large
-    /// made one message in a thousand more punctual, and the median held latency a tenth longer, at
-    /// worst a quarter.
+    /// The least corrected share, in parts of the allowed share. A share of zero would ask for the
+    /// longest observed latency, which says nothing of the next message. The bound also lets the
+    /// hold fall soon after a long stall: without it, recorded runs had two messages in a thousand
+    /// more in time, and a median held latency a fifth longer.
     pub share_min: f64,
     /// The largest corrected share, in parts of the allowed share.
     pub share_max: f64,
-    /// The share of late messages that a debt still allows. A share of zero would ask for the
-    /// longest observed latency, which says nothing of the next message.
-    pub share_in_debt: f64,
-    /// The span of the recent past. The hold is at least `recent_quantile` of the latencies in this
-    /// span, so that a burst that has just begun lengthens the hold at once.
-    pub recent: Duration,
-    /// The quantile of the latencies of the recent past below which the hold never falls.
-    pub recent_quantile: f64,
     /// How long a frame counts as load for the frames behind it: about the time in which a burst
     /// drains.
     pub load_memory: Duration,
@@ -90,19 +75,14 @@ pub struct Tuning {
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            messages_min: 50,
             tail_min: 20.0,
             guard: 2.5,
             ceiling: 1.3,
             ceiling_share: 5.0 / 3.0,
-            ceiling_messages: 1_000,
             messages_kept: 1_000,
             step: 0.05,
-            share_min: -0.25,
+            share_min: 0.1,
             share_max: 1.5,
-            share_in_debt: 0.1,
-            recent: Duration::from_millis(250),
-            recent_quantile: 0.9,
             load_memory: Duration::from_millis(1),
         }
     }
@@ -185,37 +165,29 @@ impl Sliding {
         self.messages -= u64::from(old.messages);
     }
 
-    /// Forgets samples older than `span`, but keeps the last `messages_min` messages.
-    fn slide(&mut self, now: Timestamp, span: Duration, messages_min: u64) {
+    /// Forgets samples older than `span`, but keeps the last `messages_kept` messages.
+    fn slide(&mut self, now: Timestamp, span: Duration, messages_kept: u64) {
         while self.observed.front().is_some_and(|old| {
-            now.since(old.at) > span && self.messages - u64::from(old.messages) >= messages_min
+            now.since(old.at) > span && self.messages - u64::from(old.messages) >= messages_kept
         }) {
             self.pop();
         }
     }
-}
 
-fn messages_of(classes: &[&Sliding]) -> u64 {
-    classes.iter().map(|class| class.messages).sum()
-}
-
-/// The smallest latency that at least `q` of the messages of these classes do not exceed; `None`
-/// when there are fewer messages than `messages_min`.
-fn quantile(classes: &[&Sliding], q: f64, messages_min: u64) -> Option<u32> {
-    let messages = messages_of(classes);
-    if messages < messages_min.max(1) {
-        return None;
+    /// The smallest latency that at least `q` of the messages do not exceed; `None` without
+    /// messages.
+    fn quantile(&self, q: f64) -> Option<u32> {
+        // The rank is one higher than that of the sample's own quantile, because the next message
+        // counts too.
+        let rank = ((self.messages + 1) as f64 * q).ceil() as u64;
+        let rank = rank.clamp(1, self.messages.max(1));
+        let mut seen = 0;
+        let at = self.counts.iter().position(|count| {
+            seen += u64::from(*count);
+            seen >= rank
+        });
+        at.map(upper_edge_ns)
     }
-    // The rank is one higher than that of the sample's own quantile, because the next message
-    // counts too.
-    let rank = (((messages + 1) as f64 * q).ceil() as u64).clamp(1, messages);
-    let mut seen = 0;
-    let at = (0..(PER_OCTAVE * OCTAVES) as usize).find(|bucket| {
-        let here = classes.iter().filter_map(|class| class.counts.get(*bucket));
-        seen += here.map(|count| u64::from(*count)).sum::<u64>();
-        seen >= rank
-    });
-    at.map(upper_edge_ns)
 }
 
 /// The rule at work: takes what was observed, and says how long the next frame is held.
@@ -228,8 +200,8 @@ pub struct HoldControl {
     holds: [Duration; CLASSES],
     /// The class of the last frame.
     class: LoadClass,
-    steady: [Sliding; CLASSES],
-    recent: [Sliding; CLASSES],
+    /// The observed latencies of every class.
+    observed: [Sliding; CLASSES],
     /// By class, the share of messages that the next hold lets be late, in parts of the allowed
     /// share.
     share: [f64; CLASSES],
@@ -249,8 +221,7 @@ impl HoldControl {
             load: Load::default(),
             holds: [config.hold_initial; CLASSES],
             class: 0,
-            steady: Default::default(),
-            recent: Default::default(),
+            observed: Default::default(),
             share: [1.0; CLASSES],
         }
     }
@@ -290,23 +261,21 @@ impl HoldControl {
         if let Some(late) = late {
             self.correct(class, messages, late);
         }
-        let observed = Observed { at: now, oml_ns, messages };
-        self.steady[usize::from(class)].push(observed);
-        self.recent[usize::from(class)].push(observed);
+        self.observed[usize::from(class)].push(Observed { at: now, oml_ns, messages });
     }
 
-    /// The tree has changed: samples older than `keep` are forgotten, and so are all debts.
+    /// The tree has changed: samples older than `keep` are forgotten, and so are all corrections
+    /// for late messages.
     pub fn forget(&mut self, now: Timestamp, keep: Duration) {
-        self.steady.iter_mut().for_each(|class| class.slide(now, keep, 0));
+        self.observed.iter_mut().for_each(|class| class.slide(now, keep, 0));
         self.share.iter_mut().for_each(|share| *share = share.max(1.0));
     }
 
     /// Sets the hold after a round of reports. `p95_ns` is the largest 95th percentile in the
     /// reports.
     pub fn update(&mut self, now: Timestamp, p95_ns: u32) {
-        for class in 0..CLASSES {
-            self.steady[class].slide(now, self.config.window, self.tuning.messages_kept);
-            self.recent[class].slide(now, self.tuning.recent, 0);
+        for class in &mut self.observed {
+            class.slide(now, self.config.window, self.tuning.messages_kept);
         }
         match self.config.rule {
             Rule::MaxP95 if p95_ns > 0 => self.holds = [self.capped(p95_ns.into()); CLASSES],
@@ -321,39 +290,33 @@ impl HoldControl {
 
     fn set_by_class(&mut self) {
         let tuning = self.tuning;
-        let quantile = |classes: &[&Sliding], q| quantile(classes, q, tuning.messages_min);
         let allowed = 1.0 - self.config.target;
         // A class is held at least as long as every class with less load. More load is never
         // quicker; where it looks quicker, it was seen too seldom.
         let mut below: f64 = 0.0;
         for class in 0..CLASSES {
-            // A class with few messages borrows from the classes with less load, then from the
-            // classes with more.
+            // A class without messages borrows from the nearest class with less load, and else
+            // from the nearest class with more.
             let near = (0..=class).rev().chain(class + 1..CLASSES);
-            let mut lenders: Vec<&Sliding> = near.clone().map(|c| &self.steady[c]).collect();
-            let enough = (1..CLASSES).find(|n| messages_of(&lenders[..*n]) >= tuning.messages_min);
-            lenders.truncate(enough.unwrap_or(CLASSES));
-            let q = 1.0 - self.share[class].max(tuning.share_in_debt) * allowed;
-            let Some(steady) = quantile(&lenders, q) else { continue };
-            let recent: Vec<&Sliding> = near.map(|c| &self.recent[c]).take(lenders.len()).collect();
-            let recent = quantile(&recent, tuning.recent_quantile).unwrap_or(0);
+            let Some(lender) = near.map(|c| &self.observed[c]).find(|c| c.messages > 0) else {
+                return;
+            };
+            let exceeded_by =
+                |share: f64| lender.quantile(1.0 - share * allowed).map_or(0.0, f64::from);
             // The wanted quantile lies beyond the few messages, so the hold gets some room above
             // them.
-            let messages = self.steady[class].messages;
-            let seen = if enough == Some(1) { messages as f64 * allowed } else { 0.0 };
-            let guard = tuning.guard + (1.0 - tuning.guard) * (seen / tuning.tail_min).min(1.0);
-            let mut own = f64::from(steady.max(recent)) * guard;
-            if messages >= tuning.ceiling_messages {
-                let common =
-                    quantile(&lenders, 1.0 - tuning.ceiling_share * allowed).unwrap_or(steady);
-                own = own.min((f64::from(common) * tuning.ceiling).max(f64::from(recent)));
+            let messages = self.observed[class].messages;
+            let trust = |share: f64| (messages as f64 * share * allowed / tuning.tail_min).min(1.0);
+            let guard = tuning.guard + (1.0 - tuning.guard) * trust(1.0);
+            let mut own = exceeded_by(self.share[class]) * guard;
+            if trust(tuning.ceiling_share) >= 1.0 {
+                own = own.min(exceeded_by(tuning.ceiling_share) * tuning.ceiling);
             }
             self.holds[class] = self.capped(own.max(below));
-            if enough == Some(1) {
+            if messages > 0 {
                 // Only the measured quantile is lent. The correction for late messages belongs to
                 // the class itself.
-                let wanted = quantile(&lenders, 1.0 - allowed).unwrap_or(steady);
-                below = below.max(f64::from(wanted).min(own));
+                below = below.max(exceeded_by(1.0).min(own));
             }
         }
     }
@@ -429,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_bounds_what_a_straggler_costs_and_load_lifts_the_hold_at_once() {
+    fn the_cap_bounds_what_a_straggler_costs() {
         let mut control = control(Rule::OnTime);
         let mut now = Timestamp::ZERO;
         for ms in 0..9_000 {
