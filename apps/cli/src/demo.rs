@@ -427,7 +427,7 @@ fn judge(
     report.write_html(&args.dir.join("report.html"))?;
     let judged = judged(args, settings, expected, &report);
     if !args.compare {
-        let voting = Voting::of(&last_root(args, settings)).filter(|_| args.standby);
+        let voting = Voting::of(&last_root(args, settings));
         let found = Found { report: &report, judged: &judged, takeovers, voting };
         show(args, expected, &found, played)?;
     }
@@ -439,7 +439,7 @@ struct Found<'a> {
     report: &'a Report,
     judged: &'a [Judged],
     takeovers: Takeovers,
-    /// What voting cost; `None` without standbys.
+    /// What voting cost; `None` without standbys, and when no root sent the feed to its end.
     voting: Option<Voting>,
 }
 
@@ -461,8 +461,8 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) ->
         json["receivers_with_equal_content"] = equal.into();
         json["report"] = args.dir.join("report.html").display().to_string().into();
         json["warnings"] = report.warnings.clone().into();
-        if let Some(voting) = &found.voting {
-            json["voting"] = serde_json::to_value(voting)?;
+        if args.standby {
+            json["voting"] = serde_json::to_value(&found.voting)?;
             json["takeovers"] = serde_json::to_value(found.takeovers.results())?;
         }
         println!("{json}");
@@ -488,8 +488,8 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) ->
             expected.messages
         );
     }
-    if let Some(voting) = &found.voting {
-        println!("{voting}");
+    if args.standby {
+        found.voting.iter().for_each(|voting| println!("{voting}"));
         found.takeovers.results().iter().for_each(|takeover| println!("{takeover}"));
     }
     for warning in &report.warnings {

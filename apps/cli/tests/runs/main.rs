@@ -13,6 +13,7 @@
 //! | [`plans`] | trees chosen out of files of delays |
 //! | [`recorders`] | a recorder among the hosts: a stopped receiver, a late one, its own death |
 //! | [`served`] | a store on a port: killed in the middle of appends |
+//! | [`standbys`] | a root that is started again, a standby with another feed |
 //! | [`stores`] | a feed recorded, proven equal, read back; after kill -9; from objects alone |
 //! | [`shuffles`] | shuffles between processes: losses, a dead rank, mistakes, Ctrl-C, a lab |
 //! | [`strangers`] | hostile HTTP and gRPC clients, and notes without a reader |
@@ -37,6 +38,7 @@ mod served;
 #[expect(dead_code, reason = "the tests of the store start S3 servers too")]
 mod servers;
 mod shuffles;
+mod standbys;
 mod stores;
 mod strangers;
 mod surveys;
