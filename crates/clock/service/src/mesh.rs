@@ -347,3 +347,41 @@ impl Machine for Mesh {
         keeper.into_iter().chain([self.tell_at]).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use evenfall_clock_machine::Verdict;
+    use evenfall_clock_machine::wire::{Body, Message};
+    use evenfall_core::StampedBy;
+
+    use super::*;
+
+    #[test]
+    fn readings_of_a_node_that_was_left_out_are_disproved_until_the_next_verdict() {
+        let addresses = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port))).to_vec();
+        let run = run_of(&addresses);
+        let now = MonotonicClock::now();
+        let member = Member { addresses: addresses.clone(), place: 1 };
+        let settings = ClockSettings::default();
+        let mut mesh = Mesh::new(&settings, member, None, None, (now, Plant::default()));
+        let mut hear = |number: u32, body: Body| {
+            let datagram = Message { run, from: 0, number, body }.encode(None);
+            let arrival = Arrival::new(addresses[0], datagram, now, StampedBy::Kernel);
+            mesh.handle(now, arrival).expect("well formed");
+            mesh.handle_timeout(now);
+            std::iter::from_fn(|| mesh.poll_event()).last().map(|reading| reading.error)
+        };
+        let verdict = Verdict {
+            horizon: Duration::from_secs(4),
+            proven_ns: [-9_000.0, 9_000.0],
+            ..Verdict::reference(now)
+        };
+        let told = Body::Verdict { verdict, base_ns: 7, utc: None };
+        assert_eq!(hear(5, Body::Close), None, "nobody has told the node its time");
+        assert!(matches!(hear(5, told.clone()), Some(ClockError::Within(_))));
+        hear(6, Body::Close);
+        assert_eq!(hear(6, Body::LeftOut), Some(ClockError::Disproved));
+        hear(7, Body::Close);
+        assert!(matches!(hear(7, told), Some(ClockError::Within(_))));
+    }
+}
