@@ -17,7 +17,7 @@ use crate::Outcome;
 
 /// Arguments of `evenfall run files`.
 #[derive(clap::Args, Debug)]
-pub struct RunArgs {
+pub struct ServersArgs {
     /// Port of the nameserver, or its loopback address and port. WebHDFS's clients and
     /// `evenfall files` connect there. Each dataserver listens on the next port. Servers talk to
     /// each other by UDP on the same ports.
@@ -36,6 +36,6 @@ pub fn files(_: &FilesArgs) -> Outcome {
 
 /// Says how to get the role.
 #[cfg(not(feature = "files"))]
-pub fn run(_: &crate::local::LocalArgs, _: &RunArgs) -> Outcome {
+pub fn run(_: &crate::local::LocalArgs, _: &ServersArgs) -> Outcome {
     crate::missing::main("the role files", "files")
 }

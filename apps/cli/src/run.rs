@@ -64,12 +64,6 @@ pub struct Args {
     /// Change a setting, such as --set multicast.mode=tree; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    #[command(flatten, next_help_heading = "Only with order and files")]
-    local: crate::local::LocalArgs,
-    #[command(flatten, next_help_heading = "Only with files")]
-    files: crate::files::RunArgs,
-    #[command(flatten, next_help_heading = "Only with order")]
-    order: crate::order::RunArgs,
     /// End at once when standard input ends. The program that started this process holds the other
     /// end.
     #[arg(long, hide = true)]
@@ -77,6 +71,12 @@ pub struct Args {
     /// Print the summary as JSON at the end.
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "Only with order and files")]
+    local: crate::local::LocalArgs,
+    #[command(flatten, next_help_heading = "Only with files")]
+    files: crate::files::ServersArgs,
+    #[command(flatten, next_help_heading = "Only with order")]
+    order: crate::order::RunArgs,
 }
 
 /// Nodes by name and role, as many as fit into a line.

@@ -41,14 +41,24 @@ pub struct FilesArgs {
 #[derive(Subcommand, Debug)]
 enum FilesCommand {
     /// List a directory, or one file.
-    Ls { path: String },
+    Ls {
+        #[arg(value_parser = remote)]
+        path: String,
+    },
     /// Show what is known of a file or a directory.
-    Stat { path: String },
+    Stat {
+        #[arg(value_parser = remote)]
+        path: String,
+    },
     /// Make a directory and all that are missing above it.
-    Mkdir { path: String },
+    Mkdir {
+        #[arg(value_parser = remote)]
+        path: String,
+    },
     /// Make a file out of a local one; - reads standard input.
     Put {
         local: PathBuf,
+        #[arg(value_parser = remote)]
         path: String,
         /// Replace a file that is there.
         #[arg(long)]
@@ -58,11 +68,20 @@ enum FilesCommand {
         copies: Option<u16>,
     },
     /// Copy a file to a local one; - writes standard output.
-    Get { path: String, local: PathBuf },
+    Get {
+        #[arg(value_parser = remote)]
+        path: String,
+        local: PathBuf,
+    },
     /// Append a local file, which stays as it is; - reads standard input.
-    Append { local: PathBuf, path: String },
+    Append {
+        local: PathBuf,
+        #[arg(value_parser = remote)]
+        path: String,
+    },
     /// Delete a file or an empty directory.
     Rm {
+        #[arg(value_parser = remote)]
         path: String,
         /// Also delete a directory with everything below it.
         #[arg(long)]
@@ -70,7 +89,9 @@ enum FilesCommand {
     },
     /// Move a file or a directory. A directory at the new path takes it.
     Mv {
+        #[arg(value_parser = remote)]
         from: String,
+        #[arg(value_parser = remote)]
         to: String,
         /// Replace a file that is there.
         #[arg(long)]
@@ -91,6 +112,14 @@ fn server(text: &str) -> Result<String, String> {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && is_port(port) => Ok(text.to_owned()),
         _ => Err("give a port, or HOST:PORT".into()),
+    }
+}
+
+/// A path of the nameserver.
+fn remote(text: &str) -> Result<String, String> {
+    match text.starts_with('/') {
+        true => Ok(text.to_owned()),
+        false => Err("a path of the nameserver begins with /".into()),
     }
 }
 

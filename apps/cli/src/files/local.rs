@@ -4,7 +4,7 @@ use std::path::Path;
 
 use evenfall_files_service::{Settings, run_dataserver, run_nameserver};
 
-use super::RunArgs;
+use super::ServersArgs;
 use crate::Outcome;
 use crate::local::{LocalArgs, at, supervise};
 
@@ -20,7 +20,7 @@ fn name(number: usize) -> String {
     }
 }
 
-pub fn run(local: &LocalArgs, args: &RunArgs) -> Outcome {
+pub fn run(local: &LocalArgs, args: &ServersArgs) -> Outcome {
     let directory = local.dir.as_deref().unwrap_or(Path::new("evenfall-files"));
     let Some(node) = local.node else {
         return run_local(args, local.local.unwrap_or(LOCAL), directory);
@@ -36,7 +36,7 @@ pub fn run(local: &LocalArgs, args: &RunArgs) -> Outcome {
     Ok(())
 }
 
-fn run_local(args: &RunArgs, count: usize, directory: &Path) -> Outcome {
+fn run_local(args: &ServersArgs, count: usize, directory: &Path) -> Outcome {
     if !(1..=LOCAL_MAX).contains(&count) {
         return Err(format!("--local {count}: from 1 to {LOCAL_MAX} dataservers").into());
     }

@@ -232,6 +232,14 @@ impl Files {
         }
     }
 
+    /// Whether this dataserver leads the file now.
+    ///
+    /// # Errors
+    /// The process ends.
+    pub fn leads(&self, file: FileId) -> Result<bool, Exception> {
+        Ok(self.view(file)?.is_some_and(|(view, _)| view.is_primary))
+    }
+
     /// Waits until this dataserver leads the file.
     ///
     /// # Errors

@@ -81,6 +81,25 @@ fn unanswered(whom: &str, error: RequestError) -> ServiceError {
     ServiceError::Unanswered(whom.to_owned(), error)
 }
 
+/// How long to try again: counted from the first failure, since a first failure may take as long
+/// as a server waits for others.
+struct Attempts {
+    patience: Duration,
+    failing_since: Option<Instant>,
+}
+
+impl Attempts {
+    /// Whether to try again after a failure, which `may` succeed later. Rests for a moment before.
+    fn again(&mut self, may: bool) -> bool {
+        let since = *self.failing_since.get_or_insert_with(Instant::now);
+        let is_again = may && since.elapsed() < self.patience;
+        if is_again {
+            std::thread::sleep(ROUND);
+        }
+        is_again
+    }
+}
+
 /// Whether the same may succeed later.
 fn is_passing(error: &ServiceError) -> bool {
     match error {
@@ -103,6 +122,10 @@ impl Client {
         Self { nameserver: nameserver.to_owned(), user: user.to_owned(), patience }
     }
 
+    fn attempts(&self) -> Attempts {
+        Attempts { patience: self.patience, failing_since: None }
+    }
+
     fn url(&self, path: &str, op: &str, arguments: &[(&str, &str)]) -> String {
         let (server, path) = (&self.nameserver, escaped(path));
         let mut url = format!("http://{server}{PREFIX}{path}?op={op}");
@@ -115,7 +138,7 @@ impl Client {
 
     /// Asks the nameserver, and asks again while it cannot be reached or says so.
     fn ask(&self, method: &Method, url: &str) -> Result<Answered, ServiceError> {
-        let since = Instant::now();
+        let mut attempts = self.attempts();
         loop {
             let answer = exchange(url, method.clone(), Upload::none(), SILENCE, &mut |_| {});
             let answer = answer.map_err(|error| unanswered(authority(url), error));
@@ -130,10 +153,9 @@ impl Client {
                 ServiceError::Refused(exception, _) => exception == "RetriableException",
                 _ => false,
             };
-            if !is_without_effect || since.elapsed() >= self.patience {
+            if !attempts.again(is_without_effect) {
                 return Err(error);
             }
-            std::thread::sleep(ROUND);
         }
     }
 
@@ -260,17 +282,15 @@ impl Client {
 
     /// Waits until no write of before is under way any more. The length of the file then.
     fn settle(&self, path: &str) -> Result<u64, ServiceError> {
-        let since = Instant::now();
+        let mut attempts = self.attempts();
         loop {
             // An append of nothing ends when the nameserver knows the length.
             let url = self.url(path, "APPEND", &[]);
             let to = location(&self.ask(&Method::POST, &url)?)?;
             match send(Method::POST, &to, Upload::none(), &mut |_| {}) {
                 Ok(()) => return Ok(self.file(path)?.0),
-                Err(error) if !is_passing(&error) || since.elapsed() >= self.patience => {
-                    return Err(error);
-                }
-                Err(_) => std::thread::sleep(ROUND),
+                Err(error) if !attempts.again(is_passing(&error)) => return Err(error),
+                Err(_) => {}
             }
         }
     }
@@ -290,7 +310,7 @@ impl Client {
             Source::File(local) => local,
         };
         let length = length_of(&local)?;
-        let (mut done, mut since) = (0, Instant::now());
+        let (mut done, mut attempts) = (0, self.attempts());
         loop {
             let from = reader(&local, done)?.take(length - done);
             let body = Upload::of(Box::new(from), Some(length - done));
@@ -299,16 +319,15 @@ impl Client {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            if !is_passing(&error) || since.elapsed() >= self.patience {
+            if !attempts.again(is_passing(&error)) {
                 return Err(error);
             }
-            std::thread::sleep(ROUND);
             let there = self.settle(path)?.checked_sub(base).filter(|there| *there <= length);
             let other = || ServiceError::Answer(format!("another client has changed {path}"));
             let there = there.filter(|there| *there >= done).ok_or_else(other)?;
             self.compare(&local, path, base, done..there)?;
             if there > done {
-                (done, since) = (there, Instant::now());
+                (done, attempts) = (there, self.attempts());
             }
             tell(done);
             if done == length {
@@ -361,7 +380,7 @@ impl Client {
         out: &mut dyn Write,
         tell: Tell<'_>,
     ) -> Result<(), ServiceError> {
-        let (mut at, mut since, mut failed) = (range.start, Instant::now(), None);
+        let (mut at, mut attempts, mut failed) = (range.start, self.attempts(), None);
         while at < range.end {
             let before = at;
             let error = match self.read_some(path, &mut at, range.end, &mut failed, out, tell) {
@@ -369,12 +388,11 @@ impl Client {
                 Err(error) => error,
             };
             if at > before {
-                since = Instant::now();
+                attempts = self.attempts();
             }
-            if !is_passing(&error) || since.elapsed() >= self.patience {
+            if !attempts.again(is_passing(&error)) {
                 return Err(error);
             }
-            std::thread::sleep(ROUND);
             if self.file(path)?.1 != id {
                 return Err(ServiceError::Answer(format!("{path} was replaced meanwhile")));
             }

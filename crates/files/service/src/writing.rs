@@ -6,17 +6,22 @@
 //! the same order, from the first one on.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_files_machine::{FileId, Refusal};
 
 use crate::bytes_front::Files;
-use crate::owner::Pending;
+use crate::owner::{Ended, Pending};
 use crate::webhdfs::Exception;
 
 /// Longest wait for the end of an append: more than it takes to leave out a dead dataserver.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// A dataserver that does not lead a file any more after this wait for an append was left out: more
+/// than a change of the dataservers of a file takes.
+const LEFT_OUT: Duration = Duration::from_secs(8);
+/// Time between two looks at who leads.
+const LOOK: Duration = Duration::from_secs(1);
 /// Time between two attempts.
 pub const ROUND: Duration = Duration::from_millis(20);
 /// Appends of one request on their way at once: 2.7 MB, which is below the window of a file.
@@ -64,10 +69,9 @@ impl<'a> Pipeline<'a> {
     /// behind it are sent again.
     fn settle_first(&mut self) -> Result<(), Exception> {
         let Some((bytes, pending)) = self.under_way.pop_front() else { return Ok(()) };
-        let refusal = match pending.wait(PATIENCE) {
-            Some(Ok(())) => return Ok(()),
-            Some(Err(refusal)) => refusal,
-            None => Refusal::Unknown,
+        let refusal = match self.end_of(&pending)? {
+            Ok(()) => return Ok(()),
+            Err(refusal) => refusal,
         };
         let is_not_there = |refusal: &Refusal| {
             matches!(refusal, Refusal::Again | Refusal::Busy | Refusal::NotPrimary)
@@ -93,6 +97,21 @@ impl<'a> Pipeline<'a> {
         self.next = first;
         again.into_iter().for_each(|bytes| self.send(bytes));
         Ok(())
+    }
+
+    /// Waits for an append. A primary that was left out is not told what became of its appends.
+    fn end_of(&self, pending: &Pending) -> Result<Ended, Exception> {
+        let begun = Instant::now();
+        loop {
+            if let Some(ended) = pending.wait(LOOK) {
+                return Ok(ended);
+            }
+            let is_late = begun.elapsed() >= PATIENCE;
+            let is_old = begun.elapsed() >= LEFT_OUT;
+            if is_late || (is_old && !self.files.leads(self.file)?) {
+                return Ok(Err(Refusal::Unknown));
+            }
+        }
     }
 
     /// Waits for all appends.
