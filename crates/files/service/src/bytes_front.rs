@@ -266,17 +266,21 @@ impl Files {
 
     /// Waits until the nameserver knows the length.
     fn flush(&self, file: FileId) -> Result<(), Exception> {
-        let deadline = Instant::now() + PATIENCE;
+        let begun = Instant::now();
         loop {
             let pending = self.inbox.begin(move |server, _, token| server.flush(token, file));
-            match pending.wait(deadline.saturating_duration_since(Instant::now())) {
+            match pending.wait(PATIENCE.saturating_sub(begun.elapsed())) {
                 Some(Ok(())) => return Ok(()),
-                Some(Err(refusal @ (Refusal::NotHere | Refusal::Unknown))) => {
-                    return Err(refusal.into());
+                Some(Err(refusal @ Refusal::NotHere)) => return Err(refusal.into()),
+                // A dataserver that was left out does not come to lead soon.
+                Some(Err(Refusal::NotPrimary)) if begun.elapsed() < LEAD_PATIENCE => {
+                    std::thread::sleep(ROUND);
                 }
-                Some(Err(_)) if Instant::now() < deadline => std::thread::sleep(ROUND),
-                Some(Err(refusal)) => return Err(refusal.into()),
-                None => return Err(Exception::again("the nameserver does not answer")),
+                // The bytes may be there, so nobody may be asked to send them again.
+                Some(Err(_)) | None => {
+                    let what = "the nameserver has not noted the length: read the file to find out";
+                    return Err(Exception::io(what));
+                }
             }
         }
     }
