@@ -37,8 +37,8 @@ const CLASSES: usize = 11;
 /// (`evenfall sim study hold`); nothing else sets them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuning {
-    /// Messages beyond a quantile from which the quantile is trusted. The largest values of a small
-    /// sample say little. The ceiling begins when the latency that it rests on is trusted.
+    /// Messages beyond the wanted quantile from which the quantile is trusted. The largest values
+    /// of a small sample say little.
     pub tail_min: f64,
     /// The factor of the first hold over the measured quantile. The factor falls to 1 while the
     /// messages beyond the quantile grow to `tail_min`.
@@ -54,7 +54,8 @@ pub struct Tuning {
     /// that may be late. When .6 % of messages may be late, this share is 1 %.
     pub ceiling_share: f64,
     /// Messages of a class that are remembered at any age. The burst of a minute ago still tells
-    /// how long the next burst takes.
+    /// how long the next burst takes. The ceiling begins with half as many messages again: begun
+    /// with the kept messages alone, it made half a per cent of a feed late.
     pub messages_kept: u64,
     /// The correction for a late message, as a part of the allowed share. After twenty late
     /// messages in a row the hold covers nearly all observed latencies. After four thousand
@@ -306,10 +307,12 @@ impl HoldControl {
             // The wanted quantile lies beyond the few messages, so the hold gets some room above
             // them.
             let messages = self.observed[class].messages;
-            let trust = |share: f64| (messages as f64 * share * allowed / tuning.tail_min).min(1.0);
-            let guard = tuning.guard + (1.0 - tuning.guard) * trust(1.0);
+            let trust = (messages as f64 * allowed / tuning.tail_min).min(1.0);
+            let guard = tuning.guard + (1.0 - tuning.guard) * trust;
             let mut own = exceeded_by(self.share[class]) * guard;
-            if trust(tuning.ceiling_share) >= 1.0 {
+            // A class that is seen seldom has only the messages that are kept at any age: too few
+            // for the latency on which the ceiling rests.
+            if messages >= tuning.messages_kept * 3 / 2 {
                 own = own.min(exceeded_by(tuning.ceiling_share) * tuning.ceiling);
             }
             self.holds[class] = self.capped(own.max(below));
