@@ -27,6 +27,8 @@ words! {
         Continues,
         /// After the last message, the root that leads learns that all receivers have the feed.
         Ends,
+        /// A root that is started again learns that the others go on without it.
+        Once,
         /// When the leader dies alone, all receivers have messages of its successor in a second.
         Prompt,
     }
@@ -69,6 +71,8 @@ pub struct Checks {
     died: Option<SimTime>,
     takeovers: u64,
     has_finished: bool,
+    /// Roots that were started again, and whether they were told that they were replaced.
+    again: BTreeMap<NodeIndex, bool>,
     violations: Vec<Violation<Check>>,
 }
 
@@ -90,6 +94,7 @@ impl Checks {
             died: None,
             takeovers: 0,
             has_finished: false,
+            again: BTreeMap::new(),
             violations: Vec::new(),
         }
     }
@@ -101,15 +106,26 @@ impl Checks {
     }
 
     /// A root leads from now on.
-    pub fn took_over(&mut self, _: Seen, epoch: u32) {
+    pub fn took_over(&mut self, epoch: u32) {
         self.takeovers += u64::from(epoch > super::EPOCH);
     }
 
     /// A root crashed.
     pub fn crashed(&mut self, at: SimTime, node: NodeIndex) {
+        self.again.remove(&node);
         if node.0 == 0 {
             self.died.get_or_insert(at);
         }
+    }
+
+    /// A root is started again.
+    pub fn started_again(&mut self, node: NodeIndex) {
+        self.again.insert(node, false);
+    }
+
+    /// A root learned that the others go on without it.
+    pub fn replaced(&mut self, seen: Seen) {
+        self.again.insert(seen.node, true);
     }
 
     /// A root learned that all receivers have the feed.
@@ -219,6 +235,12 @@ impl Checks {
         let is_late = last.is_none_or(|(_, at)| at + LAST_WITHIN < FEED_UNTIL);
         run.expect(Check::Continues, !is_late, || format!("acknowledged last: {last:?}"));
         run.expect(Check::Ends, self.has_finished, || "no root knows that the feed is over".into());
+        for (node, was_told) in &self.again {
+            run.expect(Check::Once, *was_told, || {
+                format!("{node} does not know that it is replaced")
+            });
+        }
+        run.counts.push(("roots started again", self.again.len() as u64));
         let mut released = 0;
         for node in receivers {
             let line = self.lines.remove(&node).unwrap_or_default();

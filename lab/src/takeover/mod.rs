@@ -2,9 +2,10 @@
 //!
 //! A seed draws the proxies and receivers, which root may die for good, and the faults. Half of the
 //! faults are aimed at the roots alone: pauses, partitions and one-way cuts of up to a second and a
-//! half, after which a deposed root wakes. Packets of all nodes are lost, doubled and reordered. A
-//! publisher hands a message every four milliseconds to each root that says that it leads. Each
-//! message names the root and its epoch, so that a number that was used twice shows.
+//! half, after which a deposed root wakes. A root that died may be started again without its votes,
+//! and must then learn that the others go on without it. Packets of all nodes are lost, doubled and
+//! reordered. A publisher hands a message every four milliseconds to each root that says that it
+//! leads. Each message names the root and its epoch, so that a number that was used twice shows.
 //!
 //! Checks look at what roots and receivers told their owners, and at the datagrams that left.
 
@@ -42,6 +43,8 @@ const FEED_EVERY: Duration = Duration::from_millis(4);
 const FEED_UNTIL: SimTime = SimTime::from_millis(5_000);
 /// First and last time of any fault.
 const FAULTS: (SimTime, SimTime) = (SimTime::from_millis(800), SimTime::from_millis(3_000));
+/// When a root that died is started again, if it is.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// When a run is judged.
 const END: SimTime = SimTime::from_millis(6_000);
 /// The epoch of the first leader. The other roots would open runs of later epochs.
@@ -59,6 +62,8 @@ struct Owner {
     mutant: Option<Mutant>,
     /// The epoch in which a root leads, as it told.
     leads: BTreeMap<NodeIndex, u32>,
+    /// How often a root was started again.
+    lives: BTreeMap<NodeIndex, u32>,
     /// What a root was given under a number.
     given: BTreeMap<(NodeIndex, u64), Vec<u8>>,
     checks: Checks,
@@ -91,10 +96,15 @@ impl Owner {
     }
 
     fn candidate(&self, node: NodeIndex, now: Timestamp) -> Candidate {
-        let run = RunId::new(EPOCH + node.0, [node.0 as u8 + 1; 24]);
+        let life = match self.mutant {
+            Some(Mutant::KeepsTheLife) => 0,
+            _ => self.lives.get(&node).copied().unwrap_or(0),
+        };
+        let run = RunId::new(EPOCH + node.0 + ROOTS * life, [node.0 as u8 + 1; 24]);
         let root = Root::new(*self.cast.config, NodeId(node.0), 0, run, None, now);
         let voters = (0..ROOTS).map(NodeIndex).map(|n| (NodeId(n.0), n.address())).collect();
-        let seed = Prng::new(self.plan.seed).fork(u64::from(node.0)).next_u64();
+        let name = u64::from(node.0 + ROOTS * life);
+        let seed = Prng::new(self.plan.seed).fork(name).next_u64();
         let ballot = Ballot { me: NodeId(node.0), voters, seed, key: None };
         Candidate::new(root, run, &ballot).expect("three roots are a super-leaf")
     }
@@ -118,7 +128,7 @@ impl Owner {
         match event {
             CandidateEvent::Leads { epoch, .. } => {
                 self.leads.insert(seen.node, epoch);
-                self.checks.took_over(seen, epoch);
+                self.checks.took_over(epoch);
             }
             CandidateEvent::Deposed { .. } => {
                 self.leads.remove(&seen.node);
@@ -134,6 +144,7 @@ impl Owner {
                 }
             }
             CandidateEvent::Root(RootEvent::Finished(_)) => self.checks.finished(),
+            CandidateEvent::Replaced => self.checks.replaced(seen),
             CandidateEvent::Forgotten => self.checks.forgotten(seen),
             _ => {}
         }
@@ -185,6 +196,12 @@ impl Observer<Subject, Wire> for Owner {
             self.checks.crashed(at, node);
         }
     }
+
+    fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<Subject> {
+        *self.lives.entry(node).or_default() += 1;
+        self.checks.started_again(node);
+        Some(self.subject(node, now))
+    }
 }
 
 /// The campaign.
@@ -198,6 +215,7 @@ impl Takeover {
                 ("receivers", 2..=6),
                 ("dies", 0..=2),
                 ("alone", 0..=3),
+                ("again", 0..=1),
             ],
             kinds: self.outline().kinds.to_vec(),
             window: FAULTS.0..=FAULTS.1,
@@ -232,6 +250,7 @@ impl Campaign for Takeover {
             counts_min: &[
                 ("takeovers", 100),
                 ("roots that died alone", 30),
+                ("roots started again", 25),
                 ("messages acknowledged", 100_000),
                 ("messages released", 100_000),
             ],
@@ -245,6 +264,7 @@ impl Campaign for Takeover {
                 (Mutant::ObeysTheOld, Check::Fenced, 100),
                 (Mutant::SeeksLate, Check::Prompt, 40),
                 (Mutant::ReportsToTheFirst, Check::Ends, 20),
+                (Mutant::KeepsTheLife, Check::Once, 20),
             ],
         }
     }
@@ -261,6 +281,14 @@ impl Campaign for Takeover {
             victims.expendable = vec![NodeIndex(0)];
         }
         plan.aim(&bounds, &victims);
+        let crash = plan.faults.iter().find_map(|(at, fault)| match *fault {
+            Fault::Crash(node) => Some((*at, node)),
+            _ => None,
+        });
+        if let Some((at, node)) = crash.filter(|_| plan.knob("again") == 1) {
+            plan.faults.push((at + AGAIN_AFTER, Fault::Restart(node)));
+            plan.faults.sort_by_key(|(at, _)| *at);
+        }
         plan
     }
 
@@ -280,6 +308,7 @@ impl Campaign for Takeover {
             plan: plan.clone(),
             mutant,
             leads: BTreeMap::new(),
+            lives: BTreeMap::new(),
             given: BTreeMap::new(),
             checks: Checks::new(is_alone),
         };

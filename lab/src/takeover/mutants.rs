@@ -35,6 +35,8 @@ words! {
         SeeksLate,
         /// Children of a root report to the first root, whichever root leads.
         ReportsToTheFirst,
+        /// A root that is started again draws the random number of its first life.
+        KeepsTheLife,
     }
 }
 

@@ -19,12 +19,13 @@ use crate::control::{
 };
 use crate::fairness::csv;
 use crate::seal::{Seal, SharedKey};
+use crate::standby::{Entry, session::Session};
 use crate::uplink::Identity;
 use crate::wire::{self, Fixed, Hop, Kind, Messages};
 use crate::{Archived, Receiver, Recorder, Relay, Root, Run, Wanted};
 
-/// Takes a datagram, and its bytes as the body of every kind that has a body. Encoding a decoded
-/// value gives the same bytes.
+/// Takes a datagram, and its bytes as a vote and as the body of every kind that has a body.
+/// Encoding a decoded value gives the same bytes.
 pub fn wire(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
     if let Ok(datagram) = wire::parse(&bytes) {
@@ -42,6 +43,21 @@ pub fn wire(data: &[u8]) {
         body(&datagram.body);
     }
     body(data);
+    votes(&bytes);
+}
+
+/// Takes a request and a datagram of roots that vote.
+fn votes(bytes: &Bytes) {
+    if let Ok((term, entry)) = Entry::decode(bytes) {
+        assert_eq!(Entry::decode(&entry.encode(term)), Ok((term, entry)));
+    }
+    let roots = [(NodeId(0), address(0)), (NodeId(1), address(1))];
+    let key = SharedKey::new(1, [3; 32]);
+    for key in [None, Some(&key)] {
+        let session = Session::new(NodeId(0), &roots, 7, key);
+        let arrival = Arrival::new(address(1), bytes.clone(), Timestamp::ZERO, StampedBy::User);
+        session.expect("a root of the list").handle(Timestamp::ZERO, &arrival).ok();
+    }
 }
 
 fn body(data: &[u8]) {
