@@ -1,9 +1,6 @@
 //! One machine type for all roles, because a world has one type.
 
-use evenfall_core::{
-    Arrival, ClockReading, ForwardCounters, ForwardId, Install, Machine, Malformed, NodeId, Sent,
-    Timestamp, Transmit,
-};
+use evenfall_core::{Machine, NodeId, Timestamp, any_machine};
 use evenfall_multicast_machine::{Receiver, ReceiverEvent, Relay, RelayEvent, Root, RootEvent};
 
 use super::archive::Archive;
@@ -37,68 +34,14 @@ pub fn id_of(node: NodeIndex) -> NodeId {
     NodeId(node.0)
 }
 
-macro_rules! each {
-    ($node:expr, $machine:ident => $call:expr) => {
-        match $node {
-            Node::Root($machine) => $call,
-            Node::Relay($machine) => $call,
-            Node::Receiver($machine) => $call,
-            Node::Recorder($machine) => $call,
-        }
-    };
-}
+any_machine! {
+    impl Machine for Node {
+        type Event = NodeEvent;
 
-impl Machine for Node {
-    type Event = NodeEvent;
-
-    #[inline]
-    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        each!(self, m => m.handle(now, arrival))
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        each!(self, m => m.handle_timeout(now));
-    }
-
-    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
-        each!(self, m => m.handle_clock(now, reading));
-    }
-
-    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
-        each!(self, m => m.handle_sent(now, sent));
-    }
-
-    fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
-        each!(self, m => m.handle_counters(now, of, counters));
-    }
-
-    #[inline]
-    fn poll_event(&mut self) -> Option<NodeEvent> {
-        match self {
-            Self::Root(m) => m.poll_event().map(NodeEvent::Root),
-            Self::Relay(m) => m.poll_event().map(NodeEvent::Relay),
-            Self::Receiver(m) => m.poll_event().map(NodeEvent::Receiver),
-            Self::Recorder(m) => m.poll_event().map(NodeEvent::Receiver),
-        }
-    }
-
-    #[inline]
-    fn poll_install(&mut self) -> Option<Install> {
-        each!(self, m => m.poll_install())
-    }
-
-    #[inline]
-    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        each!(self, m => m.poll_transmit(now))
-    }
-
-    #[inline]
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        each!(self, m => m.poll_timeout())
-    }
-
-    fn poll_lull(&self) -> Option<Timestamp> {
-        each!(self, m => m.poll_lull())
+        Root(root) => root.poll_event().map(NodeEvent::Root),
+        Relay(relay) => relay.poll_event().map(NodeEvent::Relay),
+        Receiver(receiver) => receiver.poll_event().map(NodeEvent::Receiver),
+        Recorder(archive) => archive.poll_event().map(NodeEvent::Receiver),
     }
 }
 

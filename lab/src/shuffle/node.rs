@@ -1,6 +1,6 @@
 //! A node of a simulated shuffle: the exchange itself, or a rival.
 
-use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
+use evenfall_core::any_machine;
 use evenfall_exchange_machine::{Event, Exchange};
 
 use super::plain::Plain;
@@ -12,14 +12,13 @@ pub(super) enum Node {
     Plain(Box<Plain>),
 }
 
-/// Calls a method of the machine of either kind.
-macro_rules! each {
-    ($node:expr, $machine:ident => $call:expr) => {
-        match $node {
-            Node::Exchange($machine) => $call,
-            Node::Plain($machine) => $call,
-        }
-    };
+any_machine! {
+    impl Machine for Node {
+        type Event = Event;
+
+        Exchange(exchange) => exchange.poll_event(),
+        Plain(plain) => plain.poll_event(),
+    }
 }
 
 impl Node {
@@ -39,37 +38,5 @@ impl Node {
             Self::Exchange(_) => true,
             Self::Plain(plain) => plain.works_on(from),
         }
-    }
-}
-
-impl Machine for Node {
-    type Event = Event;
-
-    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        each!(self, machine => machine.handle(now, arrival))
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        each!(self, machine => machine.handle_timeout(now));
-    }
-
-    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
-        each!(self, machine => machine.handle_clock(now, reading));
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        each!(self, machine => machine.poll_event())
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        each!(self, machine => machine.poll_install())
-    }
-
-    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        each!(self, machine => machine.poll_transmit(now))
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        each!(self, machine => machine.poll_timeout())
     }
 }

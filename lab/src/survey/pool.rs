@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
+use evenfall_core::{Timestamp, any_machine};
 use evenfall_placement_machine::surveyor::Welcome;
 use evenfall_placement_machine::{
     Agent, AgentConfig, JobOutcome, Program, Reason, Step, Surveyor, SurveyorConfig, SurveyorEvent,
@@ -59,47 +59,12 @@ enum Post<'a, P> {
     Surveyor(Box<Surveyor<Lent<'a, P>>>),
 }
 
-macro_rules! each {
-    ($post:expr, $machine:ident => $call:expr) => {
-        match $post {
-            Post::Agent($machine) => $call,
-            Post::Surveyor($machine) => $call,
-        }
-    };
-}
+any_machine! {
+    impl<P: Program> Machine for Post<'_, P> {
+        type Event = Option<SurveyorEvent>;
 
-impl<P: Program> Machine for Post<'_, P> {
-    type Event = Option<SurveyorEvent>;
-
-    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        each!(self, m => m.handle(now, arrival))
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        each!(self, m => m.handle_timeout(now));
-    }
-
-    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
-        each!(self, m => m.handle_clock(now, reading));
-    }
-
-    fn poll_event(&mut self) -> Option<Self::Event> {
-        match self {
-            Self::Agent(m) => m.poll_event().map(|_| None),
-            Self::Surveyor(m) => m.poll_event().map(Some),
-        }
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        each!(self, m => m.poll_install())
-    }
-
-    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        each!(self, m => m.poll_transmit(now))
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        each!(self, m => m.poll_timeout())
+        Agent(agent) => agent.poll_event().map(|_| None),
+        Surveyor(surveyor) => surveyor.poll_event().map(Some),
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bytes::{Bytes, BytesMut};
 use evenfall_core::{
     Arrival, Class, ClockError, ClockReading, Destination, Install, Machine, Malformed, Timestamp,
-    Transmit,
+    Transmit, any_machine,
 };
 use evenfall_placement_machine::probe::{HEADER_BYTES, MAGIC as PROBE, Probe};
 use evenfall_placement_machine::surveyor::Welcome;
@@ -73,47 +73,12 @@ pub enum StationEvent {
     Surveyor(SurveyorEvent),
 }
 
-macro_rules! each {
-    ($station:expr, $machine:ident => $call:expr) => {
-        match $station {
-            Station::Agent($machine) => $call,
-            Station::Surveyor($machine) => $call,
-        }
-    };
-}
+any_machine! {
+    impl Machine for Station {
+        type Event = StationEvent;
 
-impl Machine for Station {
-    type Event = StationEvent;
-
-    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        each!(self, m => m.handle(now, arrival))
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        each!(self, m => m.handle_timeout(now));
-    }
-
-    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
-        each!(self, m => m.handle_clock(now, reading));
-    }
-
-    fn poll_event(&mut self) -> Option<StationEvent> {
-        match self {
-            Self::Agent(m) => m.poll_event().map(StationEvent::Agent),
-            Self::Surveyor(m) => m.poll_event().map(StationEvent::Surveyor),
-        }
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        each!(self, m => m.poll_install())
-    }
-
-    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        each!(self, m => m.poll_transmit(now))
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        each!(self, m => m.poll_timeout())
+        Agent(agent) => agent.poll_event().map(StationEvent::Agent),
+        Surveyor(surveyor) => surveyor.poll_event().map(StationEvent::Surveyor),
     }
 }
 

@@ -1,9 +1,6 @@
 //! The machine of a node: a candidate among the roots, or any other node of the overlay.
 
-use evenfall_core::{
-    Arrival, ClockReading, ForwardCounters, ForwardId, Install, Machine, Malformed, Sent,
-    Timestamp, Transmit,
-};
+use evenfall_core::any_machine;
 use evenfall_multicast_service::candidate::{Candidate, CandidateEvent};
 
 use crate::multicast::node::{Node, NodeEvent};
@@ -16,67 +13,20 @@ pub enum Actor {
     Node(Node),
 }
 
-/// What a machine of this campaign tells its owner.
+/// An event of a machine of this campaign for its owner.
 #[derive(Clone, Debug)]
 pub enum Told {
-    /// From a candidate.
+    /// An event of a candidate.
     Candidate(CandidateEvent),
-    /// From a proxy or a receiver.
+    /// An event of a proxy or a receiver.
     Node(NodeEvent),
 }
 
-macro_rules! each {
-    ($actor:expr, $machine:ident => $call:expr) => {
-        match $actor {
-            Actor::Candidate($machine) => $call,
-            Actor::Node($machine) => $call,
-        }
-    };
-}
+any_machine! {
+    impl Machine for Actor {
+        type Event = Told;
 
-impl Machine for Actor {
-    type Event = Told;
-
-    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        each!(self, m => m.handle(now, arrival))
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        each!(self, m => m.handle_timeout(now));
-    }
-
-    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
-        each!(self, m => m.handle_clock(now, reading));
-    }
-
-    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
-        each!(self, m => m.handle_sent(now, sent));
-    }
-
-    fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
-        each!(self, m => m.handle_counters(now, of, counters));
-    }
-
-    fn poll_event(&mut self) -> Option<Told> {
-        match self {
-            Self::Candidate(m) => m.poll_event().map(Told::Candidate),
-            Self::Node(m) => m.poll_event().map(Told::Node),
-        }
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        each!(self, m => m.poll_install())
-    }
-
-    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        each!(self, m => m.poll_transmit(now))
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        each!(self, m => m.poll_timeout())
-    }
-
-    fn poll_lull(&self) -> Option<Timestamp> {
-        each!(self, m => m.poll_lull())
+        Candidate(candidate) => candidate.poll_event().map(Told::Candidate),
+        Node(node) => node.poll_event().map(Told::Node),
     }
 }

@@ -7,10 +7,11 @@ use evenfall_core::{
     Arrival, Class, Clock, ClockReading, Format, ForwardCounters, ForwardId, Hedging, Install,
     Machine, Malformed, NodeId, Sent, Timestamp, Transmit,
 };
+use evenfall_lab::multicast::cast::Cast;
+use evenfall_lab::multicast::node::{Node, NodeEvent};
 use evenfall_multicast_machine::wire::{self, Kind};
 use evenfall_multicast_machine::{
-    Config, Identity, Mode, PublishError, Receiver, ReceiverEvent, Relay, Release, Root, RootEvent,
-    Run, SharedKey,
+    Config, Mode, PublishError, ReceiverEvent, Release, RootEvent, SharedKey,
 };
 
 use super::MESSAGES;
@@ -108,17 +109,19 @@ impl Play {
     }
 
     fn make(&self, node: usize, at: &[SocketAddr], now: Timestamp) -> Actor {
-        let config = self.config();
-        let key = self.key.then(|| SharedKey::new(1, [7; 32]));
+        let cast = Cast {
+            config: self.config().into(),
+            key: self.key.then(|| SharedKey::new(1, [7; 32])),
+            stream: 0,
+            root: NodeId(0),
+            root_address: at[0],
+            standbys: vec![],
+        };
         let id = NodeId(node as u32);
-        let who = Identity { id, stream: 0, root: at[0], standbys: vec![], incarnation: 1 };
         let (part, machine) = match node {
-            0 => (
-                Part::Root,
-                Box::new(Root::new(config, id, 0, Run::new(1, [1; 24]), key.as_ref(), now)).into(),
-            ),
-            1 | 2 => (Part::Proxy, Box::new(Relay::new(config, who, key.as_ref(), now)).into()),
-            _ => (Part::Receiver, Box::new(Receiver::new(config, who, key.as_ref(), now)).into()),
+            0 => (Part::Root, cast.root(1, now)),
+            1 | 2 => (Part::Proxy, cast.relay(id, 1, now)),
+            _ => (Part::Receiver, cast.receiver(id, 1, now)),
         };
         let asleep = self.late.filter(|_| node == Self::LATE).map(|late| now + late);
         Actor {
@@ -197,40 +200,6 @@ fn message(number: u64) -> [u8; 40] {
     bytes
 }
 
-enum Node {
-    Root(Box<Root>),
-    Relay(Box<Relay>),
-    Receiver(Box<Receiver>),
-}
-
-impl From<Box<Root>> for Node {
-    fn from(machine: Box<Root>) -> Self {
-        Self::Root(machine)
-    }
-}
-
-impl From<Box<Relay>> for Node {
-    fn from(machine: Box<Relay>) -> Self {
-        Self::Relay(machine)
-    }
-}
-
-impl From<Box<Receiver>> for Node {
-    fn from(machine: Box<Receiver>) -> Self {
-        Self::Receiver(machine)
-    }
-}
-
-macro_rules! each {
-    ($node:expr, $machine:ident => $call:expr) => {
-        match $node {
-            Node::Root($machine) => $call,
-            Node::Relay($machine) => $call,
-            Node::Receiver($machine) => $call,
-        }
-    };
-}
-
 /// A machine and what it did.
 pub struct Actor {
     machine: Node,
@@ -249,7 +218,7 @@ impl Actor {
     fn told(&self) -> Outcome {
         let mut outcome = self.outcome.clone();
         match &self.machine {
-            Node::Root(_) => {}
+            Node::Root(_) | Node::Recorder(_) => {}
             Node::Relay(relay) => {
                 let status = relay.status();
                 outcome.duplicates = status.duplicates;
@@ -296,7 +265,7 @@ impl Machine for Actor {
         if self.asleep.is_some() || self.drops(&arrival) {
             return Ok(());
         }
-        each!(&mut self.machine, m => m.handle(now, arrival))
+        self.machine.handle(now, arrival)
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
@@ -305,58 +274,54 @@ impl Machine for Actor {
             return;
         }
         self.asleep = None;
-        each!(&mut self.machine, m => m.handle_timeout(now));
+        self.machine.handle_timeout(now);
     }
 
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
         self.now = now;
         self.clock.set(reading);
-        each!(&mut self.machine, m => m.handle_clock(now, reading));
+        self.machine.handle_clock(now, reading);
     }
 
     fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
         self.now = now;
-        each!(&mut self.machine, m => m.handle_sent(now, sent));
+        self.machine.handle_sent(now, sent);
     }
 
     fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
         self.now = now;
-        each!(&mut self.machine, m => m.handle_counters(now, of, counters));
+        self.machine.handle_counters(now, of, counters);
     }
 
     fn poll_event(&mut self) -> Option<()> {
-        match &mut self.machine {
-            Node::Root(root) => match root.poll_event()? {
-                RootEvent::Finished(_) => self.done = true,
-                RootEvent::Joined(id, ..) => self.late_is_in |= id.0 as usize == Play::LATE,
-                _ => {}
-            },
-            Node::Relay(relay) => drop(relay.poll_event()?),
-            Node::Receiver(receiver) => match receiver.poll_event()? {
-                ReceiverEvent::Released(release) => self.released(&release),
-                ReceiverEvent::Lost { frames, .. } => self.outcome.lost += frames,
-                ReceiverEvent::Finished => self.done = true,
-                _ => {}
-            },
+        match self.machine.poll_event()? {
+            NodeEvent::Root(RootEvent::Joined(id, ..)) => {
+                self.late_is_in |= id.0 as usize == Play::LATE;
+            }
+            NodeEvent::Receiver(ReceiverEvent::Released(release)) => self.released(&release),
+            NodeEvent::Receiver(ReceiverEvent::Lost { frames, .. }) => self.outcome.lost += frames,
+            NodeEvent::Root(RootEvent::Finished(_))
+            | NodeEvent::Receiver(ReceiverEvent::Finished) => self.done = true,
+            _ => {}
         }
         Some(())
     }
 
     fn poll_install(&mut self) -> Option<Install> {
-        each!(&mut self.machine, m => m.poll_install())
+        self.machine.poll_install()
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         if self.asleep.is_some() {
             return None;
         }
-        each!(&mut self.machine, m => m.poll_transmit(now))
+        self.machine.poll_transmit(now)
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
         match self.asleep {
             Some(until) => Some(until),
-            None => each!(&self.machine, m => m.poll_timeout()),
+            None => self.machine.poll_timeout(),
         }
     }
 }
