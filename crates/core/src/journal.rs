@@ -1,4 +1,4 @@
-//! A log of records that a machine keeps on its disk, and what follows once they are there.
+//! A log of records that a machine keeps on its disk, and the effects that follow a written record.
 //!
 //! Every record stands behind its length and a checksum:
 //!
@@ -12,21 +12,24 @@
 //!
 //! **Compaction.** [`Journal::replace`] puts new records in the place of the whole log in one step.
 //!
-//! **A full disk** fails a write, and with it all later ones. The journal keeps their bytes, cuts
-//! the log behind the last write that is done, and tries the same bytes again.
+//! **A full disk** fails a write, and every write behind it. The journal keeps the bytes of the
+//! failed writes. At each retry the journal cuts the log behind the last write that is done, and
+//! asks for the failed writes again. The machine passes its timeouts to
+//! [`Journal::handle_timeout`], and counts [`Journal::poll_timeout`] among its own timeouts.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
 use crate::durable::Change;
 use crate::math::{FNV_BASIS, fnv1a};
-use crate::{Reader, Write, WriteId};
+use crate::{Reader, StorageError, Timestamp, Write, WriteId};
 
 /// Bytes in front of a record: its length and its checksum.
 const HEAD_BYTES: usize = 12;
 
-/// A change of the log, and what follows when it is done.
+/// A change of the log, and the effects that follow when the change is on the disk.
 #[derive(Debug)]
 struct Step<E> {
     change: Change,
@@ -55,19 +58,26 @@ pub struct Journal<E> {
     effects: Vec<E>,
     /// Steps that the driver has not taken yet.
     next: VecDeque<Step<E>>,
+    /// Steps that the driver has taken and not answered.
     under_way: VecDeque<(WriteId, Step<E>)>,
-    /// Steps that failed because the disk was full, in order.
+    /// Steps whose write failed, in order.
     failed: VecDeque<Step<E>>,
-    /// A write has failed, and none has succeeded since.
-    is_failing: bool,
+    /// Time between two attempts to write.
+    retry_every: Duration,
+    /// When the failed steps are tried again. `None` unless a write has failed and none has
+    /// succeeded since.
+    retry_at: Option<Timestamp>,
     /// Length of the log as of the last step that is done.
     good: u64,
+    /// Bytes of the records that last replaced the log.
+    replaced_bytes: u64,
     last_id: u64,
 }
 
 impl<E> Journal<E> {
-    /// The journal of a new log of this name.
-    pub fn new(log: &'static str) -> Self {
+    /// The journal of a new log of this name. A journal whose writes fail tries them again every
+    /// `retry_every`.
+    pub fn new(log: &'static str, retry_every: Duration) -> Self {
         Self {
             log,
             bytes: Vec::new(),
@@ -75,25 +85,32 @@ impl<E> Journal<E> {
             next: VecDeque::new(),
             under_way: VecDeque::new(),
             failed: VecDeque::new(),
-            is_failing: false,
+            retry_every,
+            retry_at: None,
             good: 0,
+            replaced_bytes: 0,
             last_id: 0,
         }
     }
 
-    /// Goes on behind the good part of a log.
-    pub fn behind(log: &'static str, good: u64) -> Self {
-        Self { next: [Step::cut(good)].into(), good, ..Self::new(log) }
+    /// The bodies of the records that a disk has in the log of this name, and the journal that goes
+    /// on behind those records. The journal's first write cuts a torn tail off.
+    pub fn open(log: &'static str, retry_every: Duration, bytes: &Bytes) -> (Vec<Bytes>, Self) {
+        let (records, good) = read(bytes);
+        let cut = (!bytes.is_empty()).then(|| Step::cut(good));
+        let next = cut.into_iter().collect();
+        (records, Self { next, good, ..Self::new(log, retry_every) })
     }
 
-    /// Adds a record, and what follows once it is on the disk.
+    /// Adds a record, and the effects that follow once the record is on the disk.
     pub fn add(&mut self, record: &[u8], effects: impl IntoIterator<Item = E>) {
         put(&mut self.bytes, record);
         self.effects.extend(effects);
     }
 
-    /// Replaces the whole log by these records. What was added before and is not written yet is
-    /// dropped, so the records have to say all of it; its effects follow once they are there.
+    /// Replaces the whole log by these records. Earlier records that no write has yet are dropped,
+    /// so the new records have to say what the dropped ones said. The effects of the dropped
+    /// records follow when the replacement is on the disk.
     pub fn replace<R: AsRef<[u8]>>(
         &mut self,
         records: impl IntoIterator<Item = R>,
@@ -105,10 +122,11 @@ impl<E> Journal<E> {
         let mut all = core::mem::take(&mut self.effects);
         all.extend(self.next.drain(..).flat_map(|step| step.effects));
         all.extend(effects);
+        self.replaced_bytes = bytes.len() as u64;
         self.next.push_back(Step { change: Change::Replace(bytes.into()), effects: all });
     }
 
-    /// The next write.
+    /// The next write. While failed writes wait for their retry, there is no next write.
     pub fn poll(&mut self) -> Option<Write> {
         if !self.failed.is_empty() {
             return None;
@@ -125,9 +143,31 @@ impl<E> Journal<E> {
         Some(Write { id, log: self.log.into(), change })
     }
 
-    /// A write is done: what follows.
-    pub fn done(&mut self, id: WriteId) -> Vec<E> {
-        let Some(step) = self.answered(id) else { return Vec::new() };
+    /// Takes the answer to a write, and returns the effects that follow. A failed write has no
+    /// effects yet.
+    ///
+    /// # Errors
+    /// The failure after which the journal is [failing](Self::is_failing). Later failures are no
+    /// errors here, so the caller hears of each full disk once.
+    pub fn handle_written(
+        &mut self,
+        now: Timestamp,
+        id: WriteId,
+        done: Result<(), StorageError>,
+    ) -> Result<Vec<E>, StorageError> {
+        let is_next = self.under_way.front().is_some_and(|(first, _)| *first == id);
+        let step = is_next.then(|| self.under_way.pop_front()).flatten();
+        let Some((_, step)) = step else { return Ok(Vec::new()) };
+        let Err(error) = done else { return Ok(self.done(step)) };
+        self.failed.push_back(step);
+        if self.is_failing() {
+            return Ok(Vec::new());
+        }
+        self.retry_at = Some(now + self.retry_every);
+        Err(error)
+    }
+
+    fn done(&mut self, step: Step<E>) -> Vec<E> {
         let mut effects = Vec::new();
         match &step.change {
             Change::Append(bytes) => self.good += bytes.len() as u64,
@@ -140,30 +180,28 @@ impl<E> Journal<E> {
         }
         effects.extend(step.effects);
         let is_all = self.failed.is_empty() && self.next.is_empty() && self.under_way.is_empty();
-        self.is_failing &= matches!(step.change, Change::Truncate(_)) && !is_all;
-        effects
-    }
-
-    /// A write failed, and may be tried again.
-    pub fn failed(&mut self, id: WriteId) {
-        if let Some(step) = self.answered(id) {
-            self.failed.push_back(step);
-            self.is_failing = true;
+        // A full disk can be cut as well, so a cut alone does not show that the disk has room.
+        if is_all || !matches!(step.change, Change::Truncate(_)) {
+            self.retry_at = None;
         }
-    }
-
-    fn answered(&mut self, id: WriteId) -> Option<Step<E>> {
-        let is_next = self.under_way.front().is_some_and(|(first, _)| *first == id);
-        is_next.then(|| self.under_way.pop_front()).flatten().map(|(_, step)| step)
+        effects
     }
 
     /// Whether a write has failed and none has succeeded since.
     pub fn is_failing(&self) -> bool {
-        self.is_failing
+        self.retry_at.is_some()
     }
 
-    /// Tries again what failed, when all writes are answered.
-    pub fn retry(&mut self) {
+    /// The time of the next retry; `None` while the journal is not failing.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        self.retry_at
+    }
+
+    /// Asks for the failed writes again when the time of the retry has come and every other write
+    /// is answered. An early call is harmless.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        let Some(retry_at) = self.retry_at.as_mut().filter(|at| **at <= now) else { return };
+        *retry_at = now + self.retry_every;
         if !self.under_way.is_empty() || self.failed.is_empty() {
             return;
         }
@@ -190,7 +228,13 @@ impl<E> Journal<E> {
         self.len() == 0
     }
 
-    /// Whether a replacement of the log is not done yet.
+    /// Whether the log is worth a replacement: it has `bytes_min` bytes, is four times as long as
+    /// the last replacement, and no replacement is under way.
+    pub fn is_long(&self, bytes_min: u64) -> bool {
+        self.len() >= bytes_min.max(4 * self.replaced_bytes) && !self.is_compacting()
+    }
+
+    /// Whether a replacement of the log is not on the disk yet.
     pub fn is_compacting(&self) -> bool {
         let steps = self.under_way.iter().map(|(_, step)| step).chain(&self.next);
         steps.chain(&self.failed).any(|step| matches!(step.change, Change::Replace(_)))
@@ -203,7 +247,8 @@ fn put(out: &mut Vec<u8>, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// The bodies of the records of a log, and the length of the part that they are in.
+/// The bodies of the whole records at the beginning of a log, and the bytes that these records take
+/// in the log.
 pub fn read(log: &Bytes) -> (Vec<Bytes>, u64) {
     let (mut records, mut at) = (Vec::new(), 0);
     while let Some(head) = log.get(at..at + HEAD_BYTES) {
@@ -220,4 +265,94 @@ pub fn read(log: &Bytes) -> (Vec<Bytes>, u64) {
         at = begin + len;
     }
     (records, at as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERY: Duration = Duration::from_millis(10);
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    fn full() -> StorageError {
+        StorageError::Full { name: "log".to_owned() }
+    }
+
+    /// Writes that a journal asks for now.
+    fn polled(journal: &mut Journal<u32>) -> Vec<Write> {
+        core::iter::from_fn(|| journal.poll()).collect()
+    }
+
+    #[test]
+    fn a_failure_is_told_once_and_its_writes_are_repeated_behind_a_cut() {
+        let mut journal = Journal::new("log", EVERY);
+        journal.add(b"one", [1]);
+        let first = journal.poll().expect("a record");
+        journal.add(b"two", [2]);
+        let second = journal.poll().expect("a record");
+        assert_eq!(journal.handle_written(at(1), first.id, Err(full())), Err(full()));
+        assert_eq!(journal.handle_written(at(2), second.id, Err(full())), Ok(Vec::new()));
+        assert!(journal.is_failing());
+        assert_eq!(journal.poll_timeout(), Some(at(11)), "from the first failure on");
+
+        journal.handle_timeout(at(10));
+        assert!(journal.poll().is_none(), "the retry is not due yet");
+        journal.handle_timeout(at(11));
+        let again = polled(&mut journal);
+        let changes: Vec<_> = again.iter().map(|write| write.change.clone()).collect();
+        assert_eq!(changes, [Change::Truncate(0), first.change, second.change]);
+
+        // The disk can be cut and is still full.
+        assert_eq!(journal.handle_written(at(12), again[0].id, Ok(())), Ok(Vec::new()));
+        assert_eq!(journal.handle_written(at(12), again[1].id, Err(full())), Ok(Vec::new()));
+        assert_eq!(journal.handle_written(at(12), again[2].id, Err(full())), Ok(Vec::new()));
+        assert_eq!(journal.poll_timeout(), Some(at(21)));
+
+        journal.handle_timeout(at(21));
+        let effects: Vec<u32> = polled(&mut journal)
+            .into_iter()
+            .flat_map(|write| journal.handle_written(at(22), write.id, Ok(())).expect("room"))
+            .collect();
+        assert_eq!(effects, [1, 2]);
+        assert!(!journal.is_failing());
+        assert_eq!(journal.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_log_is_gone_on_with_behind_its_last_whole_record() {
+        let mut journal = Journal::<u32>::new("log", EVERY);
+        journal.add(b"one", []);
+        journal.add(b"two", []);
+        let Some(Write { change: Change::Append(bytes), .. }) = journal.poll() else {
+            panic!("two records in an append")
+        };
+        let good = bytes.len() as u64 / 2;
+        let torn = bytes.slice(..bytes.len() - 1);
+        let (records, mut journal) = Journal::<u32>::open("log", EVERY, &torn);
+        assert_eq!(records, [Bytes::from_static(b"one")]);
+        let first = journal.poll().map(|write| write.change);
+        assert_eq!(first, Some(Change::Truncate(good)));
+        let (records, mut journal) = Journal::<u32>::open("log", EVERY, &Bytes::new());
+        assert!(records.is_empty());
+        assert_eq!(journal.poll(), None, "a new log has nothing to cut");
+    }
+
+    #[test]
+    fn a_log_is_long_when_it_is_four_times_as_long_as_its_replacement() {
+        let mut journal = Journal::<u32>::new("log", EVERY);
+        journal.add(&[0; 88], []);
+        assert_eq!((journal.len(), journal.is_long(101)), (100, false));
+        assert!(journal.is_long(100));
+        journal.replace([[0_u8; 88]], []);
+        assert!(!journal.is_long(0), "the replacement is not written yet");
+        let write = journal.poll().expect("a replacement");
+        journal.handle_written(at(0), write.id, Ok(())).expect("room");
+        journal.add(&[0; 287], []);
+        assert_eq!((journal.len(), journal.is_long(100)), (399, false));
+        journal.add(&[0], []);
+        assert!(journal.is_long(100));
+    }
 }

@@ -220,8 +220,8 @@ pub fn mix(word: u64) -> u64 {
 /// The hash of no bytes, with which [`fnv1a`] begins.
 pub const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// FNV-1a in 64 bits: goes on with a hash over further bytes. It finds torn records and tells
-/// names apart. It is no defence against forgers.
+/// FNV-1a in 64 bits: the hash of more bytes behind those that `hash` stands for. The hash finds
+/// torn records and tells names apart. It does not protect against forgers.
 pub fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(hash, step)

@@ -46,10 +46,10 @@
 //! - The contract is the page of [`evenfall_core::machine`]. The world asserts the contract, and
 //!   panics with the name of a machine that breaks it.
 //! - A promise is on the disk before it is sent. [`evenfall_core::journal`] is the log for that:
-//!   each record is added with its effects, and `done` gives the effects back when the record
-//!   survives a crash. Records have checksums. A node that comes back reads the whole records
-//!   (`read`) and goes on behind them (`Journal::behind`), which cuts a torn tail off. The journal
-//!   repeats writes that a full disk refused.
+//!   each record is added with its effects, and `handle_written` gives the effects back when the
+//!   record survives a crash. Records have checksums. A node that comes back reads the whole
+//!   records and goes on behind them (`Journal::open`), which cuts a torn tail off. The journal
+//!   repeats writes that a full disk refused (`handle_timeout`, `poll_timeout`).
 //! - Time and randomness come from outside: `now`, and a [`Prng`](evenfall_core::Prng) of the seed.
 //!   Maps are ordered. Every queue has a limit. A datagram may have any bytes, and bad bytes give
 //!   `Malformed`, never a panic. The `fuzzing.rs` of the machine's crate calls each decoder.

@@ -29,8 +29,8 @@ const DELAY: Duration = Duration::from_millis(2);
 /// Longest that a write takes: longer than the way of an entry and of its answer, so that most
 /// crashes meet a write.
 const WRITE: Duration = Duration::from_millis(20);
-/// Silence after which the writer repeats an entry: four times as long as an answer takes. A ledger
-/// whose disk is full tries its writes again as often.
+/// Silence after which the writer repeats an entry: four times as long as an answer takes. The
+/// keeper's journal tries failed writes again as often.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Sends each entry until the entry is acknowledged, or keeps entries and acknowledges them.
@@ -54,9 +54,8 @@ impl Ledger {
 
     /// Goes on where the log ends, behind its last whole record.
     fn keeper(log: &Bytes) -> Self {
-        let (entries, good) = journal::read(log);
+        let (entries, journal) = Journal::open(LOG, AGAIN, log);
         let kept = entries.len() as u8;
-        let journal = if log.is_empty() { Journal::new(LOG) } else { Journal::behind(LOG, good) };
         Self { to: None, next: kept, kept, journal, send: VecDeque::new(), again_at: None }
     }
 
@@ -94,14 +93,9 @@ impl Machine for Ledger {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        if self.again_at.is_none_or(|at| at > now) {
-            return;
-        }
-        if self.to.is_some() {
+        self.journal.handle_timeout(now);
+        if self.again_at.is_some_and(|at| at <= now) {
             self.send(now);
-        } else {
-            self.journal.retry();
-            self.again_at = self.journal.is_failing().then(|| now + AGAIN);
         }
     }
 
@@ -127,7 +121,7 @@ impl Machine for Ledger {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        self.again_at
+        self.again_at.or(self.journal.poll_timeout())
     }
 
     fn durable(&mut self) -> Option<&mut dyn Durable> {
@@ -140,19 +134,12 @@ impl Durable for Ledger {
         self.journal.poll()
     }
 
-    /// The acknowledgements of what is on the disk leave. The journal tries the rest again.
+    /// The acknowledgements of the entries that are on the disk leave. The journal tries the rest
+    /// again.
     fn handle_written(&mut self, now: Timestamp, id: WriteId, done: Result<(), StorageError>) {
-        match done {
-            Ok(()) => {
-                let acknowledgements = self.journal.done(id);
-                self.kept += acknowledgements.len() as u8;
-                self.send.extend(acknowledgements);
-            }
-            Err(_) => {
-                self.journal.failed(id);
-                self.again_at = Some(now + AGAIN);
-            }
-        }
+        let acknowledgements = self.journal.handle_written(now, id, done).unwrap_or_default();
+        self.kept += acknowledgements.len() as u8;
+        self.send.extend(acknowledgements);
     }
 }
 

@@ -13,19 +13,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::durable::{Change, Write, WriteId};
 use evenfall_core::{Arrival, Disk as _, NodeId, Prng, StorageError, Timestamp, Transmit};
-use evenfall_order_machine::wire::{self, Message};
+use evenfall_order_machine::wire::{self, Message, Status};
 use evenfall_order_machine::{Canopus, Config, Event, Member, Request, SuperLeaf, Tree, journal};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
-    Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, Fault, FaultKind, HostSpec,
-    NodeIndex, Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims,
-    Violation, Wire, World, words,
+    Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, FaultKind, HostSpec, NodeIndex,
+    Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims, Violation, Wire,
+    World, words,
 };
 use history::History;
 
-/// Of a packet. Cycles of height 3 take about six of them.
+/// Delay of a packet. A cycle of height 3 takes about six of these delays.
 const DELAY: Duration = Duration::from_micros(300);
-/// Longest that a write takes: about as long as a cycle.
+/// Longest time of a write: about the time of a cycle.
 const WRITE: Duration = Duration::from_millis(2);
 /// Requests and reads of a run.
 const OPERATIONS: u64 = 300;
@@ -104,9 +104,7 @@ impl Alteration<Canopus> for Wrong {
         else {
             return Some(arrival);
         };
-        for (owner, _, report) in &mut status.groups {
-            report.next += if *owner == machine.node() { 10 } else { 0 };
-        }
+        exaggerate(&mut status, machine.node());
         let datagram = Bytes::from(Message::Status(status).encode(from, digest));
         Some(Arrival { datagram, ..arrival })
     }
@@ -160,11 +158,18 @@ impl Alteration<Canopus> for Wrong {
     }
 }
 
-/// A new log of which only the checkpoint is left.
+/// Makes a status claim ten entries more of the owner's group than its sender has on its disk.
+pub(crate) fn exaggerate(status: &mut Status, owner: NodeId) {
+    for (of, _, report) in &mut status.groups {
+        report.next += if *of == owner { 10 } else { 0 };
+    }
+}
+
+/// A new log with the checkpoint of the write, and without its other records.
 fn without_groups(write: Write) -> Write {
     let Change::Replace(bytes) = &write.change else { return write };
     let (records, _) = journal::read(bytes).expect("a log that a replica wrote");
-    let mut kept = journal::Journal::new(journal::LOG);
+    let mut kept = journal::Journal::new(journal::LOG, Duration::ZERO);
     kept.replace(records[..1].iter().map(journal::body), []);
     let change = kept.poll().expect("a checkpoint").change;
     Write { change, ..write }
@@ -368,21 +373,14 @@ impl Campaign for Order {
     }
 
     fn scene(&self, seed: u64) -> Plan {
-        let bounds = self.bounds();
-        let mut plan = Plan::new(seed, &bounds);
+        let mut bounds = self.bounds();
+        let plan = Plan::new(seed, &bounds);
+        // A disk that is full takes no byte more.
+        bounds.disk_max.bytes_max = (plan.knob("full") == 1).then_some(0);
         let count = tree(plan.knob("tree")).members().count() as u32;
         let mut victims = Victims::returning(0..count - 1);
         victims.expendable.push(NodeIndex(count - 1));
-        plan.aim(&bounds, &victims);
-        let knob_full = plan.knob("full");
-        for (_, fault) in &mut plan.faults {
-            // A disk that is full takes no byte more.
-            if let (Fault::Disk(_, faults), 1) = (fault, knob_full) {
-                let is_slow = faults.slow_by > Duration::ZERO;
-                faults.bytes_max = is_slow.then_some(0);
-            }
-        }
-        plan
+        plan.aimed(&bounds, &victims)
     }
 
     fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {

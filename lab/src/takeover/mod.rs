@@ -31,7 +31,7 @@ use self::mutants::{Mutant, Wrong};
 use crate::multicast::cast::Cast;
 use crate::multicast::node::NodeEvent;
 
-/// Of a packet.
+/// Delay of a packet.
 const DELAY: Duration = Duration::from_micros(100);
 /// Roots of a run.
 const ROOTS: u32 = 3;
@@ -60,11 +60,11 @@ struct Owner {
     cast: Cast,
     plan: Plan,
     mutant: Option<Mutant>,
-    /// The epoch in which a root leads, as it told.
+    /// The roots that say that they lead, each with its epoch.
     leads: BTreeMap<NodeIndex, u32>,
     /// How often a root was started again.
     lives: BTreeMap<NodeIndex, u32>,
-    /// What a root was given under a number.
+    /// The messages that the roots were given, by root and number.
     given: BTreeMap<(NodeIndex, u64), Vec<u8>>,
     checks: Checks,
 }

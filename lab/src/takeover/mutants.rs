@@ -13,6 +13,7 @@ use evenfall_sim::{Alteration, NodeIndex, words};
 
 use super::actor::{Actor, Told};
 use crate::multicast::node::NodeEvent;
+use crate::order::exaggerate;
 
 words! {
     /// The defect of a mutant.
@@ -125,9 +126,7 @@ impl Alteration<Actor> for Wrong {
         let Some((from, digest, Message::Status(mut status))) = vote(&arrival.datagram) else {
             return Some(arrival);
         };
-        for (owner, _, report) in &mut status.groups {
-            report.next += if owner.0 == self.node.0 { 10 } else { 0 };
-        }
+        exaggerate(&mut status, NodeId(self.node.0));
         let head = &arrival.datagram[..VOTE_HEAD_BYTES];
         let datagram = [head, &Message::Status(status).encode(from, digest)].concat().into();
         Some(Arrival { datagram, ..arrival })

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! `offset` is the place of the body in the file. The name of the log has the file and the offset
-//! of its first append. A crash tears the tail of the last chunk: at most the appends of the writes
-//! that were under way, so a start verifies the bodies of these and the heads of all others. A flip
-//! of a bit in an older body is found when the body is read.
+//! of its first append. A crash tears at most the appends whose writes were under way, at the end
+//! of the last chunk. A start therefore verifies the heads of all appends of a chunk, and the
+//! bodies of as many of its last appends as writes can be under way. A flipped bit in an older body
+//! is found when the body is read.
 
 use bytes::Bytes;
 use evenfall_core::durable::WRITES_MAX;
@@ -83,14 +84,14 @@ pub struct Mark {
     pub position: u64,
 }
 
-/// What a chunk has.
+/// What a start has found in a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// The place in the file behind the last good append.
     pub end: u64,
-    /// Bytes of the log up to there.
+    /// Bytes of the log up to the end of the last good append.
     pub good: u64,
-    /// Bytes of the log with what is torn.
+    /// Bytes of the log with its torn tail.
     pub bytes: u64,
     /// Where the appends begin.
     pub marks: Vec<Mark>,
@@ -99,7 +100,7 @@ pub struct Scan {
 /// Looks at a chunk that begins at `start` and whose log has this many bytes.
 ///
 /// # Errors
-/// Those of `read`, which gives so many bytes of the log from a position on.
+/// The errors of `read`, which gives so many bytes of the log from a position on.
 pub fn scan(file: FileId, start: u64, bytes: u64, read: ReadLog<'_>) -> Result<Scan, StorageError> {
     let log = log_name(file, start);
     let mut read = |at, len| read(&log, at, len);
@@ -132,9 +133,9 @@ pub fn scan(file: FileId, start: u64, bytes: u64, read: ReadLog<'_>) -> Result<S
 /// Why appends cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// The disk said so.
+    /// The disk gave an error.
     Disk(StorageError),
-    /// The bytes from this offset on are not those that were written.
+    /// The bytes from this offset of the file on are not the written ones.
     At(u64),
 }
 
@@ -158,10 +159,11 @@ pub struct Appends {
     file: FileId,
     /// Where the chunks begin.
     chunks: Vec<u64>,
-    /// The log that is read, and the next append in it.
+    /// The log of the chunk that is being read.
     log: String,
+    /// The append behind the last one that was read.
     next: Mark,
-    /// Where the chunk ends, unless it is the last.
+    /// Where the chunk ends in the file. The last chunk has no end.
     chunk_end: u64,
 }
 
@@ -180,7 +182,7 @@ impl Appends {
         self.next = Mark { offset: start, position: 0 };
     }
 
-    /// The append that has the byte at `offset`: where it begins, its checksum and its bytes.
+    /// The append that has the byte at `offset`: its place in the file, its checksum and its bytes.
     ///
     /// # Errors
     /// When the log has no good append there.

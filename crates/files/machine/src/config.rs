@@ -16,21 +16,22 @@ pub const FLIGHT_BYTES_MAX: u64 = 1 << 20;
 pub const READ_BYTES: usize = 512 << 10;
 /// Appends of one chunk. The head of each append is read again when a dataserver starts.
 pub const CHUNK_APPENDS_MAX: usize = 65_536;
-/// Copies that one beat names. All of them are named in turn.
+/// Copies that one beat names. Later beats name the other copies, in turn.
 pub const PAGE_MAX: usize = 64;
-/// Datagrams that wait to be sent. The newest is dropped, and what it said is sent again.
+/// Datagrams that wait to be sent. Beyond this number the newest datagram is dropped, and its
+/// message is sent again later.
 pub const TRANSMITS_MAX: usize = 8_192;
-/// Copies that are made of under-replicated files at once, over all files.
+/// Copies that are in the making at once, over all files that have too few copies.
 pub const JOINS_MAX: usize = 16;
 /// Files whose state a nameserver looks at in one tick.
 pub const LOOKS_MAX: usize = 4_096;
 /// Assignments that a nameserver sends to one dataserver as the answer to one beat.
 pub const OWED_MAX: usize = 128;
-/// Bytes of a path. Hadoop has 8,000 characters.
+/// Bytes of a path. Hadoop allows 8,000 characters.
 pub const PATH_BYTES_MAX: usize = 8_000;
 /// Bytes of one name in a path, as in most file systems.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Names above each other in a path. Hadoop has the same limit.
+/// Names in a path. Hadoop has the same limit.
 pub const DEPTH_MAX: usize = 1_000;
 /// Entries of one directory, as in Hadoop.
 pub const ENTRIES_MAX: usize = 1_048_576;
@@ -39,15 +40,16 @@ pub const INODES_MAX: usize = 4_000_000;
 /// Copies of a file that may be asked for.
 pub const REPLICATION_MAX: u16 = 16;
 
-/// What can be chosen about a nameserver.
+/// The settings of a nameserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameConfig {
     /// Silence after which a dataserver counts as dead.
     pub dead_after: Duration,
-    /// Time between two looks at files that are not in order, and between two askings.
+    /// Time between two looks at files that are not in order, and between two requests for the same
+    /// promise.
     pub tick: Duration,
-    /// Bytes of the log beyond which a checkpoint replaces it. The log also has to be four times as
-    /// long as the last checkpoint.
+    /// Bytes of the log beyond which a checkpoint replaces the log. The log also has to be four
+    /// times as long as the last checkpoint.
     pub log_bytes: u64,
     /// Time between two attempts to write when the disk is full.
     pub full_retry: Duration,
@@ -65,17 +67,17 @@ impl Default for NameConfig {
     }
 }
 
-/// What can be chosen about a dataserver.
+/// The settings of a dataserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataConfig {
-    /// Bytes of a chunk. The append that reaches them is the last one of its chunk.
+    /// Bytes of a chunk. The append that reaches this number is the last append of its chunk.
     pub chunk_bytes: u64,
     /// Time between two signs of life.
     pub beat: Duration,
-    /// Time after which a primary sends again what was not acknowledged.
+    /// Time after which a primary sends appends again that were not acknowledged.
     pub resend: Duration,
-    /// Bytes of the log of promises beyond which a checkpoint replaces it. The log also has to be
-    /// four times as long as the last checkpoint.
+    /// Bytes of the log of promises beyond which a checkpoint replaces the log. The log also has to
+    /// be four times as long as the last checkpoint.
     pub log_bytes: u64,
     /// Time between two attempts to write when the disk is full.
     pub full_retry: Duration,

@@ -33,7 +33,7 @@ pub struct Chunk {
 /// A change of one log of a copy.
 pub type LogChange = (String, Change);
 
-/// What makes a log empty. The owner deletes empty logs when it starts.
+/// The change that makes a log empty. The owner deletes empty logs at its next start.
 pub fn removal() -> Change {
     Change::Replace(Bytes::new())
 }
@@ -43,12 +43,12 @@ pub fn removal() -> Change {
 pub struct Copy {
     pub file: FileId,
     pub epoch: u64,
-    /// No epoch before this one is served any more. Equal to `epoch` unless the copy is sealed.
+    /// The copy serves no epoch before this one. Equal to `epoch` unless the copy is sealed.
     pub promised: u64,
     /// The promise is on the disk.
     pub is_promise_written: bool,
     pub start: u64,
-    /// Whether the copy counts: it has every acknowledged byte.
+    /// Whether the copy is a member's, and so has every acknowledged byte.
     pub is_member: bool,
     /// The epoch began in this life of the dataserver. A primary of another life may have sent
     /// appends that this life does not know.
@@ -61,19 +61,19 @@ pub struct Copy {
     pub queued: u64,
     /// The committed length as the primary told it, which may be more than there is here.
     pub told: u64,
-    /// Changes with every cut: answers to writes of before count no more.
+    /// A number that changes with every cut. Answers to writes of an earlier life count no more.
     pub life: u64,
     pub is_broken: bool,
-    /// Logs that have to be removed and could not be.
+    /// Logs whose removal has failed.
     pub strays: Vec<String>,
-    /// Changes of logs that were asked for and must be done before anything else.
+    /// Changes of logs that are under way. The copy takes no appends until all are done.
     pub cuts: usize,
-    /// The assignment that begins when the cuts are done and it is on the disk.
+    /// The assignment that begins when the cuts are done and its record is on the disk.
     pub switch: Option<Assignment>,
     pub leader: Option<SocketAddr>,
-    /// Appends of clients: token, and end of the append.
+    /// Appends of clients that are not acknowledged yet: token, and end of the append.
     pub waiting: VecDeque<(u64, u64)>,
-    /// Waits for the nameserver: token, and length.
+    /// Flushes that wait for the nameserver: token, and length.
     pub flushes: Vec<(u64, u64)>,
     pub lead: Option<Lead>,
 }
@@ -126,7 +126,7 @@ impl Copy {
         self.told.min(self.length)
     }
 
-    /// The committed length, as the primary knows it.
+    /// Takes a committed length that the primary told.
     pub fn commit(&mut self, told: u64) {
         self.told = self.told.max(told);
         let committed = self.committed();
@@ -154,7 +154,8 @@ impl Copy {
         (chunk::log_name(file, chunk.start), Change::Append(record))
     }
 
-    /// Where in its log the chunk that has `limit` inside is cut; `None` when that is not known.
+    /// Where a cut at `limit` cuts the log of a chunk: `Some(None)` when the cut is between chunks,
+    /// and `None` when no append is known to begin at `limit`.
     fn cut_at(&self, limit: u64) -> Option<Option<u64>> {
         let behind = self.chunks.partition_point(|chunk| chunk.start < limit);
         let end = self.chunks.get(behind).map_or(self.queued, |chunk| chunk.start);
@@ -164,8 +165,8 @@ impl Copy {
         self.marks.iter().find(|mark| mark.offset == limit).map(|mark| Some(mark.position))
     }
 
-    /// Forgets everything from `limit` on. `None`, and nothing is changed, when no append is known
-    /// to begin there.
+    /// Cuts the copy at `limit`, and returns the changes of its logs. `None`, and nothing is
+    /// changed, when no append is known to begin at `limit`.
     pub fn cut(&mut self, limit: u64, life: u64) -> Option<Vec<LogChange>> {
         let position = self.cut_at(limit)?;
         let mut changes = Vec::new();
@@ -187,7 +188,8 @@ impl Copy {
         Some(changes)
     }
 
-    /// The largest length up to `limit` to which the copy can be cut without a mark.
+    /// The largest length up to `limit` to which the copy can be cut: `limit` itself, or the
+    /// beginning of the chunk that has `limit` inside.
     pub fn whole_chunks(&self, limit: u64) -> u64 {
         match self.chunks.iter().rfind(|chunk| chunk.start <= limit) {
             Some(_) if self.cut_at(limit).is_some() => limit,
@@ -196,8 +198,8 @@ impl Copy {
         }
     }
 
-    /// What has to be done to the logs after a write failed: nothing is there but what is durable.
-    /// `None` when the place to cut is not known.
+    /// The changes of the logs after a failed write, which leave only bytes that are on the disk
+    /// for certain. `None` when the place to cut is not known.
     pub fn mend(&mut self, life: u64) -> Option<Vec<LogChange>> {
         let mut changes = self.cut(self.length, life)?;
         self.life = life;
@@ -226,7 +228,7 @@ impl Copy {
         self.is_member && self.members.first().is_some_and(|place| place.disk == disk)
     }
 
-    /// What a reader needs.
+    /// The part of the copy that readers may know.
     pub fn view(&self) -> View {
         View {
             committed: self.committed(),
@@ -239,21 +241,21 @@ impl Copy {
     }
 }
 
-/// What a dataserver can serve of a file.
+/// The copy of a file as a reader sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// Bytes that all members have. A reader sees no more.
     pub committed: u64,
     /// Bytes with the appends that are not acknowledged yet.
     pub queued: u64,
-    /// Whether the copy has every acknowledged byte, or had them when it was last a member. A copy
-    /// that is being made does not count.
+    /// Whether the copy has every acknowledged byte, or had every acknowledged byte when it was
+    /// last a member's. False for a copy in the making.
     pub is_member: bool,
     /// Whether appends are taken here.
     pub is_primary: bool,
     /// Where the chunks begin.
     pub chunks: Vec<u64>,
-    /// Who else has the file.
+    /// All members of the file, the primary first.
     pub members: Vec<Place>,
 }
 

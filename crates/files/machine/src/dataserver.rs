@@ -1,4 +1,4 @@
-//! A dataserver: copies of files, which follow a primary or lead as one.
+//! A dataserver: copies of files, each of which is the primary of its file or follows the primary.
 //!
 //! ```text
 //!              Seal, Assign              appends
@@ -9,77 +9,79 @@
 //!                       other dataservers
 //! ```
 //!
-//! Appends to a file go to its primary, which gives each its offset, stores it and relays it. An
-//! append is acknowledged when the primary and all members have it on their disks. A follower takes
-//! an append only in the epoch that it has on its disk, and only behind the bytes that it has.
+//! Appends to a file go to its primary. The primary gives each append an offset, stores the append
+//! and relays it. An append is acknowledged when the primary and all members have the append on
+//! their disks. A follower takes an append only in the epoch that is on the follower's disk, and
+//! only behind the bytes that the follower has.
 //!
-//! [`Seal`](Control::Seal) ends an epoch: the copy promises on its disk to take nothing more of
-//! the epoch, and answers with its length. [`Assign`](Control::Assign) begins the next: the copy is
-//! cut to the common length, the epoch is written, and a primary among the members leads. A primary
-//! that has restarted does not lead on in the same epoch, because followers may have appends of its
-//! earlier life that it has lost. It asks for a new epoch.
+//! [`Seal`](Control::Seal) ends an epoch. The copy promises on its disk to take no more appends of
+//! the epoch, and answers with its length. [`Assign`](Control::Assign) begins the next epoch. The
+//! copy is cut to the common length, the epoch is written, and the first member is the primary. A
+//! primary that has restarted asks for a new epoch, because followers may have appends of its
+//! earlier life that its own disk has lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use evenfall_core::durable::Durable;
-use evenfall_core::journal::{self, Journal};
+use evenfall_core::durable::{Change, Durable};
+use evenfall_core::journal::Journal;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Head, Install, Machine, Malformed, Prng,
-    StorageError, Timestamp, Transmit, Write, WriteId,
+    Arrival, ClockReading, Install, Machine, Malformed, Prng, StorageError, Timestamp, Transmit,
+    Write, WriteId,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::chunk::Scan;
-use crate::config::{DataConfig, PAGE_MAX, TRANSMITS_MAX};
+use crate::chunk::{self, Scan};
+use crate::config::{DataConfig, PAGE_MAX};
 use crate::copy::{Copy, LogChange, View, removal};
 use crate::lead::{Follower, Lead};
+use crate::outbox::Outbox;
 use crate::wire::{Assignment, Control, Held, Message};
 use crate::{DiskId, FileId, FilesError, Refusal};
 
 /// The name of the log of promises.
 pub const LOG: &str = "copies";
-/// The writes of chunks have ids from here on, and those of the log have lower ones.
+/// Writes of chunks have ids from this number on. Writes of the log have lower ids.
 const DATA_WRITES: u64 = 1 << 63;
 
-/// What a dataserver tells its owner.
+/// An event of a dataserver for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// An append is on the disks of all members; the file is this long with it.
+    /// An append is on the disks of all members.
     Appended {
         /// The token of the call.
         token: u64,
-        /// The length of the file with the append.
+        /// The place in the file behind the append.
         end: u64,
     },
-    /// The nameserver knows the length.
+    /// The nameserver has the length on its disk.
     Flushed {
         /// The token of the call.
         token: u64,
     },
-    /// An append or a flush ended otherwise.
+    /// An append that was taken, or a flush, has failed.
     Refused {
         /// The token of the call.
         token: u64,
-        /// Why. [`Refusal::Unknown`] leaves open whether the append is there.
+        /// The reason. After [`Refusal::Unknown`] the file may have the append or not.
         why: Refusal,
     },
-    /// The owner shall read appends of a file from this offset on, and give them.
+    /// The owner shall read appends of a file, and hand them in with [`Dataserver::give`].
     Read {
         /// The file.
         file: FileId,
-        /// For whom.
+        /// The disk of the joiner that lacks the appends.
         disk: DiskId,
-        /// The place of the first.
+        /// The place of the first append.
         offset: u64,
     },
     /// The disk failed.
     Failed(StorageError),
 }
 
-/// What a dataserver has to remember.
+/// A record of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Record {
     Disk { disk: DiskId },
@@ -89,7 +91,7 @@ enum Record {
     Dropped { file: FileId },
 }
 
-/// What follows when a record is on the disk.
+/// An effect that follows when a record is on the disk.
 #[derive(Clone, Copy, Debug)]
 enum Effect {
     Switched(FileId, u64),
@@ -103,8 +105,8 @@ struct DataWrite {
     life: u64,
     /// The length of the copy when an append is done; `None` for a cut or a removal.
     end: Option<u64>,
-    log: String,
-    is_removal: bool,
+    /// The log that a removal makes empty.
+    removed: Option<String>,
 }
 
 /// See the documentation of the module.
@@ -123,22 +125,23 @@ pub struct Dataserver {
     lives: u64,
     free: u64,
     journal: Journal<Effect>,
-    checkpoint_bytes: u64,
     last_write: u64,
     data_out: VecDeque<Write>,
     data_writes: BTreeMap<WriteId, DataWrite>,
-    pub(crate) transmits: VecDeque<Transmit>,
+    pub(crate) outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
     beat_at: Timestamp,
     tick_at: Timestamp,
-    retry_at: Option<Timestamp>,
+    /// When the copies are mended whose chunks could not be written.
+    mend_at: Option<Timestamp>,
     paged: Option<FileId>,
-    pub(crate) dropped: u64,
+    /// Datagrams of other clusters.
+    foreign: u64,
 }
 
 impl Dataserver {
-    /// A dataserver that reports to a nameserver, out of its log of promises and the chunks that
-    /// the disk has. Randomness comes from the seed, which must differ from disk to disk.
+    /// A dataserver that starts from its log of promises and the chunks on its disk, and reports to
+    /// a nameserver. Randomness comes from the seed, which must differ from disk to disk.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -150,11 +153,7 @@ impl Dataserver {
         log: &Bytes,
         chunks: Vec<(FileId, u64, Scan)>,
     ) -> Result<Self, FilesError> {
-        let (records, good) = journal::read(log);
-        let journal = match log.is_empty() {
-            true => Journal::new(LOG),
-            false => Journal::behind(LOG, good),
-        };
+        let (records, journal) = Journal::open(LOG, config.full_retry, log);
         let mut server = Self {
             config,
             nameserver,
@@ -167,17 +166,16 @@ impl Dataserver {
             lives: 0,
             free: 0,
             journal,
-            checkpoint_bytes: 0,
             last_write: DATA_WRITES,
             data_out: VecDeque::new(),
             data_writes: BTreeMap::new(),
-            transmits: VecDeque::new(),
+            outbox: Outbox::default(),
             events: VecDeque::new(),
             beat_at: Timestamp::ZERO,
             tick_at: Timestamp::ZERO,
-            retry_at: None,
+            mend_at: None,
             paged: None,
-            dropped: 0,
+            foreign: 0,
         };
         for record in records {
             let record = serde_json::from_slice(&record).map_err(|_| FilesError::Log(LOG))?;
@@ -208,17 +206,17 @@ impl Dataserver {
         }
     }
 
-    /// Gives the chunks to their copies. Chunks that belong to none are removed, and so are chunks
-    /// behind a gap.
+    /// Gives the chunks to their copies. Chunks that belong to no copy are removed, and so are
+    /// chunks behind a gap.
     fn adopt(&mut self, mut chunks: Vec<(FileId, u64, Scan)>) {
         chunks.sort_unstable_by_key(|(file, start, _)| (*file, *start));
         for (file, start, scan) in chunks {
-            let log = crate::chunk::log_name(file, start);
+            let log = chunk::log_name(file, start);
             let copy = self.copies.get_mut(&file);
             let is_ours = copy.is_some_and(|copy| copy.adopt(start, &scan));
             let change = match is_ours {
                 true if scan.bytes == scan.good => continue,
-                true => evenfall_core::durable::Change::Truncate(scan.good),
+                true => Change::Truncate(scan.good),
                 false => removal(),
             };
             self.write(file, 0, (log, change), None);
@@ -238,40 +236,47 @@ impl Dataserver {
         self.lives
     }
 
-    /// The disk of this dataserver.
+    /// The name of the disk.
     pub fn disk(&self) -> DiskId {
         self.disk
     }
 
-    /// The epoch of a copy.
+    /// The epoch of the copy of a file.
     pub fn epoch(&self, file: FileId) -> Option<u64> {
         self.copies.get(&file).map(|copy| copy.epoch)
     }
 
-    /// Bytes of files here.
+    /// Bytes of all copies.
     pub fn used(&self) -> u64 {
         self.copies.values().map(|copy| copy.length).sum()
     }
 
-    /// Copies here.
+    /// Number of copies.
     pub fn copies(&self) -> usize {
         self.copies.len()
     }
 
-    /// The owner has looked how many bytes the disk has left.
+    /// Datagrams that were dropped, because the driver was too slow or because they came from
+    /// another cluster.
+    pub fn dropped(&self) -> u64 {
+        self.outbox.dropped + self.foreign
+    }
+
+    /// Sets how many bytes the disk has left, as the owner has found.
     pub fn set_free(&mut self, free: u64) {
         self.free = free;
     }
 
-    /// What can be read of a file here.
+    /// The part of a file that this dataserver can serve.
     pub fn view(&self, file: FileId) -> Option<View> {
         self.copies.get(&file).filter(|copy| copy.epoch > 0).map(Copy::view)
     }
 
-    /// Waits until the nameserver knows the length that was acknowledged before.
+    /// Has the nameserver write down the acknowledged length of a file. [`Event::Flushed`] or
+    /// [`Event::Refused`] follows.
     ///
     /// # Errors
-    /// When this is not the primary.
+    /// [`Refusal::NotHere`], or [`Refusal::NotPrimary`] when this copy is not the primary.
     pub fn flush(&mut self, token: u64, file: FileId) -> Result<(), Refusal> {
         let copy = self.copies.get_mut(&file).ok_or(Refusal::NotHere)?;
         if copy.lead.is_none() {
@@ -284,7 +289,7 @@ impl Dataserver {
         Ok(())
     }
 
-    /// The copy of a file here is damaged: a checksum does not match.
+    /// Reports to the nameserver that this copy of a file is damaged: a checksum does not match.
     pub fn report_bad(&mut self, file: FileId) {
         if let Some(copy) = self.copies.get(&file) {
             let (epoch, disk) = (copy.epoch, self.disk);
@@ -295,7 +300,7 @@ impl Dataserver {
     pub(crate) fn tell(&mut self, control: Control) {
         let to = self.nameserver;
         let message = Message::Control(control);
-        send(&mut self.transmits, &mut self.dropped, self.cluster, to, message);
+        self.outbox.send(self.cluster, to, message);
     }
 
     pub(crate) fn tell_length(&mut self, file: FileId) {
@@ -307,7 +312,7 @@ impl Dataserver {
     }
 
     fn remember(&mut self, record: &Record, effect: Option<Effect>) {
-        // A record has numbers only.
+        // A record has numbers only, which JSON always takes.
         let body = serde_json::to_vec(record).unwrap_or_default();
         self.journal.add(&body, effect);
     }
@@ -321,12 +326,12 @@ impl Dataserver {
     ) {
         self.last_write += 1;
         let id = WriteId(self.last_write);
-        let is_removal = change == removal();
-        self.data_writes.insert(id, DataWrite { file, life, end, log: log.clone(), is_removal });
+        let removed = (change == removal()).then(|| log.clone());
+        self.data_writes.insert(id, DataWrite { file, life, end, removed });
         self.data_out.push_back(Write { id, log, change });
     }
 
-    /// Asks for changes that have to be done before the copy goes on.
+    /// Asks for changes of logs that have to be done before the copy takes an append again.
     fn change(&mut self, file: FileId, changes: Vec<LogChange>) {
         let Some(copy) = self.copies.get_mut(&file) else { return };
         copy.cuts += changes.len();
@@ -353,7 +358,7 @@ impl Dataserver {
     }
 
     fn seal(&mut self, file: FileId, epoch: u64) {
-        // A member that has not heard of the file yet has none of its bytes.
+        // A member that does not know the file yet has none of its bytes.
         let life = self.next_life();
         let copy = self.copies.entry(file).or_insert_with(|| Copy::new(file, life));
         if epoch <= copy.epoch || epoch < copy.promised || copy.switch.is_some() {
@@ -366,7 +371,16 @@ impl Dataserver {
         self.answer_seal(file);
     }
 
-    /// Answers a seal when the promise is on the disk and the length changes no more.
+    fn promised(&mut self, file: FileId, epoch: u64) {
+        let copy = self.copies.get_mut(&file).filter(|copy| copy.promised == epoch);
+        if let Some(copy) = copy {
+            copy.is_promise_written = true;
+            self.busy.insert(file);
+            self.answer_seal(file);
+        }
+    }
+
+    /// Answers a seal when the promise is on the disk and no write can change the length any more.
     pub(crate) fn answer_seal(&mut self, file: FileId) {
         let Some(copy) = self.copies.get(&file) else { return };
         let is_still = copy.queued == copy.length && copy.cuts == 0 && !copy.is_broken;
@@ -394,7 +408,7 @@ impl Dataserver {
         if epoch == copy.epoch {
             return self.update(assignment);
         }
-        // Writes under way are answered first, and the nameserver asks again.
+        // The copy waits for the answers to its writes. The nameserver then asks again.
         if copy.queued != copy.length || copy.cuts > 0 || copy.is_broken {
             return;
         }
@@ -412,7 +426,7 @@ impl Dataserver {
         self.write_switch(file);
     }
 
-    /// Writes the new epoch down, once nothing of the old one is left behind its beginning.
+    /// Writes the new epoch down when all cuts of the copy are done.
     fn write_switch(&mut self, file: FileId) {
         let Some(copy) = self.copies.get(&file).filter(|copy| copy.cuts == 0) else { return };
         let Some(Assignment { epoch, start, members, .. }) = copy.switch.as_ref() else { return };
@@ -433,8 +447,8 @@ impl Dataserver {
         if copy.is_member {
             copy.commit(assignment.start);
         }
-        // All members have what is in front of the beginning of the epoch. The rest is gone from
-        // all of them.
+        // All members have the bytes in front of the beginning of the epoch, and none of them has
+        // the bytes behind it.
         let (is_member, start) = (copy.is_member, assignment.start);
         for (token, end) in core::mem::take(&mut copy.waiting) {
             self.events.push_back(match (is_member, end <= start) {
@@ -451,7 +465,7 @@ impl Dataserver {
         self.update(assignment);
     }
 
-    /// Takes places and joiners of the epoch that the copy is in.
+    /// Takes the members and joiners of an assignment in the epoch that the copy is in.
     fn update(&mut self, assignment: Assignment) {
         let (file, round, disk) = (assignment.file, assignment.round, self.disk);
         let Some(copy) = self.copies.get_mut(&file) else { return };
@@ -511,10 +525,21 @@ impl Dataserver {
         let behind = self.copies.range((after, std::ops::Bound::Unbounded));
         let page: Vec<Held> = behind.take(PAGE_MAX).map(|(_, copy)| held(copy)).collect();
         self.paged = page.last().map(|held| held.file).filter(|_| page.len() == PAGE_MAX);
-        let is_ill = self.journal.is_failing() || self.copies.values().any(|copy| copy.is_broken);
+        let is_ill = self.journal.is_failing() || self.has_broken_copies();
         let (disk, http) = (self.disk, self.http);
         let (used, free) = (self.used(), self.free);
         self.tell(Control::Beat { disk, http, is_ill, used, free, page });
+    }
+
+    fn has_broken_copies(&self) -> bool {
+        self.copies.values().any(|copy| copy.is_broken)
+    }
+
+    fn follow(&mut self, effect: Effect) {
+        match effect {
+            Effect::Switched(file, epoch) => self.switched(file, epoch),
+            Effect::Promised(file, epoch) => self.promised(file, epoch),
+        }
     }
 
     /// A write of a chunk was answered.
@@ -522,23 +547,21 @@ impl Dataserver {
         let file = write.file;
         let Some(copy) = self.copies.get_mut(&file) else { return };
         if let Err(error) = done {
-            if write.is_removal {
-                copy.strays.push(write.log);
-            }
+            copy.strays.extend(write.removed);
             copy.cuts = copy.cuts.saturating_sub(usize::from(write.end.is_none()));
             if !copy.is_broken {
                 copy.is_broken = true;
                 self.events.push_back(Event::Failed(error));
             }
             copy.switch = None;
-            // What is on its way to this disk counts no more.
+            // Answers to the writes under way count no more.
             copy.life = u64::MAX;
             if let Some(lead) = copy.lead.take() {
                 self.windows_bytes -= lead.window_bytes;
             }
             copy.is_fresh = false;
             let epoch = copy.epoch;
-            self.retry_at.get_or_insert(now + self.config.full_retry);
+            self.mend_at.get_or_insert(now + self.config.full_retry);
             return self.tell(Control::Trouble { file, epoch });
         }
         match write.end {
@@ -554,9 +577,7 @@ impl Dataserver {
             Some(_) => {}
             None if write.life == copy.life => {
                 copy.cuts = copy.cuts.saturating_sub(1);
-                if copy.cuts == 0 && copy.is_broken {
-                    copy.is_broken = false;
-                }
+                copy.is_broken &= copy.cuts > 0;
                 if copy.switch.is_some() {
                     self.write_switch(file);
                 }
@@ -566,7 +587,7 @@ impl Dataserver {
         self.answer_seal(file);
     }
 
-    /// Mends what a failed write has left.
+    /// Begins to mend the copies that a failed write has left broken.
     fn mend(&mut self) {
         let is_under_way = |file: FileId| self.data_writes.values().any(|w| w.file == file);
         let broken = self.copies.values().filter(|copy| copy.is_broken && copy.life == u64::MAX);
@@ -584,10 +605,9 @@ impl Dataserver {
         }
     }
 
-    /// Replaces a long log of promises by what is true now.
+    /// Replaces a long log of promises by records of the present state.
     fn compact(&mut self) {
-        let long = self.config.log_bytes.max(4 * self.checkpoint_bytes);
-        if self.journal.len() < long || self.journal.is_compacting() {
+        if !self.journal.is_long(self.config.log_bytes) {
             return;
         }
         let mut records =
@@ -600,7 +620,8 @@ impl Dataserver {
             if copy.promised > epoch {
                 records.push(Record::Promise { file, epoch: copy.promised });
             }
-            // A switch that is not on the disk yet must not be forgotten by the new log.
+            // The new log repeats the record of a switch, because the record in the old log may
+            // have no write yet and be dropped.
             if let Some(switch) = copy.switch.as_ref().filter(|_| copy.cuts == 0) {
                 let is_member = switch.members.iter().any(|place| place.disk == self.disk);
                 let (epoch, start) = (switch.epoch, switch.start);
@@ -609,25 +630,7 @@ impl Dataserver {
         }
         let bodies = records.iter().map(|record| serde_json::to_vec(record).unwrap_or_default());
         self.journal.replace(bodies, None);
-        self.checkpoint_bytes = self.journal.unwritten() as u64;
     }
-}
-
-/// Queues a datagram. One that finds no room is dropped and counted.
-pub(crate) fn send(
-    transmits: &mut VecDeque<Transmit>,
-    dropped: &mut u64,
-    cluster: u64,
-    to: SocketAddr,
-    message: Message,
-) {
-    if transmits.len() >= TRANSMITS_MAX {
-        *dropped += 1;
-        return;
-    }
-    let (head, body) = message.encode(cluster);
-    let to = Destination::One(to);
-    transmits.push_back(Transmit::new(Class::Live, to, Head::new(&head), body));
 }
 
 impl Machine for Dataserver {
@@ -640,7 +643,7 @@ impl Machine for Dataserver {
             self.remember(&Record::Cluster { cluster }, None);
         }
         if cluster != self.cluster || cluster == 0 {
-            self.dropped += 1;
+            self.foreign += 1;
             return Ok(());
         }
         match message {
@@ -669,11 +672,10 @@ impl Machine for Dataserver {
                 }
             }
         }
-        if self.retry_at.is_some_and(|at| now >= at) {
-            self.journal.retry();
+        self.journal.handle_timeout(now);
+        if self.mend_at.is_some_and(|at| now >= at) {
             self.mend();
-            let is_ill = self.journal.is_failing() || self.copies.values().any(|c| c.is_broken);
-            self.retry_at = is_ill.then(|| now + self.config.full_retry);
+            self.mend_at = self.has_broken_copies().then(|| now + self.config.full_retry);
         }
     }
 
@@ -688,16 +690,17 @@ impl Machine for Dataserver {
     }
 
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
-        self.transmits.pop_front()
+        self.outbox.poll()
     }
 
     fn poll_urgent(&mut self, _: Timestamp) -> Option<Transmit> {
-        self.transmits.pop_front()
+        self.outbox.poll()
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
         let tick = (!self.busy.is_empty()).then_some(self.tick_at);
-        [Some(self.beat_at), tick, self.retry_at].into_iter().flatten().min()
+        let retry = self.journal.poll_timeout();
+        [Some(self.beat_at), tick, self.mend_at, retry].into_iter().flatten().min()
     }
 
     fn durable(&mut self) -> Option<&mut dyn Durable> {
@@ -717,30 +720,9 @@ impl Durable for Dataserver {
             }
             return;
         }
-        match done {
-            Ok(()) => {
-                for effect in self.journal.done(id) {
-                    match effect {
-                        Effect::Switched(file, epoch) => self.switched(file, epoch),
-                        Effect::Promised(file, epoch) => {
-                            if let Some(copy) = self.copies.get_mut(&file)
-                                && copy.promised == epoch
-                            {
-                                copy.is_promise_written = true;
-                                self.busy.insert(file);
-                                self.answer_seal(file);
-                            }
-                        }
-                    }
-                }
-            }
-            Err(error) => {
-                if !self.journal.is_failing() {
-                    self.events.push_back(Event::Failed(error));
-                }
-                self.journal.failed(id);
-                self.retry_at.get_or_insert(now + self.config.full_retry);
-            }
+        match self.journal.handle_written(now, id, done) {
+            Ok(effects) => effects.into_iter().for_each(|effect| self.follow(effect)),
+            Err(error) => self.events.push_back(Event::Failed(error)),
         }
     }
 }

@@ -10,37 +10,37 @@ use crate::space::{Group, Kind, Record};
 use crate::wire::{Assignment, Control, Held, Place};
 use crate::{DiskId, FileId};
 
-/// Ticks that a seal waits for joiners. The members are waited for as long as they live.
+/// Ticks that a seal waits for joiners. A seal waits for a member as long as the member lives.
 const JOINERS_WAIT_TICKS: u32 = 8;
 
-/// Ticks between two assignments of a file that is being copied. The network may bring an older
-/// assignment of the same epoch last, and the primary then does not know the joiner.
+/// Ticks between two assignments of a file that is being copied. Without the repetition, a primary
+/// that gets an older assignment of the same epoch last would not know the joiner.
 const REFRESH_TICKS: u32 = 16;
 
 /// A dataserver that copies a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Joiner {
     disk: DiskId,
-    /// Up to here its bytes are right, if it has them.
+    /// The length up to which the bytes on the joiner's disk are right.
     valid: u64,
-    /// The last epoch that it has said to hold.
+    /// The last epoch that the joiner has said to hold.
     held: u64,
-    /// The primary says that it has all acknowledged bytes.
+    /// The primary says that the joiner has all acknowledged bytes.
     has_caught_up: bool,
 }
 
-/// Who has promised: length, and committed length.
+/// The disks that have promised, each with its length and the committed length that it knows.
 type Replies = BTreeMap<DiskId, (u64, u64)>;
 
-/// What goes on with a file.
+/// The work on a file that is not in order.
 #[derive(Debug, Default)]
 pub struct Work {
-    /// The epoch that shall begin, and who has promised.
+    /// The epoch that shall begin, and the promises so far.
     seal: Option<(u64, Replies)>,
-    /// Since when it is asked for.
+    /// When the nameserver first asked for these promises.
     seal_since: Timestamp,
     joiners: Vec<Joiner>,
-    /// When the joiners were last told.
+    /// When the joiners were last told their assignment.
     told_at: Timestamp,
     /// A member has asked for a new epoch.
     pub(crate) is_troubled: bool,
@@ -51,7 +51,8 @@ pub struct Work {
 }
 
 impl Nameserver {
-    /// Looks at a file, and does what it needs next. Whether it is in order.
+    /// Takes the next step with a file that may not be in order. Returns whether the file is in
+    /// order.
     pub(crate) fn examine(&mut self, now: Timestamp, id: FileId) -> bool {
         let Some(file) = self.space.file(id) else { return true };
         let (group, wanted) = (file.group.clone(), usize::from(file.replication));
@@ -133,7 +134,7 @@ impl Nameserver {
         }
     }
 
-    /// Asks for promises, and ends the seal when all have come.
+    /// Asks for the missing promises, and ends the seal when all have come.
     fn drive_seal(&mut self, now: Timestamp, id: FileId) {
         let Some(group) = self.space.file(id).map(|file| file.group.clone()) else { return };
         let Some(work) = self.works.get(&id) else { return };
@@ -141,7 +142,7 @@ impl Nameserver {
         let is_good = |disk: &DiskId| work.bad != Some(*disk) && self.is_live(now, *disk);
         let live: Vec<DiskId> = group.members.iter().copied().filter(is_good).collect();
         let fit: Vec<DiskId> = live.iter().copied().filter(|d| self.is_fit(now, *d)).collect();
-        // A member whose disk is full still has the bytes, if nobody else has them.
+        // Members whose disks are full are left out only while another member takes bytes.
         let members = if fit.is_empty() { live } else { fit };
         let joiners = work.joiners.iter().filter(|j| j.has_caught_up && self.is_fit(now, j.disk));
         let asked: Vec<DiskId> =
@@ -164,7 +165,7 @@ impl Nameserver {
         }
     }
 
-    /// Everybody who was asked has promised: the new epoch is written down.
+    /// Writes the new epoch down, because every disk that was asked has promised.
     fn end_seal(
         &mut self,
         id: FileId,
@@ -176,9 +177,11 @@ impl Nameserver {
         let Some(file) = self.space.file(id) else { return };
         let (wanted, noted) = (usize::from(file.replication), file.length);
         let adopted = group.adopted.unwrap_or(u64::MAX);
-        // What a copy knows to be committed is right, also behind where it was left out.
+        // Bytes that a copy knows to be committed are right, also behind its length as a former
+        // member.
         let length = |disk: &DiskId| replies[disk].0.min(adopted.max(replies[disk].1));
-        // Acknowledged bytes that are known of. A copy that lacks some of them is damaged.
+        // The greatest length that was acknowledged as far as the log and the asked disks know. A
+        // shorter copy is damaged.
         let floor = asked.iter().map(|disk| replies[disk].1).fold(noted, u64::max);
         let most = asked.iter().map(length).max().unwrap_or(0);
         let is_whole = |disk: &DiskId| length(disk) >= floor.min(most);
@@ -221,7 +224,7 @@ impl Nameserver {
         }
     }
 
-    /// Tells everybody who has the file, or copies it, who they are.
+    /// Sends the assignment of a file to all its members and joiners.
     pub(crate) fn publish(&mut self, id: FileId) {
         let Some(file) = self.space.file(id) else { return };
         let mut disks = file.group.members.clone();
@@ -239,7 +242,7 @@ impl Nameserver {
         }
     }
 
-    /// Sends a disk its assignment. A file that is gone is owed no more.
+    /// Sends a disk its assignment of a file. A deleted file is owed no more.
     pub(crate) fn assign_to(&mut self, disk: DiskId, id: FileId) {
         let Some(server) = self.servers.get(&disk) else { return };
         let to = server.place.address;
@@ -308,7 +311,7 @@ impl Nameserver {
         if work.is_writing {
             return;
         }
-        // Without a seal, an earlier life of this nameserver has asked for the promise.
+        // When there is no seal, the nameserver asked for this promise before its last restart.
         if work.seal.is_none() {
             work.seal_since = now;
         }
@@ -318,7 +321,8 @@ impl Nameserver {
         self.drive_seal(now, id);
     }
 
-    /// A damaged copy is left out, and made anew out of a good one.
+    /// A member's copy is damaged. If another member lives, the damaged copy is left out and made
+    /// anew.
     pub(crate) fn bad(&mut self, now: Timestamp, id: FileId, epoch: u64, disk: DiskId) {
         let Some(group) = self.space.file(id).map(|file| file.group.clone()) else { return };
         let others = group.members.iter().filter(|other| **other != disk);
@@ -330,8 +334,8 @@ impl Nameserver {
         self.dirty.insert(id);
     }
 
-    /// A disk will never come back. A file that had its last member there goes on from a joiner
-    /// that has caught up, or else from the former member that has most of it.
+    /// A disk will never come back. A file whose last member was on this disk goes on from another
+    /// disk, if one has bytes of the file.
     pub(crate) fn disk_is_gone(&mut self, disk: DiskId) {
         self.record(Record::DiskGone { disk }, None);
         let mut changed = Vec::new();
@@ -364,7 +368,8 @@ impl Nameserver {
         }
     }
 
-    /// Who goes on with a file that has lost all its members, and up to where its bytes are right.
+    /// The disk from which a file goes on that has lost all its members, and the length up to which
+    /// the bytes on that disk are right.
     fn heir(&self, id: FileId, group: &mut Group) -> Option<(DiskId, u64)> {
         // Every byte of a joiner came from a primary of the epoch that it holds.
         let joiners = self.works.get(&id).map_or(&[][..], |work| &work.joiners);
@@ -383,7 +388,8 @@ impl Nameserver {
     /// A dataserver says that it has a copy.
     pub(crate) fn look_at_copy(&mut self, now: Timestamp, place: Place, held: Held) {
         let (id, disk) = (held.file, place.disk);
-        // A change that is not in the log yet may never have been.
+        // A crash may still undo changes that are not in the log, so no copy may be dropped on
+        // their account.
         let is_written = self.journal.unwritten() == 0;
         let Some(file) = self.space.file(id) else {
             if !is_written {

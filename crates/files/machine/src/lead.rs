@@ -10,17 +10,17 @@ use crate::wire::Place;
 #[derive(Clone, Copy, Debug)]
 pub struct Follower {
     pub place: Place,
-    /// Whether appends wait for it.
+    /// Whether the follower is a member, so that appends wait for its acknowledgement.
     pub is_member: bool,
-    /// Bytes that it has on its disk; `None` until it has said so.
+    /// Bytes on the follower's disk; `None` until the follower has acknowledged something.
     pub acked: Option<u64>,
     /// The next byte to send.
     pub next: u64,
     /// The last progress, or the last attempt.
     pub sent_at: Timestamp,
-    /// The owner was asked to read for it.
+    /// The owner was asked to read appends for the follower.
     pub is_reading: bool,
-    /// The committed length that it was told.
+    /// The committed length that the follower was told.
     pub told: u64,
 }
 
@@ -94,7 +94,7 @@ impl Lead {
         self.followers.iter_mut().find(|follower| follower.place.disk == disk)
     }
 
-    /// Whether somebody lacks something.
+    /// Whether a follower lacks an append, or does not know the committed length.
     pub fn is_busy(&self, queued: u64, committed: u64) -> bool {
         let lacks = |follower: &Follower| {
             !follower.is_member || follower.acked != Some(queued) || follower.told < committed

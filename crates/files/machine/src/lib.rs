@@ -1,16 +1,16 @@
 //! Replicated files, as two machines: the names of a [`Nameserver`] and the copies of a
 //! [`Dataserver`].
 //!
-//! Backtests and recoveries read files of gigabytes. A machine that fails must take no file with
-//! it, so every file has several copies, and all copies must have the same bytes. Agreeing on every
-//! append by consensus costs a majority's round trip and three logs. Files need less: one
-//! nameserver says who has a file, and the copies only follow their primary.
+//! Backtests and recoveries read files of gigabytes. No file may be lost with one machine, so every
+//! file has several copies, and all copies must have the same bytes. Agreeing on every append by
+//! consensus costs a majority's round trip and three logs. Files need less: one nameserver decides
+//! which dataservers have a file, and the copies follow their primary.
 //!
 //! The shape is that of section 3.3 of the Mayflower thesis. A file is a row of chunks. Appends go
 //! to the primary copy, which gives them an order and relays them. An append is acknowledged when
-//! **all** members have it on their disks, so any member that is left has everything that was
-//! acknowledged. Readers see what all members have and no more, so what was once read is never
-//! taken back. The change of members by epochs is that of a primary-backup system with a
+//! **all** members have the append on their disks, so any member that is left has all acknowledged
+//! appends. Readers see only the bytes that all members have, so bytes that were once read are
+//! never taken back. The change of members by epochs is that of a primary-backup system with a
 //! configuration master, as in PacificA (Lin et al., 2008).
 //!
 //! | module | what it holds |
@@ -22,27 +22,29 @@
 //! | `relaying` | appends from the primary to its followers |
 //! | `copy` | one copy: chunks, lengths, cuts |
 //! | `lead` | followers of a primary and its window |
+//! | `outbox` | datagrams that wait to be sent |
 //! | [`chunk`] | the bytes on a disk |
 //! | [`wire`] | datagrams, drawn |
 //! | [`config`] | every limit |
 //!
-//! **Failures.** A dataserver that is silent is left out under a new epoch, and another one copies
-//! the file. A dataserver that restarts goes on with what its disk has: torn appends at the end
-//! were never acknowledged and are cut off. A disk that takes no bytes is left out while another
-//! member lives. A nameserver that restarts has its log. While the nameserver is down, reads and
-//! appends of known files go on, and no failure is repaired.
+//! **Failures.** A dataserver that is silent is left out under a new epoch, and another dataserver
+//! copies the file. A dataserver that restarts goes on with the bytes on its disk. Torn appends at
+//! the end of a chunk were never acknowledged, and are cut off. A dataserver whose disk takes no
+//! bytes is left out while another member lives. A nameserver that restarts reads its log. While
+//! the nameserver is down, reads and appends of known files go on, and no failure is repaired.
 //!
-//! **What can be lost.** A file that is down to one member takes appends still, and what only its
-//! disk has is lost with the disk. When all members lose their disks, the file goes on from a
-//! joiner that has caught up, else from the former member that had most when it was left out, else
-//! from a joiner that has not. The nameserver does not ask them all, so a joiner may have had more.
-//! A joiner that was silent meanwhile is no joiner any more, and its bytes are lost.
-//! [`nameserver::Event::Lost`] tells of the bytes that the nameserver knew of: those in front of
-//! the last flush, and those that a remaining copy knows to be committed. A file of which no copy
-//! is left keeps its name, and takes no appends.
+//! **What can be lost.** A file with one member left still takes appends, and the bytes that only
+//! this member has are lost with its disk. When all members lose their disks, the file goes on from
+//! a joiner that has caught up. Without such a joiner the file goes on from the former member that
+//! had most bytes when it was left out, and without a former member from a joiner that has not
+//! caught up. The nameserver does not ask all of these, so another joiner may have had more bytes.
+//! A joiner that falls silent is a joiner no more, and its bytes are lost.
+//! [`nameserver::Event::Lost`] names the lost bytes that the nameserver knows of: bytes in front of
+//! the last flush, and bytes that a remaining copy knows to be committed. A file without any copy
+//! keeps its name, and takes no appends.
 //!
-//! **Deliberately absent.** Writing in the middle of a file; appends longer than a datagram as one;
-//! enforced rights. This is no general file system.
+//! **Deliberately absent.** Writing in the middle of a file, single appends longer than a datagram,
+//! and enforced rights are missing. This is no general file system.
 //!
 //! **Not there yet.** A nameserver that lost its disk is not rebuilt from the dataservers. There
 //! are no racks, no leases of writers, no balancing and no decommissioning.
@@ -56,6 +58,7 @@ mod error;
 mod groups;
 mod lead;
 pub mod nameserver;
+mod outbox;
 mod relaying;
 pub mod space;
 pub mod wire;

@@ -1,35 +1,37 @@
-//! A nameserver: the names, and who has the bytes of each file.
+//! A nameserver: the names of files, and the dataservers that have the bytes of each file.
 //!
-//! Every change of a name is in the log before it is answered. Who has a file is a change too:
+//! Every change of a name is in the log before the client gets its answer. A change of the members
+//! of a file goes through the log too:
 //!
 //! ```text
 //!  a member is dead, in trouble or wanted elsewhere
 //!      │ Seal(epoch + 1) to the live members and to joiners that have caught up
 //!      v
-//!  all of them have promised, and told their lengths
+//!  all of these have promised, and told their lengths
 //!      │ common length = the least of the members; the log has it
 //!      v
 //!  Assign(epoch + 1) to the members, until they hold it
 //! ```
 //!
-//! Every member has every acknowledged byte, so the least length of any live members has them too.
-//! A member that is left out becomes a *former* one. Its copy is kept until the file has all its
-//! copies again, for the case that all members lose their disks. The last member is never left out.
+//! Every member has every acknowledged byte, so a file that is cut to the least length of its live
+//! members keeps all acknowledged bytes. A member that is left out becomes a *former* member. The
+//! copy of a former member is kept until the file has all its copies again, for the case that all
+//! members lose their disks. The last member is never left out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::durable::Durable;
-use evenfall_core::journal::{self, Journal};
+use evenfall_core::journal::Journal;
 use evenfall_core::{
     Arrival, ClockReading, Install, Machine, Malformed, Prng, StorageError, Timestamp, Transmit,
     Write, WriteId,
 };
 
 use crate::config::{LOOKS_MAX, NameConfig, OWED_MAX};
-use crate::dataserver::send;
 use crate::groups::Work;
+use crate::outbox::Outbox;
 use crate::space::{Call, File, Group, Record, Space};
 use crate::wire::{Control, Held, Message, Place};
 use crate::{DiskId, FileId, FilesError, Refusal};
@@ -37,7 +39,7 @@ use crate::{DiskId, FileId, FilesError, Refusal};
 /// The name of the log.
 pub const LOG: &str = "names";
 
-/// What a nameserver tells its owner.
+/// An event of a nameserver for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -46,44 +48,46 @@ pub enum Event {
         /// The token of the call.
         token: u64,
     },
-    /// The disk failed. The nameserver tries again.
+    /// The disk failed. The nameserver tries again every [`NameConfig::full_retry`].
     Failed(StorageError),
     /// All members of a file lost their disks, and some of its bytes are gone.
     Lost {
         /// The file.
         file: FileId,
-        /// The first and the last byte that are gone, the last exclusive.
+        /// The places of the first lost byte and of the byte behind the last lost one.
         range: (u64, u64),
     },
 }
 
-/// What follows when a record is on the disk.
+/// An effect that follows when a record is on the disk.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
     Done(u64),
-    /// Those who have the file are told.
+    /// The dataservers that have the file are told their assignment.
     Publish(FileId),
-    /// Those who had the file may delete it.
+    /// The dataservers that had the file may delete their copies.
     Drop(FileId, Group),
+    /// A primary is told that the length of its file is in the log.
     Noted(FileId, u64, SocketAddr),
 }
 
-/// What is known of a dataserver.
+/// A dataserver as the nameserver knows it.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Where it is.
+    /// Its disk and addresses.
     pub place: Place,
-    /// When it was last heard.
+    /// When the dataserver was last heard.
     pub heard: Timestamp,
-    /// Its disk takes no bytes.
+    /// Its disk refuses writes.
     pub is_ill: bool,
-    /// Bytes of files that it has.
+    /// Bytes of files on its disk.
     pub used: u64,
     /// Bytes that its disk has left.
     pub free: u64,
-    /// Its silence was noticed.
+    /// The nameserver has noticed its silence.
     pub(crate) is_given_up: bool,
-    /// Files whose assignment it has to be told, each with the number of the last assignment.
+    /// Files whose assignment the dataserver has not confirmed, each with the number of the last
+    /// assignment.
     pub(crate) owed: BTreeMap<FileId, u64>,
 }
 
@@ -93,44 +97,40 @@ pub struct Nameserver {
     pub(crate) config: NameConfig,
     pub(crate) space: Space,
     pub(crate) servers: BTreeMap<DiskId, Server>,
-    /// What goes on with files that are not in order.
+    /// The work on files that are not in order.
     pub(crate) works: BTreeMap<FileId, Work>,
-    /// Files to look at.
+    /// Files that may not be in order. Ticks look at them in turn.
     pub(crate) dirty: BTreeSet<FileId>,
-    /// Where the last tick stopped looking.
+    /// The file at which the last tick stopped looking.
     looked: Option<FileId>,
     pub(crate) journal: Journal<Effect>,
-    checkpoint_bytes: u64,
-    transmits: VecDeque<Transmit>,
+    outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
     started: Option<Timestamp>,
-    /// All dataservers had time to say that they live.
+    /// Every dataserver has had the time to send a beat since the start.
     is_started: bool,
     /// The number of the last assignment.
     pub(crate) rounds: u64,
     tick_at: Timestamp,
-    retry_at: Option<Timestamp>,
-    dropped: u64,
+    /// Datagrams of other clusters.
+    foreign: u64,
     /// The wall clock as the owner last gave it, in milliseconds since 1970.
     pub(crate) at_ms: u64,
 }
 
 impl Nameserver {
-    /// A nameserver out of its log. An empty log is a new cluster, whose name comes from the seed.
+    /// A nameserver that starts from its log. An empty log begins a new cluster, whose name comes
+    /// from the seed.
     ///
     /// # Errors
     /// When the log cannot be read.
     pub fn new(config: NameConfig, seed: u64, log: &Bytes) -> Result<Self, FilesError> {
-        let (records, good) = journal::read(log);
+        let (records, journal) = Journal::open(LOG, config.full_retry, log);
         let mut space = Space::default();
         for record in records {
             let record = serde_json::from_slice(&record).map_err(|_| FilesError::Log(LOG))?;
             space.apply(record);
         }
-        let journal = match log.is_empty() {
-            true => Journal::new(LOG),
-            false => Journal::behind(LOG, good),
-        };
         let files = space.inodes().keys().filter(|id| space.file(**id).is_some());
         let dirty: BTreeSet<FileId> = files.copied().collect();
         let mut server = Self {
@@ -141,15 +141,13 @@ impl Nameserver {
             dirty,
             looked: None,
             journal,
-            checkpoint_bytes: 0,
-            transmits: VecDeque::new(),
+            outbox: Outbox::default(),
             events: VecDeque::new(),
             started: None,
             is_started: false,
             rounds: Prng::new(seed).fork(1).next_u64() >> 1,
             tick_at: Timestamp::ZERO,
-            retry_at: None,
-            dropped: 0,
+            foreign: 0,
             at_ms: 0,
         };
         if server.space.cluster == 0 {
@@ -164,12 +162,18 @@ impl Nameserver {
         &self.space
     }
 
-    /// The wall clock, in milliseconds since 1970.
+    /// Sets the wall clock, in milliseconds since 1970.
     pub fn set_at_ms(&mut self, at_ms: u64) {
         self.at_ms = at_ms;
     }
 
-    /// What is known of the dataservers.
+    /// Datagrams that were dropped, because the driver was too slow or because they came from
+    /// another cluster.
+    pub fn dropped(&self) -> u64 {
+        self.outbox.dropped + self.foreign
+    }
+
+    /// The dataservers that were heard since the start, by disk.
     pub fn servers(&self) -> &BTreeMap<DiskId, Server> {
         &self.servers
     }
@@ -181,13 +185,13 @@ impl Nameserver {
         }
         match (self.servers.get(&disk), self.started) {
             (Some(server), _) => now < server.heard + self.config.dead_after,
-            // Nobody is dead before there was time to speak.
+            // After a start, a dataserver first gets the time to send a beat.
             (None, Some(started)) => now < started + self.config.dead_after,
             (None, None) => true,
         }
     }
 
-    /// Who has a file, the primary first. Only those whose address is known are named.
+    /// The members of a file whose addresses are known, the primary first.
     pub fn places(&self, file: &File) -> Vec<Place> {
         let places = file.group.members.iter().filter_map(|disk| self.servers.get(disk));
         places.map(|server| server.place).collect()
@@ -198,11 +202,11 @@ impl Nameserver {
         self.dirty.iter().take(most).copied().collect()
     }
 
-    /// Makes a change. [`Event::Done`] follows when it is in the log. `at_ms` is the time in
-    /// milliseconds since 1970.
+    /// Makes a change. [`Event::Done`] follows when the change is in the log. `at_ms` is the time
+    /// in milliseconds since 1970.
     ///
     /// # Errors
-    /// When nothing is changed.
+    /// The reason for which nothing is changed.
     pub fn call(
         &mut self,
         now: Timestamp,
@@ -219,47 +223,43 @@ impl Nameserver {
             Call::Create { replication, .. } => self.choose(now, usize::from(*replication), &[]),
             _ => Vec::new(),
         };
-        let records = self.space.decide(call, user, at_ms, &members)?;
-        if let (Call::Create { .. }, true) = (call, members.is_empty()) {
-            return Err(Refusal::TooFewServers(1, 0));
-        }
+        let mut records = self.space.decide(call, user, at_ms, &members)?;
         let mut effects = vec![Effect::Done(token)];
-        let count = records.len();
-        if let (Some(Record::Inode { id, name, .. }), false) = (records.last(), members.is_empty())
-        {
-            effects.extend(name.is_some().then_some(Effect::Publish(*id)));
+        match (call, records.last()) {
+            (Call::Create { .. }, _) if members.is_empty() => {
+                return Err(Refusal::TooFewServers(1, 0));
+            }
+            (Call::Create { .. }, Some(Record::Inode { id, .. })) => {
+                effects.push(Effect::Publish(*id));
+            }
+            (Call::SetReplication { .. }, Some(Record::Inode { id, .. })) => {
+                self.dirty.insert(*id);
+            }
+            _ => {}
         }
-        if let (Call::SetReplication { .. }, Some(Record::Inode { id, .. })) =
-            (call, records.last())
-        {
-            self.dirty.insert(*id);
+        // A call that changes nothing is done when all earlier changes are in the log.
+        let last = records.pop().unwrap_or(Record::NOTHING);
+        for record in records {
+            self.record(record, None);
         }
-        for (at, record) in records.into_iter().enumerate() {
-            let effects = if at + 1 == count { core::mem::take(&mut effects) } else { Vec::new() };
-            self.record(record, effects);
-        }
-        // A call that changes nothing is done when what was before is in the log.
-        if !effects.is_empty() {
-            let next = Record::Next { next: FileId(0) };
-            self.record(next, effects);
-        }
+        self.record(last, effects);
         Ok(())
     }
 
-    /// Live disks with the most room in use of which none is in `without`: the least used first.
+    /// Up to `count` live disks that take bytes and are not in `without`, the least used first.
     pub(crate) fn choose(&self, now: Timestamp, count: usize, without: &[DiskId]) -> Vec<DiskId> {
         let is_fit = |(disk, server): &(&DiskId, &Server)| {
             self.is_live(now, **disk) && !server.is_ill && !without.contains(disk)
         };
         let mut fit: Vec<_> = self.servers.iter().filter(is_fit).collect();
-        // Equal disks take turns by the number of the next file.
+        // Disks that are equally used take turns: each new file changes their order.
         let turn = self.space.inodes().len() as u64;
         fit.sort_by_key(|(disk, server)| (server.used >> 20, disk.0.rotate_left(turn as u32 % 64)));
         fit.into_iter().take(count).map(|(disk, _)| *disk).collect()
     }
 
     pub(crate) fn record(&mut self, record: Record, effects: impl IntoIterator<Item = Effect>) {
-        // A record has numbers, names and lists.
+        // A record has numbers, names and lists, which JSON always takes.
         let body = serde_json::to_vec(&record).unwrap_or_default();
         let mut effects: Vec<Effect> = effects.into_iter().collect();
         for (file, group) in self.space.apply(record) {
@@ -272,7 +272,7 @@ impl Nameserver {
 
     pub(crate) fn tell(&mut self, to: SocketAddr, control: Control) {
         let message = Message::Control(control);
-        send(&mut self.transmits, &mut self.dropped, self.space.cluster, to, message);
+        self.outbox.send(self.space.cluster, to, message);
     }
 
     fn control(&mut self, now: Timestamp, from: SocketAddr, control: Control) {
@@ -302,13 +302,13 @@ impl Nameserver {
         let Some(file) = self.space.file(id).filter(|file| file.group.epoch == epoch) else {
             return;
         };
-        if length <= file.length {
-            // The record may still be on its way to the disk, so the answer goes behind it.
-            return self
-                .record(Record::Next { next: FileId(0) }, [Effect::Noted(id, length, from)]);
-        }
-        let at_ms = self.at_ms;
-        self.record(Record::Length { id, length, at_ms }, [Effect::Noted(id, length, from)]);
+        // The record of a known length may still be on its way to the disk. The answer then has to
+        // wait for that record.
+        let record = match length > file.length {
+            true => Record::Length { id, length, at_ms: self.at_ms },
+            false => Record::NOTHING,
+        };
+        self.record(record, [Effect::Noted(id, length, from)]);
     }
 
     fn beat(
@@ -353,8 +353,8 @@ impl Nameserver {
         }
     }
 
-    /// The state of a disk has changed. At a new address it has to be told what it has, and so have
-    /// the others who share files with it.
+    /// The state of a disk has changed. A disk at a new address is owed the assignments of its
+    /// files, and so are the other members of these files.
     fn look_at_files_of(&mut self, disk: DiskId, is_new: bool) {
         let mut owed = Vec::new();
         for (id, inode) in self.space.inodes() {
@@ -377,11 +377,11 @@ impl Nameserver {
         }
     }
 
-    /// Silent disks are noticed here.
+    /// Notices silent disks, and looks at files that may not be in order.
     fn tick(&mut self, now: Timestamp) {
         let grace = self.started.map(|started| started + self.config.dead_after);
         if !self.is_started && grace.is_some_and(|grace| now >= grace) {
-            // Who has not spoken until now is dead.
+            // A dataserver that has sent no beat until now is dead.
             self.is_started = true;
             let inodes = self.space.inodes().keys();
             self.dirty.extend(inodes.filter(|id| self.space.file(**id).is_some()));
@@ -410,14 +410,12 @@ impl Nameserver {
 
     /// Replaces a long log by a checkpoint.
     fn compact(&mut self) {
-        let long = self.config.log_bytes.max(4 * self.checkpoint_bytes);
-        if self.journal.len() < long || self.journal.is_compacting() {
+        if !self.journal.is_long(self.config.log_bytes) {
             return;
         }
         let records = self.space.records();
         let bodies = records.iter().map(|record| serde_json::to_vec(record).unwrap_or_default());
         self.journal.replace(bodies, None);
-        self.checkpoint_bytes = self.journal.unwritten() as u64;
     }
 
     fn follow(&mut self, effect: Effect) {
@@ -452,7 +450,7 @@ impl Machine for Nameserver {
         // A new dataserver does not know the name of the cluster, and may only say that it lives.
         let is_beat = matches!(message, Message::Control(Control::Beat { .. }));
         if cluster != self.space.cluster && !(cluster == 0 && is_beat) {
-            self.dropped += 1;
+            self.foreign += 1;
             return Ok(());
         }
         if let Message::Control(control) = message {
@@ -467,11 +465,7 @@ impl Machine for Nameserver {
             self.tick_at = now + self.config.tick;
             self.tick(now);
         }
-        if self.retry_at.is_some_and(|at| now >= at) {
-            self.journal.retry();
-            let is_failing = self.journal.is_failing();
-            self.retry_at = is_failing.then(|| now + self.config.full_retry);
-        }
+        self.journal.handle_timeout(now);
     }
 
     fn handle_clock(&mut self, now: Timestamp, _: ClockReading) {
@@ -487,15 +481,15 @@ impl Machine for Nameserver {
     }
 
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
-        self.transmits.pop_front()
+        self.outbox.poll()
     }
 
     fn poll_urgent(&mut self, _: Timestamp) -> Option<Transmit> {
-        self.transmits.pop_front()
+        self.outbox.poll()
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        [Some(self.tick_at), self.retry_at].into_iter().flatten().min()
+        [Some(self.tick_at), self.journal.poll_timeout()].into_iter().flatten().min()
     }
 
     fn durable(&mut self) -> Option<&mut dyn Durable> {
@@ -509,19 +503,9 @@ impl Durable for Nameserver {
     }
 
     fn handle_written(&mut self, now: Timestamp, id: WriteId, done: Result<(), StorageError>) {
-        match done {
-            Ok(()) => {
-                for effect in self.journal.done(id) {
-                    self.follow(effect);
-                }
-            }
-            Err(error) => {
-                if !self.journal.is_failing() {
-                    self.events.push_back(Event::Failed(error));
-                }
-                self.journal.failed(id);
-                self.retry_at.get_or_insert(now + self.config.full_retry);
-            }
+        match self.journal.handle_written(now, id, done) {
+            Ok(effects) => effects.into_iter().for_each(|effect| self.follow(effect)),
+            Err(error) => self.events.push_back(Event::Failed(error)),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Appends on their way: from a client to the primary, and from the primary to its followers.
 //!
-//! The primary keeps the appends that a member may still lack, and sends each follower so many
-//! bytes ahead of what the follower has acknowledged. What is not acknowledged in time is sent
-//! again from there on. A joiner that lacks older appends gets them from the primary's disk.
+//! The primary keeps the appends that a member may still lack. It sends each follower a limited
+//! number of bytes that the follower has not acknowledged. When an acknowledgement is late, the
+//! primary sends again everything behind the last acknowledged byte. A joiner gets older appends
+//! from the primary's disk.
 
 use std::net::SocketAddr;
 
@@ -10,17 +11,17 @@ use bytes::Bytes;
 use evenfall_core::Timestamp;
 
 use crate::config::{APPEND_BYTES_MAX, WINDOW_BYTES_MAX, WINDOWS_BYTES_MAX};
-use crate::dataserver::{Dataserver, Event, send};
+use crate::dataserver::{Dataserver, Event};
 use crate::lead::Next;
 use crate::wire::{Control, Message, NO_COPY};
 use crate::{DiskId, FileId, Refusal};
 
 impl Dataserver {
     /// Appends to a file. [`Event::Appended`] or [`Event::Refused`] follows. With `at`, the append
-    /// is taken only if it begins there.
+    /// is taken only if it begins at that place in the file.
     ///
     /// # Errors
-    /// When the append is not taken.
+    /// The reason for which the append is not taken. No event follows.
     pub fn append(
         &mut self,
         now: Timestamp,
@@ -54,7 +55,8 @@ impl Dataserver {
         Ok(())
     }
 
-    /// Gives appends that [`Event::Read`] asked for. None means that they cannot be read.
+    /// Hands in the appends that [`Event::Read`] asked for. An empty list says that they cannot be
+    /// read.
     pub fn give(&mut self, file: FileId, disk: DiskId, offset: u64, appends: Vec<Bytes>) {
         if appends.is_empty() {
             return self.report_bad(file);
@@ -73,7 +75,7 @@ impl Dataserver {
         for bytes in appends {
             let length = bytes.len() as u64;
             let relay = Message::Relay { file, epoch, offset: next, committed, bytes };
-            send(&mut self.transmits, &mut self.dropped, cluster, to, relay);
+            self.outbox.send(cluster, to, relay);
             next += length;
         }
         self.busy.insert(file);
@@ -91,7 +93,7 @@ impl Dataserver {
         let disk = self.disk;
         let Some(copy) = self.copies.get_mut(&file) else {
             let ack = Message::Ack { file, epoch, disk, length: NO_COPY };
-            return send(&mut self.transmits, &mut self.dropped, self.cluster, from, ack);
+            return self.outbox.send(self.cluster, from, ack);
         };
         if !copy.takes(epoch) || copy.leads(disk) || bytes.len() > APPEND_BYTES_MAX {
             return;
@@ -111,7 +113,7 @@ impl Dataserver {
         if let Some(to) = copy.leader.filter(|_| copy.takes(copy.epoch)) {
             let (epoch, disk, length) = (copy.epoch, self.disk, copy.length);
             let ack = Message::Ack { file, epoch, disk, length };
-            send(&mut self.transmits, &mut self.dropped, self.cluster, to, ack);
+            self.outbox.send(self.cluster, to, ack);
         }
     }
 
@@ -150,7 +152,7 @@ impl Dataserver {
         self.pump(now, file);
     }
 
-    /// Acknowledges what all members have.
+    /// Acknowledges the appends that all members have.
     pub(crate) fn advance(&mut self, file: FileId) {
         let Some(copy) = self.copies.get_mut(&file) else { return };
         let Some(lead) = copy.lead.as_mut().filter(|_| copy.promised <= copy.epoch) else { return };
@@ -164,7 +166,7 @@ impl Dataserver {
         }
     }
 
-    /// Sends followers what they have room for.
+    /// Sends followers the next appends, as far as the limit of unacknowledged bytes allows.
     pub(crate) fn pump(&mut self, now: Timestamp, file: FileId) {
         let cluster = self.cluster;
         let Some(copy) = self.copies.get_mut(&file) else { return };
@@ -187,7 +189,7 @@ impl Dataserver {
                         }
                         follower.next += bytes.len() as u64;
                         let relay = Message::Relay { file, epoch, offset, committed, bytes };
-                        send(&mut self.transmits, &mut self.dropped, cluster, to, relay);
+                        self.outbox.send(cluster, to, relay);
                     }
                     Next::Read(offset) => {
                         lead.followers[at].is_reading = true;
@@ -203,15 +205,15 @@ impl Dataserver {
         }
     }
 
-    /// Asks followers again, tells them what is committed, and tells who has caught up. Whether
-    /// there is more to do.
+    /// Repeats unacknowledged appends, tells followers the committed length, and tells the
+    /// nameserver which joiners have caught up. Returns whether the copy needs another tick.
     pub(crate) fn tick(&mut self, now: Timestamp, file: FileId) -> bool {
         self.answer_seal(file);
         let (cluster, resend) = (self.cluster, self.config.resend);
         let Some(copy) = self.copies.get_mut(&file) else { return false };
         let (epoch, committed, queued) = (copy.epoch, copy.committed(), copy.queued);
-        let is_waiting = copy.is_broken || copy.promised > epoch || !copy.flushes.is_empty();
         let is_telling = !copy.flushes.is_empty();
+        let is_waiting = copy.is_broken || copy.promised > epoch || is_telling;
         let Some(lead) = copy.lead.as_mut().filter(|_| copy.promised <= epoch) else {
             return is_waiting;
         };
@@ -232,7 +234,7 @@ impl Dataserver {
             let (offset, bytes) = (queued, Bytes::new());
             let relay = Message::Relay { file, epoch, offset, committed, bytes };
             let to = follower.place.address;
-            send(&mut self.transmits, &mut self.dropped, cluster, to, relay);
+            self.outbox.send(cluster, to, relay);
         }
         let is_busy = lead.is_busy(queued, committed) || is_waiting;
         for joiner in caught {

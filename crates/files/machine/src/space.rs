@@ -1,8 +1,7 @@
-//! The names: directories, files, and who has the bytes of each file. What a nameserver must not
-//! forget.
+//! The state of a nameserver: directories, files, and the disks that have the bytes of each file.
 //!
-//! A change is decided against the present state, becomes a [`Record`], and is made by applying the
-//! record. The log has the same records, so a nameserver that starts has the same state. The rules
+//! A call is checked against the present state and becomes [`Record`]s. Applying a record makes the
+//! change. The log has the same records, so a nameserver that starts has the same state. The rules
 //! of paths, of renames and of deletions are those of HDFS.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,39 +16,39 @@ use crate::{DiskId, FileId, Refusal};
 /// The root directory.
 pub const ROOT: FileId = FileId(1);
 
-/// Who has the bytes of a file.
+/// The disks that have the bytes of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// The epoch.
     pub epoch: u64,
-    /// The length that all members had when it began.
+    /// The length that all members had when the epoch began.
     pub start: u64,
     /// Disks that have every acknowledged byte. The first is the primary's.
     pub members: Vec<DiskId>,
-    /// Disks that were members, each with the length up to which its bytes are right.
+    /// Disks that are members no more, each with the length up to which its bytes are right.
     pub former: Vec<(DiskId, u64)>,
-    /// When all members lost their disks: the only member was a former one or a joiner, and its
-    /// bytes are right up to here.
+    /// Set when all members have lost their disks and a former member or a joiner is the only
+    /// member now. The bytes of that member are right up to this length.
     pub adopted: Option<u64>,
-    /// Bytes that were acknowledged and that no disk has any more: from, to.
+    /// The range of acknowledged bytes that no disk has any more: first, and last exclusive.
     pub lost: Option<(u64, u64)>,
 }
 
 /// A file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
-    /// Copies that there shall be.
+    /// Number of copies that the file shall have.
     pub replication: u16,
     /// The acknowledged length, as the primary last told it.
     pub length: u64,
-    /// Who has the bytes.
+    /// The disks that have the bytes.
     pub group: Group,
 }
 
-/// What an inode is.
+/// The kind of an inode, with the part of its state that only this kind has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// A directory: its entries.
+    /// A directory with its entries.
     Directory(BTreeMap<String, FileId>),
     /// A file.
     File(File),
@@ -58,48 +57,48 @@ pub enum Kind {
 /// A file or a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inode {
-    /// The directory that has it. The root has itself.
+    /// The directory of the inode. The root is its own directory.
     pub parent: FileId,
-    /// Who made it.
+    /// The user who owns the inode: its maker, or a later owner.
     pub owner: String,
-    /// The group of its owner.
+    /// The group of users that owns the inode.
     pub group: String,
-    /// The rights as in POSIX. They are kept and shown, and not enforced.
+    /// The rights as in POSIX. Rights are kept and shown, and not enforced.
     pub mode: u16,
     /// Milliseconds since 1970 of the last change.
     pub modified_ms: u64,
     /// Milliseconds since 1970 of the last read that was noted.
     pub accessed_ms: u64,
-    /// What it is.
+    /// File or directory.
     pub kind: Kind,
 }
 
-/// What a client asks for.
+/// A change that a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Makes a directory and all that are missing above it.
+    /// Makes a directory, and the missing directories above it.
     Mkdirs {
         /// The path.
         path: String,
         /// Its rights.
         mode: u16,
     },
-    /// Makes an empty file and all directories that are missing above it.
+    /// Makes an empty file, and the missing directories above it.
     Create {
         /// The path.
         path: String,
         /// Its rights.
         mode: u16,
-        /// Copies that there shall be.
+        /// Number of copies that the file shall have.
         replication: u16,
         /// Whether a file of this path is replaced.
         overwrite: bool,
     },
     /// Moves a file or a directory.
     Rename {
-        /// From.
+        /// The old path.
         from: String,
-        /// To: the new path, or a directory that gets it.
+        /// The new path, or the directory that gets the entry.
         to: String,
         /// Whether a file or an empty directory of this path is replaced. The new path is then
         /// taken as it stands.
@@ -137,11 +136,11 @@ pub enum Call {
         /// Milliseconds since 1970 of the last read.
         accessed_ms: Option<u64>,
     },
-    /// Sets how many copies there shall be.
+    /// Sets how many copies a file shall have.
     SetReplication {
         /// The path.
         path: String,
-        /// Copies.
+        /// Number of copies.
         replication: u16,
     },
 }
@@ -154,16 +153,16 @@ pub enum Record {
         /// A random number.
         cluster: u64,
     },
-    /// An inode is this from now on. A new one is entered in its directory under the name.
+    /// The new state of an inode. A new inode is entered in its directory under the name.
     Inode {
         /// Its number.
         id: FileId,
-        /// Its name, when it is new.
+        /// The name of a new inode; `None` for an inode that exists.
         name: Option<String>,
         /// Its state.
         inode: Inode,
     },
-    /// An entry moves; what stood at the new place is gone.
+    /// An entry moves to a place where no other entry stands.
     Moved {
         /// The inode.
         id: FileId,
@@ -181,11 +180,11 @@ pub enum Record {
         /// When.
         at_ms: u64,
     },
-    /// Who has a file.
+    /// The disks that have the bytes of a file.
     Group {
         /// The file.
         id: FileId,
-        /// Who.
+        /// The disks.
         group: Group,
     },
     /// The acknowledged length of a file.
@@ -209,6 +208,11 @@ pub enum Record {
     },
 }
 
+impl Record {
+    /// A record that changes nothing. Effects that wait for the records before it go with it.
+    pub(crate) const NOTHING: Self = Self::Next { next: FileId(0) };
+}
+
 /// All names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
@@ -225,7 +229,7 @@ pub struct Space {
 /// A path as its names.
 ///
 /// # Errors
-/// What is wrong with it.
+/// [`Refusal::Invalid`], which says what is wrong with the path.
 pub fn names(path: &str) -> Result<Vec<&str>, Refusal> {
     let invalid = |what: &str| {
         let shown: String = path.chars().take(100).collect();
@@ -305,15 +309,15 @@ impl Space {
     /// [`Refusal::NotFound`], [`Refusal::NotDirectory`] or [`Refusal::Invalid`].
     pub fn find(&self, path: &str) -> Result<(FileId, &Inode), Refusal> {
         let names = names(path)?;
-        let (id, depth) = self.walk(&names, path)?;
+        let (id, depth) = self.walk(&names)?;
         match depth == names.len() {
             true => Ok((id, &self.inodes[&id])),
             false => Err(Refusal::NotFound(path.to_owned())),
         }
     }
 
-    /// The last inode on the way that exists, and how many names lead to it.
-    fn walk(&self, names: &[&str], path: &str) -> Result<(FileId, usize), Refusal> {
+    /// The last inode on the way that exists, and how many names lead to that inode.
+    fn walk(&self, names: &[&str]) -> Result<(FileId, usize), Refusal> {
         let mut id = ROOT;
         for (depth, name) in names.iter().enumerate() {
             let Kind::Directory(entries) = &self.inodes[&id].kind else {
@@ -324,14 +328,13 @@ impl Space {
                 None => return Ok((id, depth)),
             }
         }
-        let _ = path;
         Ok((id, names.len()))
     }
 
-    /// The records that a call makes. `members` are the disks of a new file.
+    /// The records that make the change of a call. `members` are the disks of a new file.
     ///
     /// # Errors
-    /// Why the call is refused.
+    /// The reason for which the call is refused.
     pub fn decide(
         &self,
         call: &Call,
@@ -342,7 +345,7 @@ impl Space {
         match call {
             Call::Mkdirs { path, mode } => {
                 let names = names(path)?;
-                let (id, depth) = self.walk(&names, path)?;
+                let (id, depth) = self.walk(&names)?;
                 if depth == names.len() {
                     return match self.inodes[&id].kind {
                         Kind::Directory(_) => Ok(Vec::new()),
@@ -354,7 +357,7 @@ impl Space {
             }
             Call::Create { path, mode, replication, overwrite } => {
                 let names = names(path)?;
-                let (mut id, mut depth) = self.walk(&names, path)?;
+                let (mut id, mut depth) = self.walk(&names)?;
                 let mut records = Vec::new();
                 if depth == names.len() {
                     let Kind::File(_) = self.inodes[&id].kind else {
@@ -411,7 +414,22 @@ impl Space {
         }
     }
 
-    /// The records that make directories below `id` and, in the last of them, `last`.
+    /// Whether a directory takes one more entry.
+    ///
+    /// # Errors
+    /// [`Refusal::NotDirectory`] or [`Refusal::Limit`].
+    fn check_room(&self, directory: FileId) -> Result<(), Refusal> {
+        match &self.inodes[&directory].kind {
+            Kind::File(_) => Err(Refusal::NotDirectory(self.path(directory))),
+            Kind::Directory(entries) if entries.len() >= ENTRIES_MAX => {
+                Err(Refusal::Limit(format!("a directory has {ENTRIES_MAX} entries at most")))
+            }
+            Kind::Directory(_) => Ok(()),
+        }
+    }
+
+    /// The records that make an inode of the kind `last` below `id`. The last of the names is the
+    /// name of that inode, and the names before are those of the directories on the way.
     fn make(
         &self,
         id: FileId,
@@ -419,12 +437,7 @@ impl Space {
         (user, mode, at_ms): (&str, u16, u64),
         last: Kind,
     ) -> Result<Vec<Record>, Refusal> {
-        let Kind::Directory(entries) = &self.inodes[&id].kind else {
-            return Err(Refusal::NotDirectory(self.path(id)));
-        };
-        if entries.len() >= ENTRIES_MAX {
-            return Err(Refusal::Limit(format!("a directory has {ENTRIES_MAX} entries at most")));
-        }
+        self.check_room(id)?;
         if self.inodes.len() + names.len() > INODES_MAX {
             return Err(Refusal::Limit(format!("there are {INODES_MAX} files and directories")));
         }
@@ -434,12 +447,11 @@ impl Space {
             let is_last = at + 1 == names.len();
             let kind = last.take_if(|_| is_last);
             let kind = kind.unwrap_or_else(|| Kind::Directory(BTreeMap::new()));
-            let is_file = matches!(kind, Kind::File(_));
             let inode = Inode {
                 parent,
                 owner: user.to_owned(),
                 group: "supergroup".into(),
-                mode: if is_last || is_file { mode & 0o1777 } else { 0o755 },
+                mode: if is_last { mode & 0o1777 } else { 0o755 },
                 modified_ms: at_ms,
                 accessed_ms: at_ms,
                 kind,
@@ -509,16 +521,11 @@ impl Space {
                 _ => records.push(Record::Gone { id: other, at_ms }),
             }
         }
-        let (parent, depth) = self.walk(above, to)?;
+        let (parent, depth) = self.walk(above)?;
         if depth < above.len() {
             return Err(Refusal::NotFound(format!("/{}", above.join("/"))));
         }
-        let Kind::Directory(entries) = &self.inodes[&parent].kind else {
-            return Err(Refusal::NotDirectory(self.path(parent)));
-        };
-        if entries.len() >= ENTRIES_MAX {
-            return Err(Refusal::Limit(format!("a directory has {ENTRIES_MAX} entries at most")));
-        }
+        self.check_room(parent)?;
         records.push(Record::Moved { id, parent, name: (*name).to_owned(), at_ms });
         Ok(records)
     }
@@ -610,7 +617,7 @@ impl Space {
         }
     }
 
-    /// Records that make this state out of an empty one. Directories come before their entries.
+    /// Records that make this state out of an empty space. Directories come before their entries.
     pub fn records(&self) -> Vec<Record> {
         let mut records =
             vec![Record::Cluster { cluster: self.cluster }, Record::Next { next: self.next }];

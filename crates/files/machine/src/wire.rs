@@ -29,32 +29,32 @@ pub const VERSION: u8 = 1;
 /// An acknowledgement of a dataserver that has no copy of the file.
 pub const NO_COPY: u64 = u64::MAX;
 
-/// A dataserver that has or gets a copy.
+/// The place of a dataserver that has or gets a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Its disk.
     pub disk: DiskId,
-    /// Where it receives datagrams.
+    /// The address at which it receives datagrams.
     pub address: SocketAddr,
-    /// Where it takes HTTP.
+    /// The address at which it takes HTTP.
     pub http: SocketAddr,
 }
 
-/// Who has a file in an epoch.
+/// The members and joiners of a file in an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
     /// The file.
     pub file: FileId,
     /// The epoch.
     pub epoch: u64,
-    /// The number of this message, which its answer has too. Joiners and addresses may change
-    /// within an epoch.
+    /// The number of this assignment, which the answer repeats. Joiners and addresses may change
+    /// within an epoch, and the number then changes too.
     pub round: u64,
     /// The length that all members had when the epoch began.
     pub start: u64,
-    /// Who has every acknowledged byte. The first is the primary.
+    /// The dataservers that have every acknowledged byte. The first is the primary.
     pub members: Vec<Place>,
-    /// Who copies the file, each with the length up to which its bytes are known to be right.
+    /// The dataservers that copy the file, each with the length up to which its bytes are right.
     pub joiners: Vec<(Place, u64)>,
 }
 
@@ -65,22 +65,22 @@ pub struct Held {
     pub file: FileId,
     /// The epoch of the copy.
     pub epoch: u64,
-    /// The dataserver has restarted and wants to be told who has the file.
+    /// The dataserver has restarted and asks for the assignment of the file.
     pub asks: bool,
 }
 
-/// What machines say to each other beside relays.
+/// A message other than a relay or its acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
     /// A dataserver lives.
     Beat {
         /// Its disk.
         disk: DiskId,
-        /// Where it takes HTTP.
+        /// The address at which it takes HTTP.
         http: SocketAddr,
-        /// Its disk takes no bytes.
+        /// Its disk refuses writes.
         is_ill: bool,
-        /// Bytes of files that it has.
+        /// Bytes of files on its disk.
         used: u64,
         /// Bytes that its disk has left.
         free: u64,
@@ -102,9 +102,9 @@ pub enum Control {
         epoch: u64,
         /// The disk that answers.
         disk: DiskId,
-        /// Bytes that it has.
+        /// Bytes of the copy.
         length: u64,
-        /// Bytes of which it knows that all members have them.
+        /// Bytes that all members have, as far as this copy knows.
         committed: u64,
     },
     /// An epoch begins, or its joiners or addresses have changed.

@@ -157,8 +157,6 @@ pub struct Canopus {
     pub(crate) fetching: Option<Fetching>,
     /// Bytes of the requests in the committed cycles that are kept.
     pub(crate) history_bytes: usize,
-    /// When a write is tried again that failed because the disk was full.
-    retry_at: Timestamp,
     pub(crate) events: VecDeque<Event>,
     install: Option<Install>,
     pub(crate) is_behind: bool,
@@ -180,6 +178,8 @@ impl Canopus {
         log: &Bytes,
     ) -> Result<Self, OrderError> {
         let leaf = tree.super_leaf_of(me).ok_or(OrderError::Stranger(me))?.clone();
+        let (bodies, journal) = Journal::open(journal::LOG, config.full_retry, log);
+        let records = journal::records(&bodies).map_err(OrderError::Log)?;
         let members: Vec<NodeId> = leaf.members.iter().map(|member| member.node).collect();
         let others = leaf.members.iter().filter(|member| member.node != me);
         let install = Install::Group(PEERS, others.map(|member| member.address).collect());
@@ -206,7 +206,7 @@ impl Canopus {
             next_campaign: BTreeMap::new(),
             tick_at: None,
             ticks: 0,
-            journal: Journal::new(journal::LOG),
+            journal,
             is_leaving: false,
             is_stopped: false,
             was_expelled: false,
@@ -220,7 +220,6 @@ impl Canopus {
             is_checkpoint_wanted: false,
             fetching: None,
             history_bytes: 0,
-            retry_at: Timestamp::ZERO,
             events: VecDeque::new(),
             install: Some(install),
             is_behind: false,
@@ -228,11 +227,7 @@ impl Canopus {
             leaf,
             tree,
         };
-        let (records, good) = journal::read(log).map_err(OrderError::Log)?;
         replica.replay(records);
-        if !log.is_empty() {
-            replica.journal = Journal::behind(journal::LOG, good);
-        }
         Ok(replica)
     }
 
@@ -470,17 +465,6 @@ impl Canopus {
         Ok(())
     }
 
-    /// The disk is full: falls silent, and tries again later.
-    fn wait_for_room(&mut self, now: Timestamp, id: WriteId, error: StorageError) {
-        if !self.journal.is_failing() {
-            self.retry_at = now + self.config.full_retry;
-            self.events.push_back(Event::DiskFull(error));
-            self.out.clear();
-            self.out_bytes = 0;
-        }
-        self.journal.failed(id);
-    }
-
     /// Whether this replica waits for a value.
     fn wants(&self, of: Whole) -> bool {
         match of {
@@ -592,11 +576,7 @@ impl Machine for Canopus {
             return;
         }
         if self.journal.is_failing() {
-            if self.retry_at <= now {
-                self.retry_at = now + self.config.full_retry;
-                self.journal.retry();
-            }
-            return;
+            return self.journal.handle_timeout(now);
         }
         if self.tick_at.is_some_and(|at| at <= now) {
             self.tick_at = Some(now + self.config.heartbeat);
@@ -643,7 +623,7 @@ impl Machine for Canopus {
             return None;
         }
         if self.journal.is_failing() {
-            return Some(self.retry_at);
+            return self.journal.poll_timeout();
         }
         let next_start = self.last_start + self.config.cycle_every;
         let starts = self.is_due() && self.started < self.committed + self.config.pipeline;
@@ -666,21 +646,23 @@ impl Durable for Canopus {
             return;
         }
         let was_failing = self.journal.is_failing();
-        match done {
-            Ok(()) => {
-                let effects = self.journal.done(id);
-                if was_failing && !self.journal.is_failing() {
-                    // The replica was deaf: the silence of the others was its own.
+        match self.journal.handle_written(now, id, done) {
+            Ok(effects) if !self.journal.is_failing() => {
+                if was_failing {
+                    // The replica heard nobody while its disk was full. No peer is to blame for
+                    // that silence.
                     self.peers.values_mut().for_each(|peer| peer.heard = now);
                     self.events.push_back(Event::DiskBack);
                 }
-                if !self.journal.is_failing() {
-                    self.follow(now, effects);
-                }
+                self.follow(now, effects);
             }
-            Err(error @ StorageError::Full { .. }) => self.wait_for_room(now, id, error),
-            // Writes behind the one that failed fail too, for another reason.
-            Err(error) if was_failing => self.wait_for_room(now, id, error),
+            // The failing journal repeats its writes, which have no effects until then.
+            Ok(_) => {}
+            Err(error @ StorageError::Full { .. }) => {
+                self.events.push_back(Event::DiskFull(error));
+                self.out.clear();
+                self.out_bytes = 0;
+            }
             Err(error) => {
                 // The end of the log is unknown, and a promise may be lost: silence is safe.
                 self.is_stopped = true;

@@ -1,4 +1,4 @@
-//! Checkpoints: what all cycles up to one have made, as the owner of a replica encodes it.
+//! Checkpoints: the state after all cycles up to one, as the owner of a replica encodes it.
 //!
 //! ```text
 //!   log    | c1 | c2 | ... | c900 | c901 |          Event::CheckpointWanted
@@ -23,14 +23,14 @@ use crate::journal::{self, Effect, Record};
 use crate::wire::{Message, Whole};
 use crate::{Table, parts};
 
-/// What all cycles up to one have made.
+/// The state after all cycles up to one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The last of these cycles.
     pub cycle: u64,
-    /// Who takes part, as far as these cycles have agreed.
+    /// The members that take part, as these cycles have agreed.
     pub table: Table,
-    /// What the owner of the replica made of the requests.
+    /// The state that the owner of the replica has made of the requests.
     pub snapshot: Bytes,
 }
 
@@ -55,18 +55,18 @@ impl Checkpoint {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetching {
     pub(crate) from: NodeId,
-    /// Its cycle, once that is known.
+    /// The cycle of the checkpoint; 0 until its first part has come.
     cycle: u64,
-    /// The byte up to which it was asked for.
+    /// The byte up to which the checkpoint was asked for.
     until: usize,
-    /// When some bytes of it came last.
+    /// When the last part of the checkpoint came.
     pub(crate) heard: Timestamp,
 }
 
 impl Canopus {
-    /// Takes what the owner made of all cycles up to the last [`Event::Committed`], and compacts
-    /// the log. False when there is nothing new to keep, when the snapshot is too long, or when the
-    /// log is being compacted already.
+    /// Takes the owner's state after all cycles up to the last [`Event::Committed`], and compacts
+    /// the log. False when no cycle was committed since the last checkpoint, when the snapshot is
+    /// too long, or when the log is being compacted already.
     pub fn checkpoint(&mut self, snapshot: Bytes) -> bool {
         let last = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.cycle);
         let is_too_long = snapshot.len() > CHECKPOINT_BYTES_MAX;
@@ -121,7 +121,8 @@ impl Canopus {
             return;
         }
         if !is_useful {
-            // Cycles behind the checkpoint are forgotten, so it would not help the peer to go on.
+            // Cycles behind the checkpoint are forgotten here, so the peer could not go on from
+            // this checkpoint.
             return self.want_checkpoint();
         }
         let offset = if cycle == latest { offset as usize } else { 0 };
@@ -133,7 +134,8 @@ impl Canopus {
         }
     }
 
-    /// Asks a peer for its newest checkpoint, or for the next bytes of the one that has begun.
+    /// Asks a peer for its newest checkpoint, or for the next bytes of the checkpoint that is on
+    /// its way from this peer.
     pub(crate) fn fetch_checkpoint(&mut self, now: Timestamp, from: NodeId) {
         let begun = self.fetching.take().filter(|fetching| fetching.from == from);
         let mut fetching = begun.unwrap_or(Fetching { from, cycle: 0, until: 0, heard: now });
@@ -143,8 +145,8 @@ impl Canopus {
         self.fetching = Some(fetching);
     }
 
-    /// Some bytes of a checkpoint have come. When they complete what was asked for, the next ones
-    /// are asked for at once.
+    /// A part of a checkpoint has come. When all bytes that were asked for are there, the replica
+    /// asks for the next bytes at once.
     pub(crate) fn fetched(&mut self, now: Timestamp, from: NodeId, cycle: u64) {
         let at = self.parts.contiguous(Whole::Checkpoint(cycle, from));
         let Some(fetching) = self.fetching.as_mut().filter(|known| known.from == from) else {
@@ -180,7 +182,7 @@ impl Canopus {
         self.advance(now);
     }
 
-    /// Sets what a checkpoint says, on the way from a peer or from the own disk.
+    /// Takes over the state of a checkpoint, which comes from a peer or from the own disk.
     pub(crate) fn adopt_checkpoint(&mut self, checkpoint: &Checkpoint) {
         let cycle = checkpoint.cycle;
         self.table = checkpoint.table.clone();
@@ -192,8 +194,9 @@ impl Canopus {
         self.is_behind = false;
     }
 
-    /// What this replica proposed in cycles that it will never see: reads wait again, and whether
-    /// the writes were committed is unknown here.
+    /// Forgets the proposals of this replica in cycles up to this one, which the replica will never
+    /// see. Reads wait again. Returns the writes, by client and sequence, which may have been
+    /// committed or not.
     fn forget_proposed(&mut self, cycle: u64) -> Vec<(u64, u64)> {
         let later = self.proposed.split_off(&(cycle + 1));
         let earlier = core::mem::replace(&mut self.proposed, later);

@@ -1,4 +1,4 @@
-//! What a replica has on its disk, and what it does once that is there.
+//! The records that a replica keeps on its disk, and the effects that follow a written record.
 //!
 //! One log ([`core::journal`](evenfall_core::journal)) of records:
 //!
@@ -28,7 +28,7 @@ pub const LOG: &str = "order";
 /// A record, read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// An entry of somebody's group was stored.
+    /// An entry of a member's group was stored.
     Entry(Proposal),
     /// A promise was made: owner, incarnation, term, to whom.
     Promise(NodeId, u32, u32, NodeId),
@@ -42,10 +42,10 @@ pub enum Record {
     Group(NodeId, u32, Report),
 }
 
-/// What follows when a write is done.
+/// An effect that follows when a record is on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// This is on the disk of the group of an owner and incarnation.
+    /// The group of an owner and incarnation hears what this replica has on its disk.
     Report(NodeId, u32, Report),
     /// The replica's own proposal of this cycle may leave.
     Propose(u64),
@@ -93,14 +93,17 @@ pub fn body(record: &Record) -> Vec<u8> {
     body
 }
 
-/// The records of a log, and the length of the part that they are in.
+/// The whole records at the beginning of a log, and the bytes that these records take in the log.
 ///
 /// # Errors
-/// A record that matches its checksum and is none.
+/// A record that matches its checksum and is not of this protocol.
 pub fn read(log: &Bytes) -> Result<(Vec<Record>, u64), Malformed> {
     let (bodies, good) = journal::read(log);
-    let records = bodies.iter().map(record).collect::<Result<_, _>>()?;
-    Ok((records, good))
+    Ok((records(&bodies)?, good))
+}
+
+pub(crate) fn records(bodies: &[Bytes]) -> Result<Vec<Record>, Malformed> {
+    bodies.iter().map(record).collect()
 }
 
 fn record(body: &Bytes) -> Result<Record, Malformed> {

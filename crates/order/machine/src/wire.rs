@@ -19,7 +19,8 @@
 //!  REQUEST  cycle u64, vnode u16
 //!  STATE    a state
 //!  JOIN     incarnation u32
-//!  PART     kind u8, cycle u64, of u32, under u32, length u32, offset u32, bytes to the end
+//!  PART     kind u8 (of ENTRY, STATE or FETCH), cycle u64, of u32, under u32, length u32,
+//!           offset u32, bytes to the end
 //!  FETCH    cycle u64, offset u32
 //!
 //!  report   have u64, next u64, promised term u32, promised to u32, end term u32, end u64,
@@ -68,8 +69,8 @@ pub struct Status {
     pub groups: Vec<(NodeId, u32, Report)>,
 }
 
-/// A value that is too long for one datagram. The value that goes by such a name is the same
-/// wherever it comes from, so parts from several senders fit together.
+/// The name of a value that is too long for one datagram. All nodes that have the value have the
+/// same bytes, so parts from several senders fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Whole {
     /// The entry of this owner, incarnation and cycle.

@@ -1,5 +1,7 @@
 //! Any bytes give a message or an error, and what decodes is encoded to the same bytes.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use evenfall_core::{NodeId, Prng};
 use evenfall_order_machine::group::Report;
@@ -73,7 +75,7 @@ fn cut_and_changed_datagrams_are_errors_or_other_messages_and_never_panics() {
 
 #[test]
 fn a_torn_log_is_read_up_to_the_last_whole_record() {
-    let mut journal = journal::Journal::new(journal::LOG);
+    let mut journal = journal::Journal::new(journal::LOG, Duration::ZERO);
     journal.add(&journal::body(&journal::Record::Promise(NodeId(1), 0, 2, NodeId(3))), []);
     journal.add(&journal::body(&journal::Record::End(NodeId(1), 0, 2, 9)), []);
     let write = journal.poll().expect("two records");
