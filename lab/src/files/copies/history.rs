@@ -9,7 +9,7 @@ use evenfall_sim::{Run, Seen, SimTime, Violation};
 use super::Check;
 use super::node::{self, Node};
 
-/// Files of a run. Beyond, operations that make one are dropped.
+/// Most files of a run. Operations that would make more files are dropped.
 pub const FILES_MAX: u64 = 12;
 
 /// The bytes of an append: its token, and a pattern that only this append has.
@@ -47,7 +47,8 @@ struct Append {
 /// A file as clients know it.
 #[derive(Debug, Default)]
 struct Known {
-    /// What it may be called, by the token of the change that made it so. The first is certain.
+    /// The names that the file may have, each with the token of the call that gives the name.
+    /// `None` stands for a deleted file. An acknowledged call ends the names before its own.
     names: Vec<(u64, Option<String>)>,
     /// The longest content that a reader saw.
     longest: Vec<u8>,
@@ -63,7 +64,7 @@ pub struct History {
     names: u64,
     lost: u64,
     /// Disks that lost everything.
-    pub wiped: u64,
+    wiped: u64,
     /// Writes that failed.
     pub failed: u64,
     violations: Vec<Violation<Check>>,
@@ -86,7 +87,7 @@ impl History {
         self.files.entry(file).or_default().names.push((token, to));
     }
 
-    /// A change of a name was acknowledged: what was before is over.
+    /// A change of a name was acknowledged, and ends the earlier names of the file.
     pub fn names_end(&mut self, token: u64) {
         self.names += 1;
         for known in self.files.values_mut() {
@@ -97,20 +98,21 @@ impl History {
         }
     }
 
-    /// An append was taken.
+    /// A dataserver took an append.
     pub fn append_begin(&mut self, seen: Seen, file: FileId, token: u64, length: usize) {
         let append = Append { file, length, begun: seen.at, ended: None, is_excused: false };
         self.appends.insert(token, append);
     }
 
     /// An append was acknowledged.
-    pub fn append_end(&mut self, seen: Seen, token: u64, _end: u64) {
+    pub fn append_end(&mut self, seen: Seen, token: u64) {
         if let Some(append) = self.appends.get_mut(&token) {
             append.ended.get_or_insert(seen.at);
         }
     }
 
-    /// A reader saw this. What only a copy has that is being made may be lost with the members.
+    /// A reader saw these bytes. Bytes of a copy in the making may be lost with the members, so a
+    /// later reader need not see them.
     pub fn read(
         &mut self,
         seen: Seen,
@@ -135,8 +137,8 @@ impl History {
         }
     }
 
-    /// A disk lost everything. What was acknowledged and only this disk had is excused: nobody can
-    /// have it.
+    /// A disk lost everything. Acknowledged appends that no copy of these servers has are excused,
+    /// because nothing can bring them back.
     pub fn wiped(&mut self, servers: &[Node]) {
         self.wiped += 1;
         for (file, known) in &mut self.files {
@@ -155,7 +157,7 @@ impl History {
         }
     }
 
-    /// The nameserver says that bytes are lost. It may say so only of bytes that are.
+    /// The nameserver says that a range of a file is lost. No disk may still have bytes of it.
     pub fn lost(&mut self, seen: Seen, file: FileId, range: (u64, u64)) {
         self.lost += 1;
         let Some(known) = self.files.get(&file) else { return };
@@ -166,7 +168,7 @@ impl History {
         }
     }
 
-    /// Looks at the end of the run.
+    /// Judges the servers that live at the end of the run.
     pub fn judge(mut self, live: &[&Node], run: &mut Run<Check>) {
         run.violations.append(&mut self.violations);
         let names = live.iter().find_map(|node| match node {

@@ -12,8 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::durable::{Write, WriteId};
-use evenfall_core::{Arrival, Disk as _, Prng, StorageError, Timestamp, Transmit};
+use evenfall_core::{Arrival, Disk as _, Prng, Timestamp, Write};
 use evenfall_files_machine::space::Call;
 use evenfall_files_machine::wire::{Control, Message};
 use evenfall_files_machine::{DataConfig, FileId, NameConfig, Refusal, dataserver, nameserver};
@@ -50,36 +49,36 @@ const NAMES: NodeIndex = NodeIndex(0);
 words! {
     /// What must hold.
     pub enum Check {
-        /// An acknowledged append is there while a disk has it.
+        /// A file keeps each acknowledged append as long as a disk has the append.
         Kept,
-        /// Appends are there whole, once, and nobody else wrote anything.
+        /// A file has each append whole and at most once, and no other bytes.
         Whole,
-        /// An append that was acknowledged before another began stands in front of it.
+        /// An append that was acknowledged before another append began stands in front of that one.
         Order,
         /// A reader sees a prefix of what any later reader sees.
         Prefix,
-        /// An acknowledged change of a name is there, and nothing that nobody asked for.
+        /// Acknowledged changes of names hold, and no name changes without a call of a client.
         Names,
         /// When the faults are over, every file takes appends and has all its copies, all equal.
         Heals,
     }
     /// What may be wrong.
     pub enum Mutant {
-        /// A dataserver takes appends for durable before they are.
+        /// A dataserver takes its writes for done before the disk has done them.
         AcksEarly,
         /// The nameserver answers before the change is in its log.
         ForgetsNames,
         /// A follower takes appends of every epoch.
         TakesOldEpochs,
-        /// The nameserver hears half the lengths of copies.
+        /// The nameserver hears that every copy is empty.
         CutsTooMuch,
-        /// A client is told that an append is there when it was given up.
+        /// A client is told that an append is there although the append was refused.
         AcksRefused,
-        /// Readers see what is on the disk, and not only what all members have.
+        /// Readers see all bytes on a disk, and not only the bytes that all members have.
         ReadsAhead,
-        /// A follower writes other bytes than it was sent.
+        /// A follower writes other bytes than the primary sent.
         ChangesBytes,
-        /// A client is told at once that an append is there, and the append goes behind the next.
+        /// A client is told at once that an append is there, and the next append is made first.
         HoldsBack,
         /// No dataserver is asked to copy a file.
         StopsRepair,
@@ -121,24 +120,15 @@ impl Alteration<Node> for Wrong {
                 Node::Data(server, ..),
                 Message::Control(Control::Assign(assignment)),
             ) => {
-                let is_joiner = |place: &(_, u64)| {
-                    let place: &(evenfall_files_machine::wire::Place, u64) = place;
-                    place.0.disk == server.disk()
-                };
-                if assignment.joiners.iter().any(is_joiner) {
-                    return None;
-                }
-                return Some(arrival);
+                let mut joiners = assignment.joiners.iter();
+                let is_joiner = joiners.any(|(place, _)| place.disk == server.disk());
+                return (!is_joiner).then_some(arrival);
             }
             _ => return Some(arrival),
         };
         let (head, body) = changed.encode(cluster);
         let datagram = Bytes::from([&head[..], &body].concat());
         Some(Arrival { datagram, ..arrival })
-    }
-
-    fn sends(&mut self, _: &mut Transmit) -> bool {
-        true
     }
 
     fn event(&mut self, event: NodeEvent, out: &mut VecDeque<NodeEvent>) {
@@ -158,14 +148,6 @@ impl Alteration<Node> for Wrong {
             _ => Asked::Write(write),
         }
     }
-
-    fn written(
-        &mut self,
-        id: WriteId,
-        done: Result<(), StorageError>,
-    ) -> (WriteId, Result<(), StorageError>) {
-        (id, done)
-    }
 }
 
 type Subject = Altered<Node, Wrong>;
@@ -176,7 +158,7 @@ enum Kind {
     Create(String),
     Rename(String),
     Delete,
-    /// Of the file that is so many behind the first, and with so many bytes.
+    /// An append of this many bytes.
     Append(usize),
     Read,
 }
@@ -185,7 +167,7 @@ enum Kind {
 struct Operation {
     at: SimTime,
     node: NodeIndex,
-    /// Which of the files that there are then.
+    /// Chooses a file among the files that exist when the operation begins.
     pick: u64,
     kind: Kind,
 }
@@ -274,8 +256,8 @@ impl Owner {
         }
     }
 
-    /// A disk has lost everything. What no member or former one has that lives or comes back is
-    /// gone.
+    /// A disk has lost everything. The history excuses the appends that are on no disk of a server
+    /// that lives or comes back.
     fn wiped(&mut self, now: Timestamp) {
         let is_gone = |node: NodeIndex| {
             let turn = |is_gone, (at, fault): &(SimTime, Fault)| match fault {
@@ -314,8 +296,8 @@ impl Observer<Subject, Wire> for Owner {
             NodeEvent::Name(nameserver::Event::Lost { file, range }) => {
                 self.history.lost(seen, file, range);
             }
-            NodeEvent::Data(dataserver::Event::Appended { token, end }) => {
-                self.history.append_end(seen, token, end);
+            NodeEvent::Data(dataserver::Event::Appended { token, .. }) => {
+                self.history.append_end(seen, token);
             }
             NodeEvent::Data(dataserver::Event::Failed(_)) => self.history.failed += 1,
             _ => {}
@@ -335,7 +317,7 @@ impl Observer<Subject, Wire> for Owner {
         if self.mutant == Some(Mutant::HoldsBack) && self.held.is_none() {
             self.held = Some((seen.node, file, token, bytes));
             self.history.append_begin(seen, file, token, length);
-            return self.history.append_end(seen, token, 0);
+            return self.history.append_end(seen, token);
         }
         let is_same = |held: &mut Held| (held.0, held.1) == (seen.node, file);
         let held = &mut self.held;
@@ -443,8 +425,10 @@ impl Campaign for Copies {
     }
 
     fn scene(&self, seed: u64) -> Plan {
-        let bounds = self.bounds();
+        let mut bounds = self.bounds();
         let mut plan = Plan::new(seed, &bounds);
+        // A disk that is full takes no byte more.
+        bounds.disk_max.bytes_max = (plan.knob("full") == 1).then_some(0);
         let (servers, copies) = (plan.knob("servers") as u32, plan.knob("copies") as u32);
         let mut victims = Victims::returning(0..servers + 1);
         // A server may go for good when the others can have all copies.
@@ -454,16 +438,7 @@ impl Campaign for Copies {
         } else {
             plan.kinds.retain(|kind| *kind != FaultKind::Crash);
         }
-        plan.aim(&bounds, &victims);
-        let knob_full = plan.knob("full");
-        for (_, fault) in &mut plan.faults {
-            // A disk that is full takes no byte more.
-            if let (Fault::Disk(_, faults), 1) = (fault, knob_full) {
-                let is_slow = faults.slow_by > Duration::ZERO;
-                faults.bytes_max = is_slow.then_some(0);
-            }
-        }
-        plan
+        plan.aimed(&bounds, &victims)
     }
 
     fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {
