@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use evenfall_files_service::{Client, Settings, run_dataserver, run_nameserver};
+use evenfall_host::process::{self, Signal};
 use tempfile::TempDir;
 
 /// Tells a process which server it is: its address, that of the nameserver, and its directory.
@@ -81,6 +82,13 @@ impl Cluster {
         if let Some(mut child) = self.children[number].take() {
             child.kill().expect("a process");
             child.wait().expect("a process");
+        }
+    }
+
+    /// Sends a server a signal.
+    pub fn signal(&self, number: usize, signal: Signal) {
+        if let Some(child) = &self.children[number] {
+            process::send(child.id(), signal);
         }
     }
 

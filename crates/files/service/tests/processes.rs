@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use evenfall_core::Prng;
 use evenfall_files_service::{Client, Source};
+use evenfall_host::process::Signal;
 
 use super::cluster::{Cluster, PATIENCE, ask};
 
@@ -43,18 +44,22 @@ fn in_order(client: &Client) {
     }
 }
 
-/// Appends a local file, and kills a server when a third of the bytes have left. `choose` gets the
-/// number of the primary, and says who is killed. The server is started again.
+/// Appends a local file, and kills a server when some of the bytes have left. `choose` gets the
+/// number of the primary, and says who is killed. The server is started again. Another dataserver
+/// stands still until then, so that the append cannot be over before.
 fn append_and_kill(cluster: &mut Cluster, source: &Path, path: &str, choose: fn(usize) -> usize) {
-    let length = std::fs::metadata(source).expect("a file").len();
     let client = cluster.client();
-    let victim = choose(cluster.number(cluster.primary(path)));
+    let primary = cluster.number(cluster.primary(path));
+    let victim = choose(primary);
+    let still = (1..=3).find(|number| ![primary, victim].contains(number)).expect("a follower");
+    cluster.signal(still, Signal::Stop);
     let mut is_killed = false;
     let mut tell = |done: u64| {
-        if !is_killed && done >= length / 3 {
+        if !is_killed && done > 0 {
             is_killed = true;
             cluster.kill(victim);
             cluster.start(victim);
+            cluster.signal(still, Signal::Continue);
         }
     };
     client.append(Source::File(source.to_owned()), path, &mut tell).expect("two of three live");
