@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use evenfall_host::interrupt;
 use evenfall_multicast_service::Settings;
+use evenfall_runtime::program::counted;
 use serde_json::{Map, Value};
 
-use crate::print::counted;
 use crate::{Outcome, instrument, stat};
 
-/// How soon a watch ends after a signal.
+/// How long after a signal `evenfall clock watch` ends, at most.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Arguments of `evenfall clock`.
@@ -40,7 +40,7 @@ struct Asked {
     #[arg(long, default_value = "evenfall.toml")]
     config: PathBuf,
     /// Ask this address instead of the nodes of the settings file; may be repeated.
-    #[arg(long)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address)]
     http: Vec<SocketAddr>,
     /// Print the answers of the nodes as JSON.
     #[arg(long)]
@@ -51,7 +51,7 @@ struct Asked {
 struct Watch {
     #[command(flatten)]
     asked: Asked,
-    /// Time between two looks, such as 2s.
+    /// Time from one print to the next, such as 2s.
     #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
     every: Duration,
 }
@@ -102,7 +102,7 @@ fn addresses(asked: &Asked) -> Result<Vec<(String, SocketAddr)>, Box<dyn std::er
     };
     let nodes: Vec<_> = settings.nodes.iter().filter_map(named).collect();
     if nodes.is_empty() {
-        return Err("no node has http = \"address\"; give one, or name it with --http".into());
+        return Err(stat::without_http(&asked.config).into());
     }
     Ok(nodes)
 }

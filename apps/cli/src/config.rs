@@ -6,9 +6,9 @@ use clap::Subcommand;
 use evenfall_multicast_machine::tree::Dimensions;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::RoleName;
+use evenfall_runtime::program::counted;
 
 use crate::Outcome;
-use crate::print::counted;
 use crate::settings::{Union, default_file};
 
 /// Arguments of `evenfall config`.

@@ -60,16 +60,16 @@ struct Play {
     #[arg(long, value_name = "BOOL")]
     arbitrate: Option<bool>,
     /// Destination of side A: an address or a multicast group.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::address)]
     mold: SocketAddr,
     /// Destination of side B, which loses packets independently of side A.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::address)]
     mold_b: Option<SocketAddr>,
     /// Address of the interface over which a group is reached.
     #[arg(long, value_name = "ADDR")]
     interface: Option<Ipv4Addr>,
     /// Answer requests for missing messages at this address.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::address)]
     serve_requests: Option<SocketAddr>,
     /// Play at this many messages per second.
     #[arg(long, value_name = "MSG/S", conflicts_with_all = ["speed", "fit"])]
@@ -318,16 +318,16 @@ fn make(args: &Make) -> Outcome {
         bursts: !args.steady,
     };
     let mut source = input::open(&Feed { synthetic, ..Feed::default() })?;
-    let failed = |error| format!("{}: {error}", args.out.display());
+    let failed = |error: std::io::Error| format!("{}: {error}", args.out.display());
     let file = BufWriter::new(File::create(&args.out).map_err(failed)?);
     let messages = if args.out.extension().is_some_and(|ending| ending == "gz") {
         let mut packed = GzEncoder::new(file, Compression::default());
-        let messages = write_all(&mut *source, &mut packed)?;
+        let messages = write_all(&mut *source, &mut packed, &failed)?;
         packed.finish().and_then(|mut file| file.flush()).map_err(failed)?;
         messages
     } else {
         let mut file = file;
-        let messages = write_all(&mut *source, &mut file)?;
+        let messages = write_all(&mut *source, &mut file, &failed)?;
         file.flush().map_err(failed)?;
         messages
     };
@@ -336,10 +336,11 @@ fn make(args: &Make) -> Outcome {
 }
 
 /// Writes every message after its length, and the mark that ends a session. Returns the number of
-/// messages.
+/// messages. `failed` turns an error of the file into words.
 fn write_all(
     source: &mut dyn Source,
     out: &mut impl Write,
+    failed: &impl Fn(std::io::Error) -> String,
 ) -> Result<u64, Box<dyn std::error::Error>> {
     let mut frames = Vec::with_capacity(WRITE_BYTES);
     let mut messages = 0;
@@ -347,11 +348,11 @@ fn write_all(
         write_frame(&mut frames, &message.bytes);
         messages += 1;
         if frames.len() >= WRITE_BYTES {
-            out.write_all(&frames)?;
+            out.write_all(&frames).map_err(failed)?;
             frames.clear();
         }
     }
     write_end(&mut frames);
-    out.write_all(&frames)?;
+    out.write_all(&frames).map_err(failed)?;
     Ok(messages)
 }

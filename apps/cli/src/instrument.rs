@@ -1,6 +1,6 @@
-//! `evenfall sim`, `evenfall bench` and `evenfall clock lab`. The instruments are a program of
-//! their own, `evenfall-lab`, so that a person who runs a feed does not build a simulator. The
-//! commands stay the same.
+//! `evenfall sim`, `evenfall bench` and `evenfall clock lab`, which hand over to the program
+//! `evenfall-lab`. The instruments are a program of their own, so that a person who runs a feed
+//! does not build a simulator.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,8 @@ use crate::Outcome;
 
 /// The program that has the instruments.
 const PROGRAM: &str = "evenfall-lab";
-/// The variable that names this program to the instruments, which measure its processes.
+/// The variable that tells the instruments the path of this program. Some instruments start and
+/// measure its processes.
 const OWN: &str = "EVENFALL";
 
 /// Arguments, which are handed over unchanged.
@@ -40,9 +41,9 @@ pub fn hand_over(noun: &str, arguments: impl IntoIterator<Item = OsString>) -> O
     }
     let error = command.exec();
     Err(format!(
-        "this is an instrument and needs the program {PROGRAM}, which cannot be started ({error}); \
-         get it with `cargo install --path lab`, or build it beside this program with `cargo build \
-         --release --package evenfall-lab`"
+        "this command needs the program {PROGRAM}, which cannot be started ({error}); get the \
+         program with `cargo install --path lab`, or build it beside this program with `cargo \
+         build --release --package evenfall-lab`"
     )
     .into())
 }

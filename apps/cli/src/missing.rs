@@ -20,7 +20,7 @@ pub fn main(what: &str, feature: &str) -> Outcome {
 /// The missing command, and how to get it.
 pub fn words(what: &str, feature: &str) -> String {
     format!(
-        "{what} is not in this build; get it with `cargo install --path apps/cli --features full`, \
+        "this build lacks {what}; install it with `cargo install --path apps/cli --features full`, \
          or with the feature {feature} alone"
     )
 }

@@ -18,6 +18,7 @@ mod run;
 mod tree;
 
 use clap::Subcommand;
+use evenfall_placement_planner::planner::Method;
 
 use crate::Outcome;
 
@@ -66,6 +67,12 @@ enum Command {
     Run(run::Args),
     /// Draw a finished experiment as one page.
     Report(report::Args),
+}
+
+/// The planner of `--method`.
+fn method(word: &str) -> Result<Method, String> {
+    Method::parse(word)
+        .map_err(|error| format!("--method {word}: {error}; allowed: {}", Method::WORDS))
 }
 
 pub fn main(args: &Args) -> Outcome {

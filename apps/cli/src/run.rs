@@ -95,7 +95,12 @@ fn find(settings: &Settings, wanted: RoleName, name: Option<&str>) -> Result<Nod
         return if node.role == wanted {
             Ok(node.clone())
         } else {
-            Err(format!("node {name} has role {} in the settings, not {wanted}", node.role))
+            let all = listed(settings.nodes.iter().filter(|node| node.role == wanted));
+            let role = node.role;
+            Err(format!(
+                "--name {name}: the settings give this node the role {role}, not {wanted}; \
+                 nodes with that role: {all}"
+            ))
         };
     }
     let mut all = settings.nodes.iter().filter(|node| node.role == wanted);
@@ -129,6 +134,7 @@ fn find_agent<'a>(
             .find(|agent| agent.name == name)
             .ok_or_else(|| format!("no agent is called {name}; there are: {}", names())),
         (None, [agent]) => Ok(agent),
+        (None, []) => Err("no [[node]] of the settings has role = \"agent\"".into()),
         (None, _) => {
             Err(format!("several nodes are agents; choose with --name; there are: {}", names()))
         }

@@ -1,18 +1,17 @@
 //! `evenfall stat`: shows the state of running nodes, as they report it.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_multicast_machine::Mode;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::RoleName;
-use evenfall_runtime::http::{self, Method};
-use evenfall_runtime::program::with_causes;
+use evenfall_runtime::http::{self, Method, Reply};
+use evenfall_runtime::program::{counted, with_causes};
 use serde_json::Value;
 
 use crate::Outcome;
-use crate::print::counted;
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -24,7 +23,7 @@ pub struct Args {
     #[arg(long, default_value = "evenfall.toml")]
     config: PathBuf,
     /// Ask this address instead of the nodes of the settings file; may be repeated.
-    #[arg(long)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address)]
     http: Vec<SocketAddr>,
     /// Switch the root to another mode: unicast, tree, hedge, release or cloudex.
     #[arg(long)]
@@ -41,12 +40,21 @@ pub fn fetch(address: SocketAddr) -> Result<Value, String> {
 
 /// A page of one node that is JSON.
 pub fn fetch_page(address: SocketAddr, page: &str) -> Result<Value, String> {
-    let silent = |error| {
-        let hint = "is it running, and is its `http` set to this?";
-        format!("{address}: {}; {hint}", with_causes(&error))
-    };
-    let reply = http::ask(address, Method::GET, page, PATIENCE).map_err(silent)?;
-    serde_json::from_str(&reply.text).map_err(|e| format!("{address}: not an evenfall node: {e}"))
+    let reply = ask(address, Method::GET, page)?;
+    serde_json::from_str(&reply.text)
+        .map_err(|error| format!("{address}{page}: not the answer of an evenfall node: {error}"))
+}
+
+fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Reply, String> {
+    let hint = "is a node running there, with `http` set to this address in its settings?";
+    http::ask(address, method, path, PATIENCE)
+        .map_err(|error| format!("{address}: {}; {hint}", with_causes(&error)))
+}
+
+/// The error about a settings file in which no node has pages to ask for.
+pub fn without_http(config: &Path) -> String {
+    let file = config.display();
+    format!("{file}: no [[node]] has http = \"ADDRESS\"; add the key, or name a node by --http")
 }
 
 pub fn main(args: &Args) -> Outcome {
@@ -61,11 +69,15 @@ pub fn main(args: &Args) -> Outcome {
         nodes.extend(with_http);
     }
     if nodes.is_empty() {
-        return Err("no node has http = \"address\"; give one, or name it with --http".into());
+        return Err(without_http(&args.config).into());
     }
     if let Some(mode) = &args.set_mode {
         let root = nodes.iter().find(|n| n.1.is_none_or(|role| role == RoleName::Root));
-        return set_mode(root.ok_or("the root has no http address")?.2, mode);
+        let missing = || {
+            let config = args.config.display();
+            format!("{config}: the root's [[node]] has no http = \"ADDRESS\"; add the key")
+        };
+        return set_mode(root.ok_or_else(missing)?.2, mode);
     }
     let mut all = serde_json::Map::new();
     let mut silent = 0;
@@ -95,10 +107,12 @@ fn set_mode(root: SocketAddr, mode: &str) -> Outcome {
     serde_json::from_value::<Mode>(Value::String(mode.to_owned()))
         .map_err(|error| format!("--set-mode {mode}: {error}"))?;
     let path = format!("/mode?to={mode}");
-    let reply = http::ask(root, Method::POST, &path, PATIENCE)
-        .map_err(|error| format!("{root}: {}", with_causes(&error)))?;
+    let reply = ask(root, Method::POST, &path)?;
+    if !reply.status.is_success() {
+        return Err(format!("--set-mode {mode}: {root} refused: {}", reply.text.trim_end()).into());
+    }
     print!("{}", reply.text);
-    if reply.status.is_success() { Ok(()) } else { Err("the root refused".into()) }
+    Ok(())
 }
 
 /// Prints one line per tree: every number outside of lists, by its name.

@@ -16,8 +16,9 @@ use clap::Subcommand;
 use evenfall_feed_service::Feed;
 use evenfall_multicast_recorder::recording::is_file_of;
 use evenfall_store_engine::{
-    Archive, Client, Opened, RecordSource, RemoteSource, Store, StoreConfig, StoreFile,
+    Archive, Client, Opened, RecordSource, RemoteSource, Store, StoreConfig, StoreFile, names, seal,
 };
+use evenfall_store_format::layout::{parse_chunk_name, parse_journal_name};
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::Loss;
 use serde_json::json;
@@ -144,15 +145,46 @@ pub fn open(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
 
 /// Opens a store with these limits to write, and prints on stderr what it dropped.
 pub fn open_as(config: StoreConfig) -> Result<Store, Box<dyn std::error::Error>> {
+    refuse_file(&config.directory)?;
     Ok(said(Store::open(config)?))
 }
 
 /// Opens a store without changing a byte of it, and prints on stderr what a crash took.
 pub fn open_to_read(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
-    if !dir.is_dir() {
-        return Err(format!("{}: no such directory", dir.display()).into());
-    }
+    expect_store(dir)?;
     Ok(said(Store::open_to_read(backing::remembered(dir)?)?))
+}
+
+/// Refuses a file in the place of a store's directory.
+fn refuse_file(dir: &Path) -> Result<(), String> {
+    match dir.exists() && !dir.is_dir() {
+        true => Err(format!("{}: this is a file, and a store is a directory", dir.display())),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a directory that has no file of a store. A reader would take the directory for an empty
+/// store.
+fn expect_store(dir: &Path) -> Result<(), String> {
+    let shown = dir.display();
+    refuse_file(dir)?;
+    if !dir.is_dir() {
+        return Err(format!("{shown}: no such directory"));
+    }
+    let is_ours = |name: &str| {
+        ["objects", names::FILE, seal::NAME].contains(&name)
+            || parse_chunk_name(name).is_some()
+            || parse_journal_name(name).is_some()
+    };
+    let mut entries =
+        std::fs::read_dir(dir).map_err(|error| format!("{shown}: {error}"))?.flatten();
+    match entries.any(|entry| is_ours(&entry.file_name().to_string_lossy())) {
+        true => Ok(()),
+        false => Err(format!(
+            "{shown}: no store is there; name the directory that `evenfall store append` or \
+             --record has made"
+        )),
+    }
 }
 
 /// Connects to a server, and gives up after five seconds without an answer.
@@ -240,9 +272,7 @@ fn files_of(store: &Store, name: &str) -> Result<Vec<Arc<StoreFile>>, Box<dyn st
 
 /// Works in a store, and closes the store whatever the result.
 fn change(dir: &Path, backing: &Backing, work: impl FnOnce(&Store) -> Outcome) -> Outcome {
-    if !dir.is_dir() {
-        return Err(format!("{}: no such directory", dir.display()).into());
-    }
+    expect_store(dir)?;
     let store = open_as(backing.config(dir)?)?;
     let done = work(&store);
     store.close()?;

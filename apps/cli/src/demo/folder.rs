@@ -35,7 +35,9 @@ impl Folder {
     /// Makes the directory, and removes only the files of an earlier demo.
     pub fn take(dir: &Path) -> Result<Self, String> {
         let failed = |error| format!("--dir {}: {error}", dir.display());
-        fs::create_dir_all(dir).map_err(failed)?;
+        fs::create_dir_all(dir).map_err(|error| {
+            format!("--dir {}: cannot be made: {error}; name another directory", dir.display())
+        })?;
         let mut old = Vec::new();
         for entry in fs::read_dir(dir).map_err(failed)? {
             let path = entry.map_err(failed)?.path();

@@ -2,9 +2,9 @@
 //! overload the machine long before they show anything about the multicast.
 
 use evenfall_host::procstat::Room;
+use evenfall_runtime::program::counted;
 
 use super::{Args, cast};
-use crate::print::counted;
 
 /// Processes that a core carries. With 320 processes on two cores every message still arrives,
 /// though half of them late. With twice as many the root gives up waiting for its nodes.

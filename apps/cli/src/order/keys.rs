@@ -20,16 +20,17 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct KvArgs {
     #[command(subcommand)]
     command: KvCommand,
-    /// Replicas, of which any may answer.
+    /// Addresses of the replicas, separated by commas. Any replica may answer.
     #[arg(
         long,
         global = true,
         value_name = "ADDRESS",
         value_delimiter = ',',
+        value_parser = crate::address,
         default_value = "127.0.0.1:21811,127.0.0.1:21812,127.0.0.1:21813"
     )]
     servers: Vec<SocketAddr>,
-    /// How long to wait for an answer.
+    /// Longest time to wait for an answer.
     #[arg(
         long,
         global = true,
@@ -47,25 +48,27 @@ pub struct KvArgs {
 enum KvCommand {
     /// Set a key. A key that begins with / needs the path above it.
     Put { key: String, value: String },
-    /// Print the value of a key, behind all changes that were answered before.
+    /// Print the value of a key. The value contains every change that was acknowledged before this
+    /// command began.
     Get {
         key: String,
         /// Print all keys that begin with KEY, with their values.
         #[arg(long)]
         prefix: bool,
     },
-    /// Set a key if it has this version; none makes a key that is missing.
+    /// Set a key if the key has this version. The version `none` creates a key that does not exist
+    /// yet.
     Cas { key: String, version: String, value: String },
     /// Delete a key.
     Delete { key: String },
     /// Print changes of a key as they come, until Ctrl-C.
     Watch {
         key: String,
-        /// Also changes of all paths below.
+        /// Also print changes of all keys below this path.
         #[arg(long)]
         below: bool,
     },
-    /// Print what each replica says of itself.
+    /// Print the state of each replica.
     Status,
 }
 

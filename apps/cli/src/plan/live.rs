@@ -47,7 +47,7 @@ pub struct Wanted {
     /// The agent that is the root, by name or address.
     #[arg(long, conflicts_with = "roots")]
     pub root: Option<String>,
-    /// Agents that are tried as root. The agent with the best reach is taken.
+    /// Number of agents that are tried as root. The agent with the best reach is taken.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub roots: u32,
     /// Probes per second from a sender to each receiver.
@@ -69,8 +69,8 @@ pub struct Wanted {
         value_parser = humantime::parse_duration
     )]
     pub warmup: Duration,
-    /// Rounds into which a measurement is cut. It ends early when the choice is clear. With 1 it is
-    /// not cut.
+    /// Rounds of a measurement. A measurement ends early after the round in which the choice is
+    /// clear. With 1, each measurement takes its whole time.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// Measure every pair first, instead of parent by parent.
@@ -113,7 +113,7 @@ impl Wanted {
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Agents, as address:port separated by commas. Without it, the agents of the settings file.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = crate::address)]
     agents: Vec<SocketAddr>,
     /// Settings file. It has the nodes of role agent, the key, and `[survey]`.
     #[arg(long)]
@@ -202,7 +202,7 @@ fn plan_of(wanted: &Wanted, pool: &Pool) -> Result<(Planner, Extent, Pace), Fail
         ..Pace::default()
     };
     pace.check()?;
-    let method = Method::parse(&wanted.method)?;
+    let method = super::method(&wanted.method)?;
     let random = method == Method::random();
     let extent = extent(wanted, &method, pool.names.len())?;
     let root = match &wanted.root {

@@ -8,7 +8,7 @@ use evenfall_placement_planner::builder::RootRule;
 use evenfall_placement_planner::delays::{Delays, Pool};
 use evenfall_placement_planner::minmax;
 use evenfall_placement_planner::paths::Lengths;
-use evenfall_placement_planner::planner::{Method, Plan, PlanError, Planner};
+use evenfall_placement_planner::planner::{Plan, PlanError, Planner};
 use evenfall_placement_planner::tree::{Shape, Tree};
 use serde_json::json;
 
@@ -140,7 +140,7 @@ fn planner(args: &Args, root: Option<usize>) -> Result<Planner> {
         share: args.percentile / 100.0,
         hedging: args.hedging,
         seed: args.seed,
-        ..Planner::new(Method::parse(&args.method)?, shape)
+        ..Planner::new(super::method(&args.method)?, shape)
     })
 }
 
@@ -160,7 +160,9 @@ fn rounded(us: f64) -> f64 {
 
 fn read(args: &Args) -> Result<Delays> {
     let path = args.owd.display();
-    let text = std::fs::read_to_string(&args.owd).map_err(|error| format!("{path}: {error}"))?;
+    let bytes = std::fs::read(&args.owd).map_err(|error| format!("{path}: {error}"))?;
+    // The parser names the line of a file that is no text.
+    let text = String::from_utf8_lossy(&bytes);
     let loaded = Delays::parse(&text).map_err(|error| format!("{path}: {error}"))?;
     if let Some(summary) = loaded.skipped_summary() {
         eprintln!("{path}: {summary}");

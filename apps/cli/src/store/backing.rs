@@ -40,7 +40,7 @@ pub struct Backing {
     time_ahead: Duration,
     /// The server of a second node, such as 127.0.0.1:7411. It gets a copy of each append at the
     /// level replica.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = crate::address)]
     replica: Option<SocketAddr>,
 }
 
@@ -104,6 +104,7 @@ pub fn missing_names() -> Box<dyn std::error::Error> {
 
 /// The configuration of a store whose objects are where its directory says.
 pub fn remembered(dir: &Path) -> Result<StoreConfig, Box<dyn std::error::Error>> {
+    super::refuse_file(dir)?;
     let mut config = StoreConfig::new(dir);
     if let Some(place) = Names::objects_of(dir)? {
         config.objects = Some(place);

@@ -9,7 +9,7 @@ use evenfall_feed_service::input;
 use evenfall_multicast_recorder::recording::{Replay, names, streams};
 use evenfall_store_engine::{Archive, RecordSource, StoreError, seal};
 
-use super::{feed_of, open_to_read};
+use super::{expect_store, feed_of, open_to_read};
 use crate::Outcome;
 
 /// Arguments of `evenfall store verify`.
@@ -141,7 +141,10 @@ pub fn hash_of(
 pub fn verify(args: &Verify) -> Outcome {
     let seen = match args.objects {
         true => seal::verify_archive(&args.dir.display().to_string())?,
-        false => seal::verify_directory(&args.dir)?,
+        false => {
+            expect_store(&args.dir)?;
+            seal::verify_directory(&args.dir)?
+        }
     };
     let commits = if seen.commits == 1 { "commit" } else { "commits" };
     println!("{} segments, {} {commits}, {} bytes", seen.segments, seen.commits, seen.bytes);

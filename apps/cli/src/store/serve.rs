@@ -31,7 +31,7 @@ pub struct Serve {
     dir: PathBuf,
     /// Address to listen on. It must be a loopback address, because connections have no key. Port 0
     /// takes a free port.
-    #[arg(long, default_value = "127.0.0.1:7410")]
+    #[arg(long, default_value = "127.0.0.1:7410", value_parser = crate::address)]
     listen: SocketAddr,
     /// Keep all chunks on the local disk, and upload nothing.
     #[arg(long, conflicts_with = "objects")]

@@ -386,5 +386,8 @@ fn what_is_not_there_is_said() {
     let said = store(&nowhere, &["read", "feed", "--from", "noon"]);
     assert!(!said.ok && said.err.contains("noon is no time"), "{}", said.err);
     let said = store(&nowhere, &["read", "aapl"]);
+    assert!(!said.ok && said.err.contains("no store is there"), "{}", said.err);
+    assert!(store(&nowhere, &["create", "feed"]).ok);
+    let said = store(&nowhere, &["read", "aapl"]);
     assert!(!said.ok && said.err.contains("no file, no recording"), "{}", said.err);
 }

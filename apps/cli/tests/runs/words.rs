@@ -133,7 +133,14 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     let config = scratch.path("root.toml").display().to_string();
     let root = "[[node]]\nname = \"a\"\nid = 1\nrole = \"root\"\naddress = \"127.0.0.1:1\"\n";
     fs::write(&config, root).expect("a file");
-    let cases: [(&[&str], &[&str]); 16] = [
+    let owd = scratch.path("owd.csv").display().to_string();
+    fs::write(&owd, "host,a,b\na,0,5\nb,5,0\n").expect("a file");
+    let noise = scratch.path("noise.csv").display().to_string();
+    fs::write(&noise, [0xff, 0x00, 0xfe]).expect("a file");
+    let empty = scratch.path("empty");
+    fs::create_dir(&empty).expect("a directory");
+    let empty = empty.display().to_string();
+    let cases: [(&[&str], &[&str]); 28] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -143,11 +150,29 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["demo", "--set", "multicast.mood=tree", "--dir", &nowhere], &["multicast.mood=tree"]),
         (&["run", "root", "--config", "no.toml"], &["no.toml", "--config"]),
         (&["report", &nowhere], &["run.json", "directory of a run"]),
-        (&["stat", "--http", "127.0.0.1:1"], &["is it running", "1 of 1 node did not answer"]),
+        (&["stat", "--http", "127.0.0.1:1"], &["is a node running", "1 of 1 node did not answer"]),
+        (&["stat", "--config", &config], &["root.toml", "http = \"ADDRESS\""]),
         (&["run", "receiver", "--config", &config], &["role = \"receiver\"", "a (root)"]),
-        (&["run", "receiver", "--config", &config], &["role = \"receiver\"", "a (root)"]),
+        (&["run", "proxy", "--name", "a", "--config", &config], &["root, not proxy", "none"]),
+        (&["run", "agent", "--config", &config], &["no [[node]]", "role = \"agent\""]),
         (&["config", "check", "no.toml"], &["no.toml", "--config"]),
         (&["store", "append", &nowhere, "x"], &["--feed", "--csv"]),
+        (&["store", "ls", &empty], &["no store is there", "--record"]),
+        (&["store", "verify", &empty], &["no store is there"]),
+        (&["store", "delete", &empty, "x"], &["no store is there"]),
+        (&["store", "ls", "tcp://127.0.0.1:1"], &["127.0.0.1:1", "is `evenfall store serve`"]),
+        (&["store", "serve", &config], &["root.toml", "a store is a directory"]),
+        (&["demo", "--dir", "/proc/x"], &["--dir /proc/x", "name another directory"]),
+        (&["stat", "--http", "localhost:1"], &["localhost:1", "an IP address and a port"]),
+        (&["feed", "make", "/dev/full", "--messages", "9000"], &["/dev/full: No space"]),
+        (
+            &["plan", "tree", "--owd", &noise, "--depth", "1", "--fanout", "1"],
+            &["noise.csv: line 1"],
+        ),
+        (
+            &["plan", "tree", "--owd", &owd, "--depth", "1", "--fanout", "1", "--method", "best"],
+            &["--method best", "lemondrop"],
+        ),
         (&["store", "read", &nowhere, "x", "--from", "noon"], &["09:30:00.5", "09:30,"]),
         (&["sim", "multicast", "--size", "70000"], &["--size 70000", "65000 bytes at most"]),
     ];

@@ -20,8 +20,8 @@ pub struct RunInfo {
     /// run are on the run's own clock, which may count from the boot of the host.
     #[serde(default)]
     pub started_unix_s: u64,
-    /// Whether clocks were wrong on purpose. All processes then share the clock below the planted
-    /// ones, and the report judges by that clock.
+    /// Whether the run planted wrong clocks. All processes then share the local clock of one host,
+    /// and the report judges by that clock.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_planted: bool,
     /// Settings for the report: names, and values as a person would write them.
@@ -106,7 +106,9 @@ impl fmt::Display for RunInfoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Malformed(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Malformed(path, error) => {
+                write!(f, "{}: not the description of a run: {error}", path.display())
+            }
             Self::Missing(path) => write!(
                 f,
                 "{}: not there; the root writes it when its tree stands. Name the directory of a \

@@ -93,7 +93,9 @@ impl Client {
         expect_loopback("store server", address).map_err(broken)?;
         // A running server answers at once. Only its disk and its objects may take longer.
         let patience = timeout.min(GREETING_TIMEOUT);
-        let stream = TcpStream::connect_timeout(&address, patience).map_err(said)?;
+        let stream = TcpStream::connect_timeout(&address, patience).map_err(|error| {
+            broken(format!("{address}: {error}; is `evenfall store serve` running there?"))
+        })?;
         stream.set_nodelay(true).map_err(said)?;
         stream.set_read_timeout(Some(patience)).map_err(said)?;
         stream.set_write_timeout(Some(timeout)).map_err(said)?;
