@@ -90,10 +90,10 @@ fn addresses(asked: &Asked) -> Result<Vec<(String, SocketAddr)>, Box<dyn std::er
     }
     let settings = Settings::load(&asked.config, &[])?;
     if !settings.is_meshed() {
-        let clock = &settings.run.clock;
+        let (file, clock) = (asked.config.display(), &settings.run.clock);
         return Err(format!(
-            "run.clock = \"{clock}\": the nodes of this run do not measure each other's clocks; \
-             run.clock = \"mesh\" makes them"
+            "{file}: run.clock = \"{clock}\": the nodes of this run do not measure each other's \
+             clocks; with run.clock = \"mesh\" they do"
         )
         .into());
     }
@@ -116,13 +116,15 @@ fn look(asked: &Asked, nodes: &[(String, SocketAddr)]) -> Outcome {
             Ok(standing) => drop(all.insert(name.clone(), standing)),
             Err(error) => {
                 silent += 1;
-                eprintln!("{name}: {error}");
+                // The error begins with the address, which is also the name of a node from --http.
+                let name = if asked.http.is_empty() { format!("{name}: ") } else { String::new() };
+                eprintln!("{name}{error}");
             }
         }
     }
     if asked.json {
         println!("{}", Value::Object(all));
-    } else {
+    } else if !all.is_empty() {
         println!("{}", table(&all));
     }
     match silent {

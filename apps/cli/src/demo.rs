@@ -158,6 +158,14 @@ pub struct Args {
     json: bool,
 }
 
+/// The error of a demo that ended before there was anything to judge. When a signal stopped the
+/// demo, the program ends with the exit code of the signal.
+fn stopped(words: &str) -> Box<dyn std::error::Error> {
+    let Some(signal) = interrupt::signal() else { return words.into() };
+    eprintln!("evenfall: {words}");
+    Stopped(signal).into()
+}
+
 fn above_zero(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
@@ -196,7 +204,7 @@ fn expect(
             Ok(Some(message)) => {
                 if hash.messages().is_multiple_of(LOOK_EVERY) {
                     if interrupt::raised() {
-                        return Err("stopped before its processes were started".into());
+                        return Err(stopped("stopped before its processes were started"));
                     }
                     progress.at(hash.messages(), feed.synthetic.messages);
                 }
@@ -368,13 +376,15 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
     }
     let recording = args.record.as_deref().map(|dir| record::Recording::start(dir, &settings));
     let recording = recording.transpose()?;
-    let played = cast::play(args, &settings, lab.as_ref(), expected.messages, progress)?;
+    let played = cast::play(args, &settings, lab.as_ref(), expected.messages, progress)
+        .map_err(|words| stopped(&words))?;
     drop(lab);
     if played.stopped && !played.is_fed {
-        return Err("stopped before the first message was sent".into());
+        return Err(stopped("stopped before the first message was sent"));
     }
     if played.stopped && args.compare {
-        return Err(format!("stopped in mode {}: there is nothing to compare", args.mode).into());
+        let mode = args.mode;
+        return Err(stopped(&format!("stopped in mode {mode}: there is nothing to compare")));
     }
     progress.stage("judging the logs of the processes", None);
     let recorded = match recording {

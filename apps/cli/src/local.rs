@@ -66,6 +66,9 @@ mod processes {
 
     /// Starts processes of this program, and starts again what ends, until a signal comes. `name`
     /// is what notes call a process, and `arguments` adds the arguments of a process.
+    ///
+    /// # Errors
+    /// When a process ends with an error in the first second. The same error would come again.
     pub fn supervise(
         count: usize,
         name: &dyn Fn(usize) -> String,
@@ -79,14 +82,19 @@ mod processes {
             Ok(Running { number, child: command.spawn()?, started: Instant::now() })
         };
         let mut all = (0..count).map(start).collect::<Result<Vec<_>, _>>()?;
+        let mut have_stood = false;
         while !interrupt::raised() {
             std::thread::sleep(LOOK);
+            have_stood |= all.iter().all(|running| running.started.elapsed() >= RESTART_EVERY);
             for running in &mut all {
-                if let Some(ended) = running.child.try_wait()?
-                    && running.started.elapsed() >= RESTART_EVERY
-                    && !interrupt::raised()
-                {
-                    eprintln!("{} ended ({ended}) and is started again", name(running.number));
+                let ended = running.child.try_wait()?;
+                let Some(ended) = ended.filter(|_| !interrupt::raised()) else { continue };
+                let name = name(running.number);
+                if !have_stood && ended.code().is_some() {
+                    return Err(format!("{name} cannot start ({ended}), see its error").into());
+                }
+                if running.started.elapsed() >= RESTART_EVERY {
+                    eprintln!("{name} ended ({ended}) and is started again");
                     *running = start(running.number)?;
                 }
             }

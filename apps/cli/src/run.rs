@@ -23,7 +23,7 @@ enum RoleArg {
     /// Reads the feed, sets the deadline of each message and builds the tree.
     Root,
     /// Votes with the root on every frame, and goes on with the feed when the root dies. A run has
-    /// two or four.
+    /// no standby, two or four.
     Standby,
     /// Forwards messages to its children.
     Proxy,

@@ -95,6 +95,9 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn fanout(args: &Fanout) -> Outcome {
     let Fanout { fanout, size, pack, duration, .. } = *args;
+    if fanout == 0 || pack == 0 {
+        return Err("--fanout and --pack: must be 1 or more".into());
+    }
     let slow = FanoutBench { fanout, size, duration, ..FanoutBench::unbatched() };
     let full = FanoutBench { fanout, size, duration, pack, ..FanoutBench::saturated() };
     let (mut slow_ns, mut full_ns, mut rates, mut lost) = (vec![], vec![], vec![], 0);

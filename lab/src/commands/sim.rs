@@ -270,7 +270,10 @@ fn study(args: &Study) -> Outcome {
     let effort = Effort { messages, seed: args.seed, seeds, stack: args.stack, ..standard };
     let shown = Progress::new();
     let progress = &mut |name: &str| shown.stage(name, None);
-    let one = *args.receivers.first().ok_or("--receivers: name one at least")?;
+    let one = *args.receivers.first().ok_or("--receivers: give a number")?;
+    if args.receivers.contains(&0) {
+        return Err("--receivers: must be 1 or more".into());
+    }
     let most = args.messages.map_or(FEED_MESSAGES, |most| FEED_MESSAGES.min(most as usize));
     let feed = args.feed.as_deref().map(|path| times(path, 1.0, most)).transpose()?;
     let table: Table = match args.name {

@@ -161,8 +161,8 @@ fn rounded(us: f64) -> f64 {
 fn read(args: &Args) -> Result<Delays> {
     let path = args.owd.display();
     let bytes = std::fs::read(&args.owd).map_err(|error| format!("{path}: {error}"))?;
-    // The parser names the line of a file that is no text.
-    let text = String::from_utf8_lossy(&bytes);
+    let form = "give a square matrix of delays, or a list with columns parent, child, p50_us";
+    let text = String::from_utf8(bytes).map_err(|_| format!("{path}: not a text file; {form}"))?;
     let loaded = Delays::parse(&text).map_err(|error| format!("{path}: {error}"))?;
     if let Some(summary) = loaded.skipped_summary() {
         eprintln!("{path}: {summary}");

@@ -59,6 +59,7 @@ impl Backing {
             )
             .into());
         }
+        let remembered = remembered(dir)?;
         let names = self.names.clone().map_or_else(|| Names::cluster_of(dir), |n| Ok(Some(n)))?;
         if names.is_some() && !cfg!(feature = "etcd") {
             return Err(missing_names());
@@ -74,7 +75,7 @@ impl Backing {
             replica,
             keep_copies,
             time_ahead_max: self.time_ahead,
-            ..remembered(dir)?
+            ..remembered
         };
         if let Some(place) = &self.objects {
             config.objects = Some(place.clone());

@@ -34,9 +34,10 @@ pub struct Create {
 
 pub fn create(args: &Create) -> Outcome {
     let schema = args.schema.as_ref().map(|path| -> Result<Schema, Box<dyn std::error::Error>> {
-        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
-        Ok(serde_json::from_str(&text).map_err(|error| failed(&error))?)
+        let failed = |error| format!("{}: {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let wrong = |error| format!("{}: not a schema: {error}", path.display());
+        Ok(serde_json::from_str(&text).map_err(wrong)?)
     });
     let schema = schema.transpose()?;
     let store = open_as(args.backing.config(&args.dir)?)?;

@@ -181,8 +181,12 @@ const PATIENT: [&str; 8] = [
 ];
 
 /// Stops a demo by a signal once `is_time` is true of its directory, and asserts that no process
-/// stays behind.
-fn stopped_leaves_nobody(name: &str, more: &[&str], is_time: impl Fn(&Path) -> bool) {
+/// stays behind. Returns the exit code of the demo.
+fn stopped_leaves_nobody(
+    name: &str,
+    more: &[&str],
+    is_time: impl Fn(&Path) -> bool,
+) -> Option<i32> {
     let scratch = Scratch::new();
     let run = scratch.path("run");
     let child = start_demo(&scratch, &[&PATIENT[..], more].concat());
@@ -191,13 +195,15 @@ fn stopped_leaves_nobody(name: &str, more: &[&str], is_time: impl Fn(&Path) -> b
     let said = finish(child);
     assert!(!said.err.contains("panicked"), "{}", said.err);
     eventually("an end of everybody", || (processes_in(&run) == 0).then_some(()));
+    said.code
 }
 
 #[test]
 fn demo_that_is_stopped_while_it_starts_leaves_nobody() {
-    for name in ["TERM", "INT", "KILL"] {
+    for (name, code) in [("TERM", Some(143)), ("INT", Some(130)), ("KILL", None)] {
         // The root is started first, so most processes are started after the signal.
-        stopped_leaves_nobody(name, &[], |run| run.join("root.stderr").exists());
+        let ended = stopped_leaves_nobody(name, &[], |run| run.join("root.stderr").exists());
+        assert_eq!(ended, code, "{name}");
     }
 }
 

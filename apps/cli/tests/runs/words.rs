@@ -135,12 +135,13 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     fs::write(&config, root).expect("a file");
     let owd = scratch.path("owd.csv").display().to_string();
     fs::write(&owd, "host,a,b\na,0,5\nb,5,0\n").expect("a file");
+    let store = scratch.path("store").display().to_string();
     let noise = scratch.path("noise.csv").display().to_string();
     fs::write(&noise, [0xff, 0x00, 0xfe]).expect("a file");
     let empty = scratch.path("empty");
     fs::create_dir(&empty).expect("a directory");
     let empty = empty.display().to_string();
-    let cases: [(&[&str], &[&str]); 28] = [
+    let cases: [(&[&str], &[&str]); 34] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -151,12 +152,21 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["run", "root", "--config", "no.toml"], &["no.toml", "--config"]),
         (&["report", &nowhere], &["run.json", "directory of a run"]),
         (&["stat", "--http", "127.0.0.1:1"], &["is a node running", "1 of 1 node did not answer"]),
+        (&["clock", "report", "--config", &config], &["root.toml", "run.clock = \"mesh\""]),
         (&["stat", "--config", &config], &["root.toml", "http = \"ADDRESS\""]),
         (&["run", "receiver", "--config", &config], &["role = \"receiver\"", "a (root)"]),
         (&["run", "proxy", "--name", "a", "--config", &config], &["root, not proxy", "none"]),
         (&["run", "agent", "--config", &config], &["no [[node]]", "role = \"agent\""]),
         (&["config", "check", "no.toml"], &["no.toml", "--config"]),
         (&["store", "append", &nowhere, "x"], &["--feed", "--csv"]),
+        (
+            &["store", "append", &store, "trades", "--csv", &owd],
+            &["no file trades", "store create --schema"],
+        ),
+        (&["store", "create", &store, "trades", "--schema", &owd], &["owd.csv: not a schema"]),
+        (&["run", "order", "--local", "3", "--dir", &config], &["root.toml/", "cannot start"]),
+        (&["bench", "fanout", "--fanout", "0"], &["--fanout", "1 or more"]),
+        (&["sim", "study", "goal", "--receivers", "0"], &["--receivers", "1 or more"]),
         (&["store", "ls", &empty], &["no store is there", "--record"]),
         (&["store", "verify", &empty], &["no store is there"]),
         (&["store", "delete", &empty, "x"], &["no store is there"]),
@@ -167,7 +177,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["feed", "make", "/dev/full", "--messages", "9000"], &["/dev/full: No space"]),
         (
             &["plan", "tree", "--owd", &noise, "--depth", "1", "--fanout", "1"],
-            &["noise.csv: line 1"],
+            &["noise.csv: not a text file"],
         ),
         (
             &["plan", "tree", "--owd", &owd, "--depth", "1", "--fanout", "1", "--method", "best"],

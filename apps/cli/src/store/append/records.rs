@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenfall_store_engine::import::Table;
-use evenfall_store_engine::{Client, Level, RemoteFile, Store, StoreFile};
+use evenfall_store_engine::{Client, Level, RemoteFile, Store, StoreError, StoreFile};
 use evenfall_store_format::layout::record_time;
-use evenfall_store_format::{Field, Schema};
+use evenfall_store_format::{Error as StoreFormatError, Field, Schema};
 
 use super::Window;
 use crate::Outcome;
@@ -90,7 +90,13 @@ impl Intake<'_> {
 /// Appends the records of a CSV. The records before a wrong line are appended, and the line is
 /// named.
 pub fn append(store: &Store, name: &str, table: &Path, level: Level) -> Outcome {
-    take_all(Sink::Store(store, store.file(name)?), name, table, level)
+    let file = store.file(name).map_err(|error| match &error {
+        StoreError::Store(StoreFormatError::UnknownFile { .. }) => {
+            format!("{error}; make it with `store create --schema`").into()
+        }
+        _ => Box::<dyn std::error::Error>::from(error),
+    })?;
+    take_all(Sink::Store(store, file), name, table, level)
 }
 
 /// Appends the records of a CSV to a file of a server.

@@ -128,7 +128,13 @@ pub enum MinMaxError {
 impl fmt::Display for MinMaxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoShape => f.write_str("depth and fan-out must be 1 or more, the tree smaller"),
+            Self::NoShape => {
+                let most = crate::delays::HOSTS_MAX;
+                write!(
+                    f,
+                    "depth and fan-out must be 1 or more, and the tree has {most} places at most"
+                )
+            }
             Self::PoolTooSmall { places, hosts } => {
                 write!(f, "the tree has {places} places and the pool {hosts} hosts: ")?;
                 write!(f, "{} are missing", places.saturating_sub(*hosts))
