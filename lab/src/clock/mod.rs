@@ -35,8 +35,10 @@ use crate::model::{Model, Simulated, Stack};
 /// Time between two looks at all clocks. It is no divisor of the window of two seconds, so that the
 /// looks find verdicts of every age.
 const LOOK: Duration = Duration::from_millis(130);
-/// Time before the first look: five windows, in which the filters settle.
-const WARM_UP: Duration = Duration::from_millis(12_500);
+/// Time before the first look: five windows, in which the filters settle. No look falls on a whole
+/// second, in which rates change: a host that has computed ahead changes its rate at the end of its
+/// computation, and until then shows the time of that end.
+const WARM_UP: Duration = Duration::from_millis(12_505);
 /// Time between two changes of the rate of a clock.
 const WANDER_STEP: Duration = Duration::from_secs(1);
 /// How long hosts grow warmer. In ten seconds a crystal of 1 ppm per kelvin changes by 1 ppm at a

@@ -43,7 +43,7 @@ pub struct Config {
     /// and one reading of 1,000 may.
     pub assumed_errors: f64,
     /// Number of lying neighbours that a node's proven bound survives. The bound leaves that many
-    /// of its best neighbours out.
+    /// of its best neighbours out, unless the node has no bound then.
     pub liars_beside: usize,
 }
 

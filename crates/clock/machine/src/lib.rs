@@ -33,8 +33,8 @@
 //! Nodes with the key of the run are trusted to stamp honestly, with one exception: a node that
 //! tells its neighbours different times is found and left out. A node that moves all its stamps by
 //! the same time is a node with another clock, and harms nobody else. The proven bound of a node
-//! survives one lying neighbour that was not found, and does not survive two. All nodes trust the
-//! reference.
+//! survives one lying neighbour that was not found, and does not survive two. A node that has fewer
+//! than two neighbours with such a bound survives none. All nodes trust the reference.
 //!
 //! | module | what it holds |
 //! |---|---|

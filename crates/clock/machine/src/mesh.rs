@@ -18,7 +18,8 @@
 //! 3. Rates are solved in the same way, with the weights of step 2.
 //! 4. Proven bounds go from node to node: a node is as far ahead as a neighbour can be plus what
 //!    the pair can be. Every node takes the second-best of its neighbours, so that one liar among
-//!    them that nobody noticed does not make the bound wrong. No bound rests on the estimates.
+//!    them that nobody noticed does not make the bound wrong. A node that gets no bound in this way
+//!    takes the best of its neighbours. No bound rests on the estimates.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -337,23 +338,32 @@ impl Mesh {
         }
         let mut bounds = vec![[f64::NEG_INFINITY, f64::INFINITY]; n];
         bounds[self.reference as usize] = [0.0, 0.0];
-        for _ in 0..BOUND_ROUNDS {
-            let before = bounds.clone();
-            for (node, spans) in spans.iter().enumerate() {
-                if node != self.reference as usize {
-                    bounds[node] = self.narrowed(spans, &bounds);
+        // In a large graph few nodes have two neighbours with a bound of their own, so that the
+        // others get none. Their bounds then rest on one way of honest nodes.
+        for passed_over in [self.config.liars_beside, 0] {
+            let is_bounded = |bound: &[f64; 2]| bound.iter().all(|side| side.is_finite());
+            let open: Vec<usize> = (0..n).filter(|&node| !is_bounded(&bounds[node])).collect();
+            for _ in 0..BOUND_ROUNDS {
+                let before = bounds.clone();
+                for &node in &open {
+                    bounds[node] = self.narrowed(&spans[node], &bounds, passed_over);
                 }
-            }
-            if before == bounds {
-                break;
+                if before == bounds {
+                    break;
+                }
             }
         }
         bounds
     }
 
     /// A node's bounds out of those of its neighbours: the reference is believed, and of the others
-    /// the best [`Config::liars_beside`] are passed over.
-    fn narrowed(&self, spans: &[(u32, f64, f64)], bounds: &[[f64; 2]]) -> [f64; 2] {
+    /// the best `passed_over` are passed over.
+    fn narrowed(
+        &self,
+        spans: &[(u32, f64, f64)],
+        bounds: &[[f64; 2]],
+        passed_over: usize,
+    ) -> [f64; 2] {
         let mut highs: Vec<f64> = Vec::with_capacity(spans.len());
         let mut lows: Vec<f64> = Vec::with_capacity(spans.len());
         let mut best = [f64::NEG_INFINITY, f64::INFINITY];
@@ -367,7 +377,7 @@ impl Mesh {
             }
         }
         let passed = |values: &mut Vec<f64>| {
-            let k = self.config.liars_beside.min(values.len().saturating_sub(1));
+            let k = passed_over.min(values.len().saturating_sub(1));
             values.sort_by(f64::total_cmp);
             values.get(k).copied().unwrap_or(f64::INFINITY)
         };

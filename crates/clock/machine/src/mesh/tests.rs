@@ -106,6 +106,21 @@ fn many_pairs_with_noise_make_offsets_that_are_better_than_any_pair() {
 }
 
 #[test]
+fn every_node_of_a_large_graph_has_a_proven_bound() {
+    for seed in 0..3 {
+        let mut prng = Prng::new(seed);
+        let pool = Pool::new(1_000, 500.0, 30.0, &mut prng);
+        let (readings, _) = pool.run(3, 1_000_000_000, &mut prng);
+        assert_eq!(readings.len(), 1_000);
+        for (error, reading) in &readings {
+            // Five hops of 25 us, and what the rates may add.
+            let proven = reading.proven_ns.expect("proven");
+            assert!(error.abs() <= proven as f64 && proven < 200_000, "{error} {proven}");
+        }
+    }
+}
+
+#[test]
 fn asymmetry_by_pairs_is_averaged_and_lies_within_the_assumed_bound() {
     let mut inside = 0;
     let mut all = 0;
