@@ -10,6 +10,7 @@
 //! | [`procstat`] | processor time and memory of a process |
 //! | [`random`] | random bytes of the kernel |
 //! | [`lab`] | hosts as network namespaces on this machine |
+//! | [`lock`] | a lock that keeps a second process out of a directory |
 //! | [`writes`] | a thread that writes and syncs for machines |
 //! | [`waker`] | ends the wait of another thread |
 
@@ -20,6 +21,7 @@ pub mod clock;
 mod error;
 pub mod interrupt;
 pub mod lab;
+pub mod lock;
 pub mod pin;
 pub mod process;
 pub mod procstat;

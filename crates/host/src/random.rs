@@ -13,6 +13,16 @@ pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
     File::open("/dev/urandom")?.read_exact(bytes)
 }
 
+/// A random number.
+///
+/// # Errors
+/// Those of [`fill`].
+pub fn number() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    fill(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

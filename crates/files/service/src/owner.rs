@@ -1,7 +1,7 @@
 //! The thread that owns a machine: calls in, events out, datagrams and writes between.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -106,8 +106,8 @@ impl<M: 'static> Inbox<M> {
         answered.recv().map_err(|_| Refusal::Unknown)
     }
 
-    /// Calls the machine with a new token, under which the machine tells the end. Calls of one
-    /// thread are made in their order.
+    /// Calls the machine with a new token. The machine names the token when the call ends. The
+    /// calls of a thread are made in the order in which the thread asked for them.
     pub fn begin(
         &self,
         call: impl FnOnce(&mut M, Timestamp, u64) -> Result<(), Refusal> + Send + 'static,
@@ -133,10 +133,7 @@ pub fn now_ms() -> u64 {
 /// # Errors
 /// The kernel gives none.
 pub fn random_number() -> Result<u64, ServiceError> {
-    let mut bytes = [0; 8];
-    let failed = |error| ServiceError::Io("read a random number".into(), error);
-    random::fill(&mut bytes).map_err(failed)?;
-    Ok(u64::from_le_bytes(bytes))
+    random::number().map_err(|error| ServiceError::Io("read a random number".into(), error))
 }
 
 /// Keeps a second process from writing into the same directory.
@@ -145,15 +142,7 @@ pub fn random_number() -> Result<u64, ServiceError> {
 /// When another process has the directory, or the directory cannot be made.
 pub fn lock(directory: &Path) -> Result<File, ServiceError> {
     let failed = |error| ServiceError::Io(format!("lock {}", directory.display()), error);
-    std::fs::create_dir_all(directory).map_err(failed)?;
-    let file = File::create(directory.join("lock")).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            Err(failed(std::io::Error::other("another process runs in this directory")))
-        }
-        Err(TryLockError::Error(error)) => Err(failed(error)),
-    }
+    evenfall_host::lock::directory(directory).map_err(failed)
 }
 
 /// A machine with its port and its disk.

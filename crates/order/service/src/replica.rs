@@ -1,7 +1,7 @@
 //! The thread that owns the machine: calls in, committed cycles applied, replies out.
 
 use std::collections::HashMap;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -89,11 +89,9 @@ pub fn now_ms() -> u64 {
 /// # Errors
 /// The kernel gives none.
 pub fn random_number() -> Result<u64, ServiceError> {
-    let mut bytes = [0; 8];
     let failed = |error| ServiceError::Io("read a random number".into(), error);
-    random::fill(&mut bytes).map_err(failed)?;
     // ZooKeeper's sessions are positive numbers of 64 bits with a sign.
-    Ok((u64::from_le_bytes(bytes) >> 1) | 1)
+    Ok((random::number().map_err(failed)? >> 1) | 1)
 }
 
 /// What the replica thread keeps beside the machine.
@@ -169,15 +167,7 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
 /// Keeps a second replica from writing into the same directory.
 fn lock(directory: &Path) -> Result<File, ServiceError> {
     let failed = |error| ServiceError::Io(format!("lock {}", directory.display()), error);
-    std::fs::create_dir_all(directory).map_err(failed)?;
-    let file = File::create(directory.join("lock")).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            Err(failed(std::io::Error::other("another replica runs in this directory")))
-        }
-        Err(TryLockError::Error(error)) => Err(failed(error)),
-    }
+    evenfall_host::lock::directory(directory).map_err(failed)
 }
 
 fn config() -> Config {

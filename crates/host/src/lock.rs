@@ -1,0 +1,34 @@
+//! Locks that keep a second process out of a directory.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::Path;
+
+/// Makes the directory if it is missing, and locks it until the returned file is dropped.
+///
+/// # Errors
+/// Another process has the lock, or the directory cannot be made.
+pub fn directory(path: &Path) -> io::Result<File> {
+    fs::create_dir_all(path)?;
+    let file = File::create(path.join("lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(io::Error::other("another process runs in this directory"))
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_locked_directory_is_refused_until_the_lock_is_dropped() {
+        let path = std::env::temp_dir().join(format!("evenfall-lock-{}", std::process::id()));
+        let lock = super::directory(&path).expect("a new directory");
+        assert!(super::directory(&path).is_err());
+        drop(lock);
+        assert!(super::directory(&path).is_ok());
+        std::fs::remove_dir_all(&path).expect("the test's own directory");
+    }
+}
