@@ -273,8 +273,11 @@ pub trait Machine {
     /// The next thing to tell the owner.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// The next state that the driver shall keep.
-    fn poll_install(&mut self) -> Option<Install>;
+    /// The next state that the driver shall keep. A machine that installs nothing leaves this
+    /// method out.
+    fn poll_install(&mut self) -> Option<Install> {
+        None
+    }
 
     /// The next datagram. Its time of sending is `now`.
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit>;
@@ -322,7 +325,7 @@ pub trait Machine {
 /// ```
 /// use evenfall_core::{Machine, Timestamp, any_machine};
 ///
-/// # use evenfall_core::{Arrival, ClockReading, Install, Malformed, Transmit};
+/// # use evenfall_core::{Arrival, ClockReading, Malformed, Transmit};
 /// /// Tells at which time it was woken.
 /// #[derive(Default)]
 /// struct Alarm(Option<Timestamp>);
@@ -337,9 +340,6 @@ pub trait Machine {
 /// #     fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
 /// #     fn poll_event(&mut self) -> Option<Timestamp> {
 /// #         self.0.take()
-/// #     }
-/// #     fn poll_install(&mut self) -> Option<Install> {
-/// #         None
 /// #     }
 /// #     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
 /// #         None

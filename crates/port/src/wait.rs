@@ -47,7 +47,7 @@ pub enum Wake {
 pub(crate) enum Blocked {
     /// All frames have been sent.
     No,
-    /// The send buffer is full. The descriptor that is waited on polls writable when it has room.
+    /// The send buffer is full. The port's descriptor polls writable when the buffer has room.
     Socket,
     /// A queue below the descriptor is full. Nothing reports when it has room again.
     Device,

@@ -193,10 +193,6 @@ impl Machine for Repairing {
         None
     }
 
-    fn poll_install(&mut self) -> Option<Install> {
-        None
-    }
-
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         let urgent = self.poll_urgent(now);
         self.repairs += 1;
@@ -250,10 +246,6 @@ impl Machine for Scribe {
 
     fn poll_event(&mut self) -> Option<bool> {
         self.written.take().map(|done| done.is_ok())
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {

@@ -88,9 +88,6 @@
 //!     fn poll_event(&mut self) -> Option<u32> {
 //!         self.seen.take()
 //!     }
-//!     fn poll_install(&mut self) -> Option<Install> {
-//!         None
-//!     }
 //!     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
 //!         let to = Destination::One(self.throw.take()?);
 //!         Some(Transmit::new(Class::Live, to, Head::new(b"ball"), Bytes::new()))

@@ -78,10 +78,6 @@ impl Machine for Link {
         self.delivered.take()
     }
 
-    fn poll_install(&mut self) -> Option<Install> {
-        None
-    }
-
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         let (to, number) = self.send.pop_front()?;
         let (to, head) = (Destination::One(to), Head::new(&[number]));

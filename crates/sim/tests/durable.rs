@@ -110,10 +110,6 @@ impl Machine for Ledger {
         None
     }
 
-    fn poll_install(&mut self) -> Option<Install> {
-        None
-    }
-
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         let (to, number) = self.send.pop_front()?;
         let (to, head) = (Destination::One(to), Head::new(&[number]));

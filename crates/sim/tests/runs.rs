@@ -3,8 +3,7 @@
 use crate::common::{MS, Probe, Saw, US, ms, probes, quiet, send};
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Head, Install, Machine, Malformed, Timestamp,
-    Transmit,
+    Arrival, Class, ClockReading, Destination, Head, Machine, Malformed, Timestamp, Transmit,
 };
 use evenfall_sim::campaign::Seeds;
 use evenfall_sim::{
@@ -100,9 +99,6 @@ impl Machine for Spinner {
     fn poll_event(&mut self) -> Option<()> {
         None
     }
-    fn poll_install(&mut self) -> Option<Install> {
-        None
-    }
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         None
     }
@@ -138,9 +134,6 @@ impl Machine for Sloppy {
     }
     fn poll_event(&mut self) -> Option<()> {
         self.event.take()
-    }
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         self.sends = self.sends.checked_sub(1)?;

@@ -23,8 +23,8 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::time::nanos;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, HEAD_BYTES_MAX, Head, Install, MacKey,
-    Machine, Malformed, Sent, SharedKey, StampedBy, Timestamp, Token, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, HEAD_BYTES_MAX, Head, MacKey, Machine,
+    Malformed, Sent, SharedKey, StampedBy, Timestamp, Token, Transmit,
 };
 
 use crate::sources::{Utc, Witness, vet};
@@ -608,10 +608,6 @@ impl Machine for Timekeeper {
 
     fn poll_event(&mut self) -> Option<TimeEvent> {
         self.events.pop_front()
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {

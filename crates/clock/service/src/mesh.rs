@@ -9,8 +9,8 @@ use evenfall_clock_machine::timekeeper::OVERHEAD_BYTES;
 use evenfall_clock_machine::wire::MAGIC;
 use evenfall_clock_machine::{Reading, Seat, State, TimeEvent, Timekeeper};
 use evenfall_core::{
-    Arrival, ClockError, ClockReading, Install, Machine, Malformed, Sent, SharedKey, Timestamp,
-    Transmit, math,
+    Arrival, ClockError, ClockReading, Machine, Malformed, Sent, SharedKey, Timestamp, Transmit,
+    math,
 };
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource};
 use evenfall_port::run::Beside;
@@ -328,10 +328,6 @@ impl Machine for Mesh {
 
     fn poll_event(&mut self) -> Option<ClockReading> {
         self.events.pop_front()
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {

@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Head, Install, Machine, Malformed, Timestamp,
-    Transmit,
+    Arrival, Class, ClockReading, Destination, Head, Machine, Malformed, Timestamp, Transmit,
 };
 
 use crate::buffers::Buffers;
@@ -530,10 +529,6 @@ impl Machine for Exchange {
 
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {

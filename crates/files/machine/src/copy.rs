@@ -248,8 +248,8 @@ pub struct View {
     pub committed: u64,
     /// Bytes with the appends that are not acknowledged yet.
     pub queued: u64,
-    /// Whether the copy has every acknowledged byte, or had every acknowledged byte when it was
-    /// last a member's. False for a copy in the making.
+    /// Whether the copy has every byte that was acknowledged while the copy's disk was a member of
+    /// the file. False for a copy in the making.
     pub is_member: bool,
     /// Whether appends are taken here.
     pub is_primary: bool,

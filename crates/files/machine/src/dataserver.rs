@@ -27,8 +27,8 @@ use bytes::Bytes;
 use evenfall_core::durable::{Change, Durable};
 use evenfall_core::journal::Journal;
 use evenfall_core::{
-    Arrival, ClockReading, Install, Machine, Malformed, Prng, StorageError, Timestamp, Transmit,
-    Write, WriteId,
+    Arrival, ClockReading, Machine, Malformed, Prng, StorageError, Timestamp, Transmit, Write,
+    WriteId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -683,10 +683,6 @@ impl Machine for Dataserver {
 
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {

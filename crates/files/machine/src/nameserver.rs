@@ -15,8 +15,8 @@
 //!
 //! Every member has every acknowledged byte, so a file that is cut to the least length of its live
 //! members keeps all acknowledged bytes. A member that is left out becomes a *former* member. The
-//! copy of a former member is kept until the file has all its copies again, for the case that all
-//! members lose their disks. The last member is never left out.
+//! copy of a former member is kept until the file has all its copies again, because all members may
+//! lose their disks before that. The last member is never left out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -25,8 +25,8 @@ use bytes::Bytes;
 use evenfall_core::durable::Durable;
 use evenfall_core::journal::Journal;
 use evenfall_core::{
-    Arrival, ClockReading, Install, Machine, Malformed, Prng, StorageError, Timestamp, Transmit,
-    Write, WriteId,
+    Arrival, ClockReading, Machine, Malformed, Prng, StorageError, Timestamp, Transmit, Write,
+    WriteId,
 };
 
 use crate::config::{LOOKS_MAX, NameConfig, OWED_MAX};
@@ -474,10 +474,6 @@ impl Machine for Nameserver {
 
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {

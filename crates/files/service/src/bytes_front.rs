@@ -286,7 +286,7 @@ impl Files {
     }
 }
 
-/// A copy as it is, and its epoch.
+/// The state of a copy, and its epoch.
 type Found = (View, Option<u64>);
 
 /// Fills a buffer as far as the body goes.

@@ -2,7 +2,7 @@
 //!
 //! A dataserver may die in the middle of a transfer. The client then asks the nameserver again and
 //! goes on where the transfer stopped. Before it goes on with a write, it reads back what is there
-//! and compares, so that no byte is there twice and none of another client is taken for its own.
+//! and compares, so that no byte is written twice, and no other client's byte is taken for its own.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
@@ -22,10 +22,10 @@ const SILENCE: Duration = Duration::from_secs(90);
 const ROUND: Duration = Duration::from_millis(200);
 /// Bytes that are read from an answer at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// Servers that send a reader on before one gives bytes.
+/// Redirects that a reader follows until a server gives bytes.
 const REDIRECTS_MAX: usize = 5;
-/// Exceptions that may be gone when the client asks again. An `IOException` of a dataserver leaves
-/// open what of the body is there.
+/// Exceptions that may be gone when the client asks again. After an `IOException` of a dataserver,
+/// the client reads back how much of the body was written.
 const PASSING: [&str; 4] =
     ["RetriableException", "AlreadyBeingCreatedException", "IOException", "StandbyException"];
 
@@ -100,7 +100,7 @@ impl Attempts {
     }
 }
 
-/// Whether the same may succeed later.
+/// Whether the same request may succeed later.
 fn is_passing(error: &ServiceError) -> bool {
     match error {
         ServiceError::Unanswered(..) => true,
@@ -136,7 +136,7 @@ impl Client {
         url
     }
 
-    /// Asks the nameserver, and asks again while it cannot be reached or says so.
+    /// Asks the nameserver again and again while it cannot be reached or asks for another attempt.
     fn ask(&self, method: &Method, url: &str) -> Result<Answered, ServiceError> {
         let mut attempts = self.attempts();
         loop {
@@ -185,7 +185,7 @@ impl Client {
         value_of(self.ask(&Method::PUT, &self.url(path, op, arguments))?)
     }
 
-    /// Deletes a path. Whether it was there.
+    /// Deletes a path, and returns whether the path existed.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -280,7 +280,7 @@ impl Client {
         location(&self.ask(&Method::POST, &url)?)
     }
 
-    /// Waits until no write of before is under way any more. The length of the file then.
+    /// Waits until no earlier write is under way, and returns the length of the file.
     fn settle(&self, path: &str) -> Result<u64, ServiceError> {
         let mut attempts = self.attempts();
         loop {
@@ -337,7 +337,7 @@ impl Client {
         }
     }
 
-    /// Refuses to go on when a range of the source is not what the file has there.
+    /// Fails unless the file has the same bytes as the source in this range.
     fn compare(
         &self,
         local: &Path,
@@ -477,7 +477,7 @@ fn reader(local: &Path, at: u64) -> Result<File, ServiceError> {
     open().map_err(|error| ServiceError::Io(format!("read {}", local.display()), error))
 }
 
-/// Compares what it gets with a local file.
+/// A writer that compares its bytes with a local file.
 struct Same {
     source: File,
     is_same: bool,

@@ -204,8 +204,8 @@ impl Names {
         Ok(Answer { status: StatusCode::OK, headers: webhdfs::json_headers(), content })
     }
 
-    /// What there is below a path. The sums are made step by step, so that they are those of no
-    /// single moment when names change meanwhile.
+    /// The sums of all files below a path. The owner counts some inodes at a time, and names may
+    /// change between two steps.
     fn content_summary(&self, request: &Request) -> Result<Value, Exception> {
         let id = self.look(request, |_, id, _| id)?;
         let (mut sums, mut rest) = (Sums::default(), vec![id]);
@@ -263,7 +263,7 @@ impl Names {
         Ok(self.inbox.ask(count)?)
     }
 
-    /// Waits for a primary that lives: a dead one is replaced within seconds.
+    /// Waits until the file has a live primary. A dead primary is replaced within seconds.
     fn redirect_to_primary(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -320,7 +320,7 @@ struct Located {
     live: Vec<Place>,
 }
 
-/// Sends the client to a dataserver, or tells where it is when the client asks for that.
+/// Sends the client to a dataserver. With `noredirect` the answer only tells the address.
 fn redirect(request: &Request, place: &Place, query: &str) -> Result<Answer, Exception> {
     let (path, http) = (escaped(&request.path), place.http);
     let user = escaped(request.user()?);
@@ -374,7 +374,7 @@ impl Page {
     }
 }
 
-/// What there is below a path.
+/// The sums of the files and directories below a path.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     directories: u64,

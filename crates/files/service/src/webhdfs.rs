@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 /// In front of every path.
 pub const PREFIX: &str = "/webhdfs/v1";
-/// The length of blocks that statuses tell: that of a chunk.
+/// The block size in statuses: the length of a chunk.
 pub const BLOCK_BYTES: u64 = 128 << 20;
-/// Bytes of the name of a user or a group. Linux has shorter ones.
+/// Longest name of a user or a group, in bytes. Linux allows 32.
 const USER_BYTES_MAX: usize = 64;
 /// Copies of a file whose creator names no number, as in Hadoop.
 const REPLICATION: u64 = 3;
@@ -32,23 +32,23 @@ impl Exception {
         Self { status, class, message: message.into() }
     }
 
-    /// An argument that cannot be.
+    /// An argument that is refused.
     pub fn argument(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "java.lang.IllegalArgumentException", message)
     }
 
-    /// An operation that is not there.
+    /// An operation that these servers do not have.
     pub fn unsupported(message: impl Into<String>) -> Self {
         let class = "java.lang.UnsupportedOperationException";
         Self::new(StatusCode::BAD_REQUEST, class, message)
     }
 
-    /// Something failed.
+    /// The request failed for another reason.
     pub fn io(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "java.io.IOException", message)
     }
 
-    /// Something failed without effect, and may succeed when it is tried again.
+    /// The request had no effect, and may succeed later.
     pub fn again(message: impl Into<String>) -> Self {
         let class = "org.apache.hadoop.ipc.RetriableException";
         Self::new(StatusCode::FORBIDDEN, class, message)
@@ -220,7 +220,7 @@ impl Request {
     /// An argument that is a number.
     ///
     /// # Errors
-    /// When it is none, or is negative.
+    /// When the argument is no number, or is negative.
     pub fn number(&self, name: &str) -> Result<Option<u64>, Exception> {
         let wrong = |text: &str| {
             let text: String = text.chars().take(50).collect();
@@ -232,7 +232,7 @@ impl Request {
     /// An argument that is true or false, and false when it is missing.
     ///
     /// # Errors
-    /// When it is neither.
+    /// When the argument is another word.
     pub fn flag(&self, name: &str) -> Result<bool, Exception> {
         match self.text(name).map(str::to_ascii_lowercase).as_deref() {
             None | Some("false") => Ok(false),
@@ -247,7 +247,7 @@ impl Request {
     /// Rights in octal digits.
     ///
     /// # Errors
-    /// When they are something else.
+    /// When the argument is no octal number, or is above 1777.
     pub fn mode(&self, default: u16) -> Result<u16, Exception> {
         let Some(text) = self.text("permission") else { return Ok(default) };
         let mode = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o1777);
@@ -282,7 +282,7 @@ impl Request {
         }
     }
 
-    /// Who asks. A client that names no user is Hadoop's `dr.who`.
+    /// The user who asks: `dr.who`, as in Hadoop, when the client names no user.
     ///
     /// # Errors
     /// As [`name`](Self::name).

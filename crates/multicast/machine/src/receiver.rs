@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime,
-    Timestamp, Transmit,
+    Arrival, Class, Clock, ClockReading, Format, Machine, Malformed, NodeId, SyncTime, Timestamp,
+    Transmit,
 };
 
 use crate::config::Config;
@@ -656,10 +656,6 @@ impl Machine for Receiver {
             self.events.clear();
         }
         event
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {

@@ -168,7 +168,8 @@ impl Candidate {
         self.voice.is_some()
     }
 
-    /// Whether this root may vote, or need not. A root may vote when all voters have met.
+    /// Whether this root may vote, or has no voters to ask. A root may vote when all voters have
+    /// met.
     pub fn is_ready(&self) -> bool {
         self.voice.as_ref().is_none_or(|voice| voice.session.is_open())
     }
@@ -195,13 +196,13 @@ impl Candidate {
         result
     }
 
-    /// Has the voters know when the first message of the feed is due.
+    /// Tells the voters when the first message of the feed is due.
     pub fn begin(&mut self, now: Timestamp, at: SyncTime) {
         self.ask(now, Entry::Begin(at));
     }
 
-    /// Has the voters know that every receiver has the whole stream. A candidate without voters
-    /// says so at once.
+    /// Tells the voters that every receiver has the whole stream. A candidate without voters tells
+    /// its owner [`CandidateEvent::Over`] at once.
     pub fn finish(&mut self, now: Timestamp) {
         if self.voice.is_none() {
             self.tell(CandidateEvent::Over);
@@ -216,7 +217,7 @@ impl Candidate {
         self.settle(now);
     }
 
-    /// Carries what the root and the replica want to each other until neither wants anything.
+    /// Carries frames from the root to the replica, and agreed frames back, until both are quiet.
     fn settle(&mut self, now: Timestamp) {
         let Some(mut voice) = self.voice.take_if(|voice| voice.session.is_open()) else { return };
         loop {

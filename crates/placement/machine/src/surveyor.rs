@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Head, Install, MacKey, Machine,
-    Malformed, Timestamp, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, Head, MacKey, Machine, Malformed,
+    Timestamp, Transmit,
 };
 
 use super::branch::Branch;
@@ -505,10 +505,6 @@ impl<P: Program> Machine for Surveyor<P> {
 
     fn poll_event(&mut self) -> Option<SurveyorEvent> {
         self.events.pop_front()
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {

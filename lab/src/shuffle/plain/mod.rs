@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Install, Machine, Malformed, Timestamp, Transmit,
+    Arrival, Class, ClockReading, Destination, Machine, Malformed, Timestamp, Transmit,
 };
 use evenfall_exchange_machine::Event;
 use evenfall_exchange_machine::wire::{HEADER_BYTES, Header, Kind};
@@ -193,10 +193,6 @@ impl Machine for Plain {
 
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
