@@ -145,11 +145,17 @@ impl Clock {
 
     /// Takes a reading at the local time `now`. A clock that `may_step` adopts the reading: the
     /// clock is in use nowhere yet. Processes that read [`ClockError::SameClock`] have one clock,
-    /// so that they adopt each reading too. Returns the nanoseconds by which the source stepped
-    /// when the clock did not follow.
+    /// so that they adopt each reading too. A disproved reading moves no clock in use, which goes
+    /// on by the local clock. The first good reading after it is adopted. Returns the nanoseconds
+    /// by which the source stepped when the clock did not follow.
     pub fn follow(&mut self, now: Timestamp, reading: ClockReading, may_step: bool) -> Option<i64> {
+        if !may_step && self.source.is_some() && reading.error == ClockError::Disproved {
+            self.reading.error = ClockError::Disproved;
+            return None;
+        }
         let before = self.source.replace((now, reading));
-        let is_followed = !may_step && reading.error != ClockError::SameClock;
+        let was_disproved = self.reading.error == ClockError::Disproved;
+        let is_followed = !may_step && !was_disproved && reading.error != ClockError::SameClock;
         let Some((at, last)) = before.filter(|_| is_followed) else {
             self.set(reading);
             self.source = Some((now, reading));
@@ -227,6 +233,23 @@ mod tests {
             let now = Timestamp::from_nanos(5_000_000);
             assert_eq!(clock.local(clock.sync(now)), now);
         }
+    }
+
+    #[test]
+    fn a_clock_in_use_ignores_disproved_readings_and_adopts_the_first_good_one() {
+        let (mut clock, at) = (Clock::default(), |ms: u64| Timestamp::from_nanos(ms * 1_000_000));
+        let within = ClockError::Within(Duration::from_micros(2));
+        let reading = |offset_ns, error| ClockReading { offset_ns, error };
+        clock.follow(at(1), reading(500, within), true);
+        for ms in 2..2_000 {
+            clock.follow(at(ms), reading(7_000_000, ClockError::Disproved), false);
+            let expected = reading(500, ClockError::Disproved);
+            assert_eq!((clock.reading(), clock.steps()), (expected, 0));
+        }
+        clock.follow(at(2_000), reading(900, within), false);
+        assert_eq!(clock.reading(), reading(900, within));
+        clock.follow(at(2_001), reading(7_000_000, within), false);
+        assert_eq!((clock.reading().offset_ns, clock.steps()), (900, 1), "followed again");
     }
 
     #[test]

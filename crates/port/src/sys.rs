@@ -120,8 +120,10 @@ impl From<SocketAddr> for RawAddress {
     }
 }
 
-/// Room for the control messages of one datagram: a segment size and a time stamp.
-pub(crate) const CONTROL_BYTES: usize = 64;
+/// Room for the control messages of one datagram. An arrival has a segment size and three time
+/// stamps (88 bytes). A departure that comes back has three time stamps and, over IPv6, the error
+/// that carries its number (128 bytes).
+pub(crate) const CONTROL_BYTES: usize = 128;
 
 /// A control buffer, aligned as `cmsghdr` wants it.
 #[derive(Clone, Copy)]
@@ -133,21 +135,25 @@ impl Control {
 
     /// A control message that asks for segments of `bytes` bytes, and its used length.
     pub(crate) fn segment(bytes: u16) -> (Self, usize) {
+        Self::message(libc::SOL_UDP, libc::UDP_SEGMENT, &bytes.to_ne_bytes())
+    }
+
+    /// A control message that asks for a stamp of the departure by the kernel, and its used length.
+    pub(crate) fn departure() -> (Self, usize) {
+        let flags = libc::SOF_TIMESTAMPING_TX_SOFTWARE;
+        Self::message(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags.to_ne_bytes())
+    }
+
+    fn message(level: i32, kind: i32, data: &[u8]) -> (Self, usize) {
         let mut control = Self::EMPTY;
+        let bytes = data.len() as u32;
         // SAFETY: CMSG_LEN and CMSG_SPACE only compute.
-        let (len, space) = unsafe { (libc::CMSG_LEN(2), libc::CMSG_SPACE(2)) };
-        let header = libc::cmsghdr {
-            cmsg_len: len as _,
-            cmsg_level: libc::SOL_UDP,
-            cmsg_type: libc::UDP_SEGMENT,
-        };
-        let base = control.0.as_mut_ptr();
-        // SAFETY: the buffer is aligned for `cmsghdr` and larger than CMSG_SPACE(2) = 24 bytes; the
-        // data follows the header, which is a multiple of the alignment long.
-        unsafe {
-            base.cast::<libc::cmsghdr>().write(header);
-            base.add(mem::size_of::<libc::cmsghdr>()).cast::<u16>().write_unaligned(bytes);
-        }
+        let (len, space) = unsafe { (libc::CMSG_LEN(bytes), libc::CMSG_SPACE(bytes)) };
+        let header = libc::cmsghdr { cmsg_len: len as _, cmsg_level: level, cmsg_type: kind };
+        let start = mem::size_of::<libc::cmsghdr>();
+        control.0[start..start + data.len()].copy_from_slice(data);
+        // SAFETY: the buffer is aligned for `cmsghdr` and larger than it.
+        unsafe { control.0.as_mut_ptr().cast::<libc::cmsghdr>().write(header) };
         (control, space as usize)
     }
 }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use evenfall_core::Timestamp;
+use evenfall_core::time::nanos;
 
 use crate::Config;
 use crate::filter::WANDER_PPB_S;
@@ -78,11 +79,11 @@ impl Verdict {
     /// What the clock says at its own time `now`.
     pub fn reading(&self, now: Timestamp, config: &Config) -> Reading {
         let age = now.signed_since(self.at) as f64;
-        let free = age > 2e9 * config.window.as_secs_f64() && self.horizon != ALWAYS;
+        let free = age > 2.0 * nanos(config.window) as f64 && self.horizon != ALWAYS;
         let proven_ns = self.proven(age, config);
         let assumed_ns = whole(self.assumed(age, config));
         Reading {
-            offset_ns: self.offset_ns.saturating_add((self.rate * age + 0.5).floor() as i64),
+            offset_ns: self.offset_ns.saturating_add(nearest(self.rate * age)),
             state: if free { State::FreeRunning } else { self.state },
             proven_ns,
             assumed_ns: Some(proven_ns.map_or(assumed_ns, |proven| assumed_ns.min(proven))),
@@ -93,7 +94,7 @@ impl Verdict {
         if self.horizon == ALWAYS {
             return Some(0);
         }
-        let horizon = self.horizon.as_secs_f64() * 1e9;
+        let horizon = nanos(self.horizon) as f64;
         let (within, beyond) = (age.min(horizon), (age - horizon).max(0.0));
         let reach = |k: usize| (self.proven_ns[k] + self.proven_rate[k] * within).abs();
         let bend = config.bend_ns(age.min(horizon));
@@ -110,9 +111,16 @@ impl Verdict {
     }
 }
 
-/// Whole nanoseconds, not below.
+/// Whole nanoseconds, not below. Without the platform's `ceil`, a call of some nanoseconds.
 fn whole(ns: f64) -> u64 {
-    ns.ceil() as u64
+    let cut = ns as u64;
+    cut.saturating_add(u64::from((cut as f64) < ns))
+}
+
+/// The nearest whole number, halves upwards.
+fn nearest(ns: f64) -> i64 {
+    let (up, cut) = (ns + 0.5, (ns + 0.5) as i64);
+    cut.saturating_sub(i64::from((cut as f64) > up))
 }
 
 /// One reading of a clock, with two bounds on its error against the reference.
@@ -128,4 +136,19 @@ pub struct Reading {
     /// The error is not larger if the network errs as it did, and the two ways through a node's own
     /// links differ by no more than the configured share. `None` before the first measurement.
     pub assumed_ns: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_rounded_as_the_platform_rounds_them() {
+        for ns in [0.0, 0.2, 0.5, 0.9, 1.0, 1.5, 2.5, 7e9, 7.3e9, 1e30, f64::INFINITY] {
+            assert_eq!(whole(ns), ns.ceil() as u64, "{ns}");
+            for ns in [ns, -ns] {
+                assert_eq!(nearest(ns), (ns + 0.5).floor() as i64, "{ns}");
+            }
+        }
+    }
 }

@@ -10,6 +10,7 @@
 //! be released by it. So the clock may step at the verdict that ends the disruption.
 
 use evenfall_core::Timestamp;
+use evenfall_core::time::nanos;
 
 use crate::{Config, Reading, State, Verdict};
 
@@ -63,7 +64,8 @@ impl SoftwareClock {
 
     /// The part of `lag_ns` that is not corrected yet at `now`.
     fn lag(&self, now: Timestamp) -> f64 {
-        let most = now.since(self.since).as_secs_f64() * f64::from(self.config.slew_ppm) * 1e3;
+        let passed = nanos(now.since(self.since)) as f64;
+        let most = passed * f64::from(self.config.slew_ppm) * 1e-6;
         if self.lag_ns > 0.0 {
             (self.lag_ns - most).max(0.0)
         } else {
@@ -75,12 +77,13 @@ impl SoftwareClock {
     pub fn read(&self, now: Timestamp) -> Reading {
         let Some(verdict) = &self.verdict else { return Reading::default() };
         let mut reading = verdict.reading(now, &self.config);
-        let lag = self.lag(now);
-        reading.offset_ns = reading.offset_ns.saturating_sub(lag as i64);
-        let lag = lag.abs().ceil() as u64;
-        let more = |bound: u64| bound.saturating_add(lag);
-        reading.proven_ns = reading.proven_ns.map(more);
-        reading.assumed_ns = reading.assumed_ns.map(more);
+        let lag = self.lag(now) as i64;
+        if lag != 0 {
+            reading.offset_ns = reading.offset_ns.saturating_sub(lag);
+            let more = |bound: u64| bound.saturating_add(lag.unsigned_abs());
+            reading.proven_ns = reading.proven_ns.map(more);
+            reading.assumed_ns = reading.assumed_ns.map(more);
+        }
         if self.held {
             reading.state = State::Disrupted;
         }

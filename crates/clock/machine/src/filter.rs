@@ -97,6 +97,24 @@ impl Filter {
         true
     }
 
+    /// By how much the clock of the reference has jumped, when the reference shows `at` while the
+    /// node's clock is ahead of it by `ahead.0 + ahead.1`. The node's clock did not jump.
+    pub(crate) fn jump_of_reference(&self, at: Timestamp, ahead: (i64, f64)) -> i64 {
+        let passed = i128::from(at.nanos()) - i128::from(self.at.nanos());
+        let shown = passed + i128::from(ahead.0) - i128::from(self.base);
+        // What the node's clock shows, as a time of the reference without the jump.
+        let real = (shown as f64 + ahead.1 - self.rest) / (1.0 + self.rate * 1e-9);
+        let jump = passed - real as i128;
+        jump.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+
+    /// The clock of the reference has jumped ahead by `by` nanoseconds, and the node's clock went
+    /// on.
+    pub(crate) fn follow_reference(&mut self, by: i64) {
+        self.at = Timestamp::from_nanos(self.at.nanos().saturating_add_signed(by));
+        self.base = self.base.saturating_sub(by);
+    }
+
     /// What the course says at the reference's time `now`. `bounds` are the proven ones at `now`
     /// and `horizon` later, less `coarse`.
     pub(crate) fn verdict(

@@ -83,11 +83,16 @@ pub struct Health {
 }
 
 impl Health {
-    /// Calls a lost node disrupted if no line fits between the probes of one of its pairs.
-    /// `crossed` are the nodes of these pairs.
-    pub(crate) fn name_disrupted(&mut self, crossed: &BTreeSet<u32>) {
-        let lost = core::mem::take(&mut self.lost);
-        (self.disrupted, self.lost) = lost.into_iter().partition(|node| crossed.contains(node));
+    /// Calls a lost node disrupted if its clock was seen to jump, or if no line fits between the
+    /// probes of one of its pairs.
+    pub(crate) fn name_disrupted(&mut self, jumped: &BTreeSet<u32>, crossed: &[(u32, u32)]) {
+        let mut disrupted = jumped.clone();
+        disrupted.extend(crossed.iter().flat_map(|(a, b)| [a, b]).filter(|node| {
+            // A node whose other pairs still lead to the reference has its time.
+            self.lost.contains(node)
+        }));
+        self.lost.retain(|node| !disrupted.contains(node));
+        self.disrupted = disrupted.into_iter().collect();
     }
 }
 
@@ -150,6 +155,25 @@ impl Mesh {
             liars,
         };
         (verdicts, health)
+    }
+
+    /// The clock of the reference has jumped, and those of the other nodes went on. Finds the jump
+    /// by the pairs of the reference, as the median of what the courses of their nodes say, and
+    /// goes on with all courses. `None` when no course leads to the reference.
+    pub fn reference_jumped(&mut self, now: Timestamp, edges: &[Edge]) -> Option<i64> {
+        let middle = now - self.config.window / 2;
+        let jump = |edge: &Edge| {
+            let filter = self.filters.get(edge.b as usize)?.as_ref()?;
+            let estimate = &edge.estimate;
+            let later = difference(estimate, middle, 0) - estimate.offset_ns as f64;
+            Some(filter.jump_of_reference(middle, (estimate.offset_ns, later)))
+        };
+        let own = edges.iter().filter(|edge| edge.a == self.reference);
+        let mut jumps: Vec<i64> = own.filter_map(jump).collect();
+        jumps.sort_unstable();
+        let by = *jumps.get(jumps.len() / 2)?;
+        self.filters.iter_mut().flatten().for_each(|filter| filter.follow_reference(by));
+        Some(by)
     }
 
     fn attempt<'a>(&self, middle: Timestamp, all: &'a [Edge], without: &[u32]) -> Attempt<'a> {

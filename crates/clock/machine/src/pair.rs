@@ -33,6 +33,11 @@ const ALL: usize = 1;
 /// queues does not count as a queue.
 const BENT_NS_S2: f64 = 40.0;
 
+/// The greatest time since the end of a window for which its bounds are carried on: 8 s, in which
+/// three calls to end a window may be lost. A greater time means that our own clock has jumped, and
+/// a jump must not widen the bounds that show it.
+const CARRIED_NS: f64 = 8e9;
+
 /// The stamps of two probes that followed each other the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodedPair {
@@ -121,6 +126,8 @@ pub struct PairMeter {
     all: Points,
     /// Corners of the clouds of the last windows: of intact pairs, and of all probes.
     earlier: VecDeque<[Points; 2]>,
+    /// What the last window proved.
+    last: Option<PairEstimate>,
     /// Probes beyond [`SAMPLES_MAX`].
     dropped: u64,
 }
@@ -145,6 +152,37 @@ impl PairMeter {
         for (sent, received) in pair.sent.into_iter().zip(pair.received) {
             self.note(received, sent.signed_since(received), Side::Above, intact);
         }
+    }
+
+    /// Whether two probes that we sent cannot be true together with what the last window proved. A
+    /// clock has jumped then, or a stamp is wrong.
+    pub fn outgoing_defies(&self, pair: &CodedPair, config: &Config) -> bool {
+        pair.sent.into_iter().zip(pair.received).any(|(sent, received)| {
+            let least = self.proven_at(sent, config).map(|[least, _]| least);
+            least.is_some_and(|least| received.signed_since(sent) < least)
+        })
+    }
+
+    /// The same of two probes that the peer sent.
+    pub fn incoming_defies(&self, pair: &CodedPair, config: &Config) -> bool {
+        pair.sent.into_iter().zip(pair.received).any(|(sent, received)| {
+            let most = self.proven_at(received, config).map(|[_, most]| most);
+            most.is_some_and(|most| sent.signed_since(received) > most)
+        })
+    }
+
+    /// The least and the greatest difference that two honest stamps can show at `at` on our clock,
+    /// before and after the delay, by what the last window proved.
+    fn proven_at(&self, at: Timestamp, config: &Config) -> Option<[i64; 2]> {
+        let last = self.last.as_ref()?;
+        let age = (at.signed_since(last.end) as f64).clamp(-CARRIED_NS, CARRIED_NS);
+        let [slow, fast] = last.proven_rate.map(|rate| rate * age);
+        let margin = config.bend_ns(age) + nanos(config.stamp_error) as f64 + 1.0;
+        let [least, most] = last.proven_ns;
+        Some([
+            least.saturating_add((slow.min(fast) - margin) as i64),
+            most.saturating_add((slow.max(fast) + margin) as i64),
+        ])
     }
 
     fn note(&mut self, at: Timestamp, difference_ns: i64, side: Side, intact: bool) {
@@ -178,6 +216,7 @@ impl PairMeter {
     /// # Errors
     /// [`Gap`] when the window says nothing.
     pub fn close(&mut self, end: Timestamp, config: &Config) -> Result<PairEstimate, Gap> {
+        self.last = None;
         let mut coded = core::mem::take(&mut self.coded);
         let mut all = core::mem::take(&mut self.all);
         let Some((start, base)) = self.origin else { return Err(Gap::Silent) };
@@ -196,7 +235,7 @@ impl PairMeter {
         let (band, kept) = self.best(slopes, config).ok_or(Gap::Silent)?;
         let middle = last - nanos(config.window) as f64 / 2.0;
         let absolute = |y: f64| base.saturating_add(y as i64);
-        Ok(PairEstimate {
+        let estimate = PairEstimate {
             middle: Timestamp::from_nanos(start.nanos().saturating_add_signed(middle as i64)),
             end,
             offset_ns: absolute(round(band.at(middle))),
@@ -205,7 +244,9 @@ impl PairMeter {
             kept: kept as u32,
             proven_ns: [absolute(proven.0[0] - 1.0), absolute(proven.0[1] + 1.0)],
             proven_rate: proven.1,
-        })
+        };
+        self.last = Some(estimate);
+        Ok(estimate)
     }
 
     /// The band that the estimate takes, and the corners that made it.

@@ -11,10 +11,18 @@
 //! windows end at one call of the reference, so that all estimates are of one time. A node that
 //! misses the call goes on with its window, and its readings run free meanwhile.
 //!
-//! When a clock jumps by more than its proven bound, no line fits between the probes of any of its
-//! pairs ([`Gap::Crossed`]), so that the next solve has no place for the node. The reference names
-//! the node and tells it so. The node's readings are [`State::Disrupted`](crate::State) until the
-//! window after the jump is solved.
+//! When a clock jumps by more than its proven bound, the next probes contradict what the last
+//! window proved. Whoever keeps the stamps of a pair tells the reference so at once. A node that
+//! has jumped contradicts most of its neighbours, and each of them contradicts few. The reference
+//! names the node and tells it so within some probes. The node's readings are
+//! [`State::Disrupted`](crate::State) until the window after the jump is solved. What single probes
+//! do not show, the end of the window shows: no line fits between the probes of any pair of the
+//! node ([`Gap::Crossed`]), and the solve has no place for the node.
+//!
+//! When the clock of the reference itself jumps, most of its neighbours contradict it. Nobody else
+//! is left out then, and the other nodes go on by their last verdicts. After the next window the
+//! reference knows by how much its clock has jumped, and corrects its readings by that much, so
+//! that the time of the mesh goes on as if the clock had not jumped.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -52,6 +60,9 @@ const QUEUE_MAX: usize = 8_192;
 /// makes it longer by this share, and a shorter call shorter. Calls that were interrupted count no
 /// more than others.
 const CALL_STEP: f64 = 1.0 / 64.0;
+/// How often a node tells the reference in a window that a pair contradicts its bounds. Each of
+/// these datagrams may be lost.
+const JUMPS_TOLD: u32 = 4;
 /// The context in which the key of the clock's datagrams is derived from the shared key.
 const KEY_CONTEXT: &str = "evenfall clock 2026-11 datagrams";
 
@@ -115,6 +126,8 @@ struct Neighbour {
     heard: (u32, [Timestamp; 2]),
     /// Number of the own pair whose echo was used last, and of the neighbour's pair completed last.
     used: (u32, u32),
+    /// Pairs of probes in this window that contradict what the last window proved.
+    defying: u32,
 }
 
 /// What only the reference keeps.
@@ -126,8 +139,16 @@ struct Office {
     closed: Timestamp,
     edges: BTreeMap<(u32, u32), PairEstimate>,
     sources: BTreeMap<u32, Claim>,
-    /// Nodes of the pairs between whose probes no line fits in the present window.
-    crossed: BTreeSet<u32>,
+    /// Pairs of nodes whose probes contradict what was proven, since the last solve.
+    crossed: BTreeSet<(u32, u32)>,
+    /// Pairs that each node had in the last solve.
+    degrees: Vec<u32>,
+    /// Nodes whose clocks have jumped since the last solve.
+    jumped: BTreeSet<u32>,
+    /// Whether the clock of the reference has jumped, by a time that is not known yet.
+    is_astray: bool,
+    /// What the reference adds to its own clock for the time of the mesh: less all its jumps.
+    shift_ns: i64,
 }
 
 /// The machine. See the module documentation.
@@ -144,8 +165,8 @@ pub struct Timekeeper {
     utc: Option<Claim>,
     base_ns: i64,
     /// Usual time from asking the port to send a probe until its stamp of departure, where the
-    /// program stamps departures.
-    call_ns: f64,
+    /// program stamps departures. A stamp by the kernel counts as no time.
+    call_ns: Option<f64>,
     window: u32,
     /// Next neighbour to probe, and when.
     turn: usize,
@@ -199,7 +220,7 @@ impl Timekeeper {
             source: None,
             utc: None,
             base_ns: 0,
-            call_ns: 0.0,
+            call_ns: None,
             window: if seat.number == 0 { seat.started } else { 0 },
             turn: 0,
             probe_at: (!neighbours.is_empty()).then(|| now + Duration::from_nanos(phase)),
@@ -227,7 +248,8 @@ impl Timekeeper {
         let mut reading = self.clock.read(now);
         if self.office.is_none() {
             let most = reading.proven_ns.unwrap_or(u64::MAX);
-            let with_call = |bound: u64| bound.saturating_add(self.call_ns as u64).min(most);
+            let call = self.call_ns.unwrap_or(0.0) as u64;
+            let with_call = |bound: u64| bound.saturating_add(call).min(most);
             reading.assumed_ns = reading.assumed_ns.map(with_call);
         }
         reading
@@ -306,20 +328,33 @@ impl Timekeeper {
         let tolerance = self.config.tolerance;
         let neighbour = &mut self.neighbours[k];
         let mut told: [Option<(bool, CodedPair)>; 2] = [None; 2];
+        let mut defies = false;
         neighbour.arrived(number, probe, arrival.received);
         // The stamps of departure of the pair before complete what came in.
         if let Some(pair) = neighbour.completed(number.wrapping_sub(1), probe.departed) {
             if let Some(meter) = &mut neighbour.meter {
+                defies |= meter.incoming_defies(&pair, &self.config);
                 meter.incoming(pair, tolerance);
             }
             told[0] = Some((false, pair));
         }
         if let Some(pair) = neighbour.echoed(probe) {
             if let Some(meter) = &mut neighbour.meter {
+                defies |= meter.outgoing_defies(&pair, &self.config);
                 meter.outgoing(pair, tolerance);
             }
             told[1] = Some((true, pair));
         }
+        if defies && neighbour.defying < JUMPS_TOLD {
+            neighbour.defying += 1;
+            let other = neighbour.number;
+            if self.office.is_some() {
+                self.accuse(0, other);
+            } else {
+                self.queue(self.seat.addresses[0], other, Body::Jump, None);
+            }
+        }
+        let neighbour = &mut self.neighbours[k];
         if self.tells_pairs {
             let number = neighbour.number;
             let event = |(ours, pair)| TimeEvent::Pair(number, ours, pair);
@@ -335,6 +370,7 @@ impl Timekeeper {
         self.window = window;
         let mut estimates = Vec::new();
         for neighbour in &mut self.neighbours {
+            neighbour.defying = 0;
             let Some(meter) = &mut neighbour.meter else { continue };
             let estimate = meter.close(now, &self.config);
             let told = match estimate {
@@ -378,10 +414,34 @@ impl Timekeeper {
                 continue;
             }
             if estimate.is_crossed() {
-                office.crossed.extend([from, peer]);
+                office.crossed.insert((from, peer));
             } else {
                 office.edges.insert((from, peer), estimate);
             }
+        }
+    }
+
+    /// Between these two nodes a clock has jumped. Leaves out a node that most of its neighbours
+    /// contradict.
+    fn accuse(&mut self, a: u32, b: u32) {
+        let Some(office) = &mut self.office else { return };
+        let known = |node: u32| office.degrees.get(node as usize).is_some_and(|pairs| *pairs > 0);
+        if !known(a) || !known(b) || a >= b {
+            return;
+        }
+        office.crossed.insert((a, b));
+        let is_new = |&node: &u32| !office.jumped.contains(&node) && office.is_contradicted(node);
+        let found: Vec<u32> = [a, b].into_iter().filter(is_new).collect();
+        office.jumped.extend(&found);
+        found.into_iter().for_each(|node| self.leave_out(node));
+    }
+
+    fn leave_out(&mut self, node: u32) {
+        if node == 0 {
+            self.clock.hold();
+            self.events.push_back(TimeEvent::LeftOut);
+        } else {
+            self.queue(self.seat.addresses[node as usize], self.window, Body::LeftOut, None);
         }
     }
 
@@ -392,23 +452,57 @@ impl Timekeeper {
         let edges = core::mem::take(&mut office.edges);
         let edge = |((a, b), estimate)| Edge { a, b, estimate };
         let edges: Vec<Edge> = edges.into_iter().map(edge).collect();
-        let (verdicts, mut health) = office.mesh.solve(office.closed, &edges);
+        let crossed: Vec<(u32, u32)> = core::mem::take(&mut office.crossed).into_iter().collect();
+        let mut jumped = core::mem::take(&mut office.jumped);
+        if office.has_lost_itself(&edges, &crossed, &jumped) {
+            office.is_astray = true;
+            office.sources.clear();
+            let health = Health { disrupted: vec![0], ..Health::default() };
+            self.events.push_back(TimeEvent::Solved(health, Utc::default()));
+            self.leave_out(0);
+            return;
+        }
+        jumped.remove(&0);
+        if core::mem::take(&mut office.is_astray) {
+            let by = office.mesh.reference_jumped(office.closed, &edges).unwrap_or(0);
+            office.shift_ns = office.shift_ns.saturating_sub(by);
+        }
+        office.count(&edges);
+        let (mut verdicts, mut health) = office.mesh.solve(office.closed, &edges);
+        for verdict in verdicts.iter_mut().flatten() {
+            verdict.offset_ns = verdict.offset_ns.saturating_add(office.shift_ns);
+        }
         let utc = vet(&office.witnesses(&verdicts, &self.config));
-        let crossed = core::mem::take(&mut office.crossed);
-        health.name_disrupted(&crossed);
+        health.name_disrupted(&jumped, &crossed);
         let window = self.window;
         for &number in health.disrupted.iter().chain(&health.liars) {
-            self.queue(self.seat.addresses[number as usize], window, Body::LeftOut, None);
+            self.leave_out(number);
         }
-        self.events.push_back(TimeEvent::Solved(health, utc.clone()));
         for (number, verdict) in verdicts.into_iter().enumerate() {
-            let Some(verdict) = verdict else { continue };
+            let Some(verdict) = verdict.filter(|_| !jumped.contains(&(number as u32))) else {
+                continue;
+            };
             if number == 0 {
                 self.adopt(now, verdict, utc.claim);
             } else {
                 let body = Body::Verdict { verdict, base_ns: self.base_ns, utc: utc.claim };
                 self.queue(self.seat.addresses[number], window, body, None);
             }
+        }
+        self.events.push_back(TimeEvent::Solved(health, utc));
+    }
+
+    /// A local clock that jumps back would leave every timer far ahead, and one that jumps ahead
+    /// would end a window with no probe from after the jump in it.
+    fn mind_own_jump(&mut self, now: Timestamp) {
+        let soonest = |at: Timestamp, within: Duration| at.min(now + within);
+        self.probe_at = self.probe_at.map(|at| soonest(at, self.gap));
+        self.second_at = self.second_at.map(|(at, k)| (soonest(at, self.config.spacing), k));
+        let Some(office) = &mut self.office else { return };
+        office.close_at = soonest(office.close_at, self.config.window);
+        office.solve_at = office.solve_at.map(|at| soonest(at, REPORT_WAIT));
+        if now.since(office.close_at) > self.config.window {
+            office.close_at = now + self.config.window;
         }
     }
 
@@ -429,7 +523,41 @@ impl Office {
             edges: BTreeMap::new(),
             sources: BTreeMap::new(),
             crossed: BTreeSet::new(),
+            degrees: vec![0; nodes as usize],
+            jumped: BTreeSet::new(),
+            is_astray: false,
+            shift_ns: 0,
         }
+    }
+
+    /// Counts the pairs of each node.
+    fn count(&mut self, edges: &[Edge]) {
+        self.degrees.fill(0);
+        for node in edges.iter().flat_map(|edge| [edge.a, edge.b]) {
+            self.degrees[node as usize] += 1;
+        }
+    }
+
+    /// Whether more than half of a node's pairs contradict what was proven for them. Two nodes
+    /// alone contradict each other, and then the reference is believed.
+    fn is_contradicted(&self, node: u32) -> bool {
+        let pairs = self.degrees[node as usize];
+        let contradicting = self.crossed.iter().filter(|(a, b)| node == *a || node == *b).count();
+        2 * contradicting as u32 > pairs && (node > 0 || pairs > 1)
+    }
+
+    /// Whether the clock of the reference has jumped: most of its neighbours contradict it, and
+    /// others agree with each other.
+    fn has_lost_itself(
+        &self,
+        edges: &[Edge],
+        crossed: &[(u32, u32)],
+        jumped: &BTreeSet<u32>,
+    ) -> bool {
+        let contradicting = crossed.iter().filter(|(a, _)| *a == 0).count();
+        let agreeing = edges.iter().filter(|edge| edge.a == 0).count();
+        let others = edges.iter().any(|edge| edge.a > 0);
+        jumped.contains(&0) || (contradicting > 1 && contradicting > agreeing && others)
     }
 
     /// The sources of all nodes on the time of the mesh. A source is as good as its own bound plus
@@ -458,6 +586,7 @@ impl Neighbour {
             arrivals: VecDeque::new(),
             heard: (0, [Timestamp::ZERO; 2]),
             used: (0, 0),
+            defying: 0,
         }
     }
 
@@ -515,6 +644,7 @@ impl Machine for Timekeeper {
     type Event = TimeEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        self.mind_own_jump(now);
         let message = Message::decode(&arrival.datagram, self.key.as_ref())?;
         let stranger = Malformed { what: "not of this run", offset: 8 };
         if message.run != self.seat.run
@@ -542,6 +672,7 @@ impl Machine for Timekeeper {
                 }
                 self.adopt(now, verdict, utc);
             }
+            Body::Jump => self.accuse(message.from, message.number),
             Body::LeftOut if message.from == 0 && message.number == self.window => {
                 self.clock.hold();
                 self.events.push_back(TimeEvent::LeftOut);
@@ -552,6 +683,7 @@ impl Machine for Timekeeper {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
+        self.mind_own_jump(now);
         if let Some((_, k)) = self.second_at.filter(|(at, _)| *at <= now) {
             self.second_at = None;
             self.probe(now, k, true);
@@ -595,15 +727,19 @@ impl Machine for Timekeeper {
         let Some(neighbour) = self.neighbours.get_mut(k) else { return };
         let departure = neighbour.departures.iter_mut().find(|own| own.number == number);
         let Some(departure) = departure else { return };
-        match (sent.stamped_by, sent.at) {
-            (StampedBy::User, Some(at)) => {
-                let call = at.since(departure.asked[half]).as_nanos() as f64;
-                let step = if call > self.call_ns { CALL_STEP } else { -CALL_STEP };
-                self.call_ns = if self.call_ns > 0.0 { self.call_ns * (1.0 + step) } else { call };
+        let Some(at) = sent.at else { return };
+        let call = match sent.stamped_by {
+            StampedBy::User => at.since(departure.asked[half]).as_nanos() as f64,
+            StampedBy::Kernel | StampedBy::Hardware => {
+                departure.left[half] = Some(at);
+                0.0
             }
-            (StampedBy::User, None) => {}
-            _ => departure.left[half] = sent.at,
-        }
+        };
+        let moved = |usual: f64| {
+            let step = if call > usual { CALL_STEP } else { -CALL_STEP };
+            (usual * (1.0 + step)).max(1.0)
+        };
+        self.call_ns = Some(self.call_ns.map_or(call, moved));
     }
 
     fn poll_event(&mut self) -> Option<TimeEvent> {

@@ -31,6 +31,8 @@
 //!  | horizon| base   | UTC offset      | UTC bound        |
 //!
 //! left out (kind 4; number: of the window): no body
+//!
+//! jump (kind 5; number: of the neighbour): no body
 //! ```
 //!
 //! `sent` is the time before the system call. `departed` are the stamps of the pair before this
@@ -107,8 +109,10 @@ pub enum Body {
         /// UTC against the time of the reference.
         utc: Option<Claim>,
     },
-    /// "The solve left you out": from the reference, to a node whose probes fit no clock.
+    /// "Your clock is left out": from the reference, to a node whose probes fit no clock.
     LeftOut,
+    /// "Between me and this neighbour a clock has jumped": from a node to the reference.
+    Jump,
 }
 
 /// A datagram.
@@ -118,7 +122,7 @@ pub struct Message {
     pub run: u64,
     /// The number of the node that sends.
     pub from: u32,
-    /// Number of the pair of probes, or of the window.
+    /// Number of the pair of probes, of the window, or of the neighbour.
     pub number: u32,
     /// What the datagram says.
     pub body: Body,
@@ -219,6 +223,7 @@ impl Message {
             Body::Report { .. } => (2, 0),
             Body::Verdict { verdict, .. } => (3, verdict.state as u8),
             Body::LeftOut => (4, 0),
+            Body::Jump => (5, 0),
         };
         let mut out = BytesMut::with_capacity(PROBE_BYTES);
         out.put_slice(&MAGIC);
@@ -235,7 +240,7 @@ impl Message {
                 }
                 out.put_u32_le(probe.heard_number);
             }
-            Body::Close | Body::LeftOut => {}
+            Body::Close | Body::LeftOut | Body::Jump => {}
             Body::Report { source, estimates } => {
                 assert!(estimates.len() <= REPORT_ESTIMATES, "the sender divides reports");
                 put_claim(&mut out, *source);
@@ -300,6 +305,7 @@ impl Message {
                 Body::Verdict { verdict, base_ns: r.i64()?, utc: claim(&mut r)? }
             }
             (4, 0) => Body::LeftOut,
+            (5, 0) => Body::Jump,
             _ => return Err(Malformed { what: "unknown kind of datagram", offset: 3 }),
         };
         r.finish()?;
@@ -350,6 +356,7 @@ mod tests {
             Body::Report { source: claim, estimates },
             Body::Verdict { verdict, base_ns: i64::MIN, utc: claim },
             Body::LeftOut,
+            Body::Jump,
         ];
         bodies.map(|body| Message { run: 1 << 60, from: 2, number: 9, body }).to_vec()
     }

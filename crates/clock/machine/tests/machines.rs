@@ -194,6 +194,58 @@ fn a_clock_that_leaves_its_proven_bound_is_named_left_out_and_steps_to_its_time(
 }
 
 #[test]
+fn a_jump_is_seen_by_single_probes_long_before_the_window_ends() {
+    for (node, jump_ns) in [(3, 5_000_000i64), (3, -5_000_000), (5, -3_600_000_000_000)] {
+        let mut bench = Bench::new(6, None);
+        bench.run(9_000_000_000);
+        bench.clocks[node].0 = bench.clocks[node].0.saturating_add_signed(jump_ns);
+        bench.run(9_200_000_000);
+        for n in 0..6 {
+            assert_eq!(bench.nodes[n].is_left_out(), n == node, "{n}, jump of {jump_ns} ns");
+        }
+        bench.run(13_000_000_000);
+        assert!((0..6).all(|n| !bench.nodes[n].is_left_out()));
+        assert!(bench.error(node).0.abs() <= 20, "{} ns", bench.error(node).0);
+    }
+}
+
+#[test]
+fn when_the_clock_of_the_reference_jumps_the_time_of_the_mesh_goes_on() {
+    for jump_ns in [5_000_000i64, -5_000_000, 3_600_000_000_000, -3_600_000_000_000] {
+        let mut bench = Bench::new(6, None);
+        bench.clocks[0].0 = 1 << 50;
+        bench.nodes.iter_mut().for_each(Timekeeper::begin_use);
+        bench.run(9_000_000_000);
+        let before = bench.clocks[0].0;
+        bench.clocks[0].0 = before.saturating_add_signed(jump_ns);
+        // What each node shows, less what the clock of the reference would show without its jump.
+        let wrong = |bench: &Bench, n: usize| {
+            let local = bench.local(n, bench.now);
+            let shown = local.nanos() as i64 + bench.nodes[n].read(local).offset_ns;
+            (shown - (before + bench.now) as i64).abs()
+        };
+        for ms in (9_200..20_000).step_by(100) {
+            bench.run(ms * 1_000_000);
+            let is_astray = bench.nodes[0].is_left_out();
+            assert!(ms > 9_200 || is_astray, "seen by single probes, jump of {jump_ns} ns");
+            assert!(ms < 14_000 || !is_astray, "jump of {jump_ns} ns");
+            for n in usize::from(is_astray)..6 {
+                assert!(!bench.nodes[n].is_left_out(), "node {n} has not jumped");
+                let wrong = wrong(&bench, n);
+                assert!(wrong <= 1_000, "node {n}, {ms} ms, jump of {jump_ns} ns: {wrong} ns");
+            }
+        }
+        let named = |(_, event): &(usize, TimeEvent)| match event {
+            TimeEvent::Solved(health, _) => health.disrupted.clone(),
+            _ => Vec::new(),
+        };
+        let mut named: Vec<u32> = bench.events.iter().flat_map(named).collect();
+        named.dedup();
+        assert_eq!(named, [0], "jump of {jump_ns} ns");
+    }
+}
+
+#[test]
 fn sources_of_several_nodes_give_utc_and_one_that_lies_is_named() {
     let mut bench = Bench::new(5, None);
     let utc = 1_700_000_000_000_000_000i64;

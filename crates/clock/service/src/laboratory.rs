@@ -1,18 +1,21 @@
 //! Nodes on this machine whose clocks are wrong on purpose. All of them read one monotonic clock
 //! below the planted ones, so that the true error of each reading is known.
 //!
-//! Every node is a thread with a port of its own. The probes pass through the kernel, and the
-//! threads compete for the cores of this machine as processes do.
+//! [`run`] makes every node a thread with a port of its own. A program that has the rights makes
+//! every node a process on a host of its own, from the same parts: [`Host`] takes the samples, and
+//! [`compared`] knows the truth. The probes pass through the kernel either way, and the nodes
+//! compete for the cores of this machine.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use evenfall_core::{ClockError, ClockReading, SyncTime, Timestamp};
+use evenfall_core::{ClockError, ClockReading, SharedKey, SyncTime, Timestamp};
 use evenfall_host::Error;
 use evenfall_host::clock::{MonotonicClock, thread_cpu};
 use evenfall_port::run::Loop;
 use evenfall_port::{Options, Port};
+use serde::{Deserialize, Serialize};
 
 use crate::mesh::Member;
 use crate::{ClockSettings, Mesh, Plant, View};
@@ -56,91 +59,133 @@ pub struct Found {
     pub sent_bits_s: u64,
 }
 
-/// A node's part: its port, its clock and what is planted there.
-struct Host {
+/// A node: its port, its clock and what is planted there.
+pub struct Host {
     node: u32,
     port: Box<dyn Port>,
     mesh: Mesh,
-    plant: Plant,
 }
 
 /// What a node showed at an instant of the monotonic clock.
-struct Shown {
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Shown {
     node: u32,
-    at: Timestamp,
+    at_ns: u64,
     run_ns: u64,
     proven_ns: Option<u64>,
     assumed_ns: Option<u64>,
 }
 
-/// Runs the nodes, and compares every sample with the truth.
+/// What came of one node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Turned {
+    /// The looks at its clock, in the order of time.
+    pub shown: Vec<Shown>,
+    /// What the run adds to the time of the reference.
+    pub base_ns: i64,
+    /// Share of a core that the node took, system calls included.
+    pub core_share: f64,
+    /// Bits a second that the node sent in the end, with the headers of all layers.
+    pub sent_bits_s: u64,
+}
+
+/// The options of a node's port.
+pub fn options() -> Options {
+    Options { kernel_timestamps: true, ..Options::default() }
+}
+
+/// Runs the nodes as threads on loopback, and compares every sample with the truth.
 ///
 /// # Errors
 /// When a port cannot be opened, or a thread cannot be started.
 pub fn run(planted: &Planted) -> Result<Found, Error> {
-    let hosts = hosts(planted)?;
-    let (truth, reference) = (hosts[0].plant, hosts[0].mesh.view());
-    let (left, shown) = (AtomicU32::new(planted.hosts), Mutex::new(Vec::new()));
-    let mut found = Found::default();
-    std::thread::scope(|scope| {
-        let turning: Vec<_> = hosts
-            .into_iter()
-            .map(|host| scope.spawn(|| host.turn(planted.samples, &left, &shown)))
-            .collect();
-        turning.into_iter().try_for_each(|thread| {
-            let turned = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (share, bits) = turned?;
-            found.core_share = found.core_share.max(share);
-            found.sent_bits_s = found.sent_bits_s.max(bits);
-            Ok::<(), Error>(())
-        })
-    })?;
-    let base_ns = reference.standing().base_ns;
-    let sample = |shown: Shown| {
-        let right = truth.shown(shown.at).nanos().saturating_add_signed(base_ns);
-        let (node, run) = (shown.node, SyncTime::from_nanos(shown.run_ns));
-        let error_ns = run.signed_since(SyncTime::from_nanos(right));
-        Sample { node, error_ns, proven_ns: shown.proven_ns, assumed_ns: shown.assumed_ns }
-    };
-    let shown = shown.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.samples = shown.into_iter().filter(|shown| shown.node > 0).map(sample).collect();
-    Ok(found)
-}
-
-fn hosts(planted: &Planted) -> Result<Vec<Host>, Error> {
-    let options = Options { kernel_timestamps: true, ..Options::default() };
-    let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let open = |_| evenfall_port::open(any, options.clone());
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let open = |_| evenfall_port::open(any, options());
     let ports: Result<Vec<Box<dyn Port>>, Error> = (0..planted.hosts).map(open).collect();
     let ports = ports?;
     let addresses: Vec<_> = ports.iter().map(|port| port.local_addr()).collect();
     let since = MonotonicClock::now();
-    let host = |(node, port): (u32, Box<dyn Port>)| {
-        let plant = planted.clock.plant(node, since);
-        let member = Member { addresses: addresses.clone(), place: node };
-        let mesh = Mesh::new(&planted.clock, member, None, None, (since, plant));
-        Host { node, port, mesh, plant }
+    let left = AtomicU32::new(planted.hosts);
+    let mut turned = Vec::new();
+    std::thread::scope(|scope| {
+        let turning = (0..).zip(ports).map(|(node, port)| {
+            let member = Member { addresses: addresses.clone(), place: node };
+            let host = Host::new(&planted.clock, member, port, None, since);
+            scope.spawn(|| {
+                let full = || {
+                    left.fetch_sub(1, Ordering::Release);
+                };
+                host.turn(planted.samples, full, || left.load(Ordering::Acquire) > 0)
+            })
+        });
+        turning.collect::<Vec<_>>().into_iter().try_for_each(|thread| {
+            let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            turned.push(done?);
+            Ok::<(), Error>(())
+        })
+    })?;
+    Ok(compared(&planted.clock, since, &turned))
+}
+
+/// Compares what all nodes showed with what the reference, which is the first, showed at the same
+/// instant. Their clocks were planted from `since` on.
+///
+/// # Panics
+/// When there is no node.
+pub fn compared(clock: &ClockSettings, since: Timestamp, turned: &[Turned]) -> Found {
+    let (truth, base_ns) = (clock.plant(0, since), turned[0].base_ns);
+    let sample = |shown: &Shown| {
+        let at = Timestamp::from_nanos(shown.at_ns);
+        let right = truth.shown(at).nanos().saturating_add_signed(base_ns);
+        let error_ns = SyncTime::from_nanos(shown.run_ns).signed_since(SyncTime::from_nanos(right));
+        let Shown { node, proven_ns, assumed_ns, .. } = *shown;
+        Sample { node, error_ns, proven_ns, assumed_ns }
     };
-    Ok((0..).zip(ports).map(host).collect())
+    let mut found = Found::default();
+    for turned in turned {
+        let shown = turned.shown.iter().filter(|shown| shown.node > 0);
+        found.samples.extend(shown.map(sample));
+        found.core_share = found.core_share.max(turned.core_share);
+        found.sent_bits_s = found.sent_bits_s.max(turned.sent_bits_s);
+    }
+    found
 }
 
 impl Host {
-    /// Takes samples. Returns the share of a core that the node took, and the bits a second that it
-    /// sent. A node that has all of its own goes on answering probes until the last node
-    /// has its samples too.
-    fn turn(
+    /// A node whose clock is planted from `since` on.
+    ///
+    /// # Panics
+    /// When the place is not among the addresses.
+    pub fn new(
+        clock: &ClockSettings,
+        member: Member,
+        port: Box<dyn Port>,
+        key: Option<&SharedKey>,
+        since: Timestamp,
+    ) -> Self {
+        let node = member.place;
+        let plant: Plant = clock.plant(node, since);
+        Self { node, port, mesh: Mesh::new(clock, member, key, None, (since, plant)) }
+    }
+
+    /// Takes samples, and calls `full` when it has all of them. Goes on answering probes as long as
+    /// `is_on` says so: the other nodes may not have all of their samples yet.
+    ///
+    /// # Errors
+    /// When the port fails.
+    pub fn turn(
         mut self,
         samples: u32,
-        left: &AtomicU32,
-        shown: &Mutex<Vec<Shown>>,
-    ) -> Result<(f64, u64), Error> {
-        let began = MonotonicClock::now();
-        let (node, view, mut turn) = (self.node, self.mesh.view(), Loop::new());
+        full: impl Fn(),
+        is_on: impl Fn() -> bool,
+    ) -> Result<Turned, Error> {
+        let (began, busy) = (MonotonicClock::now(), thread_cpu());
+        let (view, mut turn) = (self.mesh.view(), Loop::new());
         turn.set_beside(self.mesh.beside());
         let mut reading = None;
-        let mut own = Vec::new();
+        let mut shown = Vec::new();
         let mut sample_at = MonotonicClock::now();
-        while left.load(Ordering::Acquire) > 0 {
+        while is_on() {
             let port = self.port.as_mut();
             turn.turn::<Mesh>(&mut [], port, Some(sample_at), &mut |_, _, _| {})?;
             reading = turn.reading().or(reading);
@@ -149,16 +194,20 @@ impl Host {
                 continue;
             }
             sample_at = now + SAMPLE_EVERY;
-            let Some(reading) = reading.filter(|_| own.len() < samples as usize) else { continue };
-            own.push(look(node, now, reading, &view));
-            if own.len() == samples as usize {
-                left.fetch_sub(1, Ordering::Release);
+            let Some(reading) = reading.filter(|_| shown.len() < samples as usize) else {
+                continue;
+            };
+            shown.push(look(self.node, now, reading, &view));
+            if shown.len() == samples as usize {
+                full();
             }
         }
-        shown.lock().unwrap_or_else(PoisonError::into_inner).extend(own);
         let passed = MonotonicClock::now().since(began);
-        let share = thread_cpu().as_secs_f64() / passed.as_secs_f64().max(f64::MIN_POSITIVE);
-        Ok((share, view.standing().sent_bits_s))
+        let busy = thread_cpu().saturating_sub(busy);
+        let core_share = busy.as_secs_f64() / passed.as_secs_f64().max(f64::MIN_POSITIVE);
+        let standing = view.standing();
+        let (base_ns, sent_bits_s) = (standing.base_ns, standing.sent_bits_s);
+        Ok(Turned { shown, base_ns, core_share, sent_bits_s })
     }
 }
 
@@ -170,9 +219,10 @@ fn look(node: u32, at: Timestamp, reading: ClockReading, view: &View) -> Shown {
     };
     // What the rate of the clock adds until the next reading counts for both bounds.
     let more = assumed_ns.zip(standing.assumed_ns).map_or(0, |(with, own)| with.abs_diff(own));
+    let more = more.saturating_add(standing.overdue_ns(at));
     Shown {
         node,
-        at,
+        at_ns: at.nanos(),
         run_ns: at.nanos().saturating_add_signed(reading.offset_ns),
         proven_ns: standing.proven_ns.map(|ns| ns.saturating_add(more)),
         assumed_ns,

@@ -25,6 +25,6 @@ pub mod mesh;
 pub mod plant;
 pub mod settings;
 
-pub use mesh::{Mesh, Standing, View};
+pub use mesh::{Member, Mesh, Standing, View};
 pub use plant::{Plant, Planting};
 pub use settings::ClockSettings;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evenfall_clock_machine::timekeeper::OVERHEAD_BYTES;
 use evenfall_clock_machine::wire::MAGIC;
-use evenfall_clock_machine::{Reading, Seat, State, TimeEvent, Timekeeper};
+use evenfall_clock_machine::{Config, Reading, Seat, State, TimeEvent, Timekeeper};
 use evenfall_core::{
     Arrival, ClockError, ClockReading, Machine, Malformed, Sent, SharedKey, Timestamp, Transmit,
     math,
@@ -21,6 +21,9 @@ use crate::{ClockSettings, Plant};
 
 /// Time between two readings. In 20 ms a clock of 100 ppm moves by 2 us.
 const TELL_EVERY: Duration = Duration::from_millis(20);
+/// By which share the kept lateness of readings shrinks with each reading that is less late: over
+/// half a minute it forgets a lateness.
+const LATE_SHRINKS: u32 = 1_000;
 /// How often the host's own source of UTC is read. A claim counts for one window of two seconds.
 const SOURCE_EVERY: Duration = Duration::from_millis(500);
 /// Time over which the cost of the clock is averaged. A window of two seconds has probes, reports
@@ -38,6 +41,8 @@ pub struct Standing {
     pub neighbours: u32,
     /// `unknown`, `synchronised`, `free-running` or `disrupted`.
     pub state: &'static str,
+    /// When this was so, by the local clock.
+    pub at_ns: u64,
     /// What the node adds to its local clock for the time of the reference.
     pub offset_ns: i64,
     /// What the run adds to the time of the reference, so that stamps count from 1970.
@@ -69,6 +74,14 @@ pub struct Standing {
 }
 
 impl Standing {
+    /// How much wider the proven bound is at the local time `now`, where the next reading is
+    /// overdue and the last one is still in use.
+    pub fn overdue_ns(&self, now: Timestamp) -> u64 {
+        let due = Timestamp::from_nanos(self.at_ns) + TELL_EVERY;
+        let overdue = now.since(due).mul_f64(Config::default().drift_max());
+        evenfall_core::time::nanos(overdue)
+    }
+
     /// Adds the clock to the metrics of a node.
     pub fn put(&self, m: &mut Metrics) {
         let seconds = |ns: u64| ns as f64 * 1e-9;
@@ -160,6 +173,9 @@ pub struct Mesh {
     source: Option<ClockWatch>,
     /// When the next reading is due.
     tell_at: Timestamp,
+    /// How late a reading comes where the process waits for a core: about the greatest lateness of
+    /// the last half minute.
+    late: Duration,
     events: VecDeque<ClockReading>,
     standing: Standing,
     cost: Cost,
@@ -212,6 +228,7 @@ impl Mesh {
             plant,
             source: source.and_then(|source| ClockWatch::start(source, SOURCE_EVERY).ok()),
             tell_at: now,
+            late: Duration::ZERO,
             events: VecDeque::new(),
             standing,
             cost: Cost::new(now),
@@ -254,12 +271,13 @@ impl Mesh {
     }
 
     fn tell(&mut self, now: Timestamp) {
+        self.late = now.since(self.tell_at).max(self.late - self.late / LATE_SHRINKS);
         self.tell_at = now + TELL_EVERY;
         let (reading, next) = (self.read(now), self.read(self.tell_at));
         let standing = &mut self.standing;
         standing.state = word(reading.state);
         (standing.proven_ns, standing.assumed_ns) = (reading.proven_ns, reading.assumed_ns);
-        standing.offset_ns = reading.offset_ns;
+        (standing.at_ns, standing.offset_ns) = (now.nanos(), reading.offset_ns);
         let base_ns = self.keeper.base_ns();
         standing.base_ns = base_ns;
         let utc = self.keeper.utc();
@@ -272,15 +290,18 @@ impl Mesh {
         }
         // Messages are stamped from now on, so that the clock is slewed.
         self.keeper.begin_use();
-        // The role uses this reading until the next one. So the reading has the offset of the
-        // middle of that time, and its bound includes half of what the clock's rate adds meanwhile.
+        // The role uses this reading until the next one, which may be late. So the reading has the
+        // offset of the middle of the time until then, and its bound includes what the clock's rate
+        // adds from the middle to a late end.
         let total = |at: Timestamp, reading: Reading| {
             let ahead = self.plant.shown(at).signed_since(at);
             reading.offset_ns.saturating_add(ahead).saturating_add(base_ns)
         };
         let (from, to) = (total(now, reading), total(self.tell_at, next));
-        let half = Duration::from_nanos(from.abs_diff(to) / 2 + 1);
-        let within = |ns| ClockError::Within(Duration::from_nanos(ns) + half);
+        let added = Duration::from_nanos(from.abs_diff(to));
+        let late = self.late.as_secs_f64() / TELL_EVERY.as_secs_f64();
+        let meanwhile = added.mul_f64(0.5 + late) + Duration::from_nanos(1);
+        let within = |ns| ClockError::Within(Duration::from_nanos(ns) + meanwhile);
         let error = match self.keeper.is_left_out() {
             true => ClockError::Disproved,
             false => reading.assumed_ns.map_or(ClockError::Unknown, within),

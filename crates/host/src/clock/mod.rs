@@ -34,12 +34,55 @@ impl MonotonicClock {
     pub fn now() -> Timestamp {
         Timestamp::from_nanos(read(libc::CLOCK_MONOTONIC))
     }
+}
 
-    /// Nanoseconds to add to a time of `CLOCK_REALTIME` for a time of this clock, from one read.
-    pub fn realtime_offset_ns() -> i64 {
-        let realtime = read(libc::CLOCK_REALTIME);
-        let monotonic = read(libc::CLOCK_MONOTONIC);
-        monotonic as i64 - realtime as i64
+/// Turns stamps by the host's clock, by which the kernel stamps packets, into local times.
+///
+/// The kernel slews the host's clock and the local clock alike, so that the difference of the two
+/// changes only when somebody steps the host's clock. A read of the host's clock between two reads
+/// of the local clock bounds the difference from both sides. All reads since the last step together
+/// bound it within some ten nanoseconds, also when the thread was stopped between two reads.
+#[derive(Clone, Copy, Debug)]
+pub struct HostStamps {
+    /// The least and the greatest value that a stamp may need added, in nanoseconds.
+    offset_ns: [i64; 2],
+}
+
+impl Default for HostStamps {
+    fn default() -> Self {
+        Self { offset_ns: Self::bracket() }
+    }
+}
+
+impl HostStamps {
+    fn bracket() -> [i64; 2] {
+        let before = read(libc::CLOCK_MONOTONIC) as i64;
+        let host = read(libc::CLOCK_REALTIME) as i64;
+        let after = read(libc::CLOCK_MONOTONIC) as i64;
+        [before - host, after - host]
+    }
+
+    /// Reads both clocks again. False when the host's clock has stepped since the last look: a
+    /// stamp from between the two looks may be from before the step or from after it.
+    pub fn look(&mut self) -> bool {
+        self.narrow(Self::bracket())
+    }
+
+    fn narrow(&mut self, fresh: [i64; 2]) -> bool {
+        let both = [self.offset_ns[0].max(fresh[0]), self.offset_ns[1].min(fresh[1])];
+        let is_same = both[0] <= both[1];
+        self.offset_ns = if is_same { both } else { fresh };
+        is_same
+    }
+
+    /// The local time of a stamp, and never a later time.
+    pub fn earliest(&self, host_ns: u64) -> Timestamp {
+        Timestamp::from_nanos(host_ns.saturating_add_signed(self.offset_ns[0]))
+    }
+
+    /// The local time of a stamp, and never an earlier time.
+    pub fn latest(&self, host_ns: u64) -> Timestamp {
+        Timestamp::from_nanos(host_ns.saturating_add_signed(self.offset_ns[1]))
     }
 }
 

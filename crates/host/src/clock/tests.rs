@@ -17,6 +17,24 @@ fn monotonic_never_goes_back() {
 }
 
 #[test]
+fn stamps_of_the_kernel_are_bracketed_and_a_step_of_the_host_s_clock_is_seen() {
+    let mut stamps = HostStamps::default();
+    for _ in 0..100 {
+        stamps.look();
+    }
+    let host = read(libc::CLOCK_REALTIME);
+    let now = MonotonicClock::now();
+    assert!(stamps.earliest(host) <= stamps.latest(host) && stamps.earliest(host) <= now);
+    let mut stamps = HostStamps { offset_ns: [-1_000, -400] };
+    assert!(stamps.narrow([-900, -300]) && stamps.narrow([-2_000, -450]));
+    assert_eq!(stamps.offset_ns, [-900, -450], "each look narrows");
+    let at = |ns: u64| Timestamp::from_nanos(ns);
+    assert_eq!((stamps.earliest(5_000), stamps.latest(5_000)), (at(4_100), at(4_550)));
+    assert!(!stamps.narrow([-449, -100]), "a step of a nanosecond");
+    assert_eq!(stamps.offset_ns, [-449, -100], "looks before the step say nothing");
+}
+
+#[test]
 fn one_host_has_one_clock() {
     let (source, why) = auto(true);
     assert_eq!(source, SyncSource::SameHost);

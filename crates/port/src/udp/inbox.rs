@@ -21,7 +21,7 @@ use evenfall_core::{Arrival, StampedBy, Timestamp};
 
 use crate::sys::{CONTROL_BYTES, Control, RawAddress, checked};
 use crate::{Counters, Options};
-use evenfall_host::clock::MonotonicClock;
+use evenfall_host::clock::{HostStamps, MonotonicClock};
 
 /// The largest coalesced buffer that the kernel delivers.
 const COALESCED_BYTES_MAX: usize = 65_536;
@@ -57,15 +57,13 @@ impl Drop for Pooled {
 
 /// The kernel's facts about a datagram besides its bytes.
 #[derive(Clone, Copy, Default)]
-struct Ancillary {
+pub(super) struct Ancillary {
     segment_bytes: usize,
-    realtime_ns: Option<u64>,
+    /// The stamp of the arrival or of the departure, by the host's clock.
+    pub(super) host_ns: Option<u64>,
+    /// The number of a departure that came back with its stamp.
+    pub(super) departure: Option<u32>,
 }
-
-/// Movement of the host's clock between two batches from which stamps are not used. A daemon slews
-/// a clock by less, and two reads of clocks are further apart only when a thread was stopped
-/// between them.
-const STEP_NS_MIN: u64 = 1_000_000;
 
 pub(super) struct Inbox {
     buffers: Vec<Box<[u8]>>,
@@ -81,9 +79,8 @@ pub(super) struct Inbox {
     /// Chunks that are full and still in use by arrivals, oldest first.
     retired: VecDeque<BytesMut>,
     retired_max: usize,
-    stamped: bool,
-    /// The last offset from the host's clock, by which the kernel stamps, to the monotonic clock.
-    to_monotonic: Option<i64>,
+    /// Turns the kernel's stamps into local times, where the kernel stamps.
+    stamps: Option<HostStamps>,
     /// Whether the last batch was not full.
     is_drained: bool,
 }
@@ -110,8 +107,7 @@ impl Inbox {
             chunk: BytesMut::with_capacity(CHUNK_BYTES),
             retired: VecDeque::new(),
             retired_max: half / CHUNK_BYTES,
-            stamped: options.kernel_timestamps,
-            to_monotonic: options.kernel_timestamps.then(MonotonicClock::realtime_offset_ns),
+            stamps: options.kernel_timestamps.then(HostStamps::default),
             is_drained: false,
         }
     }
@@ -153,20 +149,11 @@ impl Inbox {
         self.is_drained = filled < self.messages.len();
         counters.receive_calls += 1;
         let now = MonotonicClock::now();
-        let to_monotonic = if self.stamped { self.offset() } else { None };
+        let stamps = self.stamps.as_mut().and_then(|stamps| stamps.look().then_some(*stamps));
         for at in 0..filled {
-            self.deliver(at, now, to_monotonic, out, counters);
+            self.deliver(at, now, stamps, out, counters);
         }
         filled
-    }
-
-    /// Nanoseconds to add to a stamp of the kernel. The kernel stamps by the host's clock. `None`
-    /// when that clock has stepped since the last batch of arrivals: some of the arrivals now read
-    /// may have been stamped before the step, and others after it.
-    fn offset(&mut self) -> Option<i64> {
-        let fresh = MonotonicClock::realtime_offset_ns();
-        let last = self.to_monotonic.replace(fresh)?;
-        (fresh.abs_diff(last) <= STEP_NS_MIN).then_some(fresh)
     }
 
     fn prepare(&mut self) {
@@ -194,7 +181,7 @@ impl Inbox {
         &mut self,
         at: usize,
         now: Timestamp,
-        to_monotonic: Option<i64>,
+        stamps: Option<HostStamps>,
         out: &mut Vec<Arrival>,
         counters: &mut Counters,
     ) {
@@ -206,11 +193,8 @@ impl Inbox {
             return;
         }
         let ancillary = ancillary(&message.msg_hdr);
-        let (received, stamped_by) = match ancillary.realtime_ns.zip(to_monotonic) {
-            Some((ns, to_monotonic)) => {
-                let stamp = Timestamp::from_nanos(ns.saturating_add_signed(to_monotonic));
-                (stamp.min(now), StampedBy::Kernel)
-            }
+        let (received, stamped_by) = match ancillary.host_ns.zip(stamps) {
+            Some((ns, stamps)) => (stamps.latest(ns).min(now), StampedBy::Kernel),
             None => (now, StampedBy::User),
         };
         let segment = match ancillary.segment_bytes {
@@ -295,8 +279,8 @@ impl Inbox {
     }
 }
 
-/// Reads the control messages of a received datagram.
-fn ancillary(header: &libc::msghdr) -> Ancillary {
+/// Reads the control messages of a received datagram, or of a departure that came back.
+pub(super) fn ancillary(header: &libc::msghdr) -> Ancillary {
     let mut found = Ancillary::default();
     // SAFETY: the kernel wrote `msg_controllen` bytes of well-formed control messages into the
     // buffer that the header points at; the macros stay inside it.
@@ -309,10 +293,18 @@ fn ancillary(header: &libc::msghdr) -> Ancillary {
                     let bytes = data.cast::<libc::c_int>().read_unaligned();
                     found.segment_bytes = usize::try_from(bytes).unwrap_or(0);
                 }
-                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                // The first of three stamps is the kernel's; zero where it did not stamp.
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS | libc::SCM_TIMESTAMPING) => {
                     let time = data.cast::<libc::timespec>().read_unaligned();
                     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-                    found.realtime_ns = Some(seconds * 1_000_000_000 + time.tv_nsec as u64);
+                    let ns = seconds * 1_000_000_000 + time.tv_nsec as u64;
+                    found.host_ns = (ns > 0).then_some(ns);
+                }
+                (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR) => {
+                    let error = data.cast::<libc::sock_extended_err>().read_unaligned();
+                    if error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING {
+                        found.departure = Some(error.ee_data);
+                    }
                 }
                 _ => {}
             }

@@ -17,8 +17,10 @@
 //!
 //! Limits: [`Options::queue_frames_max`] frames wait per class, and the newest beyond that is
 //! dropped and counted. Arrivals pin at most [`Options::pinned_bytes_max`]. Sending allocates
-//! nothing once every queue has reached its greatest length.
+//! nothing once every queue has reached its greatest length. 64 departures wait for a stamp of the
+//! kernel at most.
 
+mod departures;
 mod inbox;
 pub(crate) mod inject;
 mod outbox;
@@ -80,7 +82,7 @@ impl UdpDriver {
         }
         let socket = Socket::bind(address, &options)?;
         Ok(Self {
-            outbox: Outbox::new(&options, socket.segmentation),
+            outbox: Outbox::new(&options, &socket),
             inbox: Inbox::new(&options, socket.coalescing),
             delays: options.inject.as_ref().map(|i| Box::new(DelayLine::new(i, socket.local))),
             socket,
@@ -128,7 +130,10 @@ impl Port for UdpDriver {
         } else {
             self.inbox.receive(self.socket.fd(), out, &mut self.counters);
         }
-        out.len() - before
+        let count = out.len() - before;
+        // A stamp of a departure ends a wait as an arrival does.
+        self.outbox.take_stamps(count == 0, &self.socket, &mut self.counters);
+        count
     }
 
     fn is_drained(&self) -> bool {
@@ -158,7 +163,7 @@ impl Port for UdpDriver {
     }
 
     fn answers(&mut self, out: &mut Vec<Answer>) {
-        self.outbox.take_answers(out);
+        self.outbox.take_answers(out, &mut self.counters);
     }
 
     fn local_addr(&self) -> SocketAddr {

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 
-use evenfall_core::{Class, Install, Installed, Transmit};
+use evenfall_core::{Class, Install, Installed, Timestamp, Transmit};
 
-use super::plan::{FRAMES_PER_PLAN, Frame, Group, Plan, Receivers};
+use super::departures::Departures;
+use super::plan::{Departed, FRAMES_PER_PLAN, Frame, Group, Plan, Receivers};
 use super::socket::Socket;
 use crate::answers::Answers;
 use crate::groups::{Groups, Members};
@@ -33,22 +34,24 @@ pub(super) struct Outbox {
     lanes: [Lane; 4],
     groups: Groups<Group>,
     answers: Answers,
+    departures: Departures,
     /// Longest frame that may be a segment; zero when the kernel does not segment.
     segment_bytes_max: usize,
     attempts: u32,
 }
 
 impl Outbox {
-    pub(super) fn new(options: &Options, segmentation: bool) -> Self {
+    pub(super) fn new(options: &Options, socket: &Socket) -> Self {
         let lane = |_| Lane {
             queue: VecDeque::with_capacity(options.queue_frames_max),
-            plan: Plan::new(),
+            plan: Plan::new(socket.stamps_departures),
         };
         Self {
             lanes: CLASSES.map(lane),
             groups: Groups::new(),
             answers: Answers::default(),
-            segment_bytes_max: if segmentation { usize::from(u16::MAX) } else { 0 },
+            departures: Departures::default(),
+            segment_bytes_max: if socket.segmentation { usize::from(u16::MAX) } else { 0 },
             attempts: 0,
         }
     }
@@ -117,8 +120,22 @@ impl Outbox {
     }
 
     /// Takes the answers to transmits with a token.
-    pub(super) fn take_answers(&mut self, out: &mut Vec<Answer>) {
+    pub(super) fn take_answers(&mut self, out: &mut Vec<Answer>, counters: &mut Counters) {
+        self.departures.give_up(&mut self.answers, counters);
         self.answers.take(out);
+    }
+
+    /// Takes the stamps of departures that have come back. `is_sought` says that something ended
+    /// the wait of the port, and that it was no arrival. It may be a stamp that nobody waits for.
+    pub(super) fn take_stamps(
+        &mut self,
+        is_sought: bool,
+        socket: &Socket,
+        counters: &mut Counters,
+    ) {
+        if socket.stamps_departures && (is_sought || self.departures.is_waiting()) {
+            self.departures.take(socket.fd(), &mut self.answers, counters);
+        }
     }
 
     /// Sends until the queues are empty or the kernel takes no more.
@@ -139,22 +156,36 @@ impl Outbox {
                     lane.plan.fill(lane.queue.drain(..count), self.segment_bytes_max);
                 }
                 socket.mark(class, options);
+                let is_asked = lane.plan.is_asked();
+                let began = if is_asked { self.departures.begin(socket) } else { Timestamp::ZERO };
                 match lane.plan.send(socket.fd()) {
                     Ok(messages) => {
                         self.attempts = 0;
-                        let left = lane.plan.is_asked().then(MonotonicClock::now);
-                        let answer = |owner, token, at| {
-                            self.answers.left(owner, token, at, counters);
+                        let left = is_asked.then(MonotonicClock::now);
+                        if is_asked && messages < lane.plan.left() {
+                            self.departures.miscount();
+                        }
+                        let answer = |departed: Departed| {
+                            self.departures.left(began, departed, &mut self.answers, counters);
                         };
                         let (copies, bytes) = lane.plan.advance(messages, left, answer);
                         counters.sent[class as usize] += copies;
                         counters.sent_bytes += bytes;
                         counters.send_calls += 1;
+                        // The kernel mostly stamps within the call.
+                        if self.departures.is_waiting() {
+                            self.departures.take(socket.fd(), &mut self.answers, counters);
+                        }
                     }
-                    Err(error) => match self.rejected(class, &error, counters) {
-                        Blocked::No => {}
-                        blocked => return blocked,
-                    },
+                    Err(error) => {
+                        if is_asked {
+                            self.departures.miscount();
+                        }
+                        match self.rejected(class, &error, counters) {
+                            Blocked::No => {}
+                            blocked => return blocked,
+                        }
+                    }
                 }
             }
         }
@@ -203,7 +234,9 @@ impl Outbox {
         }
         // This message will not leave, and the messages after it shall.
         self.attempts = 0;
-        let answer = |owner, token, at| self.answers.left(owner, token, at, counters);
+        let answer = |Departed { owner, token, at, .. }| {
+            self.answers.left(owner, token, at, counters);
+        };
         let (copies, _) = plan.advance(1, None, answer);
         counters.failed += copies;
         Blocked::No

@@ -98,6 +98,19 @@ struct Asked {
     /// Copies that have neither left nor failed.
     copies: usize,
     left: Option<Timestamp>,
+    /// Whether the kernel stamps its departure.
+    is_stamped: bool,
+}
+
+/// What is known about a frame whose machine wants to know when it left.
+pub(super) struct Departed {
+    /// The number of the machine.
+    pub(super) owner: usize,
+    pub(super) token: Token,
+    /// When the call returned that sent the last copy; `None` when no copy left.
+    pub(super) at: Option<Timestamp>,
+    /// Whether the kernel will send its own stamp of the departure.
+    pub(super) is_stamped: bool,
 }
 
 /// The layout of some frames. Every vector keeps its memory from plan to plan.
@@ -121,6 +134,8 @@ pub(super) struct Plan {
     /// A number that grows with every layout and decides which destination is served first. In a
     /// fixed order the last member of a group would always get its frames last.
     turn: usize,
+    /// Whether the kernel stamps the departures of frames that ask.
+    stamps: bool,
 }
 
 // SAFETY: the raw pointers of a plan lead to memory that the plan owns, directly or through the
@@ -128,8 +143,10 @@ pub(super) struct Plan {
 unsafe impl Send for Plan {}
 
 impl Plan {
-    pub(super) fn new() -> Self {
+    /// An empty plan. `stamps` says whether the kernel stamps departures.
+    pub(super) fn new(stamps: bool) -> Self {
         Self {
+            stamps,
             frames: Vec::with_capacity(FRAMES_PER_PLAN),
             slots: Vec::new(),
             slots_used: 0,
@@ -160,7 +177,7 @@ impl Plan {
         for (number, frame) in self.frames.iter().enumerate() {
             if let Some(token) = frame.transmit.token {
                 let (frame, copies) = (number as u16, frame.copies());
-                self.asked.push(Asked { frame, token, copies, left: None });
+                self.asked.push(Asked { frame, token, copies, left: None, is_stamped: false });
             }
         }
         if segment_bytes_max == 0 || self.frames.len() == 1 {
@@ -328,7 +345,14 @@ impl Plan {
         self.controls.resize(self.spans.len(), Control::EMPTY);
         for (span, control) in self.spans.iter().zip(&mut self.controls) {
             let first = span.first as usize;
-            let frame = &self.frames[usize::from(self.order[first])];
+            let number = self.order[first];
+            let frame = &self.frames[usize::from(number)];
+            let asked = match (self.stamps, &frame.receivers) {
+                (true, Receivers::One(..)) if span.count == 1 => {
+                    self.asked.binary_search_by_key(&number, |asked| asked.frame).ok()
+                }
+                _ => None,
+            };
             // SAFETY: the address is in a slot or behind a frame of this plan, neither of which
             // changes until the plan is cleared.
             let name_len = unsafe { (*span.to).len() };
@@ -347,6 +371,13 @@ impl Plan {
             } else if frame.transmit.body.is_empty() {
                 header.msg_iovlen = 1;
             }
+            if let Some(asked) = asked {
+                let (filled, len) = Control::departure();
+                *control = filled;
+                header.msg_control = (&raw mut *control).cast();
+                header.msg_controllen = len;
+                self.asked[asked].is_stamped = true;
+            }
             self.messages.push(message);
         }
     }
@@ -362,6 +393,11 @@ impl Plan {
         crate::sys::checked(sent).map(|sent| sent as usize)
     }
 
+    /// Messages that have neither left nor failed.
+    pub(super) fn left(&self) -> usize {
+        self.messages.len() - self.cursor
+    }
+
     /// Whether a machine wants to know when frames of this plan leave.
     pub(super) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
@@ -369,12 +405,12 @@ impl Plan {
 
     /// Moves past `messages` messages, which left at `left` or will never leave. Returns the copies
     /// and bytes that they carried. For every frame without further copies in the plan, `answer`
-    /// gets the machine, the token and the time at which the last copy left.
+    /// gets what is known about its departure.
     pub(super) fn advance(
         &mut self,
         messages: usize,
         left: Option<Timestamp>,
-        mut answer: impl FnMut(usize, Token, Option<Timestamp>),
+        mut answer: impl FnMut(Departed),
     ) -> (u64, u64) {
         let done = self.cursor..self.cursor + messages;
         self.cursor = done.end;
@@ -390,7 +426,8 @@ impl Plan {
                     asked.left = left.or(asked.left);
                     if asked.copies == 0 {
                         let owner = self.frames[usize::from(*number)].owner;
-                        answer(owner, asked.token, asked.left);
+                        let Asked { token, left: at, is_stamped, .. } = *asked;
+                        answer(Departed { owner, token, at, is_stamped });
                     }
                 }
             }
@@ -450,7 +487,7 @@ mod tests {
             receivers: Receivers::Group(Arc::clone(&group)),
         };
         for frames in [1, 3] {
-            let mut plan = Plan::new();
+            let mut plan = Plan::new(false);
             let mut served_last = BTreeMap::new();
             for _ in 0..members.len() {
                 plan.fill((0..frames).map(|_| frame()), usize::from(u16::MAX));

@@ -10,6 +10,13 @@ use crate::Options;
 use crate::sys::{RawAddress, checked, in_addr, option, set_option, set_struct};
 use evenfall_host::Error;
 
+/// Stamps of all arrivals, and of the departures that ask for it. A departure comes back as its
+/// number and its stamp, without its bytes.
+const STAMPS_BOTH_WAYS: libc::c_uint = libc::SOF_TIMESTAMPING_SOFTWARE
+    | libc::SOF_TIMESTAMPING_RX_SOFTWARE
+    | libc::SOF_TIMESTAMPING_OPT_ID
+    | libc::SOF_TIMESTAMPING_OPT_TSONLY;
+
 /// A bound, non-blocking UDP socket.
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -18,6 +25,8 @@ pub(super) struct Socket {
     pub(super) notes: Vec<String>,
     pub(super) segmentation: bool,
     pub(super) coalescing: bool,
+    /// Whether the kernel stamps departures that ask for it.
+    pub(super) stamps_departures: bool,
     v6: bool,
     /// The class whose marks the socket carries, when marks differ by class.
     marked: Option<Class>,
@@ -57,6 +66,7 @@ impl Socket {
             notes: Vec::new(),
             segmentation: false,
             coalescing: false,
+            stamps_departures: false,
             v6: address.is_ipv6(),
             marked: None,
         };
@@ -133,7 +143,12 @@ impl Socket {
         self.coalescing = options.coalescing
             && self.attempt("receive coalescing", libc::SOL_UDP, libc::UDP_GRO, 1);
         if options.kernel_timestamps {
-            self.attempt("kernel time stamps", libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
+            let (name, both) = (libc::SO_TIMESTAMPING, STAMPS_BOTH_WAYS);
+            self.stamps_departures =
+                self.attempt("stamping of departures", libc::SOL_SOCKET, name, both as i32);
+            if !self.stamps_departures {
+                self.attempt("kernel time stamps", libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
+            }
         }
         if let Some(interface) = options.multicast_interface {
             let interface = in_addr(interface);
@@ -147,6 +162,16 @@ impl Socket {
             self.attempt("busy polling", libc::SOL_SOCKET, libc::SO_BUSY_POLL, us);
         }
         self.mark(Class::Live, options);
+    }
+
+    /// Makes the kernel number the departures that ask for a stamp from zero again.
+    pub(super) fn renumber_departures(&self) {
+        let set = |flags: libc::c_uint| {
+            set_option(self.fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as i32)
+        };
+        // The kernel took these flags before, so that it takes them again.
+        drop(set(STAMPS_BOTH_WAYS & !libc::SOF_TIMESTAMPING_OPT_ID));
+        drop(set(STAMPS_BOTH_WAYS));
     }
 
     /// Asks for a buffer with the privileged option, then with the ordinary one, and notes the size

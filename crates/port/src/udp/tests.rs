@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Arrival, Class, Destination, GroupId, Head, StampedBy};
+use evenfall_core::{Arrival, Class, Destination, GroupId, Head, StampedBy, Token};
 
 use super::*;
 use crate::{DATAGRAM_BYTES_MAX, Inject};
@@ -270,6 +270,57 @@ fn kernel_stamps_are_on_the_local_clock_and_before_the_read() {
     assert_eq!(arrival.stamped_by, StampedBy::Kernel);
     assert!(arrival.received + Duration::from_micros(100) >= before);
     assert!(MonotonicClock::now().since(arrival.received) >= Duration::from_millis(19));
+}
+
+#[test]
+fn the_kernel_stamps_departures_that_ask_between_the_call_and_the_arrival() {
+    let options = || Options { kernel_timestamps: true, ..Options::default() };
+    let (mut sender, mut receiver) = (driver(options()), driver(options()));
+    // The kernel starts to stamp arrivals shortly after the first socket asked.
+    std::thread::sleep(Duration::from_millis(100));
+    let to = Destination::One(receiver.local_addr());
+    let mut answers = Vec::new();
+    for number in 0..100 {
+        let before = MonotonicClock::now();
+        // A departure that does not ask has no number and no answer.
+        sender.send(0, transmit(Class::Control, to, b"plain", &Bytes::new())).unwrap();
+        assert!(sender.flush());
+        let asking = transmit(Class::Control, to, b"asks", &Bytes::new()).asking(Token(number));
+        sender.send(3, asking).unwrap();
+        assert!(sender.flush());
+        let arrived = receive(&mut receiver, 2).remove(1).received;
+        sender.answers(&mut answers);
+        let Some(Answer::Sent(3, sent)) = answers.pop() else { panic!("no answer to {number}") };
+        assert_eq!((sent.token, sent.stamped_by), (Token(number), StampedBy::Kernel));
+        let at = sent.at.unwrap();
+        assert!(before < at && at < arrived, "{before:?}, {at:?}, {arrived:?}");
+        assert!(answers.is_empty());
+    }
+}
+
+#[test]
+fn departures_whose_answers_nobody_takes_are_all_answered_once() {
+    let stamped = Options { kernel_timestamps: true, segmentation: false, ..Options::default() };
+    let mut sender = driver(stamped);
+    let to = Destination::One(driver(Options::default()).local_addr());
+    let count = 300;
+    for number in 0..count {
+        let asking = transmit(Class::Control, to, b"asks", &Bytes::new()).asking(Token(number));
+        sender.send(0, asking).unwrap();
+    }
+    assert!(sender.flush());
+    let (mut answers, mut tokens) = (Vec::new(), Vec::new());
+    let end = MonotonicClock::now() + Duration::from_secs(10);
+    while tokens.len() < count as usize && MonotonicClock::now() < end {
+        sender.receive(&mut Vec::new());
+        sender.answers(&mut answers);
+        tokens.extend(answers.drain(..).map(|answer| match answer {
+            Answer::Sent(_, sent) => sent.token,
+            Answer::Counters(..) => panic!("nothing is installed"),
+        }));
+    }
+    tokens.sort_unstable();
+    assert_eq!(tokens, (0..count).map(Token).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,0 +1,148 @@
+//! When datagrams left, by the kernel's stamps.
+//!
+//! A program knows when it called to send and when the call returned, and a datagram left somewhere
+//! in between. The kernel stamps a datagram when it hands the datagram to the network card. A
+//! message asks for its stamp by a control message, the kernel numbers the messages that ask, and
+//! the numbers come back with the stamps over the error queue of the socket.
+//!
+//! After a refused send nobody knows which numbers the kernel has used. The numbers then begin
+//! again, and a stamp from before the call of its message is a stamp of an earlier message with the
+//! same number, and is not used.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use evenfall_core::{Sent, StampedBy, Timestamp, Token};
+use evenfall_host::clock::{HostStamps, MonotonicClock};
+
+use super::inbox::ancillary;
+use super::plan::Departed;
+use super::socket::Socket;
+use crate::Counters;
+use crate::answers::Answers;
+use crate::sys::{CONTROL_BYTES, Control, checked};
+
+/// Departures that may wait for their stamps. The clock sends some hundred probes a second, and
+/// each waits for less than a millisecond. Beyond the limit the oldest gets the stamp of this
+/// process.
+const WAITING_MAX: usize = 64;
+/// How long a departure waits for its stamp. A queue of a host that holds packets for longer makes
+/// their stamps useless. The departure then gets the stamp of this process.
+const STAMP_WAIT: Duration = Duration::from_millis(20);
+
+/// A departure that waits for its stamp.
+struct Waiting {
+    number: u32,
+    owner: usize,
+    token: Token,
+    /// When the call began that sent it.
+    began: Timestamp,
+    /// When that call returned.
+    returned: Timestamp,
+}
+
+#[derive(Default)]
+pub(super) struct Departures {
+    stamps: HostStamps,
+    /// The number that the kernel gives to the next message that asks.
+    next: u32,
+    waiting: VecDeque<Waiting>,
+    is_miscounted: bool,
+}
+
+impl Departures {
+    /// A call is about to send messages that ask. Returns the present time.
+    pub(super) fn begin(&mut self, socket: &Socket) -> Timestamp {
+        if mem::take(&mut self.is_miscounted) && socket.stamps_departures {
+            socket.renumber_departures();
+            self.next = 0;
+        }
+        MonotonicClock::now()
+    }
+
+    /// A send was refused, so that the numbers of the kernel are not known any more.
+    pub(super) fn miscount(&mut self) {
+        self.is_miscounted = true;
+    }
+
+    /// A message left, in a call that began at `began`. Its answer waits for the kernel's stamp
+    /// where the message asked for it.
+    pub(super) fn left(
+        &mut self,
+        began: Timestamp,
+        departed: Departed,
+        answers: &mut Answers,
+        counters: &mut Counters,
+    ) {
+        let Departed { owner, token, at, is_stamped } = departed;
+        let Some(returned) = at.filter(|_| is_stamped) else {
+            return answers.left(owner, token, at, counters);
+        };
+        if self.waiting.len() == WAITING_MAX {
+            self.give_up_oldest(answers, counters);
+        }
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        self.waiting.push_back(Waiting { number, owner, token, began, returned });
+    }
+
+    fn give_up_oldest(&mut self, answers: &mut Answers, counters: &mut Counters) {
+        if let Some(Waiting { owner, token, returned, .. }) = self.waiting.pop_front() {
+            answers.left(owner, token, Some(returned), counters);
+        }
+    }
+
+    /// Answers departures whose stamps do not come, by the stamps of this process.
+    pub(super) fn give_up(&mut self, answers: &mut Answers, counters: &mut Counters) {
+        while let Some(oldest) = self.waiting.front()
+            && MonotonicClock::now().since(oldest.returned) >= STAMP_WAIT
+        {
+            self.give_up_oldest(answers, counters);
+        }
+    }
+
+    /// Whether departures wait for their stamps.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Takes the stamps that have come back.
+    pub(super) fn take(&mut self, fd: RawFd, answers: &mut Answers, counters: &mut Counters) {
+        for _ in 0..WAITING_MAX {
+            let Some((number, host_ns)) = returned(fd) else { return };
+            let Some((number, host_ns)) = number.zip(host_ns) else { continue };
+            let place = self.waiting.iter().position(|waiting| waiting.number == number);
+            let Some(waiting) = place.and_then(|place| self.waiting.remove(place)) else {
+                continue;
+            };
+            let Waiting { owner, token, began, returned, .. } = waiting;
+            // A stamp that is too late would make a delay too short, so that the earliest time is
+            // taken.
+            let is_fresh = self.stamps.look();
+            let stamp = Some(self.stamps.earliest(host_ns)).filter(|at| is_fresh && *at >= began);
+            match stamp {
+                Some(at) => {
+                    let sent = Sent { token, at: Some(at), stamped_by: StampedBy::Kernel };
+                    answers.sent(owner, sent, counters);
+                }
+                None => answers.left(owner, token, Some(returned), counters),
+            }
+        }
+    }
+}
+
+/// The next departure that came back: its number, and its stamp by the host's clock.
+fn returned(fd: RawFd) -> Option<(Option<u32>, Option<u64>)> {
+    let mut control = Control::EMPTY;
+    // SAFETY: a message header is plain integers and pointers, for which zero is a value.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = CONTROL_BYTES;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: the header points at control bytes that outlive the call, and at nothing else.
+    checked(unsafe { libc::recvmsg(fd, &raw mut header, flags) } as libc::c_int).ok()?;
+    let found = ancillary(&header);
+    Some((found.departure, found.host_ns))
+}
