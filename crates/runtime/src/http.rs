@@ -37,11 +37,14 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 mod client;
+mod sealed;
 pub mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Answered, Reply, RequestError, Upload, ask, exchange};
+pub use client::{Answered, Reply, RequestError, Upload, ask, exchange, exchange_under};
+pub use sealed::Guard;
+use sealed::Stream;
 use streams::{Outgoing, Streams};
 
 /// Connections at once: some scrapers, some people and a probe of the orchestrator. A process also
@@ -301,6 +304,20 @@ impl Server {
     /// # Errors
     /// When the address cannot be bound, or no thread can be started.
     pub fn bind(address: SocketAddr, limits: Limits, routes: Routes) -> std::io::Result<Self> {
+        Self::bind_guarded(address, limits, routes, None)
+    }
+
+    /// Starts to serve connections as a guard allows them: sealed under its key, or plain ones of
+    /// this host. Without a guard all connections are plain.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_guarded(
+        address: SocketAddr,
+        limits: Limits,
+        routes: Routes,
+        guard: Option<Guard>,
+    ) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             // A connection has one request at a time, and so one thread of a stream.
@@ -310,7 +327,7 @@ impl Server {
         let address = listener.local_addr()?;
         let counts = Arc::new(Counts::default());
         let (stop, stopped) = oneshot::channel::<()>();
-        let shared = Arc::new(Shared { limits, routes, counts: Arc::clone(&counts) });
+        let shared = Arc::new(Shared { limits, routes, guard, counts: Arc::clone(&counts) });
         let work = move || {
             runtime.block_on(async {
                 tokio::select! {
@@ -350,6 +367,7 @@ impl Drop for Server {
 struct Shared {
     limits: Limits,
     routes: Routes,
+    guard: Option<Guard>,
     counts: Arc<Counts>,
 }
 
@@ -375,6 +393,17 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 /// Serves one connection until it ends or is late.
 async fn converse(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
     let limits = shared.limits;
+    let stream = match &shared.guard {
+        None => Stream::Plain(stream),
+        Some(guard) => {
+            let accepted = Stream::accept(stream, from, guard);
+            match tokio::time::timeout(limits.header_timeout, accepted).await {
+                Ok(Ok(stream)) => stream,
+                // A client that is late or has not the key.
+                _ => return,
+            }
+        }
+    };
     // hyper limits the time for headers, but not the time in which a client takes an answer.
     // Therefore the whole connection must always finish its request and the next headers within
     // this time.

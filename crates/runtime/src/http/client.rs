@@ -11,14 +11,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
+use evenfall_core::SharedKey;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper::header::{HOST, HeaderMap};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+
+use super::sealed::Stream;
 
 /// Bytes of an answer. The state of a root with ten thousand receivers has about three million.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -97,7 +99,7 @@ pub fn ask(
     let text = async {
         let path: Uri = path.parse().map_err(RequestError::Path)?;
         let host = address.to_string();
-        let response = send(&[address], &host, method, path, Empty::<Bytes>::new()).await?;
+        let response = send(&[address], None, &host, method, path, Empty::<Bytes>::new()).await?;
         let status = response.status();
         let text = text_of(response.into_body()).await?;
         Ok(Reply { status, text })
@@ -111,6 +113,7 @@ pub fn ask(
 /// Sends a request over a new connection, whose bytes move as a task of the runtime.
 async fn send<B>(
     addresses: &[SocketAddr],
+    key: Option<&SharedKey>,
     host: &str,
     method: Method,
     path: Uri,
@@ -120,7 +123,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let stream = TcpStream::connect(addresses).await.map_err(RequestError::Connection)?;
+    let stream = Stream::connect(addresses, key).await.map_err(RequestError::Connection)?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(RequestError::Protocol)?;
     // The connection moves bytes while the request waits. Its errors reach the request.
@@ -279,6 +282,18 @@ pub fn exchange(
     patience: Duration,
     tell: &mut dyn FnMut(u64),
 ) -> Result<Answered, RequestError> {
+    exchange_under(None, url, method, body, patience, tell)
+}
+
+/// As [`exchange`], over a connection that is sealed under the key when there is one.
+pub fn exchange_under(
+    key: Option<&SharedKey>,
+    url: &str,
+    method: Method,
+    body: Upload,
+    patience: Duration,
+    tell: &mut dyn FnMut(u64),
+) -> Result<Answered, RequestError> {
     let uri: Uri = url.parse().map_err(RequestError::Path)?;
     let wrong = || RequestError::Scheme(url.to_owned());
     let authority = uri.authority().filter(|_| uri.scheme_str() == Some("http"));
@@ -291,7 +306,7 @@ pub fn exchange(
     let runtime = runtime()?;
     let sent = Arc::clone(&body.sent);
     let response = runtime.block_on(async {
-        let answer = send(&addresses, authority.as_str(), method, path, body);
+        let answer = send(&addresses, key, authority.as_str(), method, path, body);
         let mut answer = std::pin::pin!(answer);
         let (mut told, mut waited) = (0, Duration::ZERO);
         loop {

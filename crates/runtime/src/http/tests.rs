@@ -1,6 +1,7 @@
 //! The server's answers to clients of all kinds. No client costs the server more than its limits.
 
 use super::*;
+use evenfall_core::SharedKey;
 use std::io::{Read, Write};
 use std::net::TcpStream as Client;
 
@@ -260,6 +261,88 @@ fn a_body_that_no_buffer_holds_streams_through_with_its_length_and_without() {
     });
     let begin = answer.len() - body.len();
     assert!(answer[begin..] == body[..], "{}", String::from_utf8_lossy(&answer[..begin]));
+}
+
+#[test]
+fn a_sealed_connection_carries_bodies_both_ways_and_opens_under_no_other_key() {
+    let key = SharedKey::new(1, [7; 32]);
+    let routes = Routes::default().streams(|_, mut body| {
+        let mut all = Vec::new();
+        body.read_to_end(&mut all).unwrap();
+        let content = streams::Content::Whole(all.into());
+        streams::Answer { status: StatusCode::OK, headers: Vec::new(), content }
+    });
+    let guard = Some(sealed::Guard { key: key.clone(), is_open: false });
+    let local = "127.0.0.1:0".parse().unwrap();
+    let server = Server::bind_guarded(local, Limits::default(), routes, guard).unwrap();
+    let body: Vec<u8> = (0..3_u32 << 20).map(|n| (n / 251) as u8).collect();
+    let asked = |key: Option<&SharedKey>| {
+        let from = Upload::of(Box::new(std::io::Cursor::new(body.clone())), None);
+        let mut all = Vec::new();
+        exchange_under(key, &url(&server, "/"), Method::PUT, from, PATIENCE, &mut |_| {})?
+            .read_to_end(&mut all)
+            .map_err(RequestError::Connection)?;
+        Ok::<_, RequestError>(all)
+    };
+    assert!(asked(Some(&key)).unwrap() == body);
+    assert!(asked(None).unwrap() == body, "a plain client of this host");
+    assert!(asked(Some(&SharedKey::new(1, [8; 32]))).is_err());
+    assert!(asked(Some(&SharedKey::new(2, [7; 32]))).is_err());
+}
+
+#[test]
+fn a_sealed_connection_shows_nothing_and_takes_nothing_that_was_changed() {
+    let key = SharedKey::new(1, [7; 32]);
+    let routes = Routes::default().get("/word", |_| Response::text(StatusCode::OK, "hidden"));
+    let guard = Some(sealed::Guard { key: key.clone(), is_open: false });
+    let local = "127.0.0.1:0".parse().unwrap();
+    let server = Server::bind_guarded(local, Limits::default(), routes, guard).unwrap();
+    // A middleman that hands on what both ends send, and flips a bit of one byte of the client.
+    let through = |flipped: Option<usize>| {
+        let middle = std::net::TcpListener::bind(local).unwrap();
+        let url = format!("http://{}/word", middle.local_addr().unwrap());
+        std::thread::scope(|scope| {
+            let server = &server;
+            let carried = scope.spawn(move || {
+                let (mut client, _) = middle.accept().unwrap();
+                let mut to = connect(server);
+                let (mut back, mut out) = (to.try_clone().unwrap(), client.try_clone().unwrap());
+                let down = std::thread::spawn(move || {
+                    let mut all = Vec::new();
+                    let mut piece = [0; 1_024];
+                    while let Ok(len @ 1..) = back.read(&mut piece) {
+                        all.extend_from_slice(&piece[..len]);
+                        out.write_all(&piece[..len]).ok();
+                    }
+                    out.shutdown(std::net::Shutdown::Both).ok();
+                    all
+                });
+                let (mut seen, mut piece) = (Vec::new(), [0; 1_024]);
+                while let Ok(len @ 1..) = client.read(&mut piece) {
+                    let begin = seen.len();
+                    seen.extend_from_slice(&piece[..len]);
+                    if let Some(at) = flipped.filter(|at| (begin..begin + len).contains(at)) {
+                        piece[at - begin] ^= 1;
+                    }
+                    to.write_all(&piece[..len]).ok();
+                }
+                to.shutdown(std::net::Shutdown::Both).ok();
+                seen.extend(down.join().unwrap());
+                seen
+            });
+            let none = Upload::none();
+            let answer = exchange_under(Some(&key), &url, Method::GET, none, PATIENCE, &mut |_| {});
+            let text = answer.map(|answer| answer.text());
+            (text.is_ok_and(|text| text.is_ok_and(|text| text == "hidden\n")), carried.join())
+        })
+    };
+    let (is_answered, seen) = through(None);
+    let seen = seen.unwrap();
+    assert!(is_answered);
+    assert!(!seen.windows(4).any(|bytes| bytes == b"word" || bytes == b"HTTP" || bytes == b"hidd"));
+    for at in [0, 5, 20, 40, 43, 70] {
+        assert!(!through(Some(at)).0, "a flip of byte {at}");
+    }
 }
 
 #[test]
