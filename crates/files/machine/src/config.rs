@@ -37,6 +37,15 @@ pub const DEPTH_MAX: usize = 1_000;
 pub const ENTRIES_MAX: usize = 1_048_576;
 /// Files and directories in all: each takes about 500 bytes of memory.
 pub const INODES_MAX: usize = 4_000_000;
+/// Files without a name that a nameserver with an old log counts.
+pub const STRANGERS_MAX: usize = 10_000;
+/// Parts into which the used share of a disk is counted.
+pub const USED_PARTS: u64 = 1_024;
+/// Disks whose used shares differ by a tenth at most count as balanced. Each move costs a copy over
+/// the network, and a smaller difference gains nothing.
+pub const UNEVEN_PARTS: u64 = USED_PARTS / 10;
+/// Bytes of the name of a dataserver or of a rack.
+pub const LABEL_BYTES_MAX: usize = 128;
 /// Copies of a file that may be asked for.
 pub const REPLICATION_MAX: u16 = 16;
 
@@ -53,6 +62,8 @@ pub struct NameConfig {
     pub log_bytes: u64,
     /// Time between two attempts to write when the disk is full.
     pub full_retry: Duration,
+    /// A disk with less room than this gets copies only when no other disk is left.
+    pub room_bytes_min: u64,
 }
 
 impl Default for NameConfig {
@@ -63,6 +74,8 @@ impl Default for NameConfig {
             tick: Duration::from_millis(100),
             log_bytes: 16 << 20,
             full_retry: Duration::from_secs(1),
+            // Room for eight chunks.
+            room_bytes_min: 1 << 30,
         }
     }
 }

@@ -123,6 +123,10 @@ pub struct Dataserver {
     /// Bytes in the windows of all files.
     pub(crate) windows_bytes: usize,
     lives: u64,
+    /// The name of this dataserver, and the rack of its host.
+    labels: (String, String),
+    /// Datagrams are sealed, so that any sender is a server of the cluster.
+    is_sealed: bool,
     free: u64,
     journal: Journal<Effect>,
     last_write: u64,
@@ -164,6 +168,8 @@ impl Dataserver {
             busy: BTreeSet::new(),
             windows_bytes: 0,
             lives: 0,
+            labels: Default::default(),
+            is_sealed: false,
             free: 0,
             journal,
             last_write: DATA_WRITES,
@@ -251,6 +257,13 @@ impl Dataserver {
         self.copies.values().map(|copy| copy.length).sum()
     }
 
+    /// Up to `most` files of which there is a copy here, behind a number.
+    pub fn files(&self, after: Option<FileId>, most: usize) -> Vec<FileId> {
+        let after = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let behind = self.copies.range((after, std::ops::Bound::Unbounded));
+        behind.take(most).map(|(file, _)| *file).collect()
+    }
+
     /// Number of copies.
     pub fn copies(&self) -> usize {
         self.copies.len()
@@ -265,6 +278,23 @@ impl Dataserver {
     /// Sets how many bytes the disk has left, as the owner has found.
     pub fn set_free(&mut self, free: u64) {
         self.free = free;
+    }
+
+    /// Sets the name of this dataserver for people, and the rack of its host.
+    pub fn set_labels(&mut self, name: &str, rack: &str) {
+        self.labels = (name.to_owned(), rack.to_owned());
+    }
+
+    /// From now on the first datagram of any sender names the cluster, and not only one that comes
+    /// from the address of the nameserver: the datagrams are sealed, and a nameserver may send from
+    /// another address than the one at which it is reached.
+    pub fn trust_senders(&mut self) {
+        self.is_sealed = true;
+    }
+
+    /// The rack of its host.
+    pub fn rack(&self) -> &str {
+        &self.labels.1
     }
 
     /// The part of a file that this dataserver can serve.
@@ -528,7 +558,8 @@ impl Dataserver {
         let is_ill = self.journal.is_failing() || self.has_broken_copies();
         let (disk, http) = (self.disk, self.http);
         let (used, free) = (self.used(), self.free);
-        self.tell(Control::Beat { disk, http, is_ill, used, free, page });
+        let (name, rack) = self.labels.clone();
+        self.tell(Control::Beat { disk, http, name, rack, is_ill, used, free, page });
     }
 
     fn has_broken_copies(&self) -> bool {
@@ -638,7 +669,8 @@ impl Machine for Dataserver {
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         let (cluster, message) = Message::decode(&arrival.datagram)?;
-        if self.cluster == 0 && arrival.from == self.nameserver && cluster != 0 {
+        let is_trusted = self.is_sealed || arrival.from == self.nameserver;
+        if self.cluster == 0 && is_trusted && cluster != 0 {
             self.cluster = cluster;
             self.remember(&Record::Cluster { cluster }, None);
         }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use evenfall_core::Timestamp;
 
-use crate::config::JOINS_MAX;
+use crate::config::{JOINS_MAX, STRANGERS_MAX};
 use crate::nameserver::{Effect, Event, Nameserver};
+use crate::placing::Move;
 use crate::space::{Group, Kind, Record};
 use crate::wire::{Assignment, Control, Held, Place};
 use crate::{DiskId, FileId};
@@ -48,6 +49,8 @@ pub struct Work {
     is_writing: bool,
     /// A member whose copy is damaged.
     bad: Option<DiskId>,
+    /// A copy that moves although its disk does not leave.
+    pub(crate) moves: Option<Move>,
 }
 
 impl Nameserver {
@@ -80,13 +83,16 @@ impl Nameserver {
             self.drive_seal(now, id);
             return false;
         }
-        if members < wanted {
-            self.find_joiner(now, id, &group, wanted - members);
+        let moving = self.moving(id, &group);
+        let staying = members - moving.len();
+        if staying < wanted {
+            self.find_joiner(now, id, &group, &moving, wanted - staying);
             return false;
         }
-        if live < members {
+        if live < members || (self.is_crowded(&group) && self.part(now, id, &group)) {
             return false;
         }
+        let Some(work) = self.works.get_mut(&id) else { return false };
         let is_empty = work.joiners.is_empty();
         work.joiners.clear();
         if !is_empty {
@@ -102,12 +108,19 @@ impl Nameserver {
     }
 
     /// Whether a disk lives and takes bytes.
-    fn is_fit(&self, now: Timestamp, disk: DiskId) -> bool {
+    pub(crate) fn is_fit(&self, now: Timestamp, disk: DiskId) -> bool {
         self.is_live(now, disk) && self.servers.get(&disk).is_none_or(|server| !server.is_ill)
     }
 
-    /// Chooses who copies a file that has too few copies.
-    fn find_joiner(&mut self, now: Timestamp, id: FileId, group: &Group, missing: usize) {
+    /// Chooses who copies a file that has too few copies beside those that move.
+    fn find_joiner(
+        &mut self,
+        now: Timestamp,
+        id: FileId,
+        group: &Group,
+        moving: &[DiskId],
+        missing: usize,
+    ) {
         let joins: usize = self.works.values().map(|work| work.joiners.len()).sum();
         let fit: Vec<Joiner> = match self.works.get(&id) {
             Some(work) => {
@@ -115,11 +128,26 @@ impl Nameserver {
             }
             None => return,
         };
-        let mut without: Vec<DiskId> = fit.iter().map(|joiner| joiner.disk).collect();
+        let mut beside: Vec<DiskId> = fit.iter().map(|joiner| joiner.disk).collect();
+        let mut without = beside.clone();
         let count = missing.saturating_sub(without.len()).min(JOINS_MAX.saturating_sub(joins));
+        beside.extend(group.members.iter().filter(|disk| !moving.contains(disk)));
         without.extend(&group.members);
-        let chosen = self.choose(now, count, &without);
+        let mut chosen = self.choose(now, count, &beside, &without);
+        let moves = self.works.get(&id).and_then(|work| work.moves);
+        if let Some(Move { to, .. }) = moves
+            && chosen.len() == 1
+            && !without.contains(&to)
+            && self.servers.contains_key(&to)
+            && self.is_fit(now, to)
+        {
+            chosen = vec![to];
+        }
         let Some(work) = self.works.get_mut(&id) else { return };
+        if count > 0 && chosen.is_empty() && fit.is_empty() {
+            // A copy that has no place to go stays.
+            work.moves = None;
+        }
         let is_stale = !fit.is_empty() && now >= work.told_at + self.config.tick * REFRESH_TICKS;
         let is_told = !is_stale && chosen.is_empty() && fit.len() == work.joiners.len();
         work.joiners = fit;
@@ -176,6 +204,7 @@ impl Nameserver {
     ) {
         let Some(file) = self.space.file(id) else { return };
         let (wanted, noted) = (usize::from(file.replication), file.length);
+        let moving = self.moving(id, &group);
         let adopted = group.adopted.unwrap_or(u64::MAX);
         // Bytes that a copy knows to be committed are right, also behind its length as a former
         // member.
@@ -194,7 +223,10 @@ impl Nameserver {
         };
         let joined: Vec<DiskId> = work.joiners.iter().filter(has_all).map(|j| j.disk).collect();
         members.extend(&joined);
+        // Members whose copies move make room for joiners.
+        members.sort_by_key(|disk| moving.contains(disk));
         members.truncate(wanted.max(1));
+        work.moves = work.moves.filter(|moves| members.contains(&moves.from));
         let mut former = group.former.clone();
         former.retain(|(disk, _)| !members.contains(disk) && !self.space.is_gone(*disk));
         let left = group.members.iter().filter(|disk| !members.contains(disk));
@@ -395,6 +427,12 @@ impl Nameserver {
             if !is_written {
                 return;
             }
+            if !self.space.has_given(id) {
+                if self.strangers.len() < STRANGERS_MAX {
+                    self.strangers.insert(id);
+                }
+                return;
+            }
             let epoch = u64::MAX;
             return self.tell(place.address, Control::Drop { file: id, epoch, disk });
         };
@@ -426,25 +464,88 @@ mod tests {
     use crate::space::Call;
     use crate::wire::Message;
 
+    fn hand_in(names: &mut Nameserver, n: u16, page: Vec<Held>) {
+        let (disk, address) = (DiskId(u64::from(n)), ([127, 0, 0, 1], 7_000 + n).into());
+        let (name, rack, is_ill) = (String::new(), String::new(), false);
+        let beat =
+            Control::Beat { disk, http: address, name, rack, is_ill, used: 0, free: 0, page };
+        let (head, body) = Message::Control(beat).encode(names.space.cluster);
+        let datagram = Bytes::from([&head[..], &body].concat());
+        let now = Timestamp::ZERO;
+        let arrival = Arrival::new(address, datagram, now, StampedBy::User);
+        names.handle(now, arrival).expect("our own datagram");
+    }
+
+    fn create(names: &mut Nameserver, path: &str, replication: u16) -> FileId {
+        let (path, mode, overwrite) = (path.to_owned(), 0o644, false);
+        let call = Call::Create { path: path.clone(), mode, replication, overwrite };
+        names.call(Timestamp::ZERO, 0, 1, "ann", &call).expect("servers live");
+        names.space().find(&path).expect("it was made").0
+    }
+
+    /// Answers all writes, and returns the bytes that the log then has.
+    fn write_all(names: &mut Nameserver, log: &mut Vec<u8>) {
+        use evenfall_core::durable::{Change, Durable as _};
+        while let Some(write) = names.poll_write() {
+            match write.change {
+                Change::Append(bytes) => log.extend_from_slice(&bytes),
+                Change::Truncate(len) => log.truncate(len as usize),
+                Change::Replace(bytes) => *log = bytes.to_vec(),
+            }
+            names.handle_written(Timestamp::ZERO, write.id, Ok(()));
+        }
+    }
+
+    fn drops(names: &mut Nameserver) -> Vec<FileId> {
+        let transmits = std::iter::from_fn(|| names.poll_transmit(Timestamp::ZERO));
+        let dropped = transmits.filter_map(|transmit| {
+            let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
+            match Message::decode(&datagram) {
+                Ok((_, Message::Control(Control::Drop { file, .. }))) => Some(file),
+                _ => None,
+            }
+        });
+        dropped.collect()
+    }
+
+    #[test]
+    fn a_nameserver_with_an_old_log_drops_no_newer_file_and_gives_no_number_twice() {
+        let config = NameConfig::default();
+        let mut log = Vec::new();
+        let mut names = Nameserver::new(config, 1, &Bytes::new()).expect("an empty log");
+        hand_in(&mut names, 1, Vec::new());
+        let deleted = create(&mut names, "/deleted", 1);
+        let kept = create(&mut names, "/kept", 1);
+        let call = Call::Delete { path: "/deleted".into(), recursive: false };
+        names.call(Timestamp::ZERO, 0, 2, "ann", &call).expect("it is there");
+        write_all(&mut names, &mut log);
+        let old = Bytes::from(log.clone());
+        let newer = create(&mut names, "/newer", 1);
+        write_all(&mut names, &mut log);
+
+        for (log, dropped) in [(Bytes::from(log), vec![deleted]), (old, vec![deleted])] {
+            let is_old = !log.windows(5).any(|bytes| bytes == b"newer");
+            let mut names = Nameserver::new(config, 2, &log).expect("our own log");
+            write_all(&mut names, &mut Vec::new());
+            hand_in(&mut names, 1, Vec::new());
+            let another = create(&mut names, "/another", 1);
+            assert!(![deleted, kept, newer].contains(&another));
+            write_all(&mut names, &mut Vec::new());
+            drops(&mut names);
+            let held = |file| Held { file, epoch: 1, asks: false };
+            hand_in(&mut names, 1, [deleted, kept, newer].map(held).to_vec());
+            assert_eq!(drops(&mut names), dropped);
+            assert_eq!(names.strangers().contains(&newer), is_old);
+        }
+    }
+
     /// The group of a file whose only member has lost its disk. Disk 2 is a former member with five
     /// bytes, and disk 3 a joiner that says to hold this epoch.
     fn group_after_a_loss(held: u64, has_caught_up: bool) -> Group {
         let config = NameConfig::default();
         let mut names = Nameserver::new(config, 1, &Bytes::new()).expect("an empty log");
-        let now = Timestamp::ZERO;
-        for n in 1..=3 {
-            let address = ([127, 0, 0, 1], 7_000 + n).into();
-            let (disk, is_ill, page) = (DiskId(u64::from(n)), false, Vec::new());
-            let beat = Control::Beat { disk, http: address, is_ill, used: 0, free: 0, page };
-            let (head, body) = Message::Control(beat).encode(0);
-            let datagram = Bytes::from([&head[..], &body].concat());
-            let arrival = Arrival::new(address, datagram, now, StampedBy::User);
-            names.handle(now, arrival).expect("our own datagram");
-        }
-        let (path, mode, replication, overwrite) = ("/a".to_owned(), 0o644, 2, false);
-        let call = Call::Create { path, mode, replication, overwrite };
-        names.call(now, 0, 1, "ann", &call).expect("servers live");
-        let id = names.space().find("/a").expect("it was made").0;
+        (1..=3).for_each(|n| hand_in(&mut names, n, Vec::new()));
+        let id = create(&mut names, "/a", 2);
         let group = names.space().file(id).expect("a file").group.clone();
         let (members, former) = (vec![DiskId(1)], vec![(DiskId(2), 5)]);
         let group = Group { epoch: 3, start: 5, members, former, ..group };

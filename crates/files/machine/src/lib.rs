@@ -17,6 +17,7 @@
 //! |---|---|
 //! | [`nameserver`] | [`Nameserver`]: calls of clients, beats, the log |
 //! | `groups` | epochs, joiners and lost disks, as the nameserver sees them |
+//! | `placing` | racks, free room, disks that leave, balance |
 //! | [`space`] | directories, files and the rules of paths |
 //! | [`dataserver`] | [`Dataserver`]: promises, epochs, beats |
 //! | `relaying` | appends from the primary to its followers |
@@ -25,6 +26,7 @@
 //! | `outbox` | datagrams that wait to be sent |
 //! | [`chunk`] | the bytes on a disk |
 //! | [`wire`] | datagrams, drawn |
+//! | [`envelope`] | [`Envelope`]: datagrams that are sealed under a key |
 //! | [`config`] | every limit |
 //!
 //! **Failures.** A dataserver that is silent is left out under a new epoch, and another dataserver
@@ -46,19 +48,21 @@
 //! **Deliberately absent.** Writing in the middle of a file, single appends longer than a datagram,
 //! and enforced rights are missing. This is no general file system.
 //!
-//! **Not there yet.** A nameserver that lost its disk is not rebuilt from the dataservers. There
-//! are no racks, no leases of writers, no balancing and no decommissioning.
+//! **Not there yet.** A nameserver that lost its disk is not rebuilt from the dataservers. Writers
+//! have no leases.
 #![forbid(unsafe_code)]
 
 pub mod chunk;
 pub mod config;
 mod copy;
 pub mod dataserver;
+pub mod envelope;
 mod error;
 mod groups;
 mod lead;
 pub mod nameserver;
 mod outbox;
+mod placing;
 mod relaying;
 pub mod space;
 pub mod wire;
@@ -68,6 +72,7 @@ use serde::{Deserialize, Serialize};
 pub use config::{DataConfig, NameConfig};
 pub use copy::View;
 pub use dataserver::Dataserver;
+pub use envelope::Envelope;
 pub use error::{FilesError, Refusal};
 pub use nameserver::Nameserver;
 

@@ -29,11 +29,12 @@ use evenfall_core::{
     WriteId,
 };
 
-use crate::config::{LOOKS_MAX, NameConfig, OWED_MAX};
+use crate::config::{LABEL_BYTES_MAX, LOOKS_MAX, NameConfig, OWED_MAX};
 use crate::groups::Work;
 use crate::outbox::Outbox;
+use crate::placing::Balance;
 use crate::space::{Call, File, Group, Record, Space};
-use crate::wire::{Control, Held, Message, Place};
+use crate::wire::{Control, Message, Place};
 use crate::{DiskId, FileId, FilesError, Refusal};
 
 /// The name of the log.
@@ -76,6 +77,10 @@ pub(crate) enum Effect {
 pub struct Server {
     /// Its disk and addresses.
     pub place: Place,
+    /// Its name for people; empty when it has none.
+    pub name: String,
+    /// The rack of its host.
+    pub rack: String,
     /// When the dataserver was last heard.
     pub heard: Timestamp,
     /// Its disk refuses writes.
@@ -103,6 +108,9 @@ pub struct Nameserver {
     pub(crate) dirty: BTreeSet<FileId>,
     /// The file at which the last tick stopped looking.
     looked: Option<FileId>,
+    pub(crate) balance: Option<Balance>,
+    /// Copies that balancing has moved or begun to move.
+    pub(crate) balanced: u64,
     pub(crate) journal: Journal<Effect>,
     outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
@@ -114,6 +122,8 @@ pub struct Nameserver {
     tick_at: Timestamp,
     /// Datagrams of other clusters.
     foreign: u64,
+    /// Files that dataservers have and that no name of this log ever had.
+    pub(crate) strangers: BTreeSet<FileId>,
     /// The wall clock as the owner last gave it, in milliseconds since 1970.
     pub(crate) at_ms: u64,
 }
@@ -140,6 +150,8 @@ impl Nameserver {
             works: BTreeMap::new(),
             dirty,
             looked: None,
+            balance: None,
+            balanced: 0,
             journal,
             outbox: Outbox::default(),
             events: VecDeque::new(),
@@ -148,12 +160,16 @@ impl Nameserver {
             rounds: Prng::new(seed).fork(1).next_u64() >> 1,
             tick_at: Timestamp::ZERO,
             foreign: 0,
+            strangers: BTreeSet::new(),
             at_ms: 0,
         };
         if server.space.cluster == 0 {
             let cluster = Prng::new(seed).next_u64() | 1;
             server.record(Record::Cluster { cluster }, None);
         }
+        let mut prng = Prng::new(seed).fork(2);
+        let term = server.space.begin_term(|| prng.next_u64());
+        server.record(term, None);
         Ok(server)
     }
 
@@ -197,6 +213,13 @@ impl Nameserver {
         places.map(|server| server.place).collect()
     }
 
+    /// Files that dataservers have and that this log never named, at most
+    /// [`STRANGERS_MAX`](crate::config::STRANGERS_MAX) of them: the log is older than these files.
+    /// Their copies are kept.
+    pub fn strangers(&self) -> &BTreeSet<FileId> {
+        &self.strangers
+    }
+
     /// Files that are not in order, at most `most` of them.
     pub fn unsettled(&self, most: usize) -> Vec<FileId> {
         self.dirty.iter().take(most).copied().collect()
@@ -220,7 +243,9 @@ impl Nameserver {
         }
         self.at_ms = at_ms;
         let members = match call {
-            Call::Create { replication, .. } => self.choose(now, usize::from(*replication), &[]),
+            Call::Create { replication, .. } => {
+                self.choose(now, usize::from(*replication), &[], &[])
+            }
             _ => Vec::new(),
         };
         let mut records = self.space.decide(call, user, at_ms, &members)?;
@@ -246,18 +271,6 @@ impl Nameserver {
         Ok(())
     }
 
-    /// Up to `count` live disks that take bytes and are not in `without`, the least used first.
-    pub(crate) fn choose(&self, now: Timestamp, count: usize, without: &[DiskId]) -> Vec<DiskId> {
-        let is_fit = |(disk, server): &(&DiskId, &Server)| {
-            self.is_live(now, **disk) && !server.is_ill && !without.contains(disk)
-        };
-        let mut fit: Vec<_> = self.servers.iter().filter(is_fit).collect();
-        // Disks that are equally used take turns: each new file changes their order.
-        let turn = self.space.inodes().len() as u64;
-        fit.sort_by_key(|(disk, server)| (server.used >> 20, disk.0.rotate_left(turn as u32 % 64)));
-        fit.into_iter().take(count).map(|(disk, _)| *disk).collect()
-    }
-
     pub(crate) fn record(&mut self, record: Record, effects: impl IntoIterator<Item = Effect>) {
         // A record has numbers, names and lists, which JSON always takes.
         let body = serde_json::to_vec(&record).unwrap_or_default();
@@ -277,10 +290,7 @@ impl Nameserver {
 
     fn control(&mut self, now: Timestamp, from: SocketAddr, control: Control) {
         match control {
-            Control::Beat { disk, http, is_ill, used, free, page } => {
-                let place = Place { disk, address: from, http };
-                self.beat(now, place, (is_ill, used, free), &page);
-            }
+            Control::Beat { .. } => self.beat(now, control),
             Control::Sealed { file, epoch, disk, length, committed } => {
                 self.sealed(now, file, epoch, disk, (length, committed));
             }
@@ -311,19 +321,19 @@ impl Nameserver {
         self.record(record, [Effect::Noted(id, length, from)]);
     }
 
-    fn beat(
-        &mut self,
-        now: Timestamp,
-        place: Place,
-        (is_ill, used, free): (bool, u64, u64),
-        page: &[Held],
-    ) {
-        let disk = place.disk;
+    fn beat(&mut self, now: Timestamp, beat: Control) {
+        let Control::Beat { disk, http, name, rack, is_ill, used, free, page } = beat else {
+            return;
+        };
+        let place = Place { disk, address: http, http };
+        if name.len().max(rack.len()) > LABEL_BYTES_MAX {
+            return;
+        }
         if self.space.is_gone(disk) {
             return;
         }
         let old = self.servers.get(&disk);
-        let is_new = old.is_none_or(|old| old.place != place);
+        let is_new = old.is_none_or(|old| old.place != place || old.rack != rack);
         let was_live = old.is_some() && self.is_live(now, disk);
         let was_ill = old.is_some_and(|old| old.is_ill);
         if is_new {
@@ -338,13 +348,14 @@ impl Nameserver {
             }
         }
         let owed = self.servers.remove(&disk).map(|server| server.owed).unwrap_or_default();
-        let server = Server { place, heard: now, is_ill, used, free, is_given_up: false, owed };
+        let server =
+            Server { place, name, rack, heard: now, is_ill, used, free, is_given_up: false, owed };
         self.servers.insert(disk, server);
         if is_new || !was_live || was_ill != is_ill {
             self.look_at_files_of(disk, is_new);
         }
         for held in page {
-            self.look_at_copy(now, place, *held);
+            self.look_at_copy(now, place, held);
         }
         let Some(server) = self.servers.get(&disk) else { return };
         let owed: Vec<FileId> = server.owed.keys().take(OWED_MAX).copied().collect();
@@ -355,11 +366,14 @@ impl Nameserver {
 
     /// The state of a disk has changed. A disk at a new address is owed the assignments of its
     /// files, and so are the other members of these files.
-    fn look_at_files_of(&mut self, disk: DiskId, is_new: bool) {
+    pub(crate) fn look_at_files_of(&mut self, disk: DiskId, is_new: bool) {
         let mut owed = Vec::new();
+        let racks: BTreeSet<&String> = self.servers.values().map(|server| &server.rack).collect();
+        let has_racks = racks.len() > 1;
         for (id, inode) in self.space.inodes() {
             let crate::space::Kind::File(file) = &inode.kind else { continue };
-            if file.group.members.len() < usize::from(file.replication) {
+            let has_few = file.group.members.len() < usize::from(file.replication);
+            if has_few || (has_racks && self.is_crowded(&file.group)) {
                 self.dirty.insert(*id);
             }
             if file.group.members.contains(&disk) {
@@ -405,6 +419,7 @@ impl Nameserver {
                 self.dirty.remove(&file);
             }
         }
+        self.drive_balance(now);
         self.compact();
     }
 

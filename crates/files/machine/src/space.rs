@@ -201,11 +201,34 @@ pub enum Record {
         /// The disk.
         disk: DiskId,
     },
+    /// All copies shall leave a disk, or the disk may have copies again.
+    Leaving {
+        /// The disk.
+        disk: DiskId,
+        /// Whether its copies shall leave.
+        is_leaving: bool,
+    },
+    /// A nameserver begins to give numbers of this term.
+    Term {
+        /// A random number, which no other life of a nameserver has.
+        term: u64,
+        /// The count of the first number of the term.
+        from: u64,
+    },
     /// The next number of an inode. Numbers are never given twice.
     Next {
-        /// The number.
+        /// The number, of which the term does not count.
         next: FileId,
     },
+}
+
+/// Bits of the count in the number of an inode. The bits above are the term.
+const COUNT_BITS: u32 = 40;
+/// Bits of a term. Java's clients read the number of a file as a positive integer of 64 bits.
+pub(crate) const TERM_BITS: u32 = 22;
+
+fn count(id: FileId) -> u64 {
+    id.0 & ((1 << COUNT_BITS) - 1)
 }
 
 impl Record {
@@ -221,9 +244,14 @@ pub struct Space {
     inodes: BTreeMap<FileId, Inode>,
     /// The name of each inode in its directory.
     names: BTreeMap<FileId, String>,
-    next: FileId,
+    /// The count of the next number of an inode.
+    next: u64,
+    /// The terms of this log, each with the count of its first number, in the order of the counts.
+    terms: Vec<(u64, u64)>,
     /// Disks that will never come back.
     gone: BTreeSet<DiskId>,
+    /// Disks that all copies shall leave.
+    leaving: BTreeSet<DiskId>,
 }
 
 /// A path as its names.
@@ -267,9 +295,10 @@ impl Default for Space {
             accessed_ms: 0,
             kind: Kind::Directory(BTreeMap::new()),
         };
-        let next = FileId(ROOT.0 + 1);
+        let (next, terms) = (ROOT.0 + 1, vec![(0, 0)]);
         let inodes = [(ROOT, root)].into();
-        Self { cluster: 0, inodes, names: BTreeMap::new(), next, gone: BTreeSet::new() }
+        let (names, gone, leaving) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self { cluster: 0, inodes, names, next, terms, gone, leaving }
     }
 }
 
@@ -282,6 +311,38 @@ impl Space {
     /// Whether a disk will never come back.
     pub fn is_gone(&self, disk: DiskId) -> bool {
         self.gone.contains(&disk)
+    }
+
+    /// Whether the number of an inode was given in this log. A number that was given and has no
+    /// inode is that of a deleted file. Another number was given by a nameserver whose log went on
+    /// where this log ends, as when an old log is put back.
+    pub fn has_given(&self, id: FileId) -> bool {
+        let Some(at) = self.terms.iter().position(|(term, _)| *term == id.0 >> COUNT_BITS) else {
+            return false;
+        };
+        let end = self.terms.get(at + 1).map_or(self.next, |(_, from)| *from);
+        (self.terms[at].1..end).contains(&count(id))
+    }
+
+    /// The record that begins a term. A term is a random number, so that a nameserver with an old
+    /// log gives no number a second time.
+    pub(crate) fn begin_term(&self, mut random: impl FnMut() -> u64) -> Record {
+        let mut term = random() >> (64 - TERM_BITS);
+        while self.terms.iter().any(|(known, _)| *known == term) {
+            term = random() >> (64 - TERM_BITS);
+        }
+        Record::Term { term, from: self.next }
+    }
+
+    /// The number behind the last one that was given.
+    fn number(&self, at: usize) -> FileId {
+        let term = self.terms.last().map_or(0, |(term, _)| *term);
+        FileId(term << COUNT_BITS | (self.next + at as u64))
+    }
+
+    /// Whether all copies shall leave a disk.
+    pub fn is_leaving(&self, disk: DiskId) -> bool {
+        self.leaving.contains(&disk)
     }
 
     /// A file by its number.
@@ -443,7 +504,7 @@ impl Space {
         }
         let (mut parent, mut records, mut last) = (id, Vec::new(), Some(last));
         for (at, name) in names.iter().enumerate() {
-            let id = FileId(self.next.0 + at as u64);
+            let id = self.number(at);
             let is_last = at + 1 == names.len();
             let kind = last.take_if(|_| is_last);
             let kind = kind.unwrap_or_else(|| Kind::Directory(BTreeMap::new()));
@@ -535,10 +596,20 @@ impl Space {
         let mut gone = Vec::new();
         match record {
             Record::Cluster { cluster } => self.cluster = cluster,
-            Record::DiskGone { disk } => drop(self.gone.insert(disk)),
-            Record::Next { next } => self.next = self.next.max(next),
+            Record::DiskGone { disk } => {
+                self.gone.insert(disk);
+                self.leaving.remove(&disk);
+            }
+            Record::Leaving { disk, is_leaving: true } => drop(self.leaving.insert(disk)),
+            Record::Leaving { disk, .. } => drop(self.leaving.remove(&disk)),
+            Record::Next { next } => self.next = self.next.max(count(next)),
+            Record::Term { term, from } => {
+                // A term in which no number was given is forgotten.
+                self.terms.retain(|(_, begun)| *begun < from);
+                self.terms.push((term, from));
+            }
             Record::Inode { id, name, mut inode } => {
-                self.next = self.next.max(FileId(id.0.saturating_add(1)));
+                self.next = self.next.max(count(id) + 1);
                 match name {
                     Some(name) => self.enter(inode.parent, name, id, inode.modified_ms),
                     None => {
@@ -619,9 +690,13 @@ impl Space {
 
     /// Records that make this state out of an empty space. Directories come before their entries.
     pub fn records(&self) -> Vec<Record> {
-        let mut records =
-            vec![Record::Cluster { cluster: self.cluster }, Record::Next { next: self.next }];
+        let next = Record::Next { next: FileId(self.next) };
+        let mut records = vec![Record::Cluster { cluster: self.cluster }, next];
+        let terms = self.terms.iter();
+        records.extend(terms.map(|(term, from)| Record::Term { term: *term, from: *from }));
         records.extend(self.gone.iter().map(|disk| Record::DiskGone { disk: *disk }));
+        let leaving = self.leaving.iter();
+        records.extend(leaving.map(|disk| Record::Leaving { disk: *disk, is_leaving: true }));
         let mut rest = vec![ROOT];
         while let Some(id) = rest.pop() {
             let mut inode = self.inodes[&id].clone();

@@ -76,8 +76,14 @@ pub enum Control {
     Beat {
         /// Its disk.
         disk: DiskId,
-        /// The address at which it takes HTTP.
+        /// The address at which it takes HTTP, and datagrams on the same port.
         http: SocketAddr,
+        /// Its name for people; empty when it has none.
+        #[serde(default)]
+        name: String,
+        /// The rack of its host. Hosts in one rack may fail together.
+        #[serde(default)]
+        rack: String,
         /// Its disk refuses writes.
         is_ill: bool,
         /// Bytes of files on its disk.

@@ -65,6 +65,9 @@ pub struct History {
     lost: u64,
     /// Disks that lost everything.
     wiped: u64,
+    /// Disks that all copies shall leave, by the token of the call: the disk, and whether the call
+    /// was acknowledged.
+    leaves: BTreeMap<u64, (DiskId, bool)>,
     /// Writes that failed.
     pub failed: u64,
     violations: Vec<Violation<Check>>,
@@ -87,8 +90,18 @@ impl History {
         self.files.entry(file).or_default().names.push((token, to));
     }
 
-    /// A change of a name was acknowledged, and ends the earlier names of the file.
+    /// A call was taken that has all copies leave a disk.
+    pub fn leave_begin(&mut self, token: u64, disk: DiskId) {
+        self.leaves.insert(token, (disk, false));
+    }
+
+    /// A call at the nameserver was acknowledged. A change of a name ends the earlier names of the
+    /// file.
     pub fn names_end(&mut self, token: u64) {
+        if let Some((_, is_acknowledged)) = self.leaves.get_mut(&token) {
+            *is_acknowledged = true;
+            return;
+        }
         self.names += 1;
         for known in self.files.values_mut() {
             if let Some(at) = known.names.iter().position(|(of, _)| *of == token) {
@@ -202,6 +215,8 @@ impl History {
         run.counts.push(("wiped", self.wiped));
         run.counts.push(("lost", self.lost));
         run.counts.push(("failed", self.failed));
+        run.counts.push(("leaves", self.leaves.values().filter(|(_, done)| *done).count() as u64));
+        run.counts.push(("balanced", names.balanced()));
     }
 
     fn judge_file(
@@ -249,6 +264,31 @@ impl History {
             last.clone().any(|(_, append)| append.file == file && append.ended.is_some());
         run.expect(Check::Heals, is_taken, || format!("{file:?} takes no append at the end"));
         self.judge_content(file, content, run);
+        self.judge_places(file, &there.group.members, live, run);
+    }
+
+    fn judge_places(&self, file: FileId, members: &[DiskId], live: &[&Node], run: &mut Run<Check>) {
+        let shall_leave =
+            |disk: &DiskId| self.leaves.values().any(|(left, done)| left == disk && *done);
+        run.expect(Check::Places, !members.iter().any(shall_leave), || {
+            format!("{file:?} has a copy on a disk that all copies shall leave: {members:?}")
+        });
+        let racks = |is_member: bool| -> BTreeSet<&str> {
+            let servers = live.iter().filter_map(|node| match node {
+                Node::Data(server, _) => Some(server),
+                Node::Name(_) => None,
+            });
+            let fit = servers.filter(|server| {
+                let disk = server.disk();
+                members.contains(&disk) == is_member && (is_member || !shall_leave(&disk))
+            });
+            fit.map(|server| server.rack()).collect()
+        };
+        let (own, others) = (racks(true), racks(false));
+        let is_spread = members.len() < 2 || own.len() > 1 || others.is_subset(&own);
+        run.expect(Check::Places, is_spread, || {
+            format!("{file:?} has copies in {own:?} only, and there are {others:?}")
+        });
     }
 
     fn judge_content(&self, file: FileId, content: &[u8], run: &mut Run<Check>) {

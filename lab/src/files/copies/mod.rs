@@ -15,7 +15,9 @@ use bytes::Bytes;
 use evenfall_core::{Arrival, Disk as _, Prng, Timestamp, Write};
 use evenfall_files_machine::space::Call;
 use evenfall_files_machine::wire::{Control, Message};
-use evenfall_files_machine::{DataConfig, FileId, NameConfig, Refusal, dataserver, nameserver};
+use evenfall_files_machine::{
+    DataConfig, DiskId, FileId, NameConfig, Refusal, dataserver, nameserver,
+};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
     Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, Fault, FaultKind, HostSpec,
@@ -41,6 +43,14 @@ const LAST_AT: [SimTime; 4] = [
     SimTime::from_millis(2_600),
     SimTime::from_millis(2_700),
 ];
+/// When the nameserver learns the lengths of files.
+const FLUSH_AT: SimTime = SimTime::from_millis(900);
+/// When copies begin to move for balance.
+const BALANCE_AT: SimTime = SimTime::from_millis(1_000);
+/// When copies move for balance no more, so that all are in their places at the end.
+const BALANCED_AT: SimTime = SimTime::from_millis(2_750);
+/// Bytes that move for balance in a second: a file every 20 ms.
+const BALANCE_BYTES_S: u64 = 1_000_000;
 /// When a run is judged.
 const END: SimTime = SimTime::from_millis(3_200);
 /// The nameserver's node. Dataservers have the nodes behind it.
@@ -61,6 +71,9 @@ words! {
         Names,
         /// When the faults are over, every file takes appends and has all its copies, all equal.
         Heals,
+        /// When the faults are over, no copy is on a disk that all copies shall leave, and the
+        /// copies of a file are in several racks where there are several.
+        Places,
     }
     /// What may be wrong.
     pub enum Mutant {
@@ -82,6 +95,10 @@ words! {
         HoldsBack,
         /// No dataserver is asked to copy a file.
         StopsRepair,
+        /// The nameserver hears of no racks.
+        IgnoresRacks,
+        /// A client is told that the copies leave a disk, and the nameserver never hears of it.
+        ForgetsLeaving,
     }
 }
 
@@ -115,6 +132,17 @@ impl Alteration<Node> for Wrong {
                 Node::Name(_),
                 Message::Control(Control::Sealed { file, epoch, disk, .. }),
             ) => Message::Control(Control::Sealed { file, epoch, disk, length: 0, committed: 0 }),
+            (
+                Mutant::IgnoresRacks,
+                Node::Name(_),
+                Message::Control(Control::Beat {
+                    disk, http, name, is_ill, used, free, page, ..
+                }),
+            ) => {
+                let rack = String::new();
+                let beat = Control::Beat { disk, http, name, rack, is_ill, used, free, page };
+                Message::Control(beat)
+            }
             (
                 Mutant::StopsRepair,
                 Node::Data(server, ..),
@@ -161,6 +189,12 @@ enum Kind {
     /// An append of this many bytes.
     Append(usize),
     Read,
+    /// The nameserver learns the length of a file.
+    Flush,
+    /// All copies shall leave a disk.
+    Leave,
+    /// Copies move from full disks to empty ones, or move no more.
+    Balance(bool),
 }
 
 #[derive(Clone, Debug)]
@@ -193,7 +227,17 @@ fn name_config() -> NameConfig {
         tick: Duration::from_millis(10),
         log_bytes: 8 << 10,
         full_retry: Duration::from_millis(30),
+        room_bytes_min: 0,
     }
+}
+
+/// The rack of a dataserver, and the bytes that its disk has left: for some disks few, so that
+/// their used share is high.
+fn place_of(seed: u64, node: NodeIndex) -> (String, u64) {
+    let mut prng = Prng::new(seed).fork(0x7261_636b);
+    let rack = u64::from(node.0) % (1 + prng.below(3));
+    let free = if prng.fork(u64::from(node.0)).chance(0.5) { 30_000 } else { 300_000 };
+    (format!("rack-{rack}"), free)
 }
 
 fn data_config(plan: &Plan) -> DataConfig {
@@ -211,10 +255,15 @@ impl Owner {
         let disk = self.disks[node.0 as usize].clone();
         let life = self.lives.get(&node).copied().unwrap_or(0);
         let seed = Prng::new(self.plan.seed).fork(u64::from(node.0) << 32 | life).next_u64();
-        let machine = match node == NAMES {
+        let mut machine = match node == NAMES {
             true => Node::name(name_config(), seed, &disk),
             false => Node::data(data_config(&self.plan), NAMES.address(), node, seed, disk),
         };
+        if let Node::Data(server, _) = &mut machine {
+            let (rack, free) = place_of(self.plan.seed, node);
+            server.set_labels(&format!("data-{}", node.0), &rack);
+            server.set_free(free);
+        }
         Altered::new(machine, self.mutant.map(Wrong))
     }
 
@@ -253,6 +302,32 @@ impl Owner {
         });
         if let Some(file) = made {
             self.history.names_begin(file, token, to);
+        }
+    }
+
+    /// All copies shall leave one of the disks, if enough disks stay when one more is gone.
+    fn leave(&mut self, seen: Seen, token: u64, pick: u64, subject: &mut Subject) {
+        let (copies, mutant) = (self.plan.knob("copies") as usize, self.mutant);
+        let left = subject.input(seen.local, |node| {
+            let Node::Name(server) = node else { return None };
+            let is_in = |disk: &&DiskId| {
+                server.is_live(seen.local, **disk) && !server.space().is_leaving(**disk)
+            };
+            let disks: Vec<DiskId> = server.servers().keys().filter(is_in).copied().collect();
+            if disks.len() < copies + 2 {
+                return None;
+            }
+            let disk = disks[pick as usize % disks.len()];
+            if mutant != Some(Mutant::ForgetsLeaving) {
+                server.leave(token, disk, true).ok()?;
+            }
+            Some(disk)
+        });
+        if let Some(disk) = left {
+            self.history.leave_begin(token, disk);
+            if mutant == Some(Mutant::ForgetsLeaving) {
+                self.history.names_end(token);
+            }
         }
     }
 
@@ -306,12 +381,30 @@ impl Observer<Subject, Wire> for Owner {
 
     fn invoke(&mut self, seen: Seen, token: u64, subject: &mut Subject) {
         let operation = self.operations[token as usize].clone();
-        if seen.node == NAMES {
-            return self.at_names(seen, token, &operation, subject);
+        match operation.kind {
+            Kind::Leave => return self.leave(seen, token, operation.pick, subject),
+            Kind::Balance(is_on) => {
+                return subject.input(seen.local, |node| {
+                    if let Node::Name(server) = node {
+                        server.balance(is_on.then_some(BALANCE_BYTES_S));
+                    }
+                });
+            }
+            _ if seen.node == NAMES => return self.at_names(seen, token, &operation, subject),
+            _ => {}
         }
         let Some(file) = self.history.pick(operation.pick) else { return };
-        let Kind::Append(length) = operation.kind else {
-            return self.read(seen, file, subject);
+        let length = match operation.kind {
+            Kind::Append(length) => length,
+            Kind::Flush => {
+                return subject.input(seen.local, |node| {
+                    if let Node::Data(server, ..) = node {
+                        // Only the primary of the file takes the call.
+                        let _ = server.flush(token, file);
+                    }
+                });
+            }
+            _ => return self.read(seen, file, subject),
         };
         let bytes = history::block(token, length);
         if self.mutant == Some(Mutant::HoldsBack) && self.held.is_none() {
@@ -336,7 +429,7 @@ impl Observer<Subject, Wire> for Owner {
 
     fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<Subject> {
         *self.lives.entry(node).or_default() += 1;
-        if node != NAMES && self.plan.knob("wipe") == 1 && self.prng.chance(0.5) {
+        if node != NAMES && self.plan.knob("wipe") == 1 && self.prng.chance(0.8) {
             let disk = &self.disks[node.0 as usize];
             disk.set_faults(DiskFaults::default());
             for (name, _) in disk.list().unwrap_or_default() {
@@ -383,7 +476,7 @@ impl Campaign for Copies {
         Outline {
             name: "files",
             about: "replicated files: appends, names and copies under faults of hosts and disks",
-            seeds: 500,
+            seeds: 1_000,
             // The only member lost its disk with an append that nobody else had yet. A copy that
             // went on was to be cut in front of bytes that it knew to be committed. A joiner was
             // dropped and asked again in one epoch. All members lost their disks while a joiner was
@@ -409,6 +502,8 @@ impl Campaign for Copies {
                 ("wiped", 50),
                 ("lost", 1),
                 ("failed", 100),
+                ("leaves", 50),
+                ("balanced", 100),
             ],
             mutants: &[
                 (Mutant::AcksEarly, Check::Kept, 100),
@@ -420,6 +515,8 @@ impl Campaign for Copies {
                 (Mutant::ChangesBytes, Check::Whole, 20),
                 (Mutant::HoldsBack, Check::Order, 100),
                 (Mutant::StopsRepair, Check::Heals, 20),
+                (Mutant::IgnoresRacks, Check::Places, 20),
+                (Mutant::ForgetsLeaving, Check::Places, 20),
             ],
         }
     }
@@ -499,12 +596,20 @@ fn operations(seed: u64, nodes: u32) -> Vec<Operation> {
     // A first file, as soon as the dataservers are known.
     let (at, node, kind) = (SimTime::from_millis(40), NAMES, Kind::Create("/first".into()));
     all.push(Operation { at, node, pick: 0, kind });
-    for at in LAST_AT {
+    let mut prng = Prng::new(seed).fork(0x6c65_6176);
+    let at = SimTime::from_nanos(prng.below(CLIENTS_UNTIL.nanos()));
+    let mut at_names = |at, kind| all.push(Operation { at, node, pick: prng.next_u64(), kind });
+    at_names(at, Kind::Leave);
+    at_names(BALANCE_AT, Kind::Balance(true));
+    at_names(BALANCED_AT, Kind::Balance(false));
+    let mut at_every_file = |at, kind: Kind| {
         for node in (1..nodes).map(NodeIndex) {
             for pick in 0..history::FILES_MAX {
-                all.push(Operation { at, node, pick, kind: Kind::Append(100) });
+                all.push(Operation { at, node, pick, kind: kind.clone() });
             }
         }
-    }
+    };
+    at_every_file(FLUSH_AT, Kind::Flush);
+    LAST_AT.into_iter().for_each(|at| at_every_file(at, Kind::Append(100)));
     all
 }
