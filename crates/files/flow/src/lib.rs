@@ -27,6 +27,7 @@
 //! |---|---|
 //! | [`selector`] | [`Selector`]: the least cost over copies and paths; start reading here |
 //! | [`model`] | [`Model`]: flows, their shares and what is left of them |
+//! | [`flowserver`] | [`Flowserver`]: the selector of a cluster, with the flows of its clients |
 //! | [`topology`] | [`Topology`]: links and shortest paths; [`ThreeTier`], a data centre |
 //! | [`parts`] | [`Parts`]: who reads which bytes of a divided read |
 //! | [`policy`] | [`Policy`]: the interface that rivals share |
@@ -59,6 +60,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod flowserver;
 pub mod model;
 pub mod parts;
 pub mod policy;
@@ -66,6 +68,7 @@ pub mod selector;
 mod shares;
 pub mod topology;
 
+pub use flowserver::Flowserver;
 pub use model::{Config, Estimate, FlowId, Model};
 pub use parts::{PART_BYTES, Parts, STOLEN_BYTES_MIN};
 pub use policy::{Count, Leg, Policy, Read, Reroute, Route};

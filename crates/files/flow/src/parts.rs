@@ -27,6 +27,8 @@ pub struct Parts {
     part_bytes: u64,
     /// The bytes that no copy has begun to read.
     rest: Range<u64>,
+    /// Bytes that a copy has given up.
+    given_up: Vec<Range<u64>>,
     /// For each copy, the bytes that it still has to read of its current part.
     reading: Vec<Range<u64>>,
 }
@@ -34,7 +36,12 @@ pub struct Parts {
 impl Parts {
     /// Divides `bytes` into parts of `part_bytes` for `copies` copies. No copy has a part yet.
     pub fn new(bytes: u64, part_bytes: u64, copies: usize) -> Self {
-        Self { part_bytes: part_bytes.max(1), rest: 0..bytes, reading: vec![0..0; copies] }
+        Self {
+            part_bytes: part_bytes.max(1),
+            rest: 0..bytes,
+            given_up: Vec::new(),
+            reading: vec![0..0; copies],
+        }
     }
 
     /// Records that the copy has read `bytes` more bytes of its part.
@@ -56,9 +63,21 @@ impl Parts {
     /// When every part has begun, the copy takes the end of the longest unread range, in proportion
     /// to the two speeds. [`Self::reading`] of the other copy then returns the shorter range.
     pub fn next(&mut self, copy: usize, speeds: &[f64]) -> Option<Range<u64>> {
-        let taken = if self.rest.is_empty() { self.steal(copy, speeds)? } else { self.begin() };
+        let taken = match self.given_up.pop() {
+            Some(range) => range,
+            None if self.rest.is_empty() => self.steal(copy, speeds)?,
+            None => self.begin(),
+        };
         self.reading[copy] = taken.clone();
         Some(taken)
+    }
+
+    /// Leaves what the copy still has to read of its part to the next copy that asks.
+    pub fn give_up(&mut self, copy: usize) {
+        let range = core::mem::replace(&mut self.reading[copy], 0..0);
+        if !range.is_empty() {
+            self.given_up.push(range);
+        }
     }
 
     fn begin(&mut self) -> Range<u64> {
@@ -146,6 +165,20 @@ mod tests {
             let slack = 2.0 * STOLEN_BYTES_MIN as f64 / speeds[0].min(speeds[1]);
             assert!(worst <= best + slack, "{speeds:?}: {at:?}, best {best}, {done:?}");
         }
+    }
+
+    #[test]
+    fn bytes_that_a_copy_gives_up_are_read_by_the_next_one() {
+        let mut parts = Parts::new(PART_BYTES + 5, PART_BYTES, 2);
+        assert_eq!(parts.next(0, &[1.0, 1.0]), Some(0..PART_BYTES));
+        parts.read(0, 7);
+        parts.give_up(0);
+        assert_eq!(parts.reading(0), 0..0);
+        assert_eq!(parts.next(1, &[1.0, 1.0]), Some(7..PART_BYTES));
+        assert_eq!(parts.next(0, &[1.0, 1.0]), Some(PART_BYTES..PART_BYTES + 5));
+        parts.read(0, 5);
+        parts.give_up(0);
+        assert_eq!(parts.next(0, &[1.0, 0.0]).map(|range| range.end), Some(PART_BYTES));
     }
 
     #[test]

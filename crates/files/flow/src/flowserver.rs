@@ -1,0 +1,366 @@
+//! A flowserver: what it knows of hosts, racks and flows, and which copies it gives to a read.
+//!
+//! ```text
+//!              core                 a link of each rack carries `rack_bytes_per_s`
+//!            /      \
+//!        rack a    rack b           a link of each host carries `host_bytes_per_s`
+//!        /    \      |  \
+//!     host   host  host  a client   a client of an unknown rack is a rack of its own
+//! ```
+//!
+//! Clients tell of the reads that begin and end, and dataservers tell of writes and count the bytes
+//! of flows. A tenant of a cloud sees no switches, so the network is taken for the tree above, and
+//! the paths between two racks are one. The choice is that of the [`Selector`].
+//!
+//! A flow of which nothing is heard for a while is dead: its client has died, or the message of its
+//! end was lost. A host without flows is forgotten when the room for hosts is needed.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use evenfall_core::Timestamp;
+
+use crate::model::{Config, FlowId};
+use crate::policy::{Count, Policy, Read};
+use crate::selector::{Selector, Two};
+use crate::topology::{NodeIndex, Topology};
+
+/// Hosts that are known at once.
+pub const HOSTS_MAX: usize = 4_096;
+/// Flows at once. Further flows are not known, and their readers choose alone.
+pub const FLOWS_MAX: usize = 100_000;
+/// Copies of one read that are looked at.
+pub const COPIES_MAX: usize = 16;
+
+/// The settings of a flowserver.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spec {
+    /// Bytes a second of a host's link, in each direction.
+    pub host_bytes_per_s: f64,
+    /// Bytes a second of a rack's link, in each direction.
+    pub rack_bytes_per_s: f64,
+    /// A flow is dead when nothing is heard of it for this long.
+    pub silence: Duration,
+}
+
+/// A flow of a read: its name, the host of its copy, and the bytes that it is expected to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The name, by which the flow is counted and ended.
+    pub flow: FlowId,
+    /// The copy, as its place in the list of copies.
+    pub copy: usize,
+    /// The bytes.
+    pub bytes: u64,
+}
+
+/// What a flowserver has counted since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Reads that began.
+    pub reads: u64,
+    /// Reads that were divided between two copies.
+    pub divided: u64,
+    /// Writes that began.
+    pub writes: u64,
+    /// Flows that were found dead.
+    pub expired: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    from: IpAddr,
+    to: IpAddr,
+    bytes: Option<u64>,
+    /// Bytes since the flow began.
+    moved: u64,
+    /// Bytes before the network was last built anew.
+    before: u64,
+}
+
+/// See the documentation of the module.
+#[derive(Debug)]
+pub struct Flowserver {
+    spec: Spec,
+    selector: Selector,
+    /// The rack of each host that a dataserver named.
+    racks: BTreeMap<IpAddr, String>,
+    nodes: BTreeMap<IpAddr, NodeIndex>,
+    flows: BTreeMap<FlowId, Known>,
+    /// The last name of a flow.
+    last: u64,
+    totals: Totals,
+}
+
+impl Flowserver {
+    /// A flowserver that knows no flow. `first` is a random number from which names of flows count,
+    /// so that the names of an earlier life are not taken for those of this one.
+    pub fn new(spec: Spec, first: u64) -> Self {
+        let selector = selector_of(Topology::new(), &spec);
+        let (racks, nodes, flows) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        // Names fit into the integers of JavaScript with room for all flows of a life.
+        let last = first & 0xffff_ffff_ffff;
+        Self { spec, selector, racks, nodes, flows, last, totals: Totals::default() }
+    }
+
+    /// Flows that are known now.
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Whether no flow is known.
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// What was counted since the start.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// The estimated bytes a second of a flow.
+    pub fn share(&self, flow: FlowId) -> Option<f64> {
+        self.selector.model().share(flow)
+    }
+
+    /// A dataserver tells the rack of its host.
+    pub fn place(&mut self, now: Timestamp, host: IpAddr, rack: &str) {
+        if self.racks.len() >= HOSTS_MAX && !self.racks.contains_key(&host) {
+            return;
+        }
+        if self.racks.insert(host, rack.to_owned()).as_deref() != Some(rack) {
+            self.rebuild(now, &[host]);
+        }
+    }
+
+    /// Chooses the copies of a read, and takes its flows in. Empty when too many flows or hosts are
+    /// known, or when the client is on the host of a copy, which needs no network.
+    pub fn read(
+        &mut self,
+        now: Timestamp,
+        client: IpAddr,
+        copies: &[IpAddr],
+        bytes: u64,
+    ) -> Vec<Given> {
+        self.expire(now);
+        let copies = &copies[..copies.len().min(COPIES_MAX)];
+        self.totals.reads += 1;
+        if self.flows.len() + 2 > FLOWS_MAX || copies.contains(&client) {
+            return Vec::new();
+        }
+        let hosts: Vec<IpAddr> = copies.iter().copied().chain([client]).collect();
+        if !self.know(now, &hosts) {
+            return Vec::new();
+        }
+        let nodes: Vec<NodeIndex> = copies.iter().map(|host| self.nodes[host]).collect();
+        let flows = [FlowId(self.last + 1), FlowId(self.last + 2)];
+        self.last += 2;
+        let read = Read { client: self.nodes[&client], copies: &nodes, bytes, flows };
+        let legs = self.selector.choose(now, &read);
+        self.totals.divided += u64::from(legs.len() > 1);
+        let given = legs.iter().filter_map(|leg| {
+            let copy = nodes.iter().position(|node| *node == leg.copy)?;
+            Some(Given { flow: leg.flow, copy, bytes: leg.bytes })
+        });
+        let given: Vec<Given> = given.collect();
+        for one in &given {
+            let from = copies[one.copy];
+            let known = Known { from, to: client, bytes: Some(one.bytes), moved: 0, before: 0 };
+            self.flows.insert(one.flow, known);
+        }
+        given
+    }
+
+    /// A dataserver tells of a write that begins: bytes of unknown number from one host to another.
+    /// `None` when too many flows or hosts are known.
+    pub fn write(&mut self, now: Timestamp, from: IpAddr, to: IpAddr) -> Option<FlowId> {
+        self.expire(now);
+        self.totals.writes += 1;
+        if self.flows.len() >= FLOWS_MAX || from == to || !self.know(now, &[from, to]) {
+            return None;
+        }
+        self.last += 1;
+        let flow = FlowId(self.last);
+        self.flows.insert(flow, Known { from, to, bytes: None, moved: 0, before: 0 });
+        self.take(now, flow);
+        Some(flow)
+    }
+
+    /// A flow has ended.
+    pub fn ended(&mut self, now: Timestamp, flow: FlowId) {
+        if self.flows.remove(&flow).is_some() {
+            self.selector.ended(now, flow);
+        }
+    }
+
+    /// A dataserver has counted bytes of flows since they began. Returns the flows that are not
+    /// known, which need no further counts.
+    pub fn counted(&mut self, now: Timestamp, counts: &[(FlowId, u64)]) -> Vec<FlowId> {
+        let mut unknown = Vec::new();
+        let mut known = Vec::new();
+        for (flow, moved) in counts {
+            match self.flows.get_mut(flow) {
+                Some(of) => {
+                    of.moved = of.moved.max(*moved);
+                    let since = of.moved - of.before;
+                    known.push(Count { flow: *flow, moved: since as f64 });
+                }
+                None => unknown.push(*flow),
+            }
+        }
+        self.selector.counted(now, &known);
+        self.expire(now);
+        unknown
+    }
+
+    /// Forgets flows of which nothing was heard for long.
+    pub fn expire(&mut self, now: Timestamp) {
+        let dead = self.selector.model_mut().expire(now, self.spec.silence);
+        self.totals.expired += dead.len() as u64;
+        for flow in dead {
+            self.flows.remove(&flow);
+        }
+    }
+
+    /// Adds a flow of a write to the model.
+    fn take(&mut self, now: Timestamp, flow: FlowId) {
+        let Some(known) = self.flows.get(&flow).copied() else { return };
+        let (from, to) = (self.nodes[&known.from], self.nodes[&known.to]);
+        let paths = self.selector.topology_mut().paths(from, to);
+        if paths.is_empty() {
+            return;
+        }
+        let left = known.bytes.map(|bytes| bytes.saturating_sub(known.moved) as f64);
+        self.selector.model_mut().add(now, flow, paths.path(0), left);
+    }
+
+    /// Makes these hosts known. False when there are too many.
+    fn know(&mut self, now: Timestamp, hosts: &[IpAddr]) -> bool {
+        if hosts.iter().any(|host| !self.nodes.contains_key(host)) {
+            self.rebuild(now, hosts);
+        }
+        hosts.iter().all(|host| self.nodes.contains_key(host))
+    }
+
+    /// Builds the network anew with these hosts, all hosts of dataservers and all hosts that have
+    /// flows.
+    fn rebuild(&mut self, now: Timestamp, hosts: &[IpAddr]) {
+        let mut all: BTreeSet<IpAddr> = self.racks.keys().copied().collect();
+        all.extend(self.flows.values().flat_map(|flow| [flow.from, flow.to]));
+        all.extend(hosts);
+        let mut topology = Topology::new();
+        let core = topology.node();
+        let mut racks: BTreeMap<&str, NodeIndex> = BTreeMap::new();
+        self.nodes.clear();
+        for host in all.into_iter().take(HOSTS_MAX) {
+            let node = topology.node();
+            let above = match self.racks.get(&host) {
+                Some(rack) => *racks.entry(rack.as_str()).or_insert_with(|| {
+                    let above = topology.node();
+                    topology.wire(above, core, self.spec.rack_bytes_per_s);
+                    above
+                }),
+                None => core,
+            };
+            topology.wire(node, above, self.spec.host_bytes_per_s);
+            self.nodes.insert(host, node);
+        }
+        self.selector = selector_of(topology, &self.spec);
+        let flows: Vec<FlowId> = self.flows.keys().copied().collect();
+        for flow in flows {
+            if let Some(known) = self.flows.get_mut(&flow) {
+                known.before = known.moved;
+            }
+            self.take(now, flow);
+        }
+    }
+}
+
+fn selector_of(topology: Topology, spec: &Spec) -> Selector {
+    // Dataservers count every second, so that three counts come before a flow counts as dead.
+    Selector::new(topology, Config::default(), Two::Finish, spec.silence / 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(n: u8) -> IpAddr {
+        [10, 0, 0, n].into()
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// Hosts 1 and 2 in rack a, 3 and 4 in rack b. A rack's link carries half of its hosts' links.
+    fn four() -> Flowserver {
+        let spec = Spec {
+            host_bytes_per_s: 100e6,
+            rack_bytes_per_s: 100e6,
+            silence: Duration::from_secs(5),
+        };
+        let mut server = Flowserver::new(spec, 1);
+        for n in 1..=4 {
+            server.place(at(0), host(n), if n < 3 { "a" } else { "b" });
+        }
+        server
+    }
+
+    #[test]
+    fn a_read_goes_to_the_copy_whose_links_are_idle_and_avoids_a_busy_rack() {
+        let mut server = four();
+        // The client is no host of a dataserver, and its link is its own.
+        let first = server.read(at(1), host(9), &[host(1), host(3)], 100_000_000);
+        assert_eq!(first.len(), 1);
+        // The next client finds the other copy idle.
+        let second = server.read(at(1), host(8), &[host(1), host(3)], 100_000_000);
+        assert_ne!(first[0].copy, second[0].copy);
+        server.ended(at(2), first[0].flow);
+        server.ended(at(2), second[0].flow);
+        // A write into rack a takes its link into the rack, which a reader of host 1 does not need.
+        assert!(server.write(at(2), host(3), host(1)).is_some());
+        let third = server.read(at(2), host(8), &[host(1), host(4)], 100_000_000);
+        assert_eq!((third[0].copy, server.totals().writes), (0, 1), "rack b sends a write");
+    }
+
+    #[test]
+    fn a_slow_first_copy_has_the_read_divided_and_its_counts_are_learned() {
+        let mut server = four();
+        // Host 1 gives half of its link to another client.
+        let busy = server.read(at(1), host(7), &[host(1)], 10_000_000_000);
+        let again = server.read(at(1), host(7), &[host(3)], 10_000_000_000);
+        let legs = server.read(at(1), host(9), &[host(1), host(3)], 1_000_000_000);
+        assert_eq!(legs.len(), 2, "{legs:?}");
+        assert_eq!(legs.iter().map(|leg| leg.bytes).sum::<u64>(), 1_000_000_000);
+        assert_eq!(server.totals().divided, 1);
+        let counts = [(busy[0].flow, 30_000_000), (again[0].flow, 1), (FlowId(5), 1)];
+        assert_eq!(server.counted(at(3), &counts), [FlowId(5)]);
+        assert_eq!(server.share(busy[0].flow), Some(15e6));
+    }
+
+    #[test]
+    fn a_flow_of_which_nothing_is_heard_is_forgotten_and_a_new_host_keeps_the_others() {
+        let mut server = four();
+        let dead = server.read(at(1), host(9), &[host(1)], 1_000_000_000);
+        let live = server.read(at(1), host(9), &[host(3)], 1_000_000_000);
+        server.counted(at(5), &[(live[0].flow, 10)]);
+        server.place(at(6), host(77), "c");
+        server.expire(at(9));
+        assert_eq!((server.len(), server.totals().expired), (2, 0), "a new network counts anew");
+        server.counted(at(11), &[(live[0].flow, 20)]);
+        server.expire(at(12));
+        assert_eq!((server.len(), server.totals().expired), (1, 1));
+        server.ended(at(12), dead[0].flow);
+        server.ended(at(12), live[0].flow);
+        assert!(server.is_empty());
+    }
+
+    #[test]
+    fn a_client_on_the_host_of_a_copy_needs_no_flow() {
+        let mut server = four();
+        assert!(server.read(at(1), host(1), &[host(3), host(1)], 5).is_empty());
+        assert!(server.is_empty() && server.write(at(1), host(1), host(1)).is_none());
+    }
+}
