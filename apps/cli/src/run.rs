@@ -37,9 +37,15 @@ enum RoleArg {
     Agent,
     /// Keeps ordered keys for `evenfall kv` and for ZooKeeper's clients. It reads no settings file.
     Order,
-    /// Keeps replicated files for `evenfall files` and for WebHDFS's clients. It reads no settings
-    /// file.
+    /// Keeps replicated files for `evenfall files` and for WebHDFS's clients: all servers on this
+    /// machine. It reads no settings file.
     Files,
+    /// Keeps the names of replicated files, and the places of their copies.
+    Nameserver,
+    /// Keeps copies of replicated files.
+    Dataserver,
+    /// Chooses the copies from which clients read, by the flows that it knows.
+    Flowserver,
 }
 
 /// Arguments of `evenfall run`.
@@ -168,8 +174,14 @@ pub fn main(args: &Args) -> Outcome {
         _ => {}
     }
     let all = Union::load(&args.config, &args.set)?;
-    let settings = all.multicast;
     let name = args.name.as_deref();
+    match args.role {
+        RoleArg::Nameserver => return crate::files::nameserver(&all.files, name),
+        RoleArg::Dataserver => return crate::files::dataserver(&all.files, name),
+        RoleArg::Flowserver => return crate::files::flowserver(&all.files, name),
+        _ => {}
+    }
+    let settings = all.multicast;
     let summary = match args.role {
         RoleArg::Root | RoleArg::Standby => {
             let role = match args.role {
@@ -206,7 +218,11 @@ pub fn main(args: &Args) -> Outcome {
             let node = find_agent(&all.survey.agents, name)?;
             run_agent(&all.survey, node)?
         }
-        RoleArg::Order | RoleArg::Files => unreachable!("these roles have run above"),
+        RoleArg::Nameserver
+        | RoleArg::Dataserver
+        | RoleArg::Flowserver
+        | RoleArg::Order
+        | RoleArg::Files => unreachable!("these roles have run above"),
     };
     if args.json {
         println!("{summary}");

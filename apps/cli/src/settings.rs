@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use evenfall_files_service::settings::{Files, ROLES as FILES_ROLES};
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::ROLES;
 use evenfall_placement_survey::settings::{AGENT, Survey};
@@ -23,6 +24,8 @@ pub struct Union {
     pub multicast: Settings,
     /// Settings of agents and surveyors.
     pub survey: evenfall_placement_survey::Settings,
+    /// Settings of servers of replicated files.
+    pub files: evenfall_files_service::Settings,
 }
 
 impl Union {
@@ -45,6 +48,7 @@ impl Union {
         settings.multicast.check_run().map_err(|mistake| document.refuse(mistake))?;
         settings.multicast.check_here().map_err(|mistake| document.refuse(mistake))?;
         settings.survey.check_closed().map_err(|mistake| document.refuse(mistake))?;
+        settings.files.check_closed().map_err(|mistake| document.refuse(mistake))?;
         settings.multicast.key()?;
         Ok(settings)
     }
@@ -56,21 +60,26 @@ impl Union {
     pub fn of(document: &Document) -> Result<Self, SettingsError> {
         let mut known = Settings::known();
         known.push(("survey", &[]));
+        known.extend(evenfall_files_service::Settings::known());
         document.refuse_unknown(&known)?;
         let nodes: Vec<settings::Node> = document.list("node")?;
-        let is_known = |role: &str| ROLES.contains(&role) || role == "recv" || role == AGENT;
+        let is_known = |role: &str| {
+            [&ROLES[..], &FILES_ROLES, &["recv", AGENT]].iter().any(|roles| roles.contains(&role))
+        };
         if let Some((at, node)) = nodes.iter().enumerate().find(|(_, node)| !is_known(&node.role)) {
             let why = format!(
-                "node {}: role = \"{}\": must be {} or {AGENT}",
+                "node {}: role = \"{}\": must be {}, {} or {AGENT}",
                 node.name,
                 node.role,
-                ROLES.join(", ")
+                ROLES.join(", "),
+                FILES_ROLES.join(", ")
             );
             return Err(document.refuse(Mistake::new(format!("node.{at}.role"), why)));
         }
         Ok(Self {
             multicast: Settings::of(document)?,
             survey: evenfall_placement_survey::Settings::of(document)?,
+            files: evenfall_files_service::Settings::of(document)?,
         })
     }
 
@@ -78,6 +87,7 @@ impl Union {
     pub fn to_table(&self) -> toml::Table {
         let mut document = self.multicast.to_table();
         settings::put(&mut document, "survey", &self.survey.survey);
+        settings::put(&mut document, "files", &self.files.files);
         document
     }
 }
@@ -86,5 +96,6 @@ impl Union {
 fn defaults() -> toml::Table {
     let mut document = Settings::default().to_table();
     settings::put(&mut document, "survey", &Survey::default());
+    settings::put(&mut document, "files", &Files::default());
     document
 }

@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
-use evenfall_files_service::{Client, ServiceError, Source};
+use evenfall_files_service::{Client, ServiceError, Settings, Source};
 use evenfall_runtime::progress::Progress;
 use serde_json::Value;
 
@@ -21,9 +21,13 @@ const LONG_BYTES: u64 = 8 << 20;
 pub struct FilesArgs {
     #[command(subcommand)]
     command: FilesCommand,
-    /// Port of the nameserver on this machine, or HOST:PORT of a nameserver.
-    #[arg(long, global = true, value_name = "PORT", default_value = "9870", value_parser = server)]
-    webhdfs: String,
+    /// Port of the nameserver on this machine, or HOST:PORT of a nameserver [default: 9870, or the
+    /// nameserver of --config].
+    #[arg(long, global = true, value_name = "PORT", value_parser = server)]
+    webhdfs: Option<String>,
+    /// Settings file of the cluster, which has the address of the nameserver and the key.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// How long to try again while nothing succeeds.
     #[arg(
         long,
@@ -101,6 +105,23 @@ enum FilesCommand {
     Fsck,
     /// Show the dataservers.
     Status,
+    /// Have all copies leave a dataserver, so that the dataserver can go.
+    Decommission {
+        /// Its name, its address or its disk, as `evenfall files status` shows them.
+        server: String,
+        /// Let the dataserver have copies again.
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Move copies from full disks to empty ones until their used shares differ by a tenth at most.
+    Balance {
+        /// Megabytes that move in a second at most.
+        #[arg(long, value_name = "MEGABYTES", default_value_t = 50)]
+        rate: u64,
+        /// Move no further copies.
+        #[arg(long)]
+        stop: bool,
+    },
 }
 
 /// A port of this machine, or a host with its port.
@@ -181,7 +202,16 @@ impl Drop for Bar {
 }
 
 pub fn files(args: &FilesArgs) -> Outcome {
-    let client = Client::new(&args.webhdfs, &user(), args.patience);
+    let settings = args.config.as_ref().map(|file| Settings::load(file, &[])).transpose()?;
+    let own = settings.as_ref().map(|settings| settings.nameserver()).transpose()?;
+    let nameserver = match (&args.webhdfs, own) {
+        (Some(given), _) => given.clone(),
+        (None, Some(own)) => own.reached_at().to_string(),
+        (None, None) => "127.0.0.1:9870".to_owned(),
+    };
+    let key = settings.as_ref().map(Settings::key).transpose()?.flatten();
+    let client = Client::new(&nameserver, &user(), args.patience).keyed(key);
+    let client = client.steered(settings.as_ref().and_then(Settings::flowserver));
     match &args.command {
         FilesCommand::Ls { path } => {
             client.list(path, &mut |one| print_entry(one, path, args.json))?;
@@ -210,6 +240,15 @@ pub fn files(args: &FilesArgs) -> Outcome {
         FilesCommand::Mv { from, to, force } => mv(&client, from, to, *force)?,
         FilesCommand::Fsck => return fsck(&client.report("fsck")?, args.json),
         FilesCommand::Status => print_status(&client.report("status")?, args.json),
+        FilesCommand::Decommission { server, undo } => {
+            let order = if *undo { "stay" } else { "leave" };
+            client.order(order, &[("server", server)])?;
+        }
+        FilesCommand::Balance { rate, stop } => {
+            let rate = if *stop { 0 } else { *rate };
+            let bytes = rate.saturating_mul(1_000_000).to_string();
+            client.order("balance", &[("bytes", &bytes)])?;
+        }
     }
     Ok(())
 }
@@ -239,14 +278,12 @@ fn get(client: &Client, path: &str, local: &Path) -> Outcome {
     let failed = |what: &str, error| ServiceError::Io(format!("{what} {}", local.display()), error);
     let mut part = local.as_os_str().to_owned();
     part.push(".part");
-    let mut out = File::create(&part).map_err(|error| failed("make", error))?;
+    let out = File::create(&part).map_err(|error| failed("make", error))?;
     let words = format!("get {path}");
     let bar = RefCell::new(None);
     let mut begin = |length| *bar.borrow_mut() = Some(Bar::new(&words, Some(length)));
     let mut tell = |done| bar.borrow().iter().for_each(|bar: &Bar| bar.at(done));
-    let copied = client.open(path, &mut out, &mut begin, &mut tell);
-    let copied = copied.and_then(|_| out.flush().map_err(|error| failed("write", error)));
-    if let Err(error) = copied {
+    if let Err(error) = client.fetch(path, &out, &mut begin, &mut tell) {
         // The command fails with the first error, and a part that stays is no second one.
         let _ = std::fs::remove_file(&part);
         return Err(error.into());
@@ -286,6 +323,12 @@ fn fsck(report: &Value, json: bool) -> Outcome {
             }
         }
         println!("{} files, {} of them not in order", report["files"], wrong.len());
+        if let Some(unnamed @ 1..) = report["unnamed"].as_u64() {
+            println!(
+                "{unnamed} files on dataservers have no name: the nameserver's log is older than \
+                 these files"
+            );
+        }
     }
     match wrong.len() {
         0 => Ok(()),
@@ -297,11 +340,18 @@ fn print_status(report: &Value, json: bool) {
     if json {
         return println!("{report}");
     }
-    println!("{:<22}{:>8}{:>18}{:>18}", "dataserver", "state", "bytes used", "bytes free");
+    println!(
+        "{:<22}{:<14}{:<10}{:>8}{:>18}{:>18}",
+        "dataserver", "name", "rack", "state", "bytes used", "bytes free"
+    );
     for one in report["dataservers"].as_array().into_iter().flatten() {
         let word = |name: &str| one[name].as_str().unwrap_or_default();
         let (used, free) = (one["used"].to_string(), one["free"].to_string());
-        println!("{:<22}{:>8}{used:>18}{free:>18}", word("http"), word("state"));
+        let (http, name, rack, state) = (word("http"), word("name"), word("rack"), word("state"));
+        println!("{http:<22}{name:<14}{rack:<10}{state:>8}{used:>18}{free:>18}");
+    }
+    if report["balancing"] == true {
+        println!("copies move for balance; {} have begun to move", report["balanced"]);
     }
     println!("{} files and directories", report["names"]);
 }

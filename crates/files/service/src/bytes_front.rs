@@ -2,17 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use evenfall_core::SharedKey;
 use evenfall_files_machine::config::APPEND_BYTES_MAX;
 use evenfall_files_machine::{Dataserver, FileId, Refusal, View};
 use evenfall_runtime::http::streams::{Answer, Arriving, Content};
 use evenfall_runtime::http::{self, Method, StatusCode};
 use serde_json::json;
 
+use crate::Options;
+use crate::flows::{Counts, Steering};
 use crate::logs::Logs;
 use crate::owner::Inbox;
 use crate::reading::Reading;
@@ -24,6 +27,8 @@ const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest wait of a writer for a lead that another dataserver has. The nameserver may have named
 /// this dataserver before the lead came here.
 const LEAD_PATIENCE: Duration = Duration::from_secs(2);
+/// Shortest body that the flowserver is told of.
+const FLOW_BYTES_MIN: u64 = 8 << 20;
 /// Files that clients write at once. Each has up to 2.7 MB on the way to the disks.
 const WRITERS_MAX: usize = 64;
 
@@ -35,6 +40,9 @@ pub struct Files {
     /// Where this dataserver takes HTTP.
     own: SocketAddr,
     nameserver: SocketAddr,
+    key: Option<SharedKey>,
+    counts: Counts,
+    steering: Option<Steering>,
     /// Files that a client writes now.
     written: Arc<Mutex<BTreeSet<FileId>>>,
 }
@@ -49,14 +57,11 @@ impl Drop for Writing<'_> {
 }
 
 impl Files {
-    /// In front of this dataserver, whose chunks are in the directory.
-    pub fn new(
-        inbox: Inbox<Dataserver>,
-        directory: PathBuf,
-        own: SocketAddr,
-        nameserver: SocketAddr,
-    ) -> Self {
-        Self { inbox, directory, own, nameserver, written: Arc::default() }
+    /// In front of this dataserver.
+    pub fn new(inbox: Inbox<Dataserver>, options: &Options, counts: Counts) -> Self {
+        let Options { directory, reached_at: own, nameserver, key, .. } = options.clone();
+        let (steering, written) = (options.steering(), Arc::default());
+        Self { inbox, directory, own, nameserver, key, counts, steering, written }
     }
 
     /// How requests reach the machine.
@@ -73,7 +78,12 @@ impl Files {
     /// Answers a request.
     pub fn answer(&self, request: &http::Request, body: Arriving) -> Answer {
         let answered = Request::read(request, "bytes of files are below /webhdfs/v1");
-        let answered = answered.and_then(|read| self.operate(&request.method, &read, body));
+        let is_long = request
+            .header("content-length")
+            .is_none_or(|text| text.parse().is_ok_and(|bytes: u64| bytes >= FLOW_BYTES_MIN));
+        let client = is_long.then(|| request.from.ip().to_canonical());
+        let method = &request.method;
+        let answered = answered.and_then(|read| self.operate(method, &read, client, body));
         answered.unwrap_or_else(Answer::from)
     }
 
@@ -81,6 +91,7 @@ impl Files {
         &self,
         method: &Method,
         request: &Request,
+        client: Option<IpAddr>,
         body: Arriving,
     ) -> Result<Answer, Exception> {
         let op = request.op.as_str();
@@ -99,7 +110,7 @@ impl Files {
         match op {
             "OPEN" => self.open(request, file),
             "GETFILECHECKSUM" => self.checksum(request, file),
-            _ => self.write(request, file, body),
+            _ => self.write(request, file, client, body),
         }
     }
 
@@ -152,9 +163,11 @@ impl Files {
         let others = if request.flag("only")? { Vec::new() } else { others.collect() };
         let range = offset..offset + bytes;
         let (directory, of) = (self.directory.clone(), (file, request.path.as_str()));
+        let others = (others, self.key.clone());
         let reading = Reading::new(&self.inbox, directory, of, (view, epoch), range, others);
         let headers = vec![("content-type", "application/octet-stream".to_owned())];
-        let content = Content::Stream(Some(bytes), Box::new(reading));
+        let flow = request.number("flow")?.map(|flow| (flow, self.counts.clone()));
+        let content = Content::Stream(Some(bytes), Box::new(reading.counted(flow)));
         Ok(Answer { status: StatusCode::OK, headers, content })
     }
 
@@ -179,6 +192,7 @@ impl Files {
         &self,
         request: &Request,
         file: FileId,
+        client: Option<IpAddr>,
         mut body: Arriving,
     ) -> Result<Answer, Exception> {
         let is_create = request.op == "CREATE";
@@ -193,7 +207,11 @@ impl Files {
             let what = format!("{} has {} bytes and not {at}", request.path, view.queued);
             return Err(Exception::again(what));
         }
+        let flows = self.begin_flows(client, &view);
         let written = self.write_body(file, view.queued, &mut body);
+        if let Some(steering) = &self.steering {
+            steering.end(&flows);
+        }
         // The nameserver learns the length also when the body was cut.
         let flushed = self.flush(file);
         written.and(flushed)?;
@@ -204,6 +222,15 @@ impl Files {
         let location = format!("webhdfs://{}{}", self.nameserver, escaped(&request.path));
         answer.headers.push(("location", location));
         Ok(answer)
+    }
+
+    /// Tells the flowserver of a long write: a flow from the client, and one to each other member.
+    fn begin_flows(&self, client: Option<IpAddr>, view: &View) -> Vec<u64> {
+        let (Some(steering), Some(client)) = (&self.steering, client) else { return Vec::new() };
+        let own = self.own.ip();
+        let others = view.members.iter().map(|place| place.http.ip()).filter(|ip| *ip != own);
+        let flows = others.map(|other| (own, other)).chain([(client, own)]);
+        flows.filter_map(|(from, to)| steering.write(from, to)).collect()
     }
 
     fn begin_to_write(&self, file: FileId, path: &str) -> Result<Writing<'_>, Exception> {
@@ -304,7 +331,7 @@ fn fill(body: &mut Arriving, out: &mut [u8]) -> io::Result<usize> {
 /// Sends the client to another dataserver with the same arguments.
 fn elsewhere(request: &Request, file: FileId, other: SocketAddr) -> Answer {
     let mut query = format!("op={}&file={}", request.op, file.0);
-    for name in ["offset", "length", "end", "only"] {
+    for name in ["offset", "length", "end", "only", "flow"] {
         if let Some(value) = request.text(name) {
             query += &format!("&{name}={}", escaped(value));
         }

@@ -6,14 +6,17 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use evenfall_runtime::http::{Answered, Method, RequestError, StatusCode, Upload, exchange};
+use evenfall_core::SharedKey;
+use evenfall_runtime::http::{Answered, Method, RequestError, StatusCode, Upload, exchange_under};
 use serde_json::Value;
 
 use crate::ServiceError;
-use crate::webhdfs::{PREFIX, escaped};
+use crate::flows::Steering;
+use crate::webhdfs::{ORDERS, PREFIX, escaped};
 
 /// A server from which nothing comes for this long is given up: more than a server waits for
 /// others.
@@ -46,10 +49,12 @@ pub struct Client {
     nameserver: String,
     user: String,
     patience: Duration,
+    key: Option<SharedKey>,
+    pub(crate) steering: Option<Steering>,
 }
 
 /// The answer, unless it is an exception.
-fn accepted(answer: Answered) -> Result<Answered, ServiceError> {
+pub fn accepted(answer: Answered) -> Result<Answered, ServiceError> {
     if answer.status.is_success() || answer.status.is_redirection() {
         return Ok(answer);
     }
@@ -63,7 +68,7 @@ fn accepted(answer: Answered) -> Result<Answered, ServiceError> {
 }
 
 /// Where an answer sends the client.
-fn location(answer: &Answered) -> Result<String, ServiceError> {
+pub fn location(answer: &Answered) -> Result<String, ServiceError> {
     let missing = || ServiceError::Answer("the answer names no dataserver".into());
     answer.header("location").map(str::to_owned).ok_or_else(missing)
 }
@@ -83,14 +88,14 @@ fn unanswered(whom: &str, error: RequestError) -> ServiceError {
 
 /// How long to try again: counted from the first failure, since a first failure may take as long
 /// as a server waits for others.
-struct Attempts {
+pub struct Attempts {
     patience: Duration,
     failing_since: Option<Instant>,
 }
 
 impl Attempts {
     /// Whether to try again after a failure, which `may` succeed later. Rests for a moment before.
-    fn again(&mut self, may: bool) -> bool {
+    pub fn again(&mut self, may: bool) -> bool {
         let since = *self.failing_since.get_or_insert_with(Instant::now);
         let is_again = may && since.elapsed() < self.patience;
         if is_again {
@@ -101,7 +106,7 @@ impl Attempts {
 }
 
 /// Whether the same request may succeed later.
-fn is_passing(error: &ServiceError) -> bool {
+pub fn is_passing(error: &ServiceError) -> bool {
     match error {
         ServiceError::Unanswered(..) => true,
         ServiceError::Refused(exception, _) => PASSING.contains(&exception.as_str()),
@@ -110,7 +115,7 @@ fn is_passing(error: &ServiceError) -> bool {
 }
 
 /// The host and port of a URL.
-fn authority(url: &str) -> &str {
+pub fn authority(url: &str) -> &str {
     let rest = url.strip_prefix("http://").unwrap_or(url);
     rest.split('/').next().unwrap_or(rest)
 }
@@ -119,10 +124,36 @@ impl Client {
     /// A client of the nameserver at `HOST:PORT`, in the name of this user. An attempt is repeated
     /// while it may succeed later, until nothing has succeeded for `patience`.
     pub fn new(nameserver: &str, user: &str, patience: Duration) -> Self {
-        Self { nameserver: nameserver.to_owned(), user: user.to_owned(), patience }
+        let (nameserver, user) = (nameserver.to_owned(), user.to_owned());
+        Self { nameserver, user, patience, key: None, steering: None }
     }
 
-    fn attempts(&self) -> Attempts {
+    /// The same client, whose connections are sealed under the key of the cluster.
+    #[must_use]
+    pub fn keyed(self, key: Option<SharedKey>) -> Self {
+        Self { key, ..self }
+    }
+
+    /// The same client, for which this flowserver chooses copies.
+    #[must_use]
+    pub fn steered(self, flowserver: Option<SocketAddr>) -> Self {
+        let steering = flowserver.map(|address| Steering::new(address, self.key.clone()));
+        Self { steering, ..self }
+    }
+
+    fn exchange(
+        &self,
+        url: &str,
+        method: Method,
+        body: Upload,
+        tell: Tell<'_>,
+    ) -> Result<Answered, ServiceError> {
+        let answer = exchange_under(self.key.as_ref(), url, method, body, SILENCE, tell);
+        answer.map_err(|error| unanswered(authority(url), error))
+    }
+
+    /// How long to try again, from now on.
+    pub(crate) fn attempts(&self) -> Attempts {
         Attempts { patience: self.patience, failing_since: None }
     }
 
@@ -140,8 +171,7 @@ impl Client {
     fn ask(&self, method: &Method, url: &str) -> Result<Answered, ServiceError> {
         let mut attempts = self.attempts();
         loop {
-            let answer = exchange(url, method.clone(), Upload::none(), SILENCE, &mut |_| {});
-            let answer = answer.map_err(|error| unanswered(authority(url), error));
+            let answer = self.exchange(url, method.clone(), Upload::none(), &mut |_| {});
             let error = match answer.and_then(accepted) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
@@ -170,6 +200,16 @@ impl Client {
         arguments: &[(&str, &str)],
     ) -> Result<Value, ServiceError> {
         value_of(self.ask(&Method::GET, &self.url(path, op, arguments))?)
+    }
+
+    /// As [`get`](Self::get), in one attempt.
+    pub(crate) fn get_once(
+        &self,
+        path: &str,
+        op: &str,
+        arguments: &[(&str, &str)],
+    ) -> Result<Value, ServiceError> {
+        value_of(accepted(self.once(&self.url(path, op, arguments))?)?)
     }
 
     /// Makes a change by PUT.
@@ -204,6 +244,18 @@ impl Client {
         value_of(self.ask(&Method::GET, &url)?)
     }
 
+    /// Gives an order of an operator to the nameserver: `leave`, `stay` or `balance`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn order(&self, order: &str, arguments: &[(&str, &str)]) -> Result<Value, ServiceError> {
+        let mut url = format!("http://{}{ORDERS}/{order}?", self.nameserver);
+        for (name, value) in arguments {
+            url += &format!("{name}={}&", escaped(value));
+        }
+        value_of(self.ask(&Method::POST, url.trim_end_matches(['&', '?']))?)
+    }
+
     /// Gives the status of each entry of a directory, or of a file, page by page.
     ///
     /// # Errors
@@ -230,7 +282,7 @@ impl Client {
     }
 
     /// The length and the number of a file.
-    fn file(&self, path: &str) -> Result<(u64, u64), ServiceError> {
+    pub(crate) fn file(&self, path: &str) -> Result<(u64, u64), ServiceError> {
         let status = self.get(path, "GETFILESTATUS", &[])?;
         if status["FileStatus"]["type"] == "DIRECTORY" {
             return Err(ServiceError::Answer(format!("{path} is a directory and not a file")));
@@ -287,7 +339,7 @@ impl Client {
             // An append of nothing ends when the nameserver knows the length.
             let url = self.url(path, "APPEND", &[]);
             let to = location(&self.ask(&Method::POST, &url)?)?;
-            match send(Method::POST, &to, Upload::none(), &mut |_| {}) {
+            match self.send(Method::POST, &to, Upload::none(), &mut |_| {}) {
                 Ok(()) => return Ok(self.file(path)?.0),
                 Err(error) if !attempts.again(is_passing(&error)) => return Err(error),
                 Err(_) => {}
@@ -306,7 +358,9 @@ impl Client {
         tell: Tell<'_>,
     ) -> Result<(), ServiceError> {
         let local = match source {
-            Source::Stream(from) => return send(method, &to, Upload::of(from, None), tell),
+            Source::Stream(from) => {
+                return self.send(method, &to, Upload::of(from, None), tell);
+            }
             Source::File(local) => local,
         };
         let length = length_of(&local)?;
@@ -314,7 +368,7 @@ impl Client {
         loop {
             let from = reader(&local, done)?.take(length - done);
             let body = Upload::of(Box::new(from), Some(length - done));
-            let sent = send(method, &to, body, &mut |bytes| tell(done + bytes));
+            let sent = self.send(method, &to, body, &mut |bytes| tell(done + bytes));
             let error = match sent {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
@@ -418,7 +472,7 @@ impl Client {
         let url = self.url(path, "OPEN", &arguments);
         let mut answer = match without {
             None => self.ask(&Method::GET, &url)?,
-            Some(_) => accepted(once(&url)?)?,
+            Some(_) => accepted(self.once(&url)?)?,
         };
         let mut whom = authority(&url).to_owned();
         for _ in 0..REDIRECTS_MAX {
@@ -428,11 +482,11 @@ impl Client {
             let to = location(&answer)?;
             whom = authority(&to).to_owned();
             *failed = Some(whom.clone());
-            answer = accepted(once(&to)?)?;
+            answer = accepted(self.once(&to)?)?;
         }
         let mut piece = vec![0; PIECE_BYTES];
         while *at < end {
-            let cut = |error: io::Error| unanswered(&whom, RequestError::Connection(error));
+            let cut = |error: io::Error| ServiceError::cut(&whom, error);
             let len = answer.read(&mut piece).map_err(cut)?.min((end - *at) as usize);
             if len == 0 {
                 return Err(cut(io::ErrorKind::UnexpectedEof.into()));
@@ -445,20 +499,25 @@ impl Client {
         *failed = None;
         Ok(())
     }
-}
 
-fn once(url: &str) -> Result<Answered, ServiceError> {
-    let answer = exchange(url, Method::GET, Upload::none(), SILENCE, &mut |_| {});
-    answer.map_err(|error| unanswered(authority(url), error))
-}
+    /// Asks a server once.
+    pub(crate) fn once(&self, url: &str) -> Result<Answered, ServiceError> {
+        self.exchange(url, Method::GET, Upload::none(), &mut |_| {})
+    }
 
-/// Sends a body to a dataserver.
-fn send(method: Method, to: &str, body: Upload, tell: Tell<'_>) -> Result<(), ServiceError> {
-    let answer = exchange(to, method, body, SILENCE, tell);
-    let answer = accepted(answer.map_err(|error| unanswered(authority(to), error))?)?;
-    match answer.status {
-        StatusCode::OK | StatusCode::CREATED => Ok(()),
-        status => Err(ServiceError::Answer(format!("the dataserver answers {status}"))),
+    /// Sends a body to a dataserver.
+    fn send(
+        &self,
+        method: Method,
+        to: &str,
+        body: Upload,
+        tell: Tell<'_>,
+    ) -> Result<(), ServiceError> {
+        let answer = accepted(self.exchange(to, method, body, tell)?)?;
+        match answer.status {
+            StatusCode::OK | StatusCode::CREATED => Ok(()),
+            status => Err(ServiceError::Answer(format!("the dataserver answers {status}"))),
+        }
     }
 }
 

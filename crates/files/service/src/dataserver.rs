@@ -11,11 +11,13 @@ use evenfall_host::writes::Writes;
 use evenfall_runtime::http::{Response, Routes, Server, StatusCode};
 
 use crate::bytes_front::Files;
+use crate::flows::Counts;
 use crate::logs::Logs;
 use crate::nameserver::limits;
-use crate::owner::{self, Input, Owner, Waits};
+use crate::owner::{self, Inbox, Input, Owner, Waits};
 use crate::reading::Joins;
-use crate::{ServiceError, Settings};
+use crate::scrubbing::Scrubber;
+use crate::{Options, ServiceError};
 
 /// Time between two looks at how much room the disk has.
 const ROOM_EVERY: Duration = Duration::from_secs(2);
@@ -26,30 +28,60 @@ fn free(directory: &Path) -> u64 {
     room.map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize))
 }
 
+/// Starts the thread that tells the flowserver of the flows that leave.
+fn count(counts: &Counts, options: &Options) -> Result<(), ServiceError> {
+    let Some(steering) = options.steering() else { return Ok(()) };
+    let (counts, host, rack) = (counts.clone(), options.reached_at.ip(), options.rack.clone());
+    let tell = move || counts.tell(&steering, host, &rack);
+    let started = std::thread::Builder::new().name("flows".into()).spawn(tell);
+    let failed = |error| ServiceError::Io("start the thread that counts flows".into(), error);
+    started.map(drop).map_err(failed)
+}
+
+/// Starts the thread that looks for damage.
+fn scrub(inbox: &Inbox<Dataserver>, options: &Options) -> Result<(), ServiceError> {
+    let bytes_per_s = options.files.scrub_bytes_per_second;
+    if bytes_per_s == 0 {
+        return Ok(());
+    }
+    let scrubber = Scrubber::new(inbox.clone(), options.directory.clone(), bytes_per_s);
+    let started = std::thread::Builder::new().name("scrub".into()).spawn(|| scrubber.run());
+    let failed = |error| ServiceError::Io("start the thread that looks for damage".into(), error);
+    started.map(drop).map_err(failed)
+}
+
 /// Runs a dataserver until SIGINT or SIGTERM. `started` is called once, when clients can connect.
 ///
 /// # Errors
 /// When an address cannot be had, or the disk cannot be read.
-pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceError> {
-    settings.check()?;
-    let _lock = owner::lock(&settings.directory)?;
-    let directory = settings.directory.clone();
+pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError> {
+    options.check()?;
+    let _lock = owner::lock(&options.directory)?;
+    let directory = options.directory.clone();
     let failed = |what: String| move |error| ServiceError::Io(what, error);
     let at = directory.display();
     let writes = Writes::open(&directory).map_err(failed(format!("open {at}")))?;
     let log = writes.read(LOG).map_err(ServiceError::Disk)?;
     let chunks = Logs::new(directory.clone()).scan().map_err(ServiceError::Disk)?;
-    let (listen, nameserver) = (settings.listen, settings.nameserver);
+    let (listen, nameserver, http) = (options.listen, options.nameserver, options.reached_at);
     let (seed, config) = (owner::random_number()?, DataConfig::default());
-    let machine = Dataserver::new(config, nameserver, listen, seed, &log, chunks);
-    let machine = machine.map_err(ServiceError::Files)?;
+    let machine = Dataserver::new(config, nameserver, http, seed, &log, chunks);
+    let mut machine = machine.map_err(ServiceError::Files)?;
+    machine.set_labels(&options.name, &options.rack);
+    if options.key.is_some() {
+        machine.trust_senders();
+    }
     drop(log);
-    let (owner, inbox) = Owner::new(machine, listen, writes, ROOM_EVERY)?;
-    let files = Arc::new(Files::new(inbox, directory.clone(), listen, nameserver));
+    let key = options.key.as_ref();
+    let (owner, inbox) = Owner::new(machine, (listen, key), writes, ROOM_EVERY)?;
+    scrub(&inbox, options)?;
+    let counts = Counts::default();
+    count(&counts, options)?;
+    let files = Arc::new(Files::new(inbox, options, counts));
     let routes = Routes::default()
         .get("/healthz", |_| Response::text(StatusCode::OK, "ok"))
         .streams(move |request, body| files.answer(request, body));
-    let server = Server::bind(listen, limits(), routes);
+    let server = Server::bind_guarded(listen, limits(), routes, options.guard());
     let _server = server.map_err(failed(format!("listen on {listen}")))?;
     started();
     let mut joins = Joins::new(directory.clone());

@@ -30,6 +30,11 @@ impl Logs {
         Self { directory, open: None }
     }
 
+    /// Closes the chunk that was read last.
+    pub fn close(&mut self) {
+        self.open = None;
+    }
+
     /// Up to so many bytes of a log: fewer at its end, none when the log is missing. A sector that
     /// the disk cannot read ends the log too, so that the bytes count as damaged.
     ///

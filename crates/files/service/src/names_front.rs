@@ -48,10 +48,23 @@ impl Names {
         let answered = match (&request.method, request.path.as_str()) {
             (&Method::GET, "/evenfall/status") => reports::servers(&self.inbox),
             (&Method::GET, "/evenfall/fsck") => reports::fsck(&self.inbox),
+            (&Method::POST, path) if path.starts_with("/evenfall/") => self.order(request),
             _ => Request::read(request, "there is nothing at this path: try /webhdfs/v1")
                 .and_then(|read| self.operate(&request.method, &read)),
         };
         answered.unwrap_or_else(Answer::from)
+    }
+
+    /// Carries out an order of an operator: no part of WebHDFS.
+    fn order(&self, request: &http::Request) -> Result<Answer, Exception> {
+        let order = Request::order(request)?;
+        let called = order.text("server").unwrap_or_default();
+        match order.path.as_str() {
+            "/leave" => reports::leave(&self.inbox, called, true),
+            "/stay" => reports::leave(&self.inbox, called, false),
+            "/balance" => reports::balance(&self.inbox, order.number("bytes")?.unwrap_or(0)),
+            path => Err(Exception::unsupported(format!("there is no order {path:.50}"))),
+        }
     }
 
     fn operate(&self, method: &Method, request: &Request) -> Result<Answer, Exception> {
@@ -229,8 +242,8 @@ impl Names {
     }
 
     /// A file, and who has it: the primary first, as far as its address is known.
-    fn locate(&self, path: &str) -> Result<Located, Exception> {
-        let path = path.to_owned();
+    fn locate(&self, request: &Request) -> Result<Located, Exception> {
+        let (path, client) = (request.path.clone(), request.from);
         let found = self.inbox.ask(move |server, now| {
             let (id, inode) = server.space().find(&path)?;
             let Kind::File(file) = &inode.kind else { return Err(Refusal::IsDirectory(path)) };
@@ -238,7 +251,16 @@ impl Names {
             let primary = file.group.members.first();
             let primary = places.iter().find(|place| Some(&place.disk) == primary).copied();
             let is_live = |place: &Place| server.is_live(now, place.disk);
-            let live = places.iter().copied().filter(is_live).collect();
+            // The racks of the dataservers on the client's host.
+            let near = server.servers().values().filter(|one| one.place.http.ip() == client);
+            let near: Vec<&str> = near.map(|one| one.rack.as_str()).collect();
+            let distance = |place: &Place| match server.servers().get(&place.disk) {
+                _ if place.http.ip() == client => Distance::SameHost,
+                Some(one) if near.contains(&one.rack.as_str()) => Distance::SameRack,
+                _ => Distance::Elsewhere,
+            };
+            let live = places.iter().filter(|place| is_live(place));
+            let live = live.map(|place| (distance(place), *place)).collect();
             Ok(Located { id, length: file.length, primary: primary.filter(is_live), live })
         })?;
         Ok(found?)
@@ -267,7 +289,7 @@ impl Names {
     fn redirect_to_primary(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let located = self.locate(&request.path)?;
+            let located = self.locate(request)?;
             if let Some(primary) = located.primary {
                 let mut query = format!("op={op}&file={}", located.id.0);
                 if let Some(at) = request.number("at")? {
@@ -283,9 +305,9 @@ impl Names {
         }
     }
 
-    /// Sends a reader to a copy. Copies take turns, and no flowserver chooses among them.
+    /// Sends a reader to a near copy. Copies that are equally near take turns.
     fn redirect_read(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
-        let located = self.locate(&request.path)?;
+        let located = self.locate(request)?;
         let length = located.length;
         let offset = request.number("offset")?.unwrap_or(0);
         if offset > length {
@@ -299,9 +321,12 @@ impl Names {
         let excluded = request.text("excludedatanodes").unwrap_or_default();
         let excluded: Vec<&str> = excluded.split(',').collect();
         let is_fit = |place: &&Place| !excluded.contains(&place.http.to_string().as_str());
-        let fit: Vec<&Place> = located.live.iter().filter(is_fit).collect();
+        let mut fit: Vec<&(Distance, Place)> =
+            located.live.iter().filter(|(_, place)| is_fit(&place)).collect();
+        let nearest = fit.iter().map(|(distance, _)| *distance).min();
+        fit.retain(|(distance, _)| Some(*distance) == nearest);
         match fit.get(self.turn.fetch_add(1, Relaxed) % fit.len().max(1)) {
-            Some(place) => redirect(request, place, &query),
+            Some((_, place)) => redirect(request, place, &query),
             None => {
                 let what = format!("no dataserver that has {} lives", request.path);
                 Err(Exception::again(what))
@@ -317,7 +342,16 @@ struct Located {
     length: u64,
     /// The primary, when it lives.
     primary: Option<Place>,
-    live: Vec<Place>,
+    /// The members that live, each with its distance from the client.
+    live: Vec<(Distance, Place)>,
+}
+
+/// How far a dataserver is from a client.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Distance {
+    SameHost,
+    SameRack,
+    Elsewhere,
 }
 
 /// Sends the client to a dataserver. With `noredirect` the answer only tells the address.

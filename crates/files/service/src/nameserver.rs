@@ -10,7 +10,7 @@ use evenfall_runtime::http::{Limits, Response, Routes, Server, StatusCode};
 
 use crate::names_front::Names;
 use crate::owner::{self, Owner, Waits};
-use crate::{ServiceError, Settings};
+use crate::{Options, ServiceError};
 
 /// Time between two readings of the wall clock for the times of files.
 const CLOCK_EVERY: Duration = Duration::from_millis(100);
@@ -34,23 +34,26 @@ pub fn limits() -> Limits {
 ///
 /// # Errors
 /// When an address cannot be had, or the log cannot be read.
-pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceError> {
-    settings.check()?;
-    let _lock = owner::lock(&settings.directory)?;
+pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError> {
+    options.check()?;
+    let _lock = owner::lock(&options.directory)?;
     let failed = |what: String| move |error| ServiceError::Io(what, error);
-    let at = settings.directory.display();
-    let writes = Writes::open(&settings.directory).map_err(failed(format!("open {at}")))?;
+    let at = options.directory.display();
+    let writes = Writes::open(&options.directory).map_err(failed(format!("open {at}")))?;
     let log = writes.read(LOG).map_err(ServiceError::Disk)?;
-    let (seed, config) = (owner::random_number()?, NameConfig::default());
+    let (dead_after, room_bytes_min) = (options.files.dead_after, options.files.room_bytes_min);
+    let config = NameConfig { dead_after, room_bytes_min, ..NameConfig::default() };
+    let seed = owner::random_number()?;
     let machine = Nameserver::new(config, seed, &log).map_err(ServiceError::Files)?;
     drop(log);
-    let listen = settings.listen;
-    let (owner, inbox) = Owner::new(machine, listen, writes, CLOCK_EVERY)?;
+    let listen = options.listen;
+    let key = options.key.as_ref();
+    let (owner, inbox) = Owner::new(machine, (listen, key), writes, CLOCK_EVERY)?;
     let names = Arc::new(Names::new(inbox, config.dead_after));
     let routes = Routes::default()
         .get("/healthz", |_| Response::text(StatusCode::OK, "ok"))
         .streams(move |request, body| names.answer(request, body));
-    let server = Server::bind(listen, limits(), routes);
+    let server = Server::bind_guarded(listen, limits(), routes, options.guard());
     let _server = server.map_err(failed(format!("listen on {listen}")))?;
     started();
     let take = |_: &Nameserver, waits: &mut Waits, event: Event| {

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use evenfall_core::{ClockReading, Machine, Timestamp};
-use evenfall_files_machine::Refusal;
+use evenfall_core::{ClockReading, Machine, SharedKey, Timestamp};
+use evenfall_files_machine::{Envelope, Refusal};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::writes::Writes;
 use evenfall_host::{Waker, interrupt, random};
@@ -147,7 +147,7 @@ pub fn lock(directory: &Path) -> Result<File, ServiceError> {
 
 /// A machine with its port and its disk.
 pub struct Owner<M: Machine> {
-    machines: [M; 1],
+    machines: [Envelope<M>; 1],
     turns: Loop,
     port: Box<dyn Port>,
     taken: Receiver<Input<M>>,
@@ -159,17 +159,20 @@ pub struct Owner<M: Machine> {
 }
 
 impl<M: Machine + 'static> Owner<M> {
-    /// The owner of a machine whose datagrams come to `address`, and how requests reach it.
+    /// The owner of a machine whose datagrams come to `address`, and how requests reach it. Under
+    /// a key its datagrams are sealed.
     ///
     /// # Errors
     /// When the address cannot be had.
     pub fn new(
         machine: M,
-        address: SocketAddr,
+        (address, key): (SocketAddr, Option<&SharedKey>),
         writes: Writes,
         every: Duration,
     ) -> Result<(Self, Inbox<M>), ServiceError> {
+        let machine = Envelope::new(machine, key, random_number()?);
         let options = Options {
+            keyed: key.is_some(),
             receive_buffer_bytes: BUFFER_BYTES,
             send_buffer_bytes: BUFFER_BYTES,
             queue_frames_max: QUEUE_FRAMES_MAX,
@@ -197,15 +200,15 @@ impl<M: Machine + 'static> Owner<M> {
         mut take: impl FnMut(&M, &mut Waits, M::Event) -> Option<Input<M>>,
         mut look: impl FnMut(&mut M),
     ) -> Result<(), ServiceError> {
-        look(&mut self.machines[0]);
+        look(self.machines[0].machine_mut());
         let told = &mut self.told;
-        let mut events = |_: &M, _: Timestamp, event: M::Event| told.push_back(event);
+        let mut events = |_: &Envelope<M>, _: Timestamp, event: M::Event| told.push_back(event);
         let reading = ClockReading::default();
         self.turns.adopt_clock(reading, &mut self.machines, self.port.as_mut(), &mut events)?;
         let mut look_at = MonotonicClock::now() + self.every;
         while !interrupt::raised() {
             let told = &mut self.told;
-            let mut events = |_: &M, _: Timestamp, event: M::Event| told.push_back(event);
+            let mut events = |_: &Envelope<M>, _: Timestamp, event: M::Event| told.push_back(event);
             let port = self.port.as_mut();
             self.turns.turn(&mut self.machines, port, Some(look_at), &mut events)?;
             for _ in 0..INPUTS_PER_TURN {
@@ -213,14 +216,14 @@ impl<M: Machine + 'static> Owner<M> {
                 self.put_in(input)?;
             }
             while let Some(event) = self.told.pop_front() {
-                if let Some(input) = take(&self.machines[0], &mut self.waits, event) {
+                if let Some(input) = take(self.machines[0].machine(), &mut self.waits, event) {
                     self.put_in(input)?;
                 }
             }
             let now = MonotonicClock::now();
             if now >= look_at {
                 look_at = now + self.every;
-                look(&mut self.machines[0]);
+                look(self.machines[0].machine_mut());
             }
         }
         Ok(())
@@ -228,8 +231,10 @@ impl<M: Machine + 'static> Owner<M> {
 
     fn put_in(&mut self, input: Input<M>) -> Result<(), ServiceError> {
         let (waits, told) = (&mut self.waits, &mut self.told);
-        let call = |machine: &mut M, now: Timestamp| input(machine, waits, now);
-        let mut events = |_: &M, _: Timestamp, event: M::Event| told.push_back(event);
+        let call = |machine: &mut Envelope<M>, now: Timestamp| {
+            input(machine.machine_mut(), waits, now);
+        };
+        let mut events = |_: &Envelope<M>, _: Timestamp, event: M::Event| told.push_back(event);
         let machine = &mut self.machines[0];
         self.turns.input(0, machine, self.port.as_mut(), call, &mut events)?;
         Ok(())

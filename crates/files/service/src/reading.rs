@@ -8,13 +8,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenfall_core::SharedKey;
 use evenfall_files_machine::chunk::{Appends, Damage};
 use evenfall_files_machine::config::{APPEND_BYTES_MAX, READ_BYTES};
 use evenfall_files_machine::{Dataserver, DiskId, FileId, View};
-use evenfall_runtime::http::{Answered, Method, StatusCode, Upload, exchange};
+use evenfall_runtime::http::{Answered, Method, StatusCode, Upload, exchange_under};
 
+use crate::flows::Counts;
 use crate::logs::Logs;
 use crate::owner::Inbox;
+use crate::scrubbing::report;
 use crate::webhdfs::{PREFIX, escaped};
 
 /// A dataserver from which nothing comes for this long is not waited for.
@@ -34,20 +37,24 @@ pub struct Reading {
     at: u64,
     end: u64,
     others: Vec<SocketAddr>,
+    key: Option<SharedKey>,
     appends: Appends,
     logs: Logs,
     other: Option<Answered>,
+    /// The flow that the bytes belong to, and where it is counted.
+    flow: Option<(u64, Counts)>,
 }
 
 impl Reading {
-    /// The bytes of `range` of a copy in this state. `others` are asked when the copy is damaged.
+    /// The bytes of `range` of a copy in this state. `others` are asked when the copy is damaged,
+    /// over connections that are sealed under the key if there is one.
     pub fn new(
         inbox: &Inbox<Dataserver>,
         directory: PathBuf,
         (file, path): (FileId, &str),
         (view, epoch): (View, Option<u64>),
         range: std::ops::Range<u64>,
-        others: Vec<SocketAddr>,
+        (others, key): (Vec<SocketAddr>, Option<SharedKey>),
     ) -> Self {
         Self {
             inbox: inbox.clone(),
@@ -57,9 +64,24 @@ impl Reading {
             at: range.start,
             end: range.end,
             others,
+            key,
             appends: Appends::new(file, view.chunks),
             logs: Logs::new(directory),
             other: None,
+            flow: None,
+        }
+    }
+
+    /// The same bytes, counted as those of a flow.
+    pub fn counted(self, flow: Option<(u64, Counts)>) -> Self {
+        Self { flow, ..self }
+    }
+
+    /// The next bytes were read.
+    fn moved(&mut self, len: usize) {
+        self.at += len as u64;
+        if let Some((flow, counts)) = &self.flow {
+            counts.add(*flow, len as u64);
         }
     }
 
@@ -72,21 +94,13 @@ impl Reading {
         Ok(body.slice(from..to))
     }
 
-    /// Tells of damage. A disk that refuses to open a file has damaged none.
+    /// Tells of damage.
     fn report(&self, damage: &Damage) {
-        let (file, epoch) = (self.file, self.epoch);
-        let is_damaged = matches!(damage, Damage::At(_));
         // An owner that has ended needs no report.
-        let is_reported = is_damaged
-            && self.inbox.ask(move |server: &mut Dataserver, _| {
-                let is_same = server.epoch(file) == epoch;
-                if is_same {
-                    server.report_bad(file);
-                }
-                is_same
-            }) == Ok(true);
+        let is_reported = report(&self.inbox, self.file, self.epoch, damage).unwrap_or(false);
         let follows = if is_reported { ": the copy is made anew" } else { "" };
-        tracing::warn!("file {}: {damage}: reading from another dataserver{follows}", file.0);
+        let file = self.file.0;
+        tracing::warn!("file {file}: {damage}: reading from another dataserver{follows}");
     }
 
     /// Asks the other members for the rest.
@@ -95,7 +109,8 @@ impl Reading {
         for other in core::mem::take(&mut self.others) {
             let arguments = format!("op=OPEN&file={id}&only=true&offset={at}&end={end}");
             let url = format!("http://{other}{PREFIX}{path}?{arguments}&length={}", end - at);
-            let answer = exchange(&url, Method::GET, Upload::none(), PATIENCE, &mut |_| {});
+            let (key, none) = (self.key.as_ref(), Upload::none());
+            let answer = exchange_under(key, &url, Method::GET, none, PATIENCE, &mut |_| {});
             if let Ok(answer) = answer
                 && answer.status == StatusCode::OK
             {
@@ -117,7 +132,7 @@ impl Iterator for Reading {
         if self.other.is_none() {
             match self.here() {
                 Ok(bytes) => {
-                    self.at += bytes.len() as u64;
+                    self.moved(bytes.len());
                     return Some(Ok(bytes));
                 }
                 Err(damage) => {
@@ -133,7 +148,7 @@ impl Iterator for Reading {
             Ok(0) => Some(Err(io::ErrorKind::UnexpectedEof.into())),
             Ok(len) => {
                 piece.truncate(len);
-                self.at += len as u64;
+                self.moved(len);
                 Some(Ok(piece.into()))
             }
             Err(error) => Some(Err(error)),

@@ -1,17 +1,20 @@
 //! What a nameserver says of its dataservers and of its files, beside WebHDFS.
 
 use std::ops::Bound;
+use std::time::Duration;
 
 use evenfall_core::Timestamp;
 use evenfall_files_machine::nameserver::Server;
 use evenfall_files_machine::space::Kind;
-use evenfall_files_machine::{DiskId, FileId, Nameserver};
+use evenfall_files_machine::{DiskId, FileId, Nameserver, Refusal};
 use evenfall_runtime::http::streams::Answer;
 use serde_json::{Value, json};
 
 use crate::owner::Inbox;
 use crate::webhdfs::{Exception, json_of};
 
+/// Longest wait for the log of the nameserver.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Files that are not in order and that are named.
 const WRONG_MAX: usize = 10_000;
 /// Inodes that are looked at in one call of the owner.
@@ -21,20 +24,60 @@ const STEP: usize = 5_000;
 pub fn servers(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
     let value = inbox.ask(|server, now| {
         let one = |(disk, one): (&DiskId, &Server)| {
-            let state = match (server.is_live(now, *disk), one.is_ill) {
-                (false, _) => "dead",
-                (true, true) => "full",
-                (true, false) => "live",
+            let is_leaving = server.space().is_leaving(*disk);
+            let state = match (server.is_live(now, *disk), one.is_ill, is_leaving) {
+                (false, ..) => "dead",
+                (true, true, _) => "full",
+                (true, false, true) => "leaving",
+                (true, false, false) => "live",
             };
             json!({
                 "http": one.place.http.to_string(), "disk": format!("{:016x}", disk.0),
+                "name": one.name, "rack": one.rack,
                 "state": state, "used": one.used, "free": one.free,
             })
         };
         let all: Vec<Value> = server.servers().iter().map(one).collect();
-        json!({ "dataservers": all, "names": server.space().inodes().len() })
+        json!({
+            "dataservers": all, "names": server.space().inodes().len(),
+            "balancing": server.is_balancing(), "balanced": server.balanced(),
+        })
     })?;
     Ok(json_of(&value))
+}
+
+/// Has all copies leave a dataserver, or lets the dataserver have copies again. The dataserver is
+/// called by its name, by its address or by its disk.
+pub fn leave(
+    inbox: &Inbox<Nameserver>,
+    called: &str,
+    is_leaving: bool,
+) -> Result<Answer, Exception> {
+    let called = called.to_owned();
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let pending = inbox.begin(move |server, _, token| {
+        let is_called = |(disk, one): &(&DiskId, &Server)| {
+            let names = [one.name.clone(), one.place.http.to_string(), format!("{:016x}", disk.0)];
+            names.contains(&called)
+        };
+        let found = server.servers().iter().find(is_called).map(|(disk, _)| *disk);
+        let missing = || Refusal::Invalid(format!("no dataserver is called {called}"));
+        let disk = found.ok_or_else(missing)?;
+        // The receiver waits below.
+        let _ = tell.send(disk);
+        server.leave(token, disk, is_leaving)
+    });
+    pending
+        .wait(PATIENCE)
+        .ok_or_else(|| Exception::io("the disk of the nameserver does not answer"))??;
+    let disk = told.recv().map(|disk| format!("{:016x}", disk.0)).unwrap_or_default();
+    Ok(json_of(&json!({ "disk": disk, "leaving": is_leaving })))
+}
+
+/// Begins to move copies from full disks to empty ones, so many bytes a second, or stops.
+pub fn balance(inbox: &Inbox<Nameserver>, bytes_per_s: u64) -> Result<Answer, Exception> {
+    inbox.ask(move |server, _| server.balance((bytes_per_s > 0).then_some(bytes_per_s)))?;
+    Ok(json_of(&json!({ "bytesPerSecond": bytes_per_s })))
 }
 
 /// Files that lack copies or bytes.
@@ -45,7 +88,8 @@ pub fn fsck(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
         wrong.extend(found.into_iter().take(WRONG_MAX - wrong.len()));
         (files, after) = (files + count, next);
     }
-    Ok(json_of(&json!({ "files": files, "wrong": wrong })))
+    let strangers = inbox.ask(|server, _| server.strangers().len())?;
+    Ok(json_of(&json!({ "files": files, "wrong": wrong, "unnamed": strangers })))
 }
 
 /// Files behind a number that lack something, how many files were looked at, and the last number

@@ -3,6 +3,8 @@
 //! The protocol is that of the page "WebHDFS REST API" of Hadoop 3.4. Errors are Hadoop's
 //! `RemoteException`, with the status that Hadoop's server gives to the exception.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use bytes::Bytes;
 use evenfall_files_machine::space::{Inode, Kind};
 use evenfall_files_machine::{FileId, Refusal, config};
@@ -12,6 +14,8 @@ use serde_json::{Value, json};
 
 /// In front of every path.
 pub const PREFIX: &str = "/webhdfs/v1";
+/// In front of the path of every order of an operator.
+pub const ORDERS: &str = "/evenfall";
 /// The block size in statuses: the length of a chunk.
 pub const BLOCK_BYTES: u64 = 128 << 20;
 /// Longest name of a user or a group, in bytes. Linux allows 32.
@@ -174,6 +178,8 @@ pub struct Request {
     pub path: String,
     /// The operation in capitals.
     pub op: String,
+    /// The client's address.
+    pub from: IpAddr,
     arguments: Vec<(String, String)>,
 }
 
@@ -187,11 +193,28 @@ impl Request {
         if !request.is_of_this_site() {
             return Err(Exception::of_another_site());
         }
-        Self::parse(&request.path, &request.query, hint)
+        let read = Self::parse(&request.path, &request.query, hint)?;
+        Ok(Self { from: request.from.ip().to_canonical(), ..read })
+    }
+
+    /// Reads an order of an operator, whose path is below [`ORDERS`].
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn order(request: &http::Request) -> Result<Self, Exception> {
+        if !request.is_of_this_site() {
+            return Err(Exception::of_another_site());
+        }
+        let query = format!("{}&op=order", request.query);
+        Self::parse_below(ORDERS, &request.path, &query, "there is no such order")
     }
 
     fn parse(path: &str, query: &str, hint: &str) -> Result<Self, Exception> {
-        let rest = path.strip_prefix(PREFIX);
+        Self::parse_below(PREFIX, path, query, hint)
+    }
+
+    fn parse_below(prefix: &str, path: &str, query: &str, hint: &str) -> Result<Self, Exception> {
+        let rest = path.strip_prefix(prefix);
         let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
         let rest = rest.ok_or_else(|| Exception::unsupported(hint))?;
         let wrong = || Exception::argument("an escape of the request is cut or is no UTF-8");
@@ -203,7 +226,8 @@ impl Request {
             let name = unescaped(name, true).ok_or_else(wrong)?.to_ascii_lowercase();
             arguments.push((name, unescaped(value, true).ok_or_else(wrong)?));
         }
-        let mut request = Self { path, op: String::new(), arguments };
+        let from = Ipv4Addr::UNSPECIFIED.into();
+        let mut request = Self { path, op: String::new(), from, arguments };
         request.op = request.text("op").unwrap_or_default().to_ascii_uppercase();
         match request.op.is_empty() {
             true => Err(Exception::argument("there is no argument op")),

@@ -8,12 +8,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use evenfall_files_service::{Client, Settings, run_dataserver, run_nameserver};
+use evenfall_core::SharedKey;
+use evenfall_files_service::{Client, Options, run_dataserver, run_flowserver, run_nameserver};
 use evenfall_host::process::{self, Signal};
 use tempfile::TempDir;
 
-/// Tells a process which server it is: its address, that of the nameserver, and its directory.
+/// Tells a process which server it is: its address, that of the nameserver, its directory, its rack
+/// and, in a cluster with a key, the word `keyed`, or the address of the flowserver.
 const SERVER: &str = "EVENFALL_TEST_FILES";
+/// Fast enough that a test need not wait for damage to be found.
+const SCRUB_BYTES_PER_SECOND: u64 = 100_000_000;
 /// A machine may stop this process for minutes.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -24,12 +28,29 @@ fn server() {
     let mut address = || words.next().expect("an address").parse().expect("an address");
     let (listen, nameserver): (SocketAddr, SocketAddr) = (address(), address());
     let directory = words.next().expect("a directory").into();
-    let settings = Settings { listen, nameserver, directory };
-    let ended = match listen == nameserver {
-        true => run_nameserver(&settings, || {}),
-        false => run_dataserver(&settings, || {}),
+    let mut options = Options::local(listen, nameserver, directory);
+    options.rack = words.next().expect("a rack").to_owned();
+    options.name = format!("port-{}", listen.port());
+    options.files.scrub_bytes_per_second = SCRUB_BYTES_PER_SECOND;
+    match words.next() {
+        Some("keyed") => {
+            // The servers listen on all interfaces, and say where they are reached.
+            options.key = Some(key());
+            options.listen.set_ip(Ipv4Addr::UNSPECIFIED.into());
+        }
+        flowserver => options.flowserver = flowserver.map(|of| of.parse().expect("an address")),
+    }
+    let ended = match () {
+        () if listen == nameserver => run_nameserver(&options, || {}),
+        () if options.flowserver == Some(listen) => run_flowserver(&options, || {}),
+        () => run_dataserver(&options, || {}),
     };
     ended.expect("a server");
+}
+
+/// The key of a cluster that has one.
+pub fn key() -> SharedKey {
+    SharedKey::new(1, [7; 32])
 }
 
 /// A port that is free for both protocols. No other test has the address.
@@ -48,28 +69,56 @@ pub struct Cluster {
     pub directory: TempDir,
     pub addresses: Vec<SocketAddr>,
     children: Vec<Option<Child>>,
+    is_keyed: bool,
+    flowserver: Option<SocketAddr>,
 }
 
 impl Cluster {
-    /// A nameserver and so many dataservers.
+    /// A nameserver and so many dataservers, every other one of which is in another rack.
     pub fn new(dataservers: usize) -> Self {
+        Self::with(dataservers, false)
+    }
+
+    /// As [`new`](Self::new), with a flowserver as the last server.
+    pub fn with_flowserver(dataservers: usize) -> Self {
+        let mut cluster = Self::prepared(dataservers + 1, false);
+        cluster.flowserver = cluster.addresses.last().copied();
+        cluster.start_all()
+    }
+
+    /// As [`new`](Self::new), with a key or without.
+    pub fn with(dataservers: usize, is_keyed: bool) -> Self {
+        Self::prepared(dataservers, is_keyed).start_all()
+    }
+
+    fn start_all(mut self) -> Self {
+        (0..self.addresses.len()).for_each(|number| self.start(number));
+        self
+    }
+
+    /// Every server has an address of its own.
+    fn prepared(others: usize, is_keyed: bool) -> Self {
         static HOSTS: AtomicU8 = AtomicU8::new(1);
-        let host = Ipv4Addr::new(127, 0, 78, HOSTS.fetch_add(1, Ordering::Relaxed));
-        let addresses: Vec<SocketAddr> = (0..=dataservers).map(|_| free(host)).collect();
+        let network = HOSTS.fetch_add(1, Ordering::Relaxed);
+        let host = |number: usize| Ipv4Addr::new(127, 78, network, number as u8 + 1);
+        let addresses: Vec<SocketAddr> = (0..=others).map(|number| free(host(number))).collect();
         let directory = tempfile::tempdir().expect("a directory");
         let children = addresses.iter().map(|_| None).collect();
-        let mut cluster = Self { directory, addresses, children };
-        (0..=dataservers).for_each(|n| cluster.start(n));
-        cluster
+        Self { directory, addresses, children, is_keyed, flowserver: None }
     }
 
     /// Starts a server in its directory.
     pub fn start(&mut self, number: usize) {
         let directory = self.directory.path().join(number.to_string());
-        let (own, names) = (self.addresses[number], self.addresses[0]);
+        let (own, names, rack) = (self.addresses[number], self.addresses[0], number % 2);
+        let more = match self.flowserver {
+            Some(flowserver) => format!(" {flowserver}"),
+            None if self.is_keyed => " keyed".into(),
+            None => String::new(),
+        };
         let child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "cluster::server", "--nocapture"])
-            .env(SERVER, format!("{own} {names} {}", directory.display()))
+            .env(SERVER, format!("{own} {names} {} rack-{rack}{more}", directory.display()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -98,7 +147,8 @@ impl Cluster {
     }
 
     pub fn client(&self) -> Client {
-        Client::new(&self.addresses[0].to_string(), "ann", PATIENCE)
+        let client = Client::new(&self.addresses[0].to_string(), "ann", PATIENCE);
+        client.keyed(self.is_keyed.then(key))
     }
 
     /// The dataserver that leads a file.

@@ -1,5 +1,6 @@
 //! Servers as processes, with clients of WebHDFS.
 
 mod cluster;
+mod operating;
 mod processes;
 mod strangers;

@@ -9,10 +9,10 @@ use evenfall_host::process::Signal;
 
 use super::cluster::{Cluster, PATIENCE, ask};
 
-const MEGABYTE: usize = 1_000_000;
+pub const MEGABYTE: usize = 1_000_000;
 
 /// A local file of random bytes, and the bytes.
-fn local(directory: &Path, name: &str, length: usize) -> (PathBuf, Vec<u8>) {
+pub fn local(directory: &Path, name: &str, length: usize) -> (PathBuf, Vec<u8>) {
     let mut prng = Prng::new(length as u64);
     let mut bytes: Vec<u8> = Vec::with_capacity(length + 8);
     while bytes.len() < length {
@@ -24,7 +24,7 @@ fn local(directory: &Path, name: &str, length: usize) -> (PathBuf, Vec<u8>) {
     (path, bytes)
 }
 
-fn read(client: &Client, path: &str) -> Vec<u8> {
+pub fn read(client: &Client, path: &str) -> Vec<u8> {
     let mut all = Vec::new();
     let length = client.open(path, &mut all, &mut |_| {}, &mut |_| {}).expect("servers answer");
     assert_eq!(length, all.len() as u64);
@@ -32,7 +32,7 @@ fn read(client: &Client, path: &str) -> Vec<u8> {
 }
 
 /// Waits until every file has all its copies.
-fn in_order(client: &Client) {
+pub fn in_order(client: &Client) {
     let end = Instant::now() + PATIENCE;
     loop {
         let report = client.report("fsck").expect("the nameserver lives");

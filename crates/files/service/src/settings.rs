@@ -1,0 +1,296 @@
+//! The section `[files]` of the settings, and the nodes that keep replicated files.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenfall_core::{NodeId, SharedKey};
+use evenfall_runtime::settings::{
+    self, Document, Mistake, Run, SettingsError, check_closed, check_nodes, keys_of,
+};
+use serde::{Deserialize, Serialize};
+
+/// The word of the nameserver's role in `[[node]]`.
+pub const NAMESERVER: &str = "nameserver";
+/// The word of a dataserver's role.
+pub const DATASERVER: &str = "dataserver";
+/// The word of a flowserver's role.
+pub const FLOWSERVER: &str = "flowserver";
+/// The words of all roles.
+pub const ROLES: [&str; 3] = [NAMESERVER, DATASERVER, FLOWSERVER];
+/// Bytes of the name of a rack, as the machines allow.
+const RACK_BYTES_MAX: usize = 128;
+/// Shortest silence after which a dataserver counts as dead: four of its signs of life.
+const DEAD_AFTER_MIN: Duration = Duration::from_secs(1);
+
+/// The keys of the table `[files]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Files {
+    /// Whether clients on other hosts may connect without the key.
+    pub open: bool,
+    /// Silence after which a dataserver counts as dead.
+    #[serde(with = "humantime_serde")]
+    pub dead_after: Duration,
+    /// A disk with less room gets copies only when no other disk is left.
+    pub room_bytes_min: u64,
+    /// Bytes that a dataserver reads in a second to look for damage; zero for no such reading.
+    pub scrub_bytes_per_second: u64,
+    /// Bytes a second of a host's link, as a flowserver assumes.
+    pub host_bytes_per_second: u64,
+    /// Bytes a second of a rack's link, as a flowserver assumes.
+    pub rack_bytes_per_second: u64,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self {
+            open: false,
+            dead_after: Duration::from_secs(5),
+            room_bytes_min: 1 << 30,
+            scrub_bytes_per_second: 4_000_000,
+            host_bytes_per_second: 1_250_000_000,
+            rack_bytes_per_second: 2_500_000_000,
+        }
+    }
+}
+
+/// A server of replicated files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// The name by which people call the server. Names are unique.
+    pub name: String,
+    /// The number of the node. Numbers are unique.
+    pub id: NodeId,
+    /// Its role.
+    pub role: String,
+    /// Where the server takes HTTP, and datagrams on the same number.
+    pub address: SocketAddr,
+    /// Unused: these servers take HTTP at their address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<SocketAddr>,
+    /// The address at which other servers and clients reach the server, when that differs from the
+    /// address at which it listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<SocketAddr>,
+    /// The rack of a dataserver's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    /// Directory of the server's log and chunks, relative to the settings file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<PathBuf>,
+}
+
+impl Node {
+    fn is_ours(&self) -> bool {
+        ROLES.contains(&self.role.as_str())
+    }
+
+    /// The address at which others reach the server.
+    pub fn reached_at(&self) -> SocketAddr {
+        self.advertise.unwrap_or(self.address)
+    }
+
+    fn plain(&self) -> settings::Node {
+        let Self { name, id, role, address, http, .. } = self.clone();
+        settings::Node { name, id, role, address, http }
+    }
+
+    fn check(&self, at: usize) -> Result<(), Mistake> {
+        let wrong = |key: &str, why: &str| {
+            Err(Mistake::new(format!("node.{at}.{key}"), format!("node {}: {why}", self.name)))
+        };
+        let is_dataserver = self.role == DATASERVER;
+        if self.rack.is_some() && !is_dataserver {
+            return wrong("rack", "rack belongs to a dataserver");
+        }
+        if self.rack.as_ref().is_some_and(|rack| rack.len() > RACK_BYTES_MAX) {
+            return wrong("rack", "rack has more than 128 bytes");
+        }
+        if !self.is_ours() {
+            return match (&self.files, &self.advertise) {
+                (Some(_), _) => wrong("files", "files belongs to a nameserver or a dataserver"),
+                (_, Some(_)) => {
+                    wrong("advertise", "advertise belongs to a nameserver or a dataserver")
+                }
+                _ => Ok(()),
+            };
+        }
+        if self.http.is_some() {
+            return wrong("http", "a server of files takes HTTP at its address; leave http out");
+        }
+        let reached = self.reached_at();
+        if reached.ip().is_unspecified() || reached.port() == 0 {
+            let why = format!("nobody reaches {reached}: give advertise = \"IP:PORT\"");
+            return wrong("advertise", &why);
+        }
+        Ok(())
+    }
+}
+
+/// The settings that servers of files and their clients read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// The run itself, with the key.
+    pub run: Run,
+    /// The table `[files]`.
+    pub files: Files,
+    /// The nameserver, the dataservers and the flowserver.
+    pub nodes: Vec<Node>,
+}
+
+impl Settings {
+    /// The tables and keys that these settings own, for [`Document::refuse_unknown`].
+    pub fn known() -> Vec<(&'static str, &'static [&'static str])> {
+        vec![("files", &[]), ("node", keys_of::<Node>())]
+    }
+
+    /// Reads the file, then the environment, then `sets` (`key=value`).
+    ///
+    /// # Errors
+    /// Which file, line and key, or which override, and what is allowed.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
+        Self::of(&Document::load(path, sets)?)
+    }
+
+    /// The settings of a document.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn of(document: &Document) -> Result<Self, SettingsError> {
+        let all: Vec<Node> = document.list("node")?;
+        let refuse = |mistake| document.refuse(mistake);
+        let plain: Vec<settings::Node> = all.iter().map(Node::plain).collect();
+        check_nodes(&plain).map_err(refuse)?;
+        for (at, node) in all.iter().enumerate() {
+            node.check(at).map_err(refuse)?;
+        }
+        for role in [NAMESERVER, FLOWSERVER] {
+            let mut found = all.iter().enumerate().filter(|(_, node)| node.role == role);
+            if let (Some(_), Some((at, second))) = (found.next(), found.next()) {
+                let why = format!("node {}: there may be one {role}", second.name);
+                return Err(refuse(Mistake::new(format!("node.{at}.role"), why)));
+            }
+        }
+        let files: Files = document.part("files")?;
+        if files.dead_after < DEAD_AFTER_MIN {
+            let why = format!("files.dead_after: must be {DEAD_AFTER_MIN:?} at least");
+            return Err(refuse(Mistake::new("files.dead_after", why)));
+        }
+        if files.host_bytes_per_second.min(files.rack_bytes_per_second) == 0 {
+            let why = "files.host_bytes_per_second and files.rack_bytes_per_second: above 0";
+            return Err(refuse(Mistake::new("files.host_bytes_per_second", why)));
+        }
+        let mut run: Run = document.part("run")?;
+        document.check_durations()?;
+        run.rebase(document.base());
+        let mut nodes: Vec<Node> = all.into_iter().filter(Node::is_ours).collect();
+        for node in &mut nodes {
+            let directory = node.files.take().map(|directory| document.base().join(directory));
+            node.files = Some(directory.unwrap_or_else(|| run.dir.join(&node.name)));
+        }
+        Ok(Self { run, files, nodes })
+    }
+
+    /// Refuses servers that are open to more than this machine, when there is no key.
+    ///
+    /// # Errors
+    /// The first of them, and what to do.
+    pub fn check_closed(&self) -> Result<(), Mistake> {
+        let plain: Vec<settings::Node> = self.nodes.iter().map(Node::plain).collect();
+        check_closed(&plain, self.run.is_keyed())?;
+        let is_there = self.nodes.iter().any(|node| node.role == NAMESERVER);
+        match is_there || self.nodes.is_empty() {
+            true => Ok(()),
+            false => Err(Mistake::new("", "no [[node]] has role = \"nameserver\"")),
+        }
+    }
+
+    /// The nameserver.
+    ///
+    /// # Errors
+    /// When no node has that role.
+    pub fn nameserver(&self) -> Result<&Node, SettingsError> {
+        let found = self.nodes.iter().find(|node| node.role == NAMESERVER);
+        found.ok_or_else(|| SettingsError::new("no [[node]] has role = \"nameserver\""))
+    }
+
+    /// Where the flowserver is reached, if there is one.
+    pub fn flowserver(&self) -> Option<SocketAddr> {
+        let found = self.nodes.iter().find(|node| node.role == FLOWSERVER);
+        found.map(Node::reached_at)
+    }
+
+    /// The node of a role. `name` may be left out where only one node has the role.
+    ///
+    /// # Errors
+    /// The names of the nodes with this role.
+    pub fn node(&self, role: &str, name: Option<&str>) -> Result<&Node, SettingsError> {
+        let all: Vec<&Node> = self.nodes.iter().filter(|node| node.role == role).collect();
+        let names = || all.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
+        let error = match (name, &all[..]) {
+            (Some(name), _) => match all.iter().find(|node| node.name == name) {
+                Some(node) => return Ok(node),
+                None => format!("no {role} is called {name}; there are: {}", names()),
+            },
+            (None, [node]) => return Ok(node),
+            (None, []) => format!("no [[node]] of the settings has role = \"{role}\""),
+            (None, _) => format!("there are several; choose with --name: {}", names()),
+        };
+        Err(SettingsError::new(error))
+    }
+
+    /// The shared key, if one is configured.
+    ///
+    /// # Errors
+    /// When its file cannot be read or is no key.
+    pub fn key(&self) -> Result<Option<SharedKey>, SettingsError> {
+        self.run.key()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Settings, String> {
+        let document = Document::parse(text, "test", std::iter::empty(), &[]);
+        let settings = document.and_then(|document| Settings::of(&document));
+        settings.map_err(|error| error.to_string())
+    }
+
+    fn node(role: &str, rest: &str) -> String {
+        let id = rest.len() + role.len() * 100;
+        format!("[[node]]\nname = \"n{id}\"\nid = {id}\nrole = \"{role}\"\n{rest}\n")
+    }
+
+    #[test]
+    fn a_cluster_is_read_with_racks_directories_and_advertised_addresses() {
+        let names = node("nameserver", "address = \"127.0.0.1:9870\"");
+        let rest = "address = \"0.0.0.0:9871\"\nadvertise = \"10.0.0.2:9871\"\nrack = \"b\"";
+        let data = node("dataserver", &format!("{rest}\nfiles = \"disk\""));
+        let settings = of(&format!("{names}{data}")).unwrap();
+        let data = settings.node(DATASERVER, None).unwrap();
+        assert_eq!(data.reached_at().to_string(), "10.0.0.2:9871");
+        assert_eq!((data.rack.as_deref(), &data.files), (Some("b"), &Some("disk".into())));
+        let names = settings.nameserver().unwrap();
+        assert_eq!(names.files, Some(Path::new("run").join(&names.name)));
+        assert!(settings.check_closed().unwrap_err().why.contains("run.key_file"));
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused_with_their_line() {
+        let local = "address = \"127.0.0.1:1\"";
+        for (text, said) in [
+            (node("nameserver", &format!("{local}\nrack = \"a\"")), "rack belongs"),
+            (node("proxy", &format!("{local}\nadvertise = \"10.0.0.1:1\"")), "advertise belongs"),
+            (node("dataserver", "address = \"0.0.0.0:1\""), "give advertise"),
+            (node("dataserver", &format!("{local}\nhttp = \"127.0.0.1:2\"")), "leave http out"),
+            (node("nameserver", local) + &node("nameserver", &format!("{local} ")), "one name"),
+            ("[files]\ndead_after = \"1ms\"\n".into(), "1s at least"),
+        ] {
+            let error = of(&text).unwrap_err();
+            assert!(error.contains(said) && error.contains("line"), "{error}");
+        }
+    }
+}

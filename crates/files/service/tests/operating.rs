@@ -1,0 +1,232 @@
+//! Clusters with keys and racks, disks that leave, old logs, and reads of two copies.
+
+use std::fs::File;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use evenfall_files_machine::DiskId;
+use evenfall_files_machine::wire::{Control, Message};
+use evenfall_files_service::{Client, Fetched, Source};
+use evenfall_host::process::Signal;
+use serde_json::Value;
+
+use super::cluster::{Cluster, PATIENCE, ask};
+use super::processes::{MEGABYTE, in_order, local, read};
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The dataservers, when so many of them are in this state.
+fn dataservers(client: &Client, state: &str, count: usize) -> Vec<Value> {
+    let mut found = Vec::new();
+    until(state, || {
+        let status = client.report("status").expect("the nameserver lives");
+        found = status["dataservers"].as_array().cloned().unwrap_or_default();
+        found.retain(|one| one["state"] == state);
+        found.len() == count
+    });
+    found
+}
+
+/// Bytes of chunks in the directory of a dataserver.
+fn stored(cluster: &Cluster, number: usize) -> u64 {
+    let entries = std::fs::read_dir(cluster.directory.path().join(number.to_string()));
+    let entries = entries.into_iter().flatten().flatten();
+    let chunks = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with('f'));
+    chunks.filter_map(|entry| entry.metadata().ok()).map(|about| about.len()).sum()
+}
+
+fn fetch(cluster: &Cluster, client: &Client, path: &str) -> (Vec<u8>, Fetched) {
+    let to = cluster.directory.path().join("fetched");
+    let file = File::create(&to).expect("a file");
+    let fetched = client.fetch(path, &file, &mut |_| {}, &mut |_| {}).expect("servers live");
+    (std::fs::read(to).expect("a file"), fetched)
+}
+
+#[test]
+fn a_cluster_with_a_key_takes_nothing_that_is_not_sealed_under_it() {
+    let cluster = Cluster::with(2, true);
+    let place = tempfile::tempdir().expect("a directory");
+    let (source, all) = local(place.path(), "source", 3 * MEGABYTE);
+    let client = cluster.client();
+    client.put(Source::File(source), "/a", false, Some(2), &mut |_| {}).expect("servers live");
+    assert!(read(&client, "/a") == all, "other bytes");
+    assert!(fetch(&cluster, &client, "/a").0 == all, "other bytes");
+    // Clients of this host may come without the key.
+    assert!(read(&client.clone().keyed(None), "/a") == all, "other bytes");
+    let other = evenfall_core::SharedKey::new(1, [8; 32]);
+    let names = cluster.addresses[0].to_string();
+    let stranger = Client::new(&names, "ann", Duration::ZERO).keyed(Some(other));
+    assert!(stranger.get("/a", "GETFILESTATUS", &[]).is_err());
+
+    // A plain datagram changes nothing: no further dataserver is known.
+    let (name, rack, page) = (String::new(), String::new(), Vec::new());
+    let (disk, http, is_ill) = (DiskId(5), cluster.addresses[1], false);
+    let beat = Control::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page };
+    let (head, body) = Message::Control(beat).encode(0);
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    socket.send_to(&[&head[..], &body].concat(), cluster.addresses[0]).expect("it leaves");
+    // The beats of the others come after the plain one, and are taken.
+    dataservers(&client, "live", 2);
+    std::thread::sleep(Duration::from_millis(500));
+    dataservers(&client, "live", 2);
+}
+
+#[test]
+fn copies_leave_a_dataserver_that_shall_go_and_stay_in_two_racks() {
+    let cluster = Cluster::new(4);
+    let place = tempfile::tempdir().expect("a directory");
+    let (source, all) = local(place.path(), "source", 2 * MEGABYTE);
+    let client = cluster.client();
+    dataservers(&client, "live", 4);
+    for n in 0..4 {
+        let source = Source::File(source.clone());
+        let path = format!("/{n}");
+        client.put(source, &path, false, Some(2), &mut |_| {}).expect("servers live");
+    }
+    in_order(&client);
+    // Dataservers 1 and 3 are in one rack. Each file has a copy there and one elsewhere.
+    assert_eq!(
+        stored(&cluster, 1) + stored(&cluster, 3),
+        stored(&cluster, 2) + stored(&cluster, 4)
+    );
+    let name = format!("port-{}", cluster.addresses[1].port());
+    assert!(client.order("leave", &[("server", "nobody")]).is_err());
+    client.order("leave", &[("server", &name)]).expect("it is there");
+    until("copies stay on a disk that they shall leave", || stored(&cluster, 1) == 0);
+    in_order(&client);
+    assert_eq!(stored(&cluster, 3), stored(&cluster, 2) + stored(&cluster, 4));
+    assert_eq!(dataservers(&client, "leaving", 1)[0]["name"], name.as_str());
+    for n in 0..4 {
+        assert!(read(&client, &format!("/{n}")) == all, "other bytes");
+    }
+    client.order("stay", &[("server", &name)]).expect("it is there");
+    dataservers(&client, "live", 4);
+}
+
+#[test]
+fn a_file_is_read_from_two_copies_at_once_and_around_a_server_that_hangs() {
+    let cluster = Cluster::new(2);
+    let place = tempfile::tempdir().expect("a directory");
+    let (source, all) = local(place.path(), "source", 40 * MEGABYTE);
+    let client = cluster.client();
+    client.put(Source::File(source), "/a", false, Some(2), &mut |_| {}).expect("servers live");
+    in_order(&client);
+    let (bytes, fetched) = fetch(&cluster, &client, "/a");
+    assert!(bytes == all, "other bytes");
+    assert_eq!(fetched.from.values().sum::<u64>(), all.len() as u64);
+    assert_eq!(fetched.from.len(), 2, "{fetched:?}");
+    // A server that stands still takes connections and answers none. The nameserver may notice
+    // before the client meets the server.
+    until("no part is hedged", || {
+        dataservers(&client, "live", 2);
+        cluster.signal(2, Signal::Stop);
+        let (bytes, fetched) = fetch(&cluster, &client, "/a");
+        cluster.signal(2, Signal::Continue);
+        assert!(bytes == all, "other bytes");
+        fetched.hedged > 0
+    });
+}
+
+#[test]
+fn a_flowserver_chooses_copies_counts_flows_and_is_not_missed_when_it_dies() {
+    let mut cluster = Cluster::with_flowserver(3);
+    let place = tempfile::tempdir().expect("a directory");
+    let (source, all) = local(place.path(), "source", 20 * MEGABYTE);
+    let flowserver = cluster.addresses[4];
+    let client = cluster.client().steered(Some(flowserver));
+    client.put(Source::File(source), "/a", false, Some(3), &mut |_| {}).expect("servers live");
+    in_order(&client);
+    let state = || {
+        let answer = ask(flowserver, "GET /evenfall/flows");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        serde_json::from_str::<Value>(body).expect("JSON")
+    };
+    // The client put 20 MB by one dataserver, which sent them to both others.
+    assert_eq!(state()["writes"], 3);
+    let mut steered = 0;
+    until("no read is steered", || {
+        let (bytes, fetched) = fetch(&cluster, &client, "/a");
+        assert!(bytes == all, "other bytes");
+        steered += u64::from(fetched.is_steered);
+        fetched.is_steered
+    });
+    until("flows stay", || state()["flows"] == 0);
+    assert!(state()["reads"].as_u64() >= Some(steered));
+    // A read that begins and is never heard of again.
+    let copies = cluster.addresses[1].to_string();
+    let read = format!("POST /evenfall/read?copies={copies}&length=1000000000");
+    assert!(ask(flowserver, &read).contains("\"copy\":0"), "no copy");
+    assert_eq!(state()["flows"], 1);
+    until("a dead flow stays", || state()["flows"] == 0);
+    assert!(state()["expired"].as_u64() >= Some(1));
+    for wrong in ["read?copies=x", "end?flows=x", "count?counts=1", "nothing", "place?host=1.2"] {
+        let answer = ask(flowserver, &format!("POST /evenfall/{wrong}"));
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{wrong}: {answer}");
+    }
+    cluster.kill(4);
+    let (bytes, fetched) = fetch(&cluster, &client, "/a");
+    assert!(bytes == all && !fetched.is_steered, "other bytes");
+}
+
+#[test]
+fn damage_that_no_reader_meets_is_found_and_mended() {
+    let cluster = Cluster::new(2);
+    let place = tempfile::tempdir().expect("a directory");
+    let (source, _) = local(place.path(), "source", MEGABYTE);
+    let client = cluster.client();
+    client.put(Source::File(source), "/a", false, Some(2), &mut |_| {}).expect("servers live");
+    in_order(&client);
+    let folder = cluster.directory.path().join("2");
+    let chunk = || {
+        let entries = std::fs::read_dir(&folder).expect("a directory").flatten();
+        let mut chunks = entries.filter(|entry| {
+            let is_chunk = entry.file_name().to_string_lossy().starts_with('f');
+            is_chunk && entry.metadata().is_ok_and(|about| about.len() > 0)
+        });
+        chunks.next().map(|entry| entry.path())
+    };
+    let path = chunk().expect("a copy");
+    let good = std::fs::read(&path).expect("a chunk");
+    let mut bad = good.clone();
+    bad[500_000] ^= 1;
+    std::fs::write(&path, &bad).expect("a flip");
+    until("the copy is not made anew", || {
+        chunk().is_some_and(|path| std::fs::read(path).is_ok_and(|bytes| bytes == good))
+    });
+}
+
+#[test]
+fn a_nameserver_with_an_old_log_keeps_the_bytes_of_newer_files() {
+    let mut cluster = Cluster::new(1);
+    let place = tempfile::tempdir().expect("a directory");
+    let (source, all) = local(place.path(), "source", MEGABYTE);
+    let client = cluster.client();
+    let put = |path: &str| {
+        let source = Source::File(source.clone());
+        client.put(source, path, false, Some(1), &mut |_| {}).expect("servers live");
+    };
+    put("/old");
+    let log = cluster.directory.path().join("0").join("names");
+    cluster.kill(0);
+    let old = std::fs::read(&log).expect("a log");
+    cluster.start(0);
+    put("/newer");
+    let before = stored(&cluster, 1);
+    cluster.kill(0);
+    std::fs::write(&log, old).expect("a log");
+    cluster.start(0);
+    put("/another");
+    until("the newer file is not noticed", || {
+        client.report("fsck").expect("the nameserver lives")["unnamed"] == 1
+    });
+    assert!(read(&client, "/old") == all && read(&client, "/another") == all, "other bytes");
+    assert!(client.get("/newer", "GETFILESTATUS", &[]).is_err());
+    assert!(stored(&cluster, 1) > before, "the newer file is gone");
+}
