@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::durable::Change;
-use crate::math::{FNV_BASIS, fnv1a};
+use crate::math::FNV_BASIS;
 use crate::{Reader, StorageError, Timestamp, Write, WriteId};
 
 /// Bytes in front of a record: its length and its checksum.
@@ -243,8 +243,22 @@ impl<E> Journal<E> {
 
 fn put(out: &mut Vec<u8>, body: &[u8]) {
     out.extend((body.len() as u32).to_le_bytes());
-    out.extend(fnv1a(FNV_BASIS, body).to_le_bytes());
+    out.extend(checksum(body).to_le_bytes());
     out.extend_from_slice(body);
+}
+
+/// A hash that finds torn records: that of Fowler, Noll and Vo, over words of eight bytes, which
+/// take about a sixth of the time of single bytes. Each step is a bijection of the hash, so two
+/// bodies that differ in one word never have the same hash. It does not protect against forgers.
+fn checksum(body: &[u8]) -> u64 {
+    let (words, rest) = body.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    // The length tells a body from one with zeros behind it.
+    words.iter().chain([&last]).fold(FNV_BASIS ^ body.len() as u64, |hash, word| {
+        let product = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x0100_0000_01b3);
+        product ^ (product >> 32)
+    })
 }
 
 /// The bodies of the whole records at the beginning of a log, and the bytes that these records take
@@ -258,7 +272,7 @@ pub fn read(log: &Bytes) -> (Vec<Bytes>, u64) {
         let begin = at + HEAD_BYTES;
         let Some(end) = begin.checked_add(len).filter(|end| *end <= log.len()) else { break };
         let body = log.slice(begin..end);
-        if body.is_empty() || fnv1a(FNV_BASIS, &body) != sum {
+        if body.is_empty() || checksum(&body) != sum {
             break;
         }
         records.push(body);
@@ -338,6 +352,21 @@ mod tests {
         let (records, mut journal) = Journal::<u32>::open("log", EVERY, &Bytes::new());
         assert!(records.is_empty());
         assert_eq!(journal.poll(), None, "a new log has nothing to cut");
+    }
+
+    #[test]
+    fn a_checksum_tells_lengths_places_and_single_bits_apart() {
+        let body: Vec<u8> = (1..=21).collect();
+        let mut others = vec![[&body[..], &[0]].concat(), body[..20].to_vec(), Vec::new()];
+        others.extend((0..21 * 8).map(|bit| {
+            let mut other = body.clone();
+            other[bit / 8] ^= 1 << (bit % 8);
+            other
+        }));
+        let mut swapped = body.clone();
+        swapped.rotate_left(8);
+        others.push(swapped);
+        assert!(others.iter().all(|other| checksum(other) != checksum(&body)));
     }
 
     #[test]

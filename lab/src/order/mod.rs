@@ -6,6 +6,8 @@
 //! every replica told its owner, and at nothing else.
 
 mod history;
+pub mod memory;
+pub mod wide;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -120,11 +122,21 @@ impl Alteration<Canopus> for Wrong {
         match self.mutant {
             Mutant::SortsByName if self.node == 0 => changed.sets.sort_by_key(|set| set.node),
             Mutant::KeepsTheDead if self.node == 0 && !changed.changes.is_empty() => table ^= 1,
-            Mutant::ReversesSets => changed.sets.iter_mut().for_each(|s| s.requests.reverse()),
+            Mutant::ReversesSets => {
+                for set in &mut changed.sets {
+                    let mut requests: Vec<Request> = set.requests.iter().collect();
+                    requests.reverse();
+                    set.requests = requests.iter().collect();
+                }
+            }
             Mutant::InventsRequests => {
                 let body = Bytes::from_static(&[0; 9]);
                 let request = Request { client: u64::MAX, sequence: changed.cycle, body };
-                changed.sets.iter_mut().take(1).for_each(|s| s.requests.push(request.clone()));
+                for set in changed.sets.iter_mut().take(1) {
+                    let mut requests: Vec<Request> = set.requests.iter().collect();
+                    requests.push(request.clone());
+                    set.requests = requests.iter().collect();
+                }
             }
             _ => {}
         }
@@ -221,6 +233,7 @@ fn config(plan: &Plan) -> Config {
         full_retry: Duration::from_millis(30),
         cycle_every: Duration::from_millis(2),
         heartbeat: Duration::from_millis(10),
+        fetch_every: Duration::from_millis(10),
         suspect_after: Duration::from_millis(60),
         ..Config::default()
     }

@@ -109,8 +109,8 @@ fn vote(datagram: &Bytes) -> Option<(NodeId, u64, Message)> {
 fn to_the_tree(transmit: &Transmit) -> Option<Transmit> {
     let bytes = Bytes::from([transmit.head.as_slice(), &transmit.body[..]].concat());
     let (_, _, Message::Entry(proposal)) = vote(&bytes)? else { return None };
-    let body = &proposal.set.requests.first()?.body;
-    let Ok((_, Entry::Frame(_))) = Entry::decode(body) else { return None };
+    let body = proposal.set.requests.iter().next()?.body;
+    let Ok((_, Entry::Frame(_))) = Entry::decode(&body) else { return None };
     let mut head = body[5..5 + 57].to_vec();
     head.resize(HEADER_BYTES, 0);
     let to = Destination::Group(GroupId(3));

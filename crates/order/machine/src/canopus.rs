@@ -340,7 +340,10 @@ impl Canopus {
         }
         self.pending_bytes += bytes_of(&pending);
         self.pending.push_back(pending);
-        self.advance(now);
+        // A request can do no more than start a cycle.
+        if self.may_start(now) {
+            self.advance(now);
+        }
         Ok(())
     }
 
@@ -395,30 +398,29 @@ impl Canopus {
     }
 
     fn transmit(&mut self, to: Destination, message: &Message) {
-        let bytes = message.encode(self.me, self.digest);
+        let bytes = Bytes::from(message.encode(self.me, self.digest));
         let datagram_bytes = self.config.datagram_bytes;
         match wire::whole_of(message).filter(|_| bytes.len() > datagram_bytes) {
-            None => self.queue(to, &bytes),
+            None => self.queue(to, bytes),
             Some(of) => {
-                let value = Bytes::from(bytes).slice(HEAD_BYTES..);
+                let value = bytes.slice(HEAD_BYTES..);
                 for part in parts::cut(of, &value, 0, usize::MAX, datagram_bytes) {
                     let bytes = Message::Part(part).encode(self.me, self.digest);
-                    self.queue(to, &bytes);
+                    self.queue(to, bytes.into());
                 }
             }
         }
     }
 
-    fn queue(&mut self, to: Destination, bytes: &[u8]) {
+    fn queue(&mut self, to: Destination, bytes: Bytes) {
         let is_long = self.out_bytes + bytes.len() > TRANSMIT_BYTES_MAX;
         if self.out.len() >= TRANSMITS_MAX || is_long {
             self.dropped += 1;
             return;
         }
         self.out_bytes += bytes.len();
-        let (head, body) = bytes.split_at(HEAD_BYTES);
-        let body = Bytes::copy_from_slice(body);
-        self.out.push_back(Transmit::new(Class::Live, to, Head::new(head), body));
+        let (head, body) = (Head::new(&bytes[..HEAD_BYTES]), bytes.slice(HEAD_BYTES..));
+        self.out.push_back(Transmit::new(Class::Live, to, head, body));
     }
 
     fn take_part(&mut self, now: Timestamp, from: NodeId, part: Part) -> Result<(), Malformed> {

@@ -46,6 +46,9 @@ pub struct Config {
     pub heartbeat: Duration,
     /// Silence after which a member of a super-leaf is suspected to have failed.
     pub suspect_after: Duration,
+    /// Time between two requests for one state, which has to be longer than the farthest round trip
+    /// between super-leaves: an earlier request brings the state a second time.
+    pub fetch_every: Duration,
     /// Representatives that fetch the same state. Two mask the failure of one without a wait.
     pub redundancy: usize,
     /// Committed cycles that are kept for replicas that are behind. A replica that is farther
@@ -74,6 +77,7 @@ impl Default for Config {
             pending_bytes_max: 64 << 20,
             heartbeat: Duration::from_millis(20),
             suspect_after: Duration::from_millis(200),
+            fetch_every: Duration::from_millis(20),
             redundancy: 1,
             history: 256,
             history_bytes: 64 << 20,

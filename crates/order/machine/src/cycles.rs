@@ -22,10 +22,11 @@ use crate::config::UNWRITTEN_BYTES_MAX;
 use crate::group::{Group, Part};
 use crate::journal::{self, Effect, Record};
 use crate::wire::Message;
-use crate::{Change, Proposal, RequestSet, State, VnodeId};
+use crate::{Change, Proposal, RequestSet, Requests, State, VnodeId};
 
-/// Heartbeats after which every member of a super-leaf asks for a missing state, and not only its
-/// representatives: one for the way of the state, one for its relay, one that may be lost.
+/// Every member of a super-leaf asks for a missing state, and not only the state's representatives,
+/// after this many times the interval between two requests: one interval for the way of the state,
+/// one for its relay, one that may be lost.
 pub(crate) const PATIENCE: u32 = 3;
 
 impl Canopus {
@@ -68,12 +69,18 @@ impl Canopus {
         is_in && (!self.pending.is_empty() || !self.sponsored.is_empty() || members.any(leaves))
     }
 
+    /// Whether a replica that has a reason may start a cycle now.
+    pub(crate) fn may_start(&self, now: Timestamp) -> bool {
+        let is_idle = self.started == self.committed;
+        let is_time = now >= self.last_start + self.config.cycle_every;
+        let is_full = self.pending_bytes >= self.batch_bytes_max();
+        let has_room = self.started < self.committed + self.config.pipeline;
+        has_room && (is_idle || is_time || is_full)
+    }
+
     fn maybe_start(&mut self, now: Timestamp) {
         while self.started < self.committed + self.config.pipeline {
-            let is_idle = self.started == self.committed;
-            let is_time = now >= self.last_start + self.config.cycle_every;
-            let is_full = self.pending_bytes >= self.batch_bytes_max();
-            let own = self.is_due() && (is_idle || is_time || is_full);
+            let own = self.may_start(now) && self.is_due();
             if !own && self.seen <= self.started {
                 return;
             }
@@ -98,21 +105,24 @@ impl Canopus {
     }
 
     fn propose(&mut self, cycle: u64, incarnation: u32) {
-        let (mut taken, mut requests, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut taken, mut writes, mut bytes) = (Vec::new(), 0, 0);
         let bytes_max = self.batch_bytes_max();
         while let Some(next) = self.pending.front() {
             let size = bytes_of(next);
-            if bytes + size > bytes_max || requests.len() == usize::from(u16::MAX) {
+            if bytes + size > bytes_max || writes == Requests::COUNT_MAX {
                 break;
             }
             bytes += size;
             let Some(next) = self.pending.pop_front() else { break };
-            if let Pending::Write(request) = &next {
-                requests.push(request.clone());
-            }
+            writes += usize::from(matches!(next, Pending::Write(_)));
             taken.push(next);
         }
         self.pending_bytes -= bytes;
+        let writes = taken.iter().filter_map(|one| match one {
+            Pending::Write(request) => Some(request),
+            Pending::Read(_) => None,
+        });
+        let requests = writes.collect();
         self.proposed.insert(cycle, taken);
         let number = self.prng.next_u64();
         let set = RequestSet { node: self.me, incarnation, number, requests };
@@ -359,12 +369,12 @@ impl Canopus {
             }
             let represents = self.represents(now, vnode);
             let Some(cycle) = self.cycles.get_mut(&number) else { return };
-            let patient = now.since(cycle.started_at) < self.config.heartbeat * PATIENCE;
+            let patient = now.since(cycle.started_at) < self.config.fetch_every * PATIENCE;
             if !represents && patient {
                 continue;
             }
             let (asked_at, times) = cycle.asked.get(&vnode).copied().unwrap_or_default();
-            if times > 0 && now.since(asked_at) < self.config.heartbeat {
+            if times > 0 && now.since(asked_at) < self.config.fetch_every {
                 continue;
             }
             cycle.asked.insert(vnode, (now, times + 1));

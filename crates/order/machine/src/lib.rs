@@ -59,7 +59,6 @@
 //! - Datagrams are not authenticated.
 //! - Write leases, both extensions for the loss of a whole super-leaf (section 4.7.1) and zones are
 //!   missing.
-//! - Nothing here has been tuned, and speed has not been measured.
 //!
 //! An example of three replicas in one super-leaf. A loop plays the part of the driver. It carries
 //! datagrams and answers writes at once:
@@ -140,6 +139,6 @@ pub mod wire;
 pub use canopus::{Canopus, Event, Read};
 pub use config::Config;
 pub use error::OrderError;
-pub use proposal::{Change, Proposal, Request, RequestSet, State};
+pub use proposal::{Change, Proposal, Request, RequestSet, Requests, State};
 pub use table::Table;
 pub use tree::{Member, SuperLeaf, Tree, VnodeId};

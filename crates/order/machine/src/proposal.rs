@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use evenfall_core::NodeId;
+use evenfall_core::{Malformed, NodeId, Reader};
 
 use crate::VnodeId;
 use crate::config::REQUEST_HEAD_BYTES;
@@ -21,6 +21,96 @@ pub struct Request {
     pub sequence: u64,
     /// What the request is, which the machine does not read.
     pub body: Bytes,
+}
+
+/// Requests one behind the other, in the bytes in which they travel and are written. Copies share
+/// the bytes, so nothing is done for a single request between its proposal and its execution.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    count: u16,
+    bytes: Bytes,
+}
+
+impl Requests {
+    /// Most requests of one node in one cycle.
+    pub const COUNT_MAX: usize = u16::MAX as usize;
+
+    /// Reads so many requests, which share the bytes of `whole`.
+    pub(crate) fn read(r: &mut Reader<'_>, whole: &Bytes, count: u16) -> Result<Self, Malformed> {
+        let (ahead, mut length) = (&mut r.clone(), 0);
+        for _ in 0..count {
+            ahead.take(REQUEST_HEAD_BYTES - 4)?;
+            let body = ahead.u32()? as usize;
+            ahead.take(body)?;
+            length += REQUEST_HEAD_BYTES + body;
+        }
+        Ok(Self { count, bytes: whole.slice_ref(r.take(length)?) })
+    }
+
+    /// How many requests there are.
+    pub fn len(&self) -> usize {
+        self.count.into()
+    }
+
+    /// Whether there is no request.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// All requests, each behind its head.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The requests in order.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { bytes: &self.bytes, at: 0 }
+    }
+}
+
+impl<'a> FromIterator<&'a Request> for Requests {
+    /// # Panics
+    /// With more than [`Requests::COUNT_MAX`] requests.
+    fn from_iter<I: IntoIterator<Item = &'a Request>>(requests: I) -> Self {
+        let (mut bytes, mut count) = (Vec::new(), 0_usize);
+        for request in requests {
+            bytes.extend_from_slice(&request.client.to_le_bytes());
+            bytes.extend_from_slice(&request.sequence.to_le_bytes());
+            bytes.extend_from_slice(&(request.body.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(&request.body);
+            count += 1;
+        }
+        let count = u16::try_from(count).expect("more requests than a set has");
+        Self { count, bytes: bytes.into() }
+    }
+}
+
+impl<'a> IntoIterator for &'a Requests {
+    type Item = Request;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// See [`Requests::iter`]. The bodies share the bytes of the set.
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    bytes: &'a Bytes,
+    at: usize,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        let r = &mut Reader::new(self.bytes.get(self.at..)?);
+        let (client, sequence, length) = (r.u64().ok()?, r.u64().ok()?, r.u32().ok()?);
+        let begin = self.at + REQUEST_HEAD_BYTES;
+        self.at = begin + length as usize;
+        Some(Request { client, sequence, body: self.bytes.slice(begin..self.at) })
+    }
 }
 
 /// A change of who takes part.
@@ -42,7 +132,7 @@ pub struct RequestSet {
     /// The proposal number: random, and what the sets are sorted by.
     pub number: u64,
     /// In the order in which the node received them.
-    pub requests: Vec<Request>,
+    pub requests: Requests,
 }
 
 /// What a node broadcasts in the first round of a cycle.
@@ -107,8 +197,7 @@ impl State {
 
     /// Bytes of the requests, each counted with its head.
     pub fn bytes(&self) -> usize {
-        let requests = self.sets.iter().flat_map(|set| &set.requests);
-        requests.map(|request| request.body.len() + REQUEST_HEAD_BYTES).sum()
+        self.sets.iter().map(|set| set.requests.as_bytes().len()).sum()
     }
 
     /// The set of a node, when its proposal is in.

@@ -36,7 +36,7 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader};
 
 use crate::group::Report;
-use crate::{Change, Proposal, Request, RequestSet, State, VnodeId};
+use crate::{Change, Proposal, RequestSet, Requests, State, VnodeId};
 
 /// "EO" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EO");
@@ -285,23 +285,12 @@ fn put_set(out: &mut Vec<u8>, set: &RequestSet) {
     out.extend(set.incarnation.to_le_bytes());
     out.extend(set.number.to_le_bytes());
     out.extend((set.requests.len() as u16).to_le_bytes());
-    for request in &set.requests {
-        out.extend(request.client.to_le_bytes());
-        out.extend(request.sequence.to_le_bytes());
-        out.extend((request.body.len() as u32).to_le_bytes());
-        out.extend_from_slice(&request.body);
-    }
+    out.extend_from_slice(set.requests.as_bytes());
 }
 
 fn set(r: &mut Reader<'_>, bytes: &Bytes) -> Result<RequestSet, Malformed> {
     let (node, incarnation, number, count) = (NodeId(r.u32()?), r.u32()?, r.u64()?, r.u16()?);
-    let mut requests = Vec::new();
-    for _ in 0..count {
-        let (client, sequence, len) = (r.u64()?, r.u64()?, r.u32()?);
-        let body = bytes.slice_ref(r.take(len as usize)?);
-        requests.push(Request { client, sequence, body });
-    }
-    Ok(RequestSet { node, incarnation, number, requests })
+    Ok(RequestSet { node, incarnation, number, requests: Requests::read(r, bytes, count)? })
 }
 
 fn put_changes(out: &mut Vec<u8>, changes: &[Change]) {

@@ -134,9 +134,14 @@ fn a_request_that_comes_before_its_round_waits_and_is_answered() {
 
 #[test]
 fn what_comes_first_by_number_comes_first_in_the_order() {
-    use evenfall_order_machine::{Proposal, RequestSet, State, VnodeId};
+    use evenfall_order_machine::{Proposal, RequestSet, Requests, State, VnodeId};
     let proposal = |node, number| {
-        let set = RequestSet { node: NodeId(node), incarnation: 0, number, requests: Vec::new() };
+        let set = RequestSet {
+            node: NodeId(node),
+            incarnation: 0,
+            number,
+            requests: Requests::default(),
+        };
         Proposal { cycle: 1, set, changes: Vec::new() }
     };
     // N_A < N_C < N_B, and N_D < N_E < N_F < N_B.

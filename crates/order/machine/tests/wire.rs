@@ -12,7 +12,7 @@ const TREE: u64 = 77;
 
 fn set(node: u32) -> RequestSet {
     let body = Bytes::from_static(b"a body");
-    let requests = vec![Request { client: 5, sequence: 6, body }; 3];
+    let requests = vec![Request { client: 5, sequence: 6, body }; 3].iter().collect();
     RequestSet { node: NodeId(node), incarnation: 1, number: 9, requests }
 }
 

@@ -1,14 +1,14 @@
 use evenfall_core::NodeId;
 
 use super::*;
-use crate::RequestSet;
+use crate::{RequestSet, Requests};
 
 const A: NodeId = NodeId(0);
 const B: NodeId = NodeId(1);
 const C: NodeId = NodeId(2);
 
 fn proposal(cycle: u64) -> Proposal {
-    let set = RequestSet { node: A, incarnation: 0, number: cycle, requests: Vec::new() };
+    let set = RequestSet { node: A, incarnation: 0, number: cycle, requests: Requests::default() };
     Proposal { cycle, set, changes: Vec::new() }
 }
 
