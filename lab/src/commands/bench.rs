@@ -2,6 +2,7 @@
 
 mod cross;
 mod mpi;
+mod order;
 mod rank;
 mod shuffle;
 mod store;
@@ -31,6 +32,13 @@ enum Command {
     Store(self::store::Args),
     /// Shuffles between processes over real sockets, compared with the bound of the links.
     Shuffle(shuffle::Args),
+    /// Single-key writes per second that replicas of one order execute, and their latency.
+    Order(order::Args),
+    /// Operations per second of servers that speak ZooKeeper's protocol, ours or others.
+    Zookeeper(order::zookeeper::Args),
+    /// One replica of `bench order`.
+    #[command(hide = true)]
+    OrderReplica(order::replica::Args),
     /// One rank of `bench shuffle`.
     #[command(hide = true)]
     Rank(rank::Args),
@@ -76,6 +84,9 @@ pub fn main(args: &Args) -> Outcome {
         Command::Fanout(args) => fanout(args),
         Command::Store(args) => self::store::main(args),
         Command::Shuffle(args) => shuffle::main(args),
+        Command::Order(args) => order::main(args),
+        Command::Zookeeper(args) => order::zookeeper::main(args),
+        Command::OrderReplica(args) => order::replica::main(args),
         Command::Rank(args) => rank::main(args),
         Command::Cross(args) => cross::main(args),
     }

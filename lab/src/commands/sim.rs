@@ -3,6 +3,7 @@
 mod campaign;
 mod clock;
 mod files;
+mod order;
 mod placement;
 mod recorded;
 mod seeds;
@@ -50,6 +51,8 @@ enum Command {
     Shuffle(Box<shuffle::Args>),
     /// Bulk reads in a data centre: which copy, over which path.
     Files(files::Args),
+    /// One order of requests over sites or racks: rate, times, bytes on wide links.
+    Order(order::Args),
     /// One time for all nodes: errors and bounds of clocks, compared with NTP-style and PTP-style.
     Clock(Box<clock::Args>),
     /// Tables that compare with the papers' figures. docs/results/ shows them.
@@ -251,6 +254,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Campaign(args) => campaign::main(args),
         Command::Shuffle(args) => shuffle::main(args),
         Command::Files(args) => files::main(args),
+        Command::Order(args) => order::main(args),
         Command::Clock(args) => clock::main(args),
         Command::Study(args) => study(args),
     }

@@ -126,13 +126,7 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     let machine = Canopus::new(config(), tree, node, random_number()?, &log)?;
     drop(log);
     let address = settings.replicas[settings.node];
-    let options = Options {
-        receive_buffer_bytes: 16 << 20,
-        send_buffer_bytes: 16 << 20,
-        queue_frames_max: 4_096,
-        ..Options::default()
-    };
-    let mut port = evenfall_port::open(address, options)?;
+    let mut port = evenfall_port::open(address, options())?;
     let listen = settings.listen;
     let listener = TcpListener::bind(listen).map_err(failed(format!("listen on {listen}")))?;
     let (inputs, taken) = sync_channel(INPUTS_MAX);
@@ -170,7 +164,18 @@ fn lock(directory: &Path) -> Result<File, ServiceError> {
     evenfall_host::lock::directory(directory).map_err(failed)
 }
 
-fn config() -> Config {
+/// The options of a replica's port: room for the longest states of a few cycles.
+pub fn options() -> Options {
+    Options {
+        receive_buffer_bytes: 16 << 20,
+        send_buffer_bytes: 16 << 20,
+        queue_frames_max: 4_096,
+        ..Options::default()
+    }
+}
+
+/// The configuration of a replica's machine.
+pub fn config() -> Config {
     Config {
         batch_bytes: BATCH_BYTES,
         // Loopback carries the longest datagrams, and everything stays on loopback.

@@ -120,7 +120,7 @@ fn times_us(times_ns: &mut [u64]) -> Value {
 }
 
 /// The median of each number, over several results of the same shape.
-fn medians(runs: &[Value]) -> Value {
+pub(super) fn medians(runs: &[Value]) -> Value {
     match runs.first() {
         Some(Value::Object(first)) => {
             let part = |key: &String| -> Vec<Value> {

@@ -1,0 +1,313 @@
+//! One replica of `evenfall bench order`, in a process of its own: a machine on a socket, a map of
+//! keys to values, and connections of the load generator.
+//!
+//! ```text
+//!  connection ──> reader thread ──requests──> replica thread: machine, UDP port, log, map
+//!      ^                                           │ executes what is committed
+//!      └────────────── answers of a cycle ─────────┘
+//!
+//!  request  sequence u64, key u64, value        answer  sequence u64
+//! ```
+//!
+//! The replica prints its address, answers until SIGTERM, and then prints a line of JSON ([`End`]).
+
+use std::collections::HashMap;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::math::{FNV_BASIS, fnv1a};
+use evenfall_core::{ClockReading, NodeId, Timestamp};
+use evenfall_host::writes::Writes;
+use evenfall_host::{Waker, interrupt, random};
+use evenfall_order_machine::{
+    Canopus, Config, Event, Member, OrderError, Request, SuperLeaf, Tree, journal,
+};
+use evenfall_port::run::Loop;
+use evenfall_runtime::program::Outcome;
+use serde::{Deserialize, Serialize};
+
+use crate::order::memory::Logged;
+
+/// Bytes of the sequence in front of a request, and of an answer.
+pub const SEQUENCE_BYTES: usize = 8;
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 8;
+/// Bytes that one read of a connection takes.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Chunks that wait for the replica thread. A connection that has one more waits with it, and so
+/// does the generator.
+const CHUNKS_MAX: usize = 64;
+
+/// Arguments of the hidden `evenfall bench order-replica`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Number of this replica.
+    #[arg(long)]
+    node: u32,
+    /// Addresses of all replicas.
+    #[arg(long, value_delimiter = ',')]
+    replicas: Vec<SocketAddr>,
+    /// Number of super-leaves.
+    #[arg(long)]
+    racks: usize,
+    /// Bytes of a value.
+    #[arg(long)]
+    value_bytes: usize,
+    /// Shortest time between the starts of two cycles.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    cycle_every: Duration,
+    /// Cycles under way at once.
+    #[arg(long)]
+    pipeline: u64,
+    /// Directory of the log. Without it the log is in memory and forgotten.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+/// What a replica says at its end.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct End {
+    /// Cycles that were committed.
+    pub cycles: u64,
+    /// Requests that were executed.
+    pub executed: u64,
+    /// A digest of the executed requests, in order.
+    pub digest: u64,
+    /// Datagrams that this replica dropped because its port was too slow.
+    pub dropped: u64,
+}
+
+/// The tree of so many racks, with the replicas spread over the racks in the order of their names.
+pub fn tree(replicas: &[SocketAddr], racks: usize) -> Result<Tree, OrderError> {
+    let size = replicas.len().div_ceil(racks.max(1)).max(1);
+    let member = |(node, address): (usize, &SocketAddr)| Member {
+        node: NodeId(node as u32),
+        address: *address,
+    };
+    let members: Vec<Member> = replicas.iter().enumerate().map(member).collect();
+    let path = |rack: usize| if racks > 1 { vec![rack as u8] } else { Vec::new() };
+    let leaf = |(rack, members): (usize, &[Member])| SuperLeaf {
+        path: path(rack),
+        members: members.to_vec(),
+    };
+    Tree::new(members.chunks(size).enumerate().map(leaf).collect())
+}
+
+/// A connection of the load generator, by the name under which its requests are ordered.
+type Connections = Arc<Mutex<HashMap<u64, TcpStream>>>;
+
+/// What a replica executes: a map, as the replicas of other protocols' benchmarks do.
+struct Owner {
+    node: NodeId,
+    map: HashMap<u64, Box<[u8]>>,
+    connections: Connections,
+    answers: HashMap<u64, Vec<u8>>,
+    end: End,
+    wants_checkpoint: bool,
+    failure: Option<String>,
+}
+
+impl Owner {
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Committed { state, .. } => {
+                self.end.cycles += 1;
+                for set in &state.sets {
+                    self.end.digest =
+                        fnv1a(self.end.digest ^ set.number, &set.node.0.to_le_bytes());
+                    self.end.executed += set.requests.len() as u64;
+                    let is_own = set.node == self.node;
+                    for request in &set.requests {
+                        self.execute(&request.body);
+                        if is_own {
+                            let answers = self.answers.entry(request.client).or_default();
+                            answers.extend_from_slice(&request.sequence.to_le_bytes());
+                        }
+                    }
+                }
+                self.answer();
+            }
+            Event::CheckpointWanted => self.wants_checkpoint = true,
+            Event::Stopped(error) | Event::DiskFull(error) => {
+                self.failure = Some(error.to_string());
+            }
+            Event::Expelled => eprintln!("replica {} was suspected and expelled", self.node),
+            _ => {}
+        }
+    }
+
+    fn execute(&mut self, body: &[u8]) {
+        let Some((key, value)) = body.split_first_chunk() else { return };
+        let known = self.map.entry(u64::from_le_bytes(*key)).or_default();
+        match known.len() == value.len() {
+            true => known.copy_from_slice(value),
+            false => *known = value.into(),
+        }
+    }
+
+    /// Sends the answers of a cycle. A connection has room for them: the generator has a stated
+    /// number of requests under way, whose answers fit the buffers of a socket.
+    fn answer(&mut self) {
+        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        for (client, answers) in &mut self.answers {
+            if let Some(mut stream) = connections.get(client)
+                && !answers.is_empty()
+            {
+                // A generator that has gone takes no answers.
+                let _ = stream.write_all(answers);
+            }
+            answers.clear();
+        }
+    }
+
+    fn snapshot(&self) -> Bytes {
+        let mut all: Vec<_> = self.map.iter().collect();
+        all.sort_unstable();
+        all.iter().flat_map(|(key, value)| [&key.to_le_bytes(), &value[..]].concat()).collect()
+    }
+}
+
+/// Runs a replica until SIGTERM.
+pub fn main(args: &Args) -> Outcome {
+    interrupt::install()?;
+    let tree = tree(&args.replicas, args.racks)?;
+    let own = args.replicas.get(args.node as usize).ok_or("--node: no such replica")?;
+    let options = evenfall_order_service::replica::options();
+    let mut port = evenfall_port::open(*own, options)?;
+    let config = Config {
+        cycle_every: args.cycle_every,
+        pipeline: args.pipeline,
+        ..evenfall_order_service::replica::config()
+    };
+    let seed = random::number()?;
+    let machine = Canopus::new(config, tree, NodeId(args.node), seed, &Bytes::new())?;
+    let mut machines = [Logged { machine, in_memory: args.dir.is_none() }];
+    let mut turns = Loop::new();
+    if let Some(dir) = &args.dir {
+        turns = turns.with_writes(0, Writes::open(dir)?);
+        if std::fs::metadata(dir.join(journal::LOG)).is_ok() {
+            return Err("--dir: has a log already".into());
+        }
+    }
+    let connections = Connections::default();
+    let (chunks, taken) = sync_channel(CHUNKS_MAX);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let door = Door {
+        node: args.node,
+        frame_bytes: SEQUENCE_BYTES + KEY_BYTES + args.value_bytes,
+        connections: Arc::clone(&connections),
+        chunks,
+        waker: port.waker(),
+    };
+    std::thread::spawn(move || door.accept(&listener));
+    let _watch = interrupt::watch(port.waker())?;
+    let mut owner = Owner {
+        node: NodeId(args.node),
+        map: HashMap::new(),
+        connections,
+        answers: HashMap::new(),
+        end: End { cycles: 0, executed: 0, digest: FNV_BASIS, dropped: 0 },
+        wants_checkpoint: false,
+        failure: None,
+    };
+    let reading = ClockReading::default();
+    turns.adopt_clock(reading, &mut machines, port.as_mut(), &mut |_, _, e| owner.take(e))?;
+    println!("serving {address}");
+    let frame_bytes = SEQUENCE_BYTES + KEY_BYTES + args.value_bytes;
+    while !interrupt::raised() {
+        turns.turn(&mut machines, port.as_mut(), None, &mut |_, _, event| owner.take(event))?;
+        for (client, chunk) in taken.try_iter().take(CHUNKS_MAX) {
+            let submit =
+                |replica: &mut Logged, now| submit(replica, now, client, &chunk, frame_bytes);
+            let events = &mut |_: &Logged, _, event| owner.take(event);
+            turns.input(0, &mut machines[0], port.as_mut(), submit, events)??;
+        }
+        if core::mem::take(&mut owner.wants_checkpoint) {
+            let snapshot = owner.snapshot();
+            let give = |replica: &mut Logged, now| {
+                replica.machine.checkpoint(snapshot);
+                replica.settle(now);
+            };
+            let events = &mut |_: &Logged, _, event| owner.take(event);
+            turns.input(0, &mut machines[0], port.as_mut(), give, events)?;
+        }
+        if let Some(failure) = owner.failure {
+            return Err(failure.into());
+        }
+    }
+    owner.end.dropped = machines[0].machine.dropped();
+    println!("{}", serde_json::to_string(&owner.end)?);
+    Ok(())
+}
+
+/// Submits the requests of a chunk.
+fn submit(
+    replica: &mut Logged,
+    now: Timestamp,
+    client: u64,
+    chunk: &Bytes,
+    frame_bytes: usize,
+) -> Result<(), OrderError> {
+    for at in (0..chunk.len()).step_by(frame_bytes) {
+        let frame = chunk.slice(at..at + frame_bytes);
+        let sequence = frame.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let body = frame.slice(SEQUENCE_BYTES..);
+        replica.machine.submit(now, Request { client, sequence, body })?;
+    }
+    replica.settle(now);
+    Ok(())
+}
+
+/// Where the load generator connects.
+struct Door {
+    node: u32,
+    frame_bytes: usize,
+    connections: Connections,
+    chunks: SyncSender<(u64, Bytes)>,
+    waker: Waker,
+}
+
+impl Door {
+    fn accept(self, listener: &TcpListener) {
+        let door = Arc::new(self);
+        for (number, stream) in (0_u64..).zip(listener.incoming()) {
+            let Ok(stream) = stream else { return };
+            let door = Arc::clone(&door);
+            std::thread::spawn(move || {
+                if let Err(error) = door.read(number << 32 | u64::from(door.node), stream) {
+                    eprintln!("a connection of the generator: {error}");
+                }
+            });
+        }
+    }
+
+    fn read(&self, client: u64, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let own = stream.try_clone()?;
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).insert(client, own);
+        let (mut buffer, mut kept) = (vec![0; CHUNK_BYTES], 0);
+        loop {
+            let count = stream.read(&mut buffer[kept..])?;
+            if count == 0 {
+                return Ok(());
+            }
+            let length = kept + count;
+            let whole = length / self.frame_bytes * self.frame_bytes;
+            if whole > 0 {
+                let chunk = Bytes::copy_from_slice(&buffer[..whole]);
+                if self.chunks.send((client, chunk)).is_err() {
+                    return Ok(());
+                }
+                self.waker.wake();
+            }
+            buffer.copy_within(whole..length, 0);
+            kept = length - whole;
+        }
+    }
+}
