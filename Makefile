@@ -17,7 +17,7 @@ export NO_INSTALL
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
 	@echo "make test       everything that must pass before a merge; NO_INSTALL=1 installs nothing"
-	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds), and whether builds agree"
+	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds), tests of ZooKeeper's clients, and whether builds agree"
 	@echo "make bench      fan-out cost, and our peers beside us"
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), where there is a nightly Rust"
 	@echo "make deps       install what tests use besides (network namespaces, a browser); make test does it"
@@ -73,10 +73,12 @@ deploy:
 	./deploy/test.sh
 
 # Runs with MinIO, when it can be built or found. Without MinIO, its tests print that they are
-# skipped. Ends with three builds of the scenarios, which must give the same digests.
+# skipped. Then all tests of ZooKeeper's clients run. Ends with three builds of the scenarios, which must give the same digests.
 test-long:
 	if minio=$$(./scripts/minio.sh); then export EVENFALL_MINIO=$$minio; fi; \
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace --all-features
+	$(CARGO) build --package evenfall-cli --features full
+	./scripts/zookeeper-suites.sh target/debug/evenfall
 	./scripts/same-everywhere.sh
 
 bench:

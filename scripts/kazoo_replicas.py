@@ -10,6 +10,8 @@ from kazoo.testing import harness
 
 FIRST = 21811
 COUNT = 3
+# The tests open sessions of 0.8 seconds.
+OPTIONS = ["minSessionTimeout=500", "maxSessionTimeout=60000"]
 
 
 class Replica:
@@ -35,6 +37,8 @@ class Replica:
         arguments = [os.environ["EVENFALL"], "run", "order", f"--node={self.number}"]
         arguments += [f"--of={COUNT}", f"--zookeeper={FIRST}"]
         arguments += ["--dir", os.environ["DIRECTORY"]]
+        for option in OPTIONS:
+            arguments += ["--zoo", option]
         self.process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
         for _ in range(600):
             try:

@@ -26,6 +26,10 @@ pub struct RunArgs {
     /// Limit of all keys and values together, in MiB. Changes beyond the limit are refused.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub(crate) keys_mib: usize,
+    /// An option of ZooKeeper's servers, such as --zoo tickTime=500 or --zoo maxClientCnxns=60; may
+    /// be repeated. docs/order.md lists all options.
+    #[arg(long = "zoo", value_name = "NAME=VALUE")]
+    pub(crate) zookeeper_options: Vec<String>,
 }
 
 #[cfg(not(feature = "order"))]
@@ -39,6 +43,10 @@ pub fn kv(_: &KvArgs) -> Outcome {
 
 /// Says how to get the role.
 #[cfg(not(feature = "order"))]
-pub fn run(_: &crate::local::LocalArgs, _: &RunArgs) -> Outcome {
+pub fn run(
+    _: &crate::local::LocalArgs,
+    _: &RunArgs,
+    _: Option<(&evenfall_runtime::settings::Document, &str)>,
+) -> Outcome {
     crate::missing::main("the role order", "order")
 }

@@ -35,7 +35,8 @@ enum RoleArg {
     Recorder,
     /// Measures delays when `evenfall plan live` asks.
     Agent,
-    /// Keeps ordered keys for `evenfall kv` and for ZooKeeper's clients. It reads no settings file.
+    /// Keeps ordered keys for `evenfall kv` and for ZooKeeper's clients. It reads the settings file
+    /// only with --name.
     Order,
     /// Keeps replicated files for `evenfall files` and for WebHDFS's clients: all servers on this
     /// machine. It reads no settings file.
@@ -163,13 +164,22 @@ fn run_agent(
     Err(crate::missing::words("the role of an agent", "agents").into())
 }
 
+/// Runs replicas of this machine, or with a name the replica of the settings file.
+fn run_order(args: &Args) -> Outcome {
+    let Some(name) = &args.name else {
+        return crate::order::run(&args.local, &args.order, None);
+    };
+    let document = settings::Document::load(&args.config, &args.set)?;
+    crate::order::run(&args.local, &args.order, Some((&document, name)))
+}
+
 pub fn main(args: &Args) -> Outcome {
     if args.lifeline {
         process::end_with_stdin()?;
     }
     interrupt::install()?;
     match args.role {
-        RoleArg::Order => return crate::order::run(&args.local, &args.order),
+        RoleArg::Order => return run_order(args),
         RoleArg::Files => return crate::files::run(&args.local, &args.files),
         _ => {}
     }

@@ -17,6 +17,9 @@ mod tests;
 
 pub use self::example::default_file;
 
+/// The role of a replica of ordered keys among the nodes.
+pub const ORDER: &str = "order";
+
 /// All settings of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Union {
@@ -64,11 +67,12 @@ impl Union {
         document.refuse_unknown(&known)?;
         let nodes: Vec<settings::Node> = document.list("node")?;
         let is_known = |role: &str| {
-            [&ROLES[..], &FILES_ROLES, &["recv", AGENT]].iter().any(|roles| roles.contains(&role))
+            let others = ["recv", AGENT, ORDER];
+            [&ROLES[..], &FILES_ROLES, &others].iter().any(|roles| roles.contains(&role))
         };
         if let Some((at, node)) = nodes.iter().enumerate().find(|(_, node)| !is_known(&node.role)) {
             let why = format!(
-                "node {}: role = \"{}\": must be {}, {} or {AGENT}",
+                "node {}: role = \"{}\": must be {}, {}, {AGENT} or {ORDER}",
                 node.name,
                 node.role,
                 ROLES.join(", "),

@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
 use clap::Subcommand;
 use evenfall_host::interrupt;
-use evenfall_order_service::keys::{Existing, Kind, Op, Outcome as Changed, Stat};
+use evenfall_order_service::keys::{Existing, Op, Outcome as Changed, Stat};
 use evenfall_order_service::{Client, Found, status};
 use serde_json::json;
 
@@ -73,8 +72,7 @@ enum KvCommand {
 }
 
 fn put(key: &str, value: &str, existing: Existing) -> Op {
-    let value = Bytes::copy_from_slice(value.as_bytes());
-    Op::Put { key: key.to_owned(), value, existing, kind: Kind::Persistent, numbered: false }
+    Op::put(key, value.to_owned(), existing)
 }
 
 fn stat_json(stat: &Stat) -> serde_json::Value {

@@ -1,33 +1,81 @@
 //! Replicas of ordered keys as processes of this machine.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
-use evenfall_order_service::Settings;
+use evenfall_core::SharedKey;
+use evenfall_order_service::{Options, Settings};
+use evenfall_runtime::settings::{Document, Node, Run, check_closed, check_nodes};
 
 use super::RunArgs;
 use crate::Outcome;
 use crate::local::{LocalArgs, at, supervise};
+use crate::settings::ORDER;
 
 /// Most replicas on this machine. The simulator shows what more replicas do.
 const LOCAL_MAX: usize = 7;
 
-pub fn run(local: &LocalArgs, args: &RunArgs) -> Outcome {
-    let directory = local.dir.as_deref().unwrap_or(Path::new("evenfall-order"));
-    if let (Some(count), None) = (local.local, local.node) {
-        return run_local(args, count, directory);
-    }
+/// Which replica this process is, and where all are.
+struct Place {
+    node: usize,
+    replicas: Vec<SocketAddr>,
+    key: Option<SharedKey>,
+}
+
+/// The place among the nodes of a settings file.
+fn in_settings(document: &Document, name: &str) -> Result<Place, Box<dyn std::error::Error>> {
+    let mut nodes: Vec<Node> = document.list("node")?;
+    check_nodes(&nodes).map_err(|mistake| document.refuse(mistake))?;
+    let mut run: Run = document.part("run")?;
+    check_closed(&nodes, run.is_keyed()).map_err(|mistake| document.refuse(mistake))?;
+    run.rebase(document.base());
+    nodes.retain(|node| node.role == ORDER);
+    let node = nodes.iter().position(|node| node.name == name).ok_or_else(|| {
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        format!(
+            "no [[node]] with role = \"{ORDER}\" is called {name}; there are: {}",
+            names.join(", ")
+        )
+    })?;
+    let replicas = nodes.iter().map(|node| node.address).collect();
+    Ok(Place { node, replicas, key: run.key()? })
+}
+
+/// The place among processes of this machine.
+fn beside(local: &LocalArgs, args: &RunArgs) -> Result<Place, Box<dyn std::error::Error>> {
     let (node, of) = (local.node.unwrap_or(0), local.of.unwrap_or(1));
     if node >= of {
         return Err(format!("--node {node}: there are only {of} replicas, from 0 on").into());
     }
     let replicas: Result<Vec<_>, _> = (0..of).map(|n| at(args.zookeeper, n)).collect();
+    Ok(Place { node, replicas: replicas?, key: None })
+}
+
+/// Runs a replica or several. `named` is the settings file and the name of the node in it.
+pub fn run(local: &LocalArgs, args: &RunArgs, named: Option<(&Document, &str)>) -> Outcome {
+    let mut zookeeper = Options::default();
+    for option in &args.zookeeper_options {
+        zookeeper.set(option)?;
+    }
+    let directory = local.dir.as_deref().unwrap_or(Path::new("evenfall-order"));
+    if let (Some(count), None, None) = (local.local, local.node, named) {
+        return run_local(args, count, directory);
+    }
+    let Place { node, replicas, key } = match named {
+        Some((document, name)) => in_settings(document, name)?,
+        None => beside(local, args)?,
+    };
+    let of = replicas.len();
     let settings = Settings {
         node,
-        replicas: replicas?,
-        listen: at(args.zookeeper, node)?,
+        listen: replicas[node],
+        replicas,
         directory: directory.join(node.to_string()),
         bytes_max: args.keys_mib.saturating_mul(1 << 20),
+        zookeeper,
+        key,
     };
+    evenfall_host::procstat::raise_files();
     let listen = settings.listen;
     let started = || println!("replica {node} of {of} takes clients at {listen}");
     Ok(evenfall_order_service::run(&settings, started)?)
@@ -42,6 +90,7 @@ fn run_local(args: &RunArgs, count: usize, directory: &Path) -> Outcome {
         command.arg(format!("--node={number}")).arg(format!("--of={count}"));
         command.arg(format!("--zookeeper={}", args.zookeeper));
         command.arg(format!("--keys-mib={}", args.keys_mib));
+        command.args(args.zookeeper_options.iter().map(|option| format!("--zoo={option}")));
         command.arg("--dir").arg(directory);
     })
 }

@@ -43,3 +43,4 @@ mod stores;
 mod strangers;
 mod surveys;
 mod words;
+mod zookeepers;

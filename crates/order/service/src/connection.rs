@@ -1,182 +1,554 @@
-//! The connection of a client: the answers that the client waits for, in order, and the thread that
-//! sends them.
+//! The connection of a client: what it has sent, the answers that it waits for in their order, and
+//! what it has not taken yet. Nothing here waits.
+//!
+//! ```text
+//!  New ──hello──> Greeting ──session──> Open ──close──> Leaving ──> Closing
+//!   └──word of four letters──────────────────────────────────────────^
+//! ```
 
 use std::collections::VecDeque;
-use std::io::{self, BufWriter, Write as _};
-use std::net::{Shutdown, TcpStream};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
-use evenfall_order_machine::keys::Reply;
+use bytes::Bytes;
+use evenfall_core::Malformed;
+use evenfall_order_machine::keys::{Call, Command, Identity, Keys, Reply};
 
-use crate::jute::Message;
-use crate::operations::{Query, Shape};
-use crate::replica::Answer;
-use crate::shared::{Shared, lock};
+use crate::jute::{FRAME_BYTES_MAX, Fields, Message, error, op};
+use crate::operations::{Query, Request, Shape, refused};
+use crate::replica::{Answer, Asked, Input, now_ms, random_number};
+use crate::shared::Shared;
 use crate::watches::Event;
+use crate::{rights, words};
 
-/// Requests of a client that wait for their answers. The reader stops at the next one, and so does
-/// the client.
+/// Requests of a client that wait for their answers. The replica reads no more meanwhile.
 pub const SLOTS_MAX: usize = 1_024;
-/// Events that wait for a client that reads too slowly. The connection is then closed, and the
-/// client sets its watches again.
-const EVENTS_MAX: usize = 100_000;
-/// The xid of an event.
+/// Answers that a client has not taken. The replica answers no more requests meanwhile.
+const OUTPUT_HIGH_BYTES: usize = 1 << 20;
+/// Events and answers that a client has not taken. The connection is then closed, and the client
+/// sets its watches again.
+const OUTPUT_BYTES_MAX: usize = 16 << 20;
+/// Bytes that are read from a client before others have their turn.
+const READ_BYTES: usize = 256 << 10;
+/// Buffers of this length are kept for the next message.
+const KEPT_BYTES: usize = 1 << 10;
+/// Longest first message: a session and its password, with room for other versions.
+const HELLO_BYTES_MAX: usize = 256;
+/// A client that has connected has this long to say who it is, and its pings may come this late.
+pub const HELLO: Duration = Duration::from_secs(10);
+/// A client that takes nothing for this long is left.
+const STALL: Duration = Duration::from_secs(30);
+/// Bytes of a password, of which ours uses the first eight.
+const PASSWORD_BYTES: usize = 16;
+/// The xids of events, pings and authentication.
 const EVENT_XID: i32 = -1;
+const PING_XID: i32 = -2;
+const AUTH_XID: i32 = -4;
 /// The state that an event tells: connected.
 const CONNECTED: i32 = 3;
 
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The client is gone, has been silent, takes nothing, or must ask again.
+    Gone,
+    /// The client sent what cannot be read.
+    Malformed,
+}
+
+impl From<Malformed> for End {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    New,
+    Greeting,
+    Open,
+    /// The client has asked to close its session, and waits for the answer.
+    Leaving,
+    /// The client gets what is in the output.
+    Closing,
+}
+
 /// What is answered next.
 #[derive(Debug)]
-pub enum Slot {
-    /// A write, when its answer has come.
-    Write(i32, Shape, Receiver<Answer>),
+enum Slot {
+    /// A call or a sync without an answer, since this time.
+    Asked(i32, Shape, Instant),
+    /// A call or a sync with its answer.
+    Answered(i32, Shape, Reply, u64),
     /// A read, out of the keys at its turn.
     Read(i32, Query),
     /// A message that is ready.
     Ready(Message),
-    /// Nothing but the events that have come.
-    Events,
-    /// Nothing: the reader has ended.
-    End,
 }
 
-/// A client that is connected.
+/// What a client has asked for when its session was opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Hello {
+    seen: i64,
+    password: u64,
+}
+
+/// What the front counts over all connections.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Connections that were accepted.
+    pub accepted: u64,
+    /// Connections that were closed at once, because there were as many as may be.
+    pub turned_away: u64,
+    /// Connections that were closed because their bytes could not be read.
+    pub malformed: u64,
+    /// Requests that were read.
+    pub received: u64,
+    /// Answers and events.
+    pub sent: u64,
+    /// Calls and syncs with an answer, their time in microseconds, the shortest and the longest.
+    pub latency: (u64, u64, u64, u64),
+}
+
+impl Stats {
+    fn took(&mut self, time: Duration) {
+        let us = time.as_micros() as u64;
+        let (count, sum, least, most) = self.latency;
+        let least = if count == 0 { us } else { least.min(us) };
+        self.latency = (count + 1, sum + us, least, most.max(us));
+    }
+}
+
+/// A read, and on whose behalf.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    /// The number of the connection.
+    pub connection: u64,
+    /// Its session.
+    pub session: u64,
+    /// Who the client is.
+    pub who: &'a [Identity],
+    /// Events that the client has missed and is told in front of the answer.
+    pub missed: Vec<Event>,
+    /// The client may have no more watches.
+    pub is_full: bool,
+}
+
+/// A client that is connected. See the module documentation.
 #[derive(Debug)]
 pub struct Connection {
     /// The number of the connection.
     pub id: u64,
+    /// Where the client is.
+    pub peer: SocketAddr,
+    /// The session; 0 before there is one.
+    pub session: u64,
+    /// The timeout of the session.
+    pub timeout_ms: u64,
+    /// Requests and answers of this connection.
+    pub packets: (u64, u64),
     stream: TcpStream,
-    session: AtomicU64,
-    /// The client has asked to close its session, and still waits for the answer.
-    is_leaving: AtomicBool,
-    slots: SyncSender<Slot>,
-    events: Mutex<VecDeque<Event>>,
+    stage: Stage,
+    /// The client sends no more.
+    is_done: bool,
+    who: Vec<Identity>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// Bytes of the output that the client has taken.
+    taken: usize,
+    slots: VecDeque<Slot>,
+    /// How many slots were answered.
+    answered: u64,
+    heard: Instant,
+    stalled: Option<Instant>,
 }
 
 impl Connection {
-    /// A client on this stream, with the queue of its answers.
-    pub fn new(id: u64, stream: TcpStream, slots: SyncSender<Slot>) -> Self {
-        let (session, is_leaving) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { id, stream, session, is_leaving, slots, events: Mutex::default() }
-    }
-
-    /// The session; 0 before there is one.
-    pub fn session(&self) -> u64 {
-        self.session.load(Relaxed)
-    }
-
-    /// The connection is of this session from now on.
-    pub fn begin(&self, session: u64) {
-        self.session.store(session, Relaxed);
-    }
-
-    /// The client has asked to close its session: its connection ends behind the answer.
-    pub fn leave(&self) {
-        self.is_leaving.store(true, Relaxed);
-    }
-
-    /// The session has ended, so the connection ends, unless the client waits for the answer.
-    pub fn expire(&self) {
-        if !self.is_leaving.load(Relaxed) {
-            self.end();
+    /// A client on this stream, which does not wait.
+    pub fn new(id: u64, stream: TcpStream, peer: SocketAddr) -> Self {
+        Self {
+            id,
+            peer,
+            session: 0,
+            timeout_ms: 0,
+            packets: (0, 0),
+            stream,
+            stage: Stage::New,
+            is_done: false,
+            who: vec![Identity::new("ip", &peer.ip().to_string())],
+            input: Vec::new(),
+            output: Vec::new(),
+            taken: 0,
+            slots: VecDeque::new(),
+            answered: 0,
+            heard: Instant::now(),
+            stalled: None,
         }
     }
 
-    /// Queues an answer behind the earlier ones. Whether the writer still takes any.
-    pub fn push(&self, slot: Slot) -> bool {
-        self.slots.send(slot).is_ok()
+    /// The socket, to wait for.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
     }
 
-    /// Queues an event.
-    pub fn tell(&self, event: Event) {
-        let mut events = lock(&self.events);
-        if events.len() >= EVENTS_MAX {
-            return self.end();
-        }
-        events.push_back(event);
-        // A writer whose queue is full looks at the events with its next answer.
-        let _ = self.slots.try_send(Slot::Events);
+    /// Whether there is room for what the client sends.
+    pub fn wants_input(&self) -> bool {
+        !self.is_done && self.may_take() && self.input.len() <= FRAME_BYTES_MAX + 4
     }
 
-    /// Closes the connection; both threads then end.
-    pub fn end(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
+    /// Whether the client has to take something.
+    pub fn wants_output(&self) -> bool {
+        self.taken < self.output.len()
     }
 
-    /// Answers until the reader is gone or the client is.
-    pub fn answer(&self, shared: &Shared, slots: &Receiver<Slot>) {
-        let stream = match self.stream.try_clone() {
-            Ok(stream) => stream,
-            Err(_) => return self.end(),
-        };
-        let mut out = BufWriter::new(stream);
-        while let Ok(slot) = slots.recv() {
-            let mut next = Some(slot);
-            while let Some(slot) = next {
-                if matches!(slot, Slot::End) {
-                    let _ = out.flush();
-                    return;
-                }
-                if self.answer_one(shared, slot, &mut out).is_err() {
-                    return self.end();
-                }
-                next = slots.try_recv().ok();
-            }
-            if out.flush().is_err() {
-                return self.end();
-            }
-        }
+    /// Whether all is said.
+    pub fn is_over(&self) -> bool {
+        let is_silent = self.is_done && self.slots.is_empty() && !self.has_request();
+        (self.stage == Stage::Closing || is_silent) && !self.wants_output()
     }
 
-    fn answer_one(
-        &self,
-        shared: &Shared,
-        slot: Slot,
-        out: &mut BufWriter<TcpStream>,
-    ) -> io::Result<()> {
-        let (events, message) = match slot {
-            Slot::Events | Slot::End => (self.take_events(), None),
-            Slot::Ready(message) => (self.take_events(), Some(message)),
-            Slot::Read(xid, query) => {
-                // The events of all changes that the read sees go first, and those of later
-                // changes go behind it: the watch that the read sets is known to the client then.
-                let keys = shared.keys();
-                let message = query.answer(xid, &keys, shared, self);
-                (self.take_events(), Some(message))
-            }
-            Slot::Write(xid, shape, receiver) => {
-                out.flush()?;
-                let (reply, revision) = match receiver.recv() {
-                    Ok(Answer::Applied(reply, revision)) => (reply, revision),
-                    Ok(Answer::Unknown) | Err(_) => {
-                        // The client learns that it has to ask again.
-                        return Err(io::ErrorKind::ConnectionAborted.into());
+    /// Bytes that the client makes this replica hold.
+    pub fn held_bytes(&self) -> usize {
+        self.input.capacity() + self.output.capacity()
+    }
+
+    /// Requests that wait.
+    pub fn queued(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether the client has its session.
+    pub fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    /// Whether more can be done without waiting for the client or for the order.
+    pub fn can_go_on(&self) -> bool {
+        let has_answer = !matches!(self.slots.front(), None | Some(Slot::Asked(..)));
+        let has_room = self.output.len() - self.taken < OUTPUT_HIGH_BYTES;
+        (has_answer && has_room) || self.has_request()
+    }
+
+    /// Whether the client asked to end its session.
+    pub fn is_leaving(&self) -> bool {
+        matches!(self.stage, Stage::Leaving | Stage::Closing)
+    }
+
+    /// Whether the client is silent, or takes nothing, for longer than it may.
+    pub fn is_late(&self, now: Instant) -> bool {
+        let patience = Duration::from_millis(self.timeout_ms) + HELLO;
+        let is_stalled = self.stalled.is_some_and(|since| now.duration_since(since) > STALL);
+        let is_waiting = !self.slots.is_empty();
+        is_stalled || (!is_waiting && now.duration_since(self.heard) > patience)
+    }
+
+    /// Reads what the client has sent.
+    pub fn read(&mut self, scratch: &mut [u8]) -> Result<(), End> {
+        let mut count = 0;
+        while count < READ_BYTES && self.wants_input() {
+            match self.stream.read(scratch) {
+                Ok(0) => self.is_done = true,
+                Ok(more) => {
+                    self.input.extend_from_slice(&scratch[..more]);
+                    count += more;
+                    if more < scratch.len() {
+                        break;
                     }
-                };
-                let is_end = matches!((&shape, &reply), (Shape::Close, Reply::Done(_)));
-                let message = shape.answer(xid, revision, &reply);
-                if is_end {
-                    out.write_all(&message.finish())?;
-                    out.flush()?;
-                    return Err(io::ErrorKind::ConnectionAborted.into());
                 }
-                (self.take_events(), Some(message))
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(End::Gone),
             }
-        };
-        for event in events {
-            let message = Message::reply(EVENT_XID, u64::MAX, 0);
-            let message = message.int(event.told as i32).int(CONNECTED).text(&event.path);
-            out.write_all(&message.finish())?;
         }
-        match message {
-            Some(message) => out.write_all(&message.finish()),
-            None => Ok(()),
+        if count > 0 {
+            self.heard = Instant::now();
         }
+        Ok(())
     }
 
-    fn take_events(&self) -> VecDeque<Event> {
-        core::mem::take(&mut *lock(&self.events))
+    fn may_take(&self) -> bool {
+        matches!(self.stage, Stage::New | Stage::Open) && self.slots.len() < SLOTS_MAX
+    }
+
+    /// Whether a whole request, a word or something that is too long waits to be taken.
+    pub fn has_request(&self) -> bool {
+        let Some(first) = self.input.first_chunk() else { return false };
+        let length = u32::from_be_bytes(*first) as usize;
+        let is_word = self.stage == Stage::New && words::is_word(first);
+        let is_whole = self.input.len() - 4 >= length || length > self.longest();
+        self.may_take() && (is_word || is_whole)
+    }
+
+    /// Bytes of the longest message that is taken now.
+    fn longest(&self) -> usize {
+        if self.stage == Stage::New { HELLO_BYTES_MAX } else { FRAME_BYTES_MAX }
+    }
+
+    /// Takes the requests that have come as a whole. `says` answers a word of four letters.
+    pub fn take(
+        &mut self,
+        shared: &Shared,
+        stats: &mut Stats,
+        says: &mut Vec<(u64, [u8; 4])>,
+    ) -> Result<(), End> {
+        let input = core::mem::take(&mut self.input);
+        let mut at = 0;
+        while let Some(length) = input[at..].first_chunk::<4>()
+            && self.may_take()
+        {
+            if self.stage == Stage::New && words::is_word(length) {
+                says.push((self.id, *length));
+                self.stage = Stage::Closing;
+                return Ok(());
+            }
+            let length = u32::from_be_bytes(*length) as usize;
+            if length > self.longest() {
+                return Err(End::Malformed);
+            }
+            let Some(message) = input.get(at + 4..at + 4 + length) else { break };
+            at += 4 + length;
+            stats.received += 1;
+            self.packets.0 += 1;
+            match self.stage {
+                Stage::New => self.greet(shared, message)?,
+                _ => self.request(shared, message)?,
+            }
+        }
+        if self.session != 0 && at > 0 {
+            shared.touch(self.session);
+        }
+        self.input = input;
+        self.input.drain(..at);
+        give_back(&mut self.input);
+        Ok(())
+    }
+
+    /// Asks the order. The answer comes to the slot.
+    fn ask(&mut self, shared: &Shared, xid: i32, shape: Shape, command: Option<Call>) {
+        let asked = Asked { connection: self.id, slot: self.answered + self.slots.len() as u64 };
+        shared.inbox.send(match command {
+            Some(call) => Input::Call(call.encode(), Some(asked)),
+            None => Input::Sync(asked),
+        });
+        self.slots.push_back(Slot::Asked(xid, shape, Instant::now()));
+    }
+
+    /// Opens a session or goes on with one.
+    fn greet(&mut self, shared: &Shared, message: &[u8]) -> Result<(), End> {
+        let hello = &mut Fields::new(message);
+        let (_protocol, seen, asked_ms) = (hello.int()?, hello.long()?, hello.int()?);
+        let (session, password) = (hello.long()?, hello.buffer()?);
+        let timeout_ms = shared.settings.zookeeper.timeout_ms(asked_ms);
+        let is_new = session == 0;
+        let random = || random_number().map_err(|_| End::Gone);
+        let (session, password) = match (is_new, password.first_chunk()) {
+            (true, _) => (random()?, random()?),
+            (false, Some(password)) => (session as u64, u64::from_le_bytes(*password)),
+            (false, None) => return Err(End::Malformed),
+        };
+        let command = Command::Open { timeout_ms, password, is_new };
+        let call = Call { session, sequence: 0, at_ms: now_ms(), command };
+        (self.session, self.timeout_ms, self.stage) = (session, timeout_ms.into(), Stage::Greeting);
+        self.ask(shared, 0, Shape::Open(Hello { seen, password }), Some(call));
+        Ok(())
+    }
+
+    /// Takes one request.
+    fn request(&mut self, shared: &Shared, message: &[u8]) -> Result<(), End> {
+        let mut head = Fields::new(message);
+        let (xid, number) = (head.int()?, head.int()?);
+        let revision = || shared.keys().revision();
+        let session = self.session;
+        let call = |command| Call { session, sequence: 0, at_ms: now_ms(), command };
+        let slot = match number {
+            op::PING => Slot::Ready(Message::reply(PING_XID, revision(), error::OK)),
+            op::AUTH => self.authenticate(shared, &mut head)?,
+            _ => match Request::read(number, &message[8..], &self.who)? {
+                Request::Read(query) => Slot::Read(xid, query),
+                Request::Error(error) => Slot::Ready(Message::reply(xid, revision(), error)),
+                Request::Refused(count, at, error) => {
+                    let reply = Message::reply(xid, revision(), error::OK);
+                    Slot::Ready(refused(reply, count, at, error))
+                }
+                Request::Sync(path) => {
+                    self.ask(shared, xid, Shape::Sync(path), None);
+                    return Ok(());
+                }
+                Request::Write(command, shape) => {
+                    if matches!(shape, Shape::Close) {
+                        self.stage = Stage::Leaving;
+                    }
+                    self.ask(shared, xid, shape, Some(call(command)));
+                    return Ok(());
+                }
+                Request::Call(body) => return self.own_call(shared, xid, &body),
+            },
+        };
+        self.slots.push_back(slot);
+        Ok(())
+    }
+
+    /// A call with a sequence. Session and identities are those of the connection, whatever the
+    /// client says.
+    fn own_call(&mut self, shared: &Shared, xid: i32, body: &Bytes) -> Result<(), End> {
+        let call = Call::decode(body)?;
+        let (Command::Change(ops) | Command::ChangeBy(_, ops)) = call.command else {
+            let reply = Message::reply(xid, 0, error::UNIMPLEMENTED);
+            self.slots.push_back(Slot::Ready(reply));
+            return Ok(());
+        };
+        let command = Command::ChangeBy(self.who.clone(), ops);
+        let sequence = call.sequence;
+        let call = Call { session: self.session, sequence, at_ms: now_ms(), command };
+        self.ask(shared, xid, Shape::Call, Some(call));
+        Ok(())
+    }
+
+    /// Who the client says it is. A client that fails is told, and the connection ends.
+    fn authenticate(&mut self, shared: &Shared, fields: &mut Fields<'_>) -> Result<Slot, End> {
+        let (_kind, scheme, proof) = (fields.int()?, fields.text()?, fields.buffer()?);
+        let super_digest = shared.settings.zookeeper.super_digest.as_deref();
+        let revision = shared.keys().revision();
+        let Some(new) = rights::authenticate(scheme, proof, super_digest, self.peer.ip()) else {
+            self.stage = Stage::Leaving;
+            return Ok(Slot::Ready(Message::reply(AUTH_XID, revision, error::AUTH_FAILED)));
+        };
+        for identity in new {
+            let has_room = self.who.len() < evenfall_order_machine::keys::rights::RIGHTS_MAX;
+            if has_room && !self.who.contains(&identity) {
+                self.who.push(identity);
+            }
+        }
+        Ok(Slot::Ready(Message::reply(AUTH_XID, revision, error::OK)))
+    }
+
+    /// The answer of the order to a slot.
+    pub fn answer_of(&mut self, slot: u64, answer: Answer, stats: &mut Stats) -> Result<(), End> {
+        let at = slot.checked_sub(self.answered).and_then(|at| usize::try_from(at).ok());
+        let Some(slot) = at.and_then(|at| self.slots.get_mut(at)) else { return Ok(()) };
+        // The client learns from the end of the connection that it has to ask again.
+        let Answer::Applied(reply, revision) = answer else { return Err(End::Gone) };
+        let nothing = Slot::Ready(Message::default());
+        *slot = match core::mem::replace(slot, nothing) {
+            Slot::Asked(xid, shape, since) => {
+                stats.took(since.elapsed());
+                Slot::Answered(xid, shape, reply, revision)
+            }
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// Answers what can be answered, in order, while the client takes it.
+    pub fn answer(&mut self, keys: &Keys, shared: &Shared, stats: &mut Stats) -> Result<(), End> {
+        while self.output.len() - self.taken < OUTPUT_HIGH_BYTES
+            && !matches!(self.slots.front(), None | Some(Slot::Asked(..)))
+        {
+            let Some(slot) = self.slots.pop_front() else { break };
+            self.answered += 1;
+            let message = match slot {
+                Slot::Ready(message) => message,
+                Slot::Answered(_, Shape::Open(hello), reply, revision) => {
+                    self.opened(hello, &reply, revision)?
+                }
+                Slot::Answered(xid, shape, reply, revision) => {
+                    let is_end = matches!((&shape, &reply), (Shape::Close, Reply::Done(_)));
+                    if is_end {
+                        self.stage = Stage::Closing;
+                    }
+                    shape.answer(xid, revision, &reply)
+                }
+                Slot::Read(xid, query) => {
+                    let (connection, session, who) = (self.id, self.session, &self.who[..]);
+                    let (missed, is_full) = (Vec::new(), false);
+                    let mut reading = Reading { connection, session, who, missed, is_full };
+                    let message = query.answer(xid, keys, shared, &mut reading);
+                    let Reading { missed, is_full, .. } = reading;
+                    if is_full {
+                        return Err(End::Gone);
+                    }
+                    for event in missed {
+                        self.tell(&event, stats)?;
+                    }
+                    message
+                }
+                Slot::Asked(..) => break,
+            };
+            self.output.extend(message.finish());
+            stats.sent += 1;
+            self.packets.1 += 1;
+        }
+        if self.stage == Stage::Leaving && self.slots.is_empty() {
+            self.stage = Stage::Closing;
+        }
+        Ok(())
+    }
+
+    fn opened(&mut self, hello: Hello, reply: &Reply, revision: u64) -> Result<Message, End> {
+        // All that this client was ever answered is in front of the call; else it was another
+        // service.
+        if hello.seen > revision as i64 {
+            return Err(End::Gone);
+        }
+        let is_open = matches!(reply, Reply::Done(_));
+        if !is_open {
+            (self.session, self.timeout_ms) = (0, 0);
+        }
+        self.stage = if is_open { Stage::Open } else { Stage::Closing };
+        let mut shown = hello.password.to_le_bytes().to_vec();
+        shown.resize(PASSWORD_BYTES, 0);
+        let message = Message::default().int(0).int(self.timeout_ms as i32);
+        Ok(message.long(self.session as i64).buffer(&shown).bool(false))
+    }
+
+    /// Tells an event in front of all answers that are not in the output yet.
+    pub fn tell(&mut self, event: &Event, stats: &mut Stats) -> Result<(), End> {
+        let message = Message::reply(EVENT_XID, u64::MAX, 0);
+        let message = message.int(event.told as i32).int(CONNECTED).text(&event.path);
+        self.output.extend(message.finish());
+        stats.sent += 1;
+        self.packets.1 += 1;
+        if self.output.len() - self.taken > OUTPUT_BYTES_MAX {
+            return Err(End::Gone);
+        }
+        Ok(())
+    }
+
+    /// Says a text as it is, for people.
+    pub fn say(&mut self, text: &str) {
+        self.output.extend(text.as_bytes());
+    }
+
+    /// Gives the client what it takes.
+    pub fn write(&mut self) -> Result<(), End> {
+        while self.wants_output() {
+            match self.stream.write(&self.output[self.taken..]) {
+                Ok(0) => return Err(End::Gone),
+                Ok(more) => {
+                    self.taken += more;
+                    self.stalled = None;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stalled.get_or_insert_with(Instant::now);
+                    self.output.drain(..self.taken);
+                    self.taken = 0;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(End::Gone),
+            }
+        }
+        self.output.clear();
+        self.taken = 0;
+        give_back(&mut self.output);
+        Ok(())
+    }
+}
+
+/// Gives the memory of a long buffer back once the buffer is empty.
+fn give_back(buffer: &mut Vec<u8>) {
+    if buffer.is_empty() && buffer.capacity() > KEPT_BYTES {
+        *buffer = Vec::new();
     }
 }

@@ -1,197 +1,332 @@
-//! Where clients connect: sessions, and requests in the order in which they come.
+//! Where clients connect: one thread that waits for all of them at once.
+//!
+//! An idle client costs its socket and a few hundred bytes, so ten thousand of them are no load. A
+//! turn of the thread reads what has come, hands the calls to the replica thread, and answers in
+//! the order of each client's requests.
 
-use std::io::{self, BufReader, Read, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::net::{IpAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::sync_channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use evenfall_order_machine::keys::{Call, Command, Reply};
+use evenfall_host::Waker;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use crate::connection::{Connection, SLOTS_MAX, Slot};
-use crate::jute::{FRAME_BYTES_MAX, Fields, Message, error, frame, op};
-use crate::operations::{Request, Shape};
-use crate::replica::{Answer, now_ms, random_number};
-use crate::shared::Shared;
+use crate::connection::{Connection, End, Stats};
+use crate::shared::{Notice, Shared};
 use crate::{ServiceError, words};
 
-/// Connections at once: each has two threads with small stacks.
-const CONNECTIONS_MAX: usize = 2_048;
-/// Stack of a thread of a connection, which holds no large value.
-const STACK_BYTES: usize = 256 << 10;
-/// Shortest and longest timeout of a session. A client that asks for another gets the nearest.
-const TIMEOUT_MS: core::ops::RangeInclusive<i32> = 1_000..=60_000;
-/// A client that has connected has this long to say who it is.
-const HELLO: Duration = Duration::from_secs(10);
-/// A write to a client that takes nothing for this long fails, and the connection is closed.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of a password, of which ours uses the first eight.
-const PASSWORD_BYTES: usize = 16;
-/// Pings have this xid.
-const PING_XID: i32 = -2;
+/// Bytes that all clients together make this replica hold. A client that needs a long buffer
+/// beyond that is turned away.
+const HELD_BYTES_MAX: usize = 256 << 20;
+/// A buffer of this length counts as a long one.
+const LONG_BYTES: usize = 64 << 10;
+/// Sockets that are looked at in one turn.
+const READY_MAX: usize = 1_024;
+/// Connections that are taken in one turn.
+const ACCEPTS_PER_TURN: usize = 256;
+/// Time between two looks for clients that are late.
+const LOOK: Duration = Duration::from_millis(500);
+/// What is read at once.
+const SCRATCH_BYTES: usize = 64 << 10;
+/// The numbers of what is waited for beside connections.
+const WAKER: u64 = 0;
+const LISTENER: u64 = 1;
+const FIRST: u64 = 2;
 
-/// Listens in a thread of its own.
-pub fn start(shared: &Arc<Shared>, listener: TcpListener) -> Result<(), ServiceError> {
-    let shared = Arc::clone(shared);
-    let thread = std::thread::Builder::new().name("order-accept".into());
-    let failed = |error| ServiceError::Io("start a thread".into(), error);
-    thread.spawn(move || accept(&shared, &listener)).map_err(failed)?;
+/// Listens in a thread of its own. The waker is the one that `shared` wakes.
+pub fn start(
+    shared: &Arc<Shared>,
+    listener: TcpListener,
+    waker: Waker,
+) -> Result<(), ServiceError> {
+    let failed = |error| ServiceError::Io("wait for clients".into(), error);
+    let front = Front::new(Arc::clone(shared), listener, waker).map_err(failed)?;
+    let thread = std::thread::Builder::new().name("order-front".into());
+    thread.spawn(move || front.run()).map_err(failed)?;
     Ok(())
 }
 
-fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
-    for (id, stream) in (1..).zip(listener.incoming()) {
-        let Ok(stream) = stream else {
-            // No file descriptor is left: some connection has to end first.
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
+/// All clients of a replica.
+#[derive(Debug)]
+pub struct Front {
+    /// What this thread shares with the replica thread.
+    pub shared: Arc<Shared>,
+    /// Connections by their numbers.
+    pub connections: BTreeMap<u64, Connection>,
+    /// What is counted.
+    pub stats: Stats,
+    /// Since when clients are served.
+    pub started: Instant,
+    /// Bytes that the clients make this replica hold.
+    pub held_bytes: usize,
+    listener: TcpListener,
+    waker: Waker,
+    epoll: OwnedFd,
+    /// What is waited for on each socket.
+    interest: HashMap<u64, EventFlags>,
+    by_session: HashMap<u64, u64>,
+    by_address: HashMap<IpAddr, usize>,
+    next: u64,
+    looked: Instant,
+}
+
+impl Front {
+    fn new(shared: Arc<Shared>, listener: TcpListener, waker: Waker) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let add = |fd: BorrowedFd<'_>, number| {
+            epoll::add(&epoll, fd, EventData::new_u64(number), EventFlags::IN)
         };
-        shared.counters.accepted.fetch_add(1, Relaxed);
-        let served = Arc::clone(shared);
-        let thread = std::thread::Builder::new().name("order-read".into()).stack_size(STACK_BYTES);
-        if thread.spawn(move || serve(&served, id, stream)).is_err() {
-            shared.counters.turned_away.fetch_add(1, Relaxed);
-        }
+        add(waker.handle()?.as_fd(), WAKER)?;
+        add(listener.as_fd(), LISTENER)?;
+        Ok(Self {
+            shared,
+            connections: BTreeMap::new(),
+            stats: Stats::default(),
+            started: Instant::now(),
+            held_bytes: 0,
+            listener,
+            waker,
+            epoll,
+            interest: HashMap::new(),
+            by_session: HashMap::new(),
+            by_address: HashMap::new(),
+            next: FIRST,
+            looked: Instant::now(),
+        })
     }
-}
 
-fn serve(shared: &Arc<Shared>, id: u64, stream: TcpStream) {
-    let (slots, taken) = sync_channel(SLOTS_MAX);
-    let ready = stream
-        .set_nodelay(true)
-        .and_then(|()| stream.set_read_timeout(Some(HELLO)))
-        .and_then(|()| stream.set_write_timeout(Some(WRITE_TIMEOUT)))
-        .and_then(|()| stream.try_clone());
-    let Ok(own) = ready else { return };
-    let connection = Arc::new(Connection::new(id, own, slots));
-    if !shared.begin(id, &connection, CONNECTIONS_MAX) {
-        shared.counters.turned_away.fetch_add(1, Relaxed);
-        return connection.end();
-    }
-    let (writer, writes_to) = (Arc::clone(&connection), Arc::clone(shared));
-    let thread = std::thread::Builder::new().name("order-write".into()).stack_size(STACK_BYTES);
-    if let Ok(thread) = thread.spawn(move || writer.answer(&writes_to, &taken)) {
-        if let Err(error) = read(shared, &connection, stream) {
-            let is_malformed = error.kind() == io::ErrorKind::InvalidData;
-            shared.counters.malformed.fetch_add(is_malformed.into(), Relaxed);
-            connection.end();
-        }
-        // A client that says goodbye gets its answers first.
-        connection.push(Slot::End);
-        let _ = thread.join();
-    }
-    connection.end();
-    shared.finish(id);
-}
-
-/// Reads requests until the client closes the connection or sends what cannot be read.
-fn read(shared: &Shared, connection: &Connection, stream: TcpStream) -> io::Result<()> {
-    let mut stream = BufReader::new(stream);
-    let mut first = [0; 4];
-    stream.read_exact(&mut first)?;
-    if let Some(text) = words::answer(&first, shared) {
-        return stream.get_mut().write_all(text.as_bytes());
-    }
-    let hello = frame(first, &mut stream, FRAME_BYTES_MAX)?;
-    let Some(timeout_ms) = greet(shared, connection, &hello)? else { return Ok(()) };
-    // A client that is alive sends a ping before its session times out.
-    let patience = Duration::from_millis(timeout_ms) + HELLO;
-    stream.get_ref().set_read_timeout(Some(patience))?;
-    loop {
-        let mut length = [0; 4];
-        stream.read_exact(&mut length)?;
-        let bytes = frame(length, &mut stream, FRAME_BYTES_MAX)?;
-        shared.counters.requests.fetch_add(1, Relaxed);
-        shared.touch(connection.session());
-        if !take(shared, connection, &bytes)? {
-            return Ok(());
-        }
-    }
-}
-
-fn invalid(error: evenfall_core::Malformed) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
-}
-
-fn gone() -> io::Error {
-    io::ErrorKind::ConnectionAborted.into()
-}
-
-/// Opens a session or goes on with one. The timeout of the session; `None` when it has ended.
-fn greet(shared: &Shared, connection: &Connection, bytes: &[u8]) -> io::Result<Option<u64>> {
-    let mut fields = Fields::new(bytes);
-    let hello = &mut fields;
-    let (_protocol, seen) = (hello.int().map_err(invalid)?, hello.long().map_err(invalid)?);
-    let asked_ms = hello.int().map_err(invalid)?;
-    let session = hello.long().map_err(invalid)?;
-    let password = hello.buffer().map_err(invalid)?;
-    let timeout_ms = asked_ms.clamp(*TIMEOUT_MS.start(), *TIMEOUT_MS.end());
-    let is_new = session == 0;
-    let random = || random_number().map_err(io::Error::other);
-    let (session, password) = match (is_new, password.first_chunk()) {
-        (true, _) => (random()?, random()?),
-        (false, Some(password)) => (session as u64, u64::from_le_bytes(*password)),
-        (false, None) => return Err(gone()),
-    };
-    let command = Command::Open { timeout_ms: timeout_ms as u32, password, is_new };
-    let call = Call { session, sequence: 0, at_ms: now_ms(), command };
-    let Ok(Answer::Applied(reply, revision)) = shared.inbox.call(&call).recv() else {
-        return Err(gone());
-    };
-    // All that this client was ever answered is in front of the call; else it was another service.
-    if seen > revision as i64 {
-        return Err(gone());
-    }
-    let is_open = matches!(reply, Reply::Done(_));
-    let (timeout, id) = if is_open { (timeout_ms, session) } else { (0, 0) };
-    let mut shown = password.to_le_bytes().to_vec();
-    shown.resize(PASSWORD_BYTES, 0);
-    let answer = Message::default().int(0).int(timeout).long(id as i64).buffer(&shown).bool(false);
-    if is_open {
-        connection.begin(session);
-        shared.move_session(session, connection.id);
-    }
-    let is_sent = connection.push(Slot::Ready(answer));
-    Ok((is_open && is_sent).then_some(timeout_ms as u64))
-}
-
-/// Takes one request. Whether the client may send another.
-fn take(shared: &Shared, connection: &Connection, bytes: &[u8]) -> io::Result<bool> {
-    let mut head = Fields::new(bytes);
-    let (xid, number) = (head.int().map_err(invalid)?, head.int().map_err(invalid)?);
-    let revision = || shared.keys().revision();
-    let slot = match number {
-        op::PING => Slot::Ready(Message::reply(PING_XID, revision(), error::OK)),
-        // Every client that reaches the port may do everything, so authentication always succeeds.
-        op::AUTH => Slot::Ready(Message::reply(xid, revision(), error::OK)),
-        _ => match Request::read(number, &bytes[8..]).map_err(invalid)? {
-            Request::Read(query) => Slot::Read(xid, query),
-            Request::Error(error) => Slot::Ready(Message::reply(xid, revision(), error)),
-            Request::Sync(path) => Slot::Write(xid, Shape::Sync(path), shared.inbox.sync()),
-            Request::Write(command, shape) => {
-                let is_last = matches!(shape, Shape::Close);
-                if is_last {
-                    connection.leave();
+    fn run(mut self) {
+        let mut scratch = vec![0; SCRATCH_BYTES];
+        let mut ready = Vec::with_capacity(READY_MAX);
+        // Clients of which more can be done without waiting.
+        let mut more = BTreeSet::new();
+        loop {
+            let wait = if more.is_empty() { LOOK } else { Duration::ZERO };
+            let wait = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as _ };
+            ready.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&wait))
+            {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!("clients cannot be waited for: {error}");
+                    return;
                 }
-                let session = connection.session();
-                let call = Call { session, sequence: 0, at_ms: now_ms(), command };
-                let slot = Slot::Write(xid, shape, shared.inbox.call(&call));
-                return Ok(connection.push(slot) && !is_last);
             }
-            Request::Call(body) => own_call(shared, connection, xid, &body)?,
-        },
-    };
-    Ok(connection.push(slot))
-}
+            let mut due = core::mem::take(&mut more);
+            for event in &ready {
+                let flags = event.flags;
+                match event.data.u64() {
+                    WAKER => self.waker.clear(),
+                    LISTENER => self.accept(),
+                    id => {
+                        due.insert(id);
+                        self.read(id, flags, &mut scratch);
+                    }
+                }
+            }
+            more = self.turn(due);
+            if self.looked.elapsed() >= LOOK {
+                self.looked = Instant::now();
+                self.end_late();
+            }
+        }
+    }
 
-/// A call with a sequence. Its session is that of the connection, whatever the client says.
-fn own_call(shared: &Shared, connection: &Connection, xid: i32, body: &Bytes) -> io::Result<Slot> {
-    let call = Call::decode(body).map_err(invalid)?;
-    let Command::Change(_) = call.command else {
-        return Ok(Slot::Ready(Message::reply(xid, 0, error::UNIMPLEMENTED)));
-    };
-    let call = Call { session: connection.session(), at_ms: now_ms(), ..call };
-    Ok(Slot::Write(xid, Shape::Call, shared.inbox.call(&call)))
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let (stream, peer) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    // No file descriptor is left: some connection has to end first.
+                    std::thread::sleep(Duration::from_millis(10));
+                    return;
+                }
+            };
+            self.stats.accepted += 1;
+            let options = &self.shared.settings.zookeeper;
+            let of_address = self.by_address.get(&peer.ip()).copied().unwrap_or(0);
+            let is_over = |count: usize, most: usize| most > 0 && count >= most;
+            let is_full = is_over(of_address, options.client_connections_max)
+                || is_over(self.connections.len(), options.connections_max);
+            let id = self.next;
+            let is_ready = !is_full
+                && stream.set_nodelay(true).is_ok()
+                && stream.set_nonblocking(true).is_ok()
+                && epoll::add(&self.epoll, &stream, EventData::new_u64(id), EventFlags::IN).is_ok();
+            if !is_ready {
+                self.stats.turned_away += 1;
+                continue;
+            }
+            self.next += 1;
+            self.interest.insert(id, EventFlags::IN);
+            *self.by_address.entry(peer.ip()).or_default() += 1;
+            self.connections.insert(id, Connection::new(id, stream, peer));
+        }
+    }
+
+    fn read(&mut self, id: u64, flags: EventFlags, scratch: &mut [u8]) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let is_gone = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+        let is_read = match connection.wants_input() {
+            true => connection.read(scratch),
+            // What the client still sends is not wanted, and nothing reaches the client.
+            false if is_gone => Err(End::Gone),
+            false => Ok(()),
+        };
+        self.check(id, is_read);
+    }
+
+    /// Does what can be done for these clients and those that have notices. Returns the clients of
+    /// which more can be done at once.
+    fn turn(&mut self, mut due: BTreeSet<u64>) -> BTreeSet<u64> {
+        let shared = Arc::clone(&self.shared);
+        let mut says = Vec::new();
+        for id in &due {
+            self.take(*id, &mut says);
+        }
+        for (id, word) in says {
+            let text = words::answer(&word, self);
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.say(&text);
+            }
+        }
+        {
+            // The events of all changes that reads see go in front of the answers, and those of
+            // later changes go behind: the watch that a read sets is known to the client then.
+            let keys = shared.keys();
+            for notice in shared.take_notices() {
+                self.notice(notice, &mut due);
+            }
+            for id in &due {
+                let Some(connection) = self.connections.get_mut(id) else { continue };
+                let before = connection.session;
+                let answered = connection.answer(&keys, &shared, &mut self.stats);
+                let session = connection.session;
+                if answered.is_ok() && session != 0 && connection.is_open() {
+                    self.adopt(*id, session);
+                }
+                debug_assert!(before == session || session == 0);
+                self.check(*id, answered);
+            }
+        }
+        let mut more = BTreeSet::new();
+        for id in &due {
+            // Room for answers is room for requests, too.
+            self.take(*id, &mut Vec::new());
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            let written = connection.write();
+            if written.is_ok() && connection.can_go_on() {
+                more.insert(*id);
+            }
+            self.check(*id, written);
+            self.settle(*id);
+        }
+        shared.inbox.wake();
+        more
+    }
+
+    /// Takes the requests of a client.
+    fn take(&mut self, id: u64, says: &mut Vec<(u64, [u8; 4])>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.has_request() {
+            let taken = connection.take(&self.shared, &mut self.stats, says);
+            self.check(id, taken);
+        }
+    }
+
+    fn notice(&mut self, notice: Notice, due: &mut BTreeSet<u64>) {
+        let (id, done) = match notice {
+            Notice::Answer(asked, answer) => {
+                let id = asked.connection;
+                let Some(connection) = self.connections.get_mut(&id) else { return };
+                (id, connection.answer_of(asked.slot, answer, &mut self.stats))
+            }
+            Notice::Event(id, event) => {
+                let Some(connection) = self.connections.get_mut(&id) else { return };
+                (id, connection.tell(&event, &mut self.stats))
+            }
+            Notice::Ended(session) => {
+                let Some(id) = self.by_session.get(&session).copied() else { return };
+                // A client that has asked for the end waits for its answer.
+                let is_asked = self.connections.get(&id).is_some_and(Connection::is_leaving);
+                (id, if is_asked { Ok(()) } else { Err(End::Gone) })
+            }
+            Notice::Missed(ids) => {
+                ids.into_iter().for_each(|id| self.check(id, Err(End::Gone)));
+                return;
+            }
+        };
+        due.insert(id);
+        self.check(id, done);
+    }
+
+    /// A session goes on at this connection. Its other connection ends: the client has left it.
+    fn adopt(&mut self, id: u64, session: u64) {
+        if let Some(other) = self.by_session.insert(session, id)
+            && other != id
+        {
+            self.check(other, Err(End::Gone));
+        }
+    }
+
+    /// Ends a connection that has failed.
+    fn check(&mut self, id: u64, done: Result<(), End>) {
+        let Err(end) = done else { return };
+        let Some(connection) = self.connections.remove(&id) else { return };
+        self.stats.malformed += u64::from(end == End::Malformed);
+        self.interest.remove(&id);
+        self.shared.watches().forget(id);
+        if self.by_session.get(&connection.session) == Some(&id) {
+            self.by_session.remove(&connection.session);
+        }
+        if let Some(count) = self.by_address.get_mut(&connection.peer.ip()) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&connection.peer.ip());
+            }
+        }
+        let _ = epoll::delete(&self.epoll, connection.stream());
+    }
+
+    /// Ends a connection of which all is said, and waits for what the connection needs next.
+    fn settle(&mut self, id: u64) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        if connection.is_over() {
+            return self.check(id, Err(End::Gone));
+        }
+        let mut wanted = EventFlags::empty();
+        wanted.set(EventFlags::IN, connection.wants_input());
+        wanted.set(EventFlags::OUT, connection.wants_output());
+        let Some(interest) = self.interest.get_mut(&id) else { return };
+        if *interest != wanted {
+            *interest = wanted;
+            let data = EventData::new_u64(id);
+            if epoll::modify(&self.epoll, connection.stream(), data, wanted).is_err() {
+                self.check(id, Err(End::Gone));
+            }
+        }
+    }
+
+    /// Ends connections that are silent for too long, and those with long buffers while all
+    /// buffers together are too long.
+    fn end_late(&mut self) {
+        let now = Instant::now();
+        let late = self.connections.values().filter(|connection| connection.is_late(now));
+        let mut ended: Vec<u64> = late.map(|connection| connection.id).collect();
+        self.held_bytes = 0;
+        for connection in self.connections.values() {
+            let held = connection.held_bytes();
+            self.held_bytes += held;
+            if self.held_bytes > HELD_BYTES_MAX && held > LONG_BYTES {
+                ended.push(connection.id);
+            }
+        }
+        ended.into_iter().for_each(|id| self.check(id, Err(End::Gone)));
+    }
 }

@@ -16,8 +16,12 @@ use std::io::{self, Read};
 use evenfall_core::{Malformed, Reader};
 use evenfall_order_machine::keys::{Kind, Refusal, Stat};
 
-/// Longest message of a client: the longest value, and room for its path and rights.
-pub const FRAME_BYTES_MAX: usize = 1_100_000;
+/// Longest message of a client: what ZooKeeper's `jute.maxbuffer` allows by default.
+pub const FRAME_BYTES_MAX: usize = 0xf_ffff;
+/// The owner of a timed key has these bits, and below them its time to live in milliseconds.
+const TIMED: u64 = 0xff << 56;
+/// Longest time to live, in milliseconds: what fits into the owner.
+pub const TTL_MS_MAX: i64 = (1 << 40) - 1;
 /// Most entries of a list in a request.
 const LIST_MAX: i32 = 100_000;
 
@@ -30,6 +34,7 @@ pub mod op {
     pub const GET_DATA: i32 = 4;
     pub const SET_DATA: i32 = 5;
     pub const GET_ACL: i32 = 6;
+    pub const SET_ACL: i32 = 7;
     pub const GET_CHILDREN: i32 = 8;
     pub const SYNC: i32 = 9;
     pub const PING: i32 = 11;
@@ -40,6 +45,7 @@ pub mod op {
     pub const CHECK_WATCHES: i32 = 17;
     pub const REMOVE_WATCHES: i32 = 18;
     pub const CREATE_CONTAINER: i32 = 19;
+    pub const CREATE_TTL: i32 = 21;
     pub const MULTI_READ: i32 = 22;
     pub const AUTH: i32 = 100;
     pub const SET_WATCHES: i32 = 101;
@@ -47,6 +53,7 @@ pub mod op {
     pub const COUNT_CHILDREN: i32 = 104;
     pub const SET_WATCHES2: i32 = 105;
     pub const ADD_WATCH: i32 = 106;
+    pub const WHO_AM_I: i32 = 107;
     pub const CLOSE: i32 = -11;
     /// Our own: a call as `keys::Call` encodes it, answered by a `keys::Reply`.
     pub const CALL: i32 = 1_000;
@@ -63,12 +70,14 @@ pub mod error {
     pub const UNIMPLEMENTED: i32 = -6;
     pub const BAD_ARGUMENTS: i32 = -8;
     pub const NO_NODE: i32 = -101;
+    pub const NO_AUTH: i32 = -102;
     pub const BAD_VERSION: i32 = -103;
     pub const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
     pub const NODE_EXISTS: i32 = -110;
     pub const NOT_EMPTY: i32 = -111;
     pub const SESSION_EXPIRED: i32 = -112;
     pub const INVALID_ACL: i32 = -114;
+    pub const AUTH_FAILED: i32 = -115;
     pub const NO_WATCHER: i32 = -121;
     pub const QUOTA_EXCEEDED: i32 = -125;
 }
@@ -82,6 +91,7 @@ pub fn error_of(refusal: Refusal) -> i32 {
         Refusal::EphemeralParent => error::NO_CHILDREN_FOR_EPHEMERALS,
         Refusal::NotEmpty => error::NOT_EMPTY,
         Refusal::NoSession => error::SESSION_EXPIRED,
+        Refusal::NoRight => error::NO_AUTH,
         Refusal::Full => error::QUOTA_EXCEEDED,
         Refusal::Malformed | Refusal::TooLong | Refusal::BadKey => error::BAD_ARGUMENTS,
         _ => error::SYSTEM,
@@ -139,13 +149,23 @@ impl<'a> Fields<'a> {
         Ok(self.0.u8()? != 0)
     }
 
+    /// Bytes behind their length, or none.
+    ///
+    /// # Errors
+    /// As [`int`](Self::int).
+    pub fn optional(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+        match usize::try_from(self.int()?) {
+            Ok(length) => self.0.take(length).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// Bytes behind their length. No buffer is an empty one.
     ///
     /// # Errors
     /// As [`int`](Self::int).
     pub fn buffer(&mut self) -> Result<&'a [u8], Malformed> {
-        let length = self.int()?;
-        self.0.take(usize::try_from(length).unwrap_or(0))
+        Ok(self.optional()?.unwrap_or(&[]))
     }
 
     /// A text behind its length.
@@ -164,7 +184,7 @@ impl<'a> Fields<'a> {
     pub fn stat(&mut self) -> Result<Stat, Malformed> {
         let (created, modified) = (self.long()? as u64, self.long()? as u64);
         let (created_ms, modified_ms) = (self.long()? as u64, self.long()? as u64);
-        let (version, _, _) = (self.int()? as u32, self.int()?, self.int()?);
+        let (version, _, rights_version) = (self.int()? as u32, self.int()?, self.int()? as u32);
         let (owner, length, children) = (self.long()? as u64, self.int()? as u32, self.int()?);
         Ok(Stat {
             created,
@@ -172,6 +192,7 @@ impl<'a> Fields<'a> {
             created_ms,
             modified_ms,
             version,
+            rights_version,
             owner,
             length,
             children: children as u32,
@@ -246,6 +267,15 @@ impl Message {
         message
     }
 
+    /// Adds bytes behind their length, or that there are none.
+    #[must_use]
+    pub fn optional(self, bytes: Option<&[u8]>) -> Self {
+        match bytes {
+            Some(bytes) => self.buffer(bytes),
+            None => self.int(-1),
+        }
+    }
+
     /// Adds a text behind its length.
     #[must_use]
     pub fn text(self, text: &str) -> Self {
@@ -257,6 +287,7 @@ impl Message {
     pub fn stat(self, stat: &Stat) -> Self {
         let owner = match stat.kind {
             Kind::Container => i64::MIN,
+            Kind::Timed(ms) => (TIMED | ms) as i64,
             _ => stat.owner as i64,
         };
         // ZooKeeper counts children that were made and children that were deleted.
@@ -267,11 +298,16 @@ impl Message {
             .long(stat.modified_ms as i64)
             .int(stat.version as i32)
             .int(children_version as i32)
-            .int(0)
+            .int(stat.rights_version as i32)
             .long(owner)
             .int(stat.length as i32)
             .int(stat.children as i32)
             .long(stat.children_modified as i64)
+    }
+
+    /// Bytes so far.
+    pub fn length(&self) -> usize {
+        self.0.len()
     }
 
     /// The whole message with its length in front.

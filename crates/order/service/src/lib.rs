@@ -1,29 +1,35 @@
 //! A replica of ordered keys as a process, and its client.
 //!
 //! ```text
-//!  clients ──TCP──> reader thread ──calls──> replica thread: Canopus, its port, its log
-//!     ^                  │ slots                   │ applies what is committed
-//!     └──────────── writer thread <── replies ── keys, watches
+//!  clients ──TCP──> front thread ──calls──> replica thread: Canopus, its port, its log
+//!     ^                  │ ^ notices             │ applies what is committed
+//!     └───── answers ────┘ └──────────────── keys, watches
 //! ```
 //!
-//! One thread owns the machine ([`replica`]). A connection has two threads: the first reads
-//! requests, the second answers them in order. Writes go through the order. Reads are answered from
-//! the keys of this replica at their turn, as ZooKeeper does, and a client that needs the latest
-//! value sends a sync in front of the read.
+//! One thread owns the machine ([`replica`]), and one thread serves all clients (`front`), each by
+//! its `connection`. Writes go through the order. Reads are answered from the keys of this replica
+//! at their turn, as ZooKeeper does, and a client that needs the latest value sends a sync in front
+//! of the read.
 //!
 //! Clients speak ZooKeeper's protocol ([`jute`]), with two operations of our own beside it: a
 //! [call](evenfall_order_machine::keys::Call) with a sequence, which is applied once however often
 //! it is sent, and a read behind all writes that were answered before. [`Client`] uses both.
 //!
-//! Connections and datagrams have no key, so everything stays on loopback.
+//! With a key, replicas on several hosts seal what they tell each other (`sealed`). Clients speak
+//! ZooKeeper's protocol, which has no seal. Without a key everything stays on loopback.
 #![forbid(unsafe_code)]
 
 mod client;
 mod connection;
 mod front;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod jute;
 mod operations;
+mod options;
 pub mod replica;
+mod rights;
+mod sealed;
 mod shared;
 mod watches;
 mod words;
@@ -31,11 +37,12 @@ mod words;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use evenfall_core::NodeId;
+use evenfall_core::{NodeId, SharedKey};
 use evenfall_order_machine::{Member, SuperLeaf, Tree};
 
 pub use client::{Client, Found, Next, Watching, status};
 pub use evenfall_order_machine::keys;
+pub use options::Options;
 pub use replica::run;
 
 /// What a replica needs to know.
@@ -51,6 +58,10 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Most bytes of keys and values. Equal at all replicas.
     pub bytes_max: usize,
+    /// What ZooKeeper's servers are told by their `zoo.cfg`.
+    pub zookeeper: Options,
+    /// The key that all replicas share. Without a key nothing leaves loopback.
+    pub key: Option<SharedKey>,
 }
 
 impl Settings {
@@ -88,6 +99,8 @@ pub enum ServiceError {
     Unanswered(String),
     /// An answer cannot be read.
     Answer(evenfall_core::Malformed),
+    /// An option of ZooKeeper is unknown, or its value cannot be: the option and what it may be.
+    Option(String, &'static str),
 }
 
 impl std::fmt::Display for ServiceError {
@@ -103,6 +116,7 @@ impl std::fmt::Display for ServiceError {
                 write!(f, "no replica answered ({what}): is `evenfall run order` running?")
             }
             Self::Answer(error) => write!(f, "the answer cannot be read: {error}"),
+            Self::Option(option, may_be) => write!(f, "{option}: {may_be}"),
         }
     }
 }
@@ -117,7 +131,7 @@ impl std::error::Error for ServiceError {
             Self::Disk(error) => error.source(),
             Self::Snapshot(error) | Self::Answer(error) => error.source(),
             Self::Refused(refusal) => refusal.source(),
-            Self::Unanswered(_) => None,
+            Self::Unanswered(_) | Self::Option(..) => None,
         }
     }
 }

@@ -2,10 +2,14 @@
 
 use bytes::Bytes;
 use evenfall_core::Malformed;
-use evenfall_order_machine::keys::{self, Command, Entry, Existing, Keys, Kind, Op, Reply};
+use evenfall_order_machine::keys::rights::{ADMIN, READ, allows};
+use evenfall_order_machine::keys::{
+    self, Command, Entry, Existing, Identity, Keys, Kind, Op, Reply,
+};
 
-use crate::connection::Connection;
-use crate::jute::{Fields, Message, error, error_of, op};
+use crate::connection::{Hello, Reading};
+use crate::jute::{Fields, Message, TTL_MS_MAX, error, error_of, op};
+use crate::rights;
 use crate::shared::Shared;
 use crate::watches::{Event, Kind as Watch, Told};
 
@@ -16,6 +20,9 @@ const RANGE_MAX: usize = 10_000;
 const RANGE_BYTES_MAX: usize = 1 << 20;
 /// Reads in one `multiRead`.
 const READS_MAX: usize = 4_096;
+/// Bytes of the answer to one `multiRead`. ZooKeeper has no limit, and its clients take 4 MiB by
+/// default.
+const READS_BYTES_MAX: usize = 16 << 20;
 
 /// A request, read.
 #[derive(Debug)]
@@ -30,6 +37,8 @@ pub enum Request {
     Read(Query),
     /// A request that is answered by an error alone.
     Error(i32),
+    /// A multi of so many operations, of which the one at this place is refused by an error.
+    Refused(usize, usize, i32),
 }
 
 /// How a write is answered.
@@ -49,6 +58,8 @@ pub enum Shape {
     Call,
     /// Nothing; then the connection is closed.
     Close,
+    /// The session, for a client that has just connected.
+    Open(Hello),
 }
 
 /// A read of keys.
@@ -74,6 +85,8 @@ pub enum Query {
     Ephemerals(String),
     /// `getAllChildrenNumber`.
     Count(String),
+    /// `whoAmI`.
+    Who,
     /// A prefix, the first key, and how many.
     Range(String, String, usize),
 }
@@ -104,30 +117,25 @@ fn version(number: i32) -> Option<u32> {
     (number >= 0).then_some(number as u32)
 }
 
-/// The rights of a new node: only everything for everybody is there.
-fn rights(fields: &mut Fields<'_>) -> Result<Result<(), i32>, Malformed> {
-    let count = fields.count()?;
-    let mut is_open = count > 0;
-    for _ in 0..count {
-        let (rights, scheme, id) = (fields.int()?, fields.text()?, fields.text()?);
-        is_open &= (rights, scheme, id) == (31, "world", "anyone");
-    }
-    Ok(if is_open { Ok(()) } else { Err(error::INVALID_ACL) })
-}
-
 /// A new node, or the number of an error. The name of a numbered node may be its number alone, and
 /// its path then ends with a slash.
-fn new_node(fields: &mut Fields<'_>) -> Result<Result<Op, i32>, Malformed> {
+fn new_node(
+    number: i32,
+    fields: &mut Fields<'_>,
+    who: &[Identity],
+) -> Result<Result<Op, i32>, Malformed> {
     let key = fields.text()?.to_owned();
-    let value = Bytes::copy_from_slice(fields.buffer()?);
-    let rights = rights(fields)?;
-    let (kind, numbered) = match fields.int()? {
+    let value = fields.optional()?.map(Bytes::copy_from_slice);
+    let rights = rights::read(fields, who)?;
+    let mode = fields.int()?;
+    let ttl_ms = if number == op::CREATE_TTL { fields.long()? } else { 0 };
+    let (kind, numbered) = match mode {
         0 => (Kind::Persistent, false),
         1 => (Kind::Ephemeral, false),
         2 => (Kind::Persistent, true),
         3 => (Kind::Ephemeral, true),
         4 => (Kind::Container, false),
-        5 | 6 => return Ok(Err(error::UNIMPLEMENTED)),
+        5 | 6 if (1..=TTL_MS_MAX).contains(&ttl_ms) => (Kind::Timed(ttl_ms as u64), mode == 6),
         _ => return Ok(Err(error::BAD_ARGUMENTS)),
     };
     let sample = if numbered { format!("{key}0") } else { key.clone() };
@@ -135,21 +143,36 @@ fn new_node(fields: &mut Fields<'_>) -> Result<Result<Op, i32>, Malformed> {
         return Ok(Err(error::BAD_ARGUMENTS));
     }
     let existing = Existing::None;
-    Ok(rights.map(|()| Op::Put { key, value, existing, kind, numbered }))
+    Ok(rights.map(|rights| Op::Put { key, value, existing, kind, numbered, rights }))
+}
+
+/// Whether an operation makes a node.
+fn is_create(number: i32) -> bool {
+    matches!(number, op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL)
 }
 
 /// An operation that a call may have, or the number of an error.
-fn change(number: i32, fields: &mut Fields<'_>) -> Result<Result<Op, i32>, Malformed> {
-    if matches!(number, op::CREATE | op::CREATE2 | op::CREATE_CONTAINER) {
-        return new_node(fields);
+fn change(
+    number: i32,
+    fields: &mut Fields<'_>,
+    who: &[Identity],
+) -> Result<Result<Op, i32>, Malformed> {
+    if is_create(number) {
+        return new_node(number, fields, who);
     }
     let path = path(fields)?;
     let op = match number {
         op::SET_DATA => {
-            let value = Bytes::copy_from_slice(fields.buffer()?);
+            let value = fields.optional()?.map(Bytes::copy_from_slice);
             let existing = version(fields.int()?).map_or(Existing::Any(false), Existing::Version);
-            let (kind, numbered) = (Kind::Persistent, false);
-            path.map(|key| Op::Put { key, value, existing, kind, numbered })
+            let (kind, numbered, rights) = (Kind::Persistent, false, Vec::new());
+            path.map(|key| Op::Put { key, value, existing, kind, numbered, rights })
+        }
+        op::SET_ACL => {
+            let rights = rights::read(fields, who)?;
+            let version = version(fields.int()?);
+            let set = |key| rights.map(|rights| Op::SetRights { key, version, rights });
+            path.and_then(set)
         }
         op::DELETE => {
             let version = version(fields.int()?);
@@ -164,30 +187,40 @@ fn change(number: i32, fields: &mut Fields<'_>) -> Result<Result<Op, i32>, Malfo
     Ok(op)
 }
 
-fn create(number: i32, fields: &mut Fields<'_>) -> Result<Request, Malformed> {
-    Ok(match change(number, fields)? {
-        Ok(op) => Request::Write(Command::Change(vec![op]), Shape::Create(number != op::CREATE)),
+/// A change of one node.
+fn single(number: i32, fields: &mut Fields<'_>, who: &[Identity]) -> Result<Request, Malformed> {
+    let shape = match number {
+        op::DELETE => Shape::Delete,
+        op::SET_DATA | op::SET_ACL => Shape::Set,
+        _ => Shape::Create(number != op::CREATE),
+    };
+    Ok(match change(number, fields, who)? {
+        Ok(op) => Request::Write(Command::ChangeBy(who.to_vec(), vec![op]), shape),
         Err(error) => Request::Error(error),
     })
 }
 
-fn multi(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
-    let (mut ops, mut numbers) = (Vec::new(), Vec::new());
+fn multi(fields: &mut Fields<'_>, who: &[Identity]) -> Result<Request, Malformed> {
+    let (mut ops, mut numbers, mut refused) = (Vec::new(), Vec::new(), None);
     loop {
         let (number, is_last, _) = (fields.int()?, fields.bool()?, fields.int()?);
         if is_last {
             break;
         }
-        if ops.len() >= keys::OPS_MAX {
+        let is_known = is_create(number) || matches!(number, op::SET_DATA | op::DELETE | op::CHECK);
+        if numbers.len() >= keys::OPS_MAX || !is_known {
             return Ok(Request::Error(error::BAD_ARGUMENTS));
         }
-        match change(number, fields)? {
+        match change(number, fields, who)? {
             Ok(op) => ops.push(op),
-            Err(error) => return Ok(Request::Error(error)),
+            Err(error) => refused = refused.or(Some((numbers.len(), error))),
         }
         numbers.push(number);
     }
-    Ok(Request::Write(Command::Change(ops), Shape::Multi(numbers)))
+    Ok(match refused {
+        Some((at, error)) => Request::Refused(numbers.len(), at, error),
+        None => Request::Write(Command::ChangeBy(who.to_vec(), ops), Shape::Multi(numbers)),
+    })
 }
 
 fn multi_read(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
@@ -228,19 +261,13 @@ impl Request {
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are cut, or are no such request.
-    pub fn read(number: i32, bytes: &[u8]) -> Result<Self, Malformed> {
+    pub fn read(number: i32, bytes: &[u8], who: &[Identity]) -> Result<Self, Malformed> {
         let mut fields = Fields::new(bytes);
         let f = &mut fields;
         let query = match number {
-            op::CREATE | op::CREATE2 | op::CREATE_CONTAINER => return create(number, f),
-            op::SET_DATA | op::DELETE => {
-                let shape = if number == op::DELETE { Shape::Delete } else { Shape::Set };
-                return Ok(match change(number, f)? {
-                    Ok(op) => Self::Write(Command::Change(vec![op]), shape),
-                    Err(error) => Self::Error(error),
-                });
-            }
-            op::MULTI => return multi(f),
+            op::SET_DATA | op::SET_ACL | op::DELETE => return single(number, f, who),
+            _ if is_create(number) => return single(number, f, who),
+            op::MULTI => return multi(f, who),
             op::MULTI_READ => return multi_read(f),
             op::SET_WATCHES | op::SET_WATCHES2 => return set_watches(number, f),
             op::SYNC => return Ok(Self::Sync(f.text()?.to_owned())),
@@ -266,6 +293,7 @@ impl Request {
                 Query::AddWatch(key, kind)
             }
             op::GET_EPHEMERALS => Query::Ephemerals(f.text()?.to_owned()),
+            op::WHO_AM_I => Query::Who,
             _ => match path(f)? {
                 Ok(path) => Self::query(number, path, f)?,
                 Err(error) => return Ok(Self::Error(error)),
@@ -328,7 +356,7 @@ impl Shape {
                     let message = message.int(*number).bool(false).int(error::OK);
                     match *number {
                         op::CREATE => message.text(&outcome.key),
-                        op::CREATE2 | op::CREATE_CONTAINER => {
+                        number if is_create(number) => {
                             message.text(&outcome.key).stat(&outcome.stat)
                         }
                         op::SET_DATA => message.stat(&outcome.stat),
@@ -347,7 +375,7 @@ fn end_of_multi(message: Message) -> Message {
 }
 
 /// The answer to a multi of which the operation at `at` was refused.
-fn refused(message: Message, count: usize, at: usize, number: i32) -> Message {
+pub fn refused(message: Message, count: usize, at: usize, number: i32) -> Message {
     let all = (0..count).fold(message, |message, place| {
         let error = match place.cmp(&at) {
             core::cmp::Ordering::Less => error::OK,
@@ -361,27 +389,13 @@ fn refused(message: Message, count: usize, at: usize, number: i32) -> Message {
 
 impl Query {
     /// The answer out of these keys. Watches are set before anybody can change the keys.
-    pub fn answer(&self, xid: i32, keys: &Keys, shared: &Shared, to: &Connection) -> Message {
+    pub fn answer(&self, xid: i32, keys: &Keys, shared: &Shared, to: &mut Reading<'_>) -> Message {
         let revision = keys.revision();
         let failed = |error| Message::reply(xid, revision, error);
         let ok = Message::reply(xid, revision, error::OK);
         match self {
             Self::Multi(queries) => {
-                let all = queries.iter().fold(ok, |message, query| {
-                    let number = match query {
-                        Self::Data(..) => op::GET_DATA,
-                        _ => op::GET_CHILDREN,
-                    };
-                    match query.entry(keys) {
-                        Ok(entry) => {
-                            query.watch(shared, to);
-                            let message = message.int(number).bool(false).int(error::OK);
-                            query.put(message, keys, entry)
-                        }
-                        Err(error) => message.int(-1).bool(false).int(error).int(error),
-                    }
-                });
-                end_of_multi(all)
+                all(ok, queries, keys, shared, to).unwrap_or(failed(error::BAD_ARGUMENTS))
             }
             Self::SetWatches(seen, sets) => {
                 for (set, paths) in sets {
@@ -390,7 +404,7 @@ impl Query {
                 ok
             }
             Self::AddWatch(path, kind) => {
-                let is_set = shared.watches().set(to.id, path, *kind);
+                let is_set = shared.watches().set(to.connection, path, *kind);
                 if is_set { ok.int(error::OK) } else { failed(error::QUOTA_EXCEEDED) }
             }
             Self::Watches(path, kinds, removes) => {
@@ -398,68 +412,76 @@ impl Query {
                 let mut found = false;
                 for kind in kinds {
                     found |= match removes {
-                        true => watches.remove(to.id, path, *kind),
-                        false => watches.has(to.id, path, *kind),
+                        true => watches.remove(to.connection, path, *kind),
+                        false => watches.has(to.connection, path, *kind),
                     };
                 }
                 if found { ok } else { failed(error::NO_WATCHER) }
             }
             Self::Ephemerals(prefix) => {
-                let own = keys.owned(to.session());
+                let own = keys.owned(to.session);
                 let own: Vec<_> = own.filter(|key| key.starts_with(prefix.as_str())).collect();
                 own.iter().fold(ok.int(own.len() as i32), |message, key| message.text(key))
             }
-            Self::Range(prefix, first, count) => range(ok, keys, prefix, first, *count),
+            Self::Range(prefix, first, count) => {
+                range(ok, keys, (prefix.as_str(), first.as_str()), *count, to.who)
+            }
+            Self::Who => to.who.iter().fold(ok.int(to.who.len() as i32), |message, one| {
+                // A digest is nobody's business.
+                let name = one.name.split(':').next().unwrap_or_default();
+                let name = if one.scheme == "digest" { name } else { &one.name };
+                message.text(&one.scheme).text(name)
+            }),
             _ => {
-                let entry = self.entry(keys);
+                let entry = self.entry(keys, to.who);
                 let sets = entry.is_ok() || matches!(self, Self::Exists(..));
                 if sets && !self.watch(shared, to) {
                     return failed(error::QUOTA_EXCEEDED);
                 }
                 match entry {
-                    Ok(entry) => self.put(ok, keys, entry),
+                    Ok(entry) => self.put(ok, keys, entry, to.who),
                     Err(error) => failed(error),
                 }
             }
         }
     }
 
-    /// The entry that the read is about.
-    fn entry<'a>(&self, keys: &'a Keys) -> Result<&'a Entry, i32> {
-        match self {
-            Self::Exists(path, _)
-            | Self::Data(path, _)
-            | Self::Children(path, ..)
-            | Self::Rights(path)
-            | Self::Count(path) => keys.get(path).ok_or(error::NO_NODE),
-            _ => Err(error::UNIMPLEMENTED),
-        }
+    /// The entry that the read is about, if the client may read it.
+    fn entry<'a>(&self, keys: &'a Keys, who: &[Identity]) -> Result<&'a Entry, i32> {
+        let (path, bits) = match self {
+            Self::Exists(path, _) => return keys.get(path).ok_or(error::NO_NODE),
+            Self::Data(path, _) | Self::Children(path, ..) | Self::Count(path) => (path, READ),
+            Self::Rights(path) => (path, READ | ADMIN),
+            _ => return Err(error::UNIMPLEMENTED),
+        };
+        let entry = keys.get(path).ok_or(error::NO_NODE)?;
+        if allows(&entry.rights, bits, who) { Ok(entry) } else { Err(error::NO_AUTH) }
     }
 
     /// Sets the watch that the read asks for. False when the client has too many.
-    fn watch(&self, shared: &Shared, to: &Connection) -> bool {
+    fn watch(&self, shared: &Shared, to: &Reading<'_>) -> bool {
         match self {
             Self::Exists(path, true) | Self::Data(path, true) => {
-                shared.watches().set(to.id, path, Watch::Data)
+                shared.watches().set(to.connection, path, Watch::Data)
             }
-            Self::Children(path, true, _) => shared.watches().set(to.id, path, Watch::Children),
+            Self::Children(path, true, _) => {
+                shared.watches().set(to.connection, path, Watch::Children)
+            }
             _ => true,
         }
     }
 
-    fn put(&self, message: Message, keys: &Keys, entry: &Entry) -> Message {
+    fn put(&self, message: Message, keys: &Keys, entry: &Entry, who: &[Identity]) -> Message {
         match self {
             Self::Exists(..) => message.stat(&entry.stat()),
-            Self::Data(..) => message.buffer(&entry.value).stat(&entry.stat()),
+            Self::Data(..) => message.optional(entry.value.as_deref()).stat(&entry.stat()),
             Self::Children(_, _, with_stat) => {
                 let count = entry.children.len() as i32;
                 let names = entry.children.iter();
                 let message = names.fold(message.int(count), |message, name| message.text(name));
                 if *with_stat { message.stat(&entry.stat()) } else { message }
             }
-            Self::Rights(_) => {
-                message.int(1).int(31).text("world").text("anyone").stat(&entry.stat())
-            }
+            Self::Rights(_) => rights::put(message, entry, who).stat(&entry.stat()),
             Self::Count(path) => {
                 let below = if path == "/" { "/".to_owned() } else { format!("{path}/") };
                 let count = keys.range("", &below).filter(|(key, _)| &***key != "/").count();
@@ -470,11 +492,47 @@ impl Query {
     }
 }
 
-/// Keys of a range: a list of key, value and stat, and whether there are more.
-fn range(ok: Message, keys: &Keys, prefix: &str, first: &str, count: usize) -> Message {
+/// The answers to several reads; `None` when they are too long together.
+fn all(
+    mut message: Message,
+    queries: &[Query],
+    keys: &Keys,
+    shared: &Shared,
+    to: &Reading<'_>,
+) -> Option<Message> {
+    for query in queries {
+        let number = match query {
+            Query::Data(..) => op::GET_DATA,
+            _ => op::GET_CHILDREN,
+        };
+        message = match query.entry(keys, to.who) {
+            Ok(entry) => {
+                query.watch(shared, to);
+                let message = message.int(number).bool(false).int(error::OK);
+                query.put(message, keys, entry, to.who)
+            }
+            Err(error) => message.int(-1).bool(false).int(error).int(error),
+        };
+        if message.length() > READS_BYTES_MAX {
+            return None;
+        }
+    }
+    Some(end_of_multi(message))
+}
+
+/// Keys of a range that the client may read: a list of key, value and stat, and whether there are
+/// more.
+fn range(
+    ok: Message,
+    keys: &Keys,
+    (prefix, first): (&str, &str),
+    count: usize,
+    who: &[Identity],
+) -> Message {
     let (mut found, mut bytes, mut is_cut) = (Vec::new(), 0, false);
-    for (key, entry) in keys.range(first, prefix).filter(|(key, _)| &***key != "/") {
-        bytes += key.len() + entry.value.len();
+    let is_shown = |key: &str, entry: &Entry| key != "/" && allows(&entry.rights, READ, who);
+    for (key, entry) in keys.range(first, prefix).filter(|(key, entry)| is_shown(key, entry)) {
+        bytes += key.len() + entry.value.as_ref().map_or(0, Bytes::len);
         let is_long = !found.is_empty() && bytes > RANGE_BYTES_MAX;
         if found.len() == count || is_long {
             is_cut = true;
@@ -483,13 +541,13 @@ fn range(ok: Message, keys: &Keys, prefix: &str, first: &str, count: usize) -> M
         found.push((key, entry));
     }
     let message = found.iter().fold(ok.int(found.len() as i32), |message, (key, entry)| {
-        message.text(key).buffer(&entry.value).stat(&entry.stat())
+        message.text(key).optional(entry.value.as_deref()).stat(&entry.stat())
     });
     message.bool(is_cut)
 }
 
 /// Sets a watch of a client that has connected anew, or tells at once what the client has missed.
-fn set_again(seen: u64, set: Set, path: &str, keys: &Keys, shared: &Shared, to: &Connection) {
+fn set_again(seen: u64, set: Set, path: &str, keys: &Keys, shared: &Shared, to: &mut Reading<'_>) {
     let entry = keys.get(path);
     let told = match (set, entry) {
         (Set::Data | Set::Children, None) => Some(Told::Deleted),
@@ -499,7 +557,8 @@ fn set_again(seen: u64, set: Set, path: &str, keys: &Keys, shared: &Shared, to: 
         _ => None,
     };
     if let Some(told) = told {
-        return to.tell(Event { told, path: path.to_owned() });
+        to.missed.push(Event { told, path: path.to_owned() });
+        return;
     }
     let kind = match set {
         Set::Data | Set::Exist => Watch::Data,
@@ -507,7 +566,5 @@ fn set_again(seen: u64, set: Set, path: &str, keys: &Keys, shared: &Shared, to: 
         Set::Persistent => Watch::Persistent,
         Set::Recursive => Watch::Recursive,
     };
-    if !shared.watches().set(to.id, path, kind) {
-        to.end();
-    }
+    to.is_full |= !shared.watches().set(to.connection, path, kind);
 }

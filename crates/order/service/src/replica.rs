@@ -4,20 +4,21 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::net::TcpListener;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use evenfall_core::{ClockReading, NodeId, Timestamp};
 use evenfall_host::writes::Writes;
 use evenfall_host::{Waker, interrupt, random};
-use evenfall_order_machine::keys::{Call, Command, Keys, Reply};
+use evenfall_order_machine::keys::{Call, Command, Keys, Kind, REAPED_MAX, Reply};
 use evenfall_order_machine::{Canopus, Config, Event, Request, journal};
 use evenfall_port::run::Loop;
 use evenfall_port::{Options, Port};
 
-use crate::shared::Shared;
+use crate::sealed::{self, Sealed};
+use crate::shared::{Notice, Shared};
 use crate::{ServiceError, Settings, front};
 
 /// Calls that wait for the replica thread. A connection that has one more waits with it.
@@ -29,6 +30,8 @@ const INPUTS_PER_TURN: usize = 1_024;
 const SESSIONS_EVERY: Duration = Duration::from_millis(250);
 /// Bytes of requests of one node in a cycle: a value of the longest length, with room around it.
 const BATCH_BYTES: usize = 2 << 20;
+/// Longest datagram between hosts: what an Ethernet carries in one piece, with room for tunnels.
+const NETWORK_BYTES: usize = 1_400;
 /// A revision is a cycle and, below it, the number of a request in the cycle.
 const REQUEST_BITS: u32 = 24;
 
@@ -41,13 +44,22 @@ pub enum Answer {
     Unknown,
 }
 
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The number of the connection.
+    pub connection: u64,
+    /// The number of the request on this connection.
+    pub slot: u64,
+}
+
 /// What connections ask of the replica thread.
 #[derive(Debug)]
 pub enum Input {
     /// A call, as [`Call::encode`] writes it.
-    Call(Bytes, SyncSender<Answer>),
+    Call(Bytes, Option<Asked>),
     /// A wait until all that was answered before is applied here.
-    Sync(SyncSender<Answer>),
+    Sync(Asked),
 }
 
 /// How connections reach the replica thread.
@@ -58,23 +70,23 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Hands a call in. The answer comes through the receiver; a receiver that ends without an
-    /// answer means that the replica has stopped.
-    pub fn call(&self, call: &Call) -> Receiver<Answer> {
-        self.ask(|answer| Input::Call(call.encode(), answer))
+    /// The inbox of a replica thread that this waker wakes.
+    pub fn new(inputs: SyncSender<Input>, waker: Waker) -> Self {
+        Self { inputs, waker }
     }
 
-    /// Asks to be told when all that was answered before is applied here.
-    pub fn sync(&self) -> Receiver<Answer> {
-        self.ask(Input::Sync)
+    /// Hands a call or a sync in, and waits while there is no room. The answer comes as a notice.
+    pub fn send(&self, input: Input) {
+        if let Err(TrySendError::Full(input)) = self.inputs.try_send(input) {
+            self.wake();
+            // An error means that the replica has stopped, and the process ends.
+            let _ = self.inputs.send(input);
+        }
     }
 
-    fn ask(&self, input: impl FnOnce(SyncSender<Answer>) -> Input) -> Receiver<Answer> {
-        let (answer, receiver) = sync_channel(1);
-        // An error means that the replica has stopped, and the receiver says the same.
-        let _ = self.inputs.send(input(answer));
+    /// Wakes the replica thread for what was handed in.
+    pub fn wake(&self) {
         self.waker.wake();
-        receiver
     }
 }
 
@@ -100,14 +112,17 @@ struct Owner {
     /// The name under which this life of the replica proposes.
     client: u64,
     last: u64,
-    calls: HashMap<u64, SyncSender<Answer>>,
-    syncs: HashMap<u64, SyncSender<Answer>>,
+    calls: HashMap<u64, Asked>,
+    syncs: HashMap<u64, Asked>,
     shared: Arc<Shared>,
     bytes_max: usize,
     wants_checkpoint: bool,
     /// Since when a session was not touched, as this replica saw it.
     silent: HashMap<u64, (u64, Instant)>,
     sessions_at: Instant,
+    /// Since when a timed key was not set, as this replica saw it.
+    ages: HashMap<String, (u64, Instant)>,
+    reaped_at: Instant,
     ended: Option<ServiceError>,
 }
 
@@ -123,16 +138,26 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     let log = writes.read(journal::LOG).map_err(ServiceError::Disk)?;
     let tree = settings.tree()?;
     let node = NodeId(settings.node as u32);
-    let machine = Canopus::new(config(), tree, node, random_number()?, &log)?;
+    let mut config = config();
+    if settings.key.is_some() {
+        config.datagram_bytes = NETWORK_BYTES - sealed::OVERHEAD_BYTES;
+    }
+    let machine = Canopus::new(config, tree, node, random_number()?, &log)?;
     drop(log);
     let address = settings.replicas[settings.node];
-    let mut port = evenfall_port::open(address, options())?;
+    let mut port = match &settings.key {
+        Some(key) => Box::new(Sealed::new(evenfall_port::open(address, options().keyed())?, key)?),
+        None => evenfall_port::open(address, options())?,
+    };
     let listen = settings.listen;
+    if settings.key.is_none() && !listen.ip().is_loopback() {
+        return Err(evenfall_host::Error::Unkeyed { address: listen, verb: "listen on" }.into());
+    }
     let listener = TcpListener::bind(listen).map_err(failed(format!("listen on {listen}")))?;
     let (inputs, taken) = sync_channel(INPUTS_MAX);
-    let inbox = Inbox { inputs, waker: port.waker() };
-    let keys = RwLock::new(Keys::new(settings.bytes_max));
-    let shared = Arc::new(Shared::new(keys, inbox, settings.node));
+    let inbox = Inbox::new(inputs, port.waker());
+    let front = Waker::new().map_err(failed("make a waker".into()))?;
+    let shared = Arc::new(Shared::new(settings.clone(), inbox, front.clone()));
     let _watch = interrupt::watch(port.waker())?;
     let mut owner = Owner {
         node,
@@ -145,6 +170,8 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
         wants_checkpoint: false,
         silent: HashMap::new(),
         sessions_at: Instant::now(),
+        ages: HashMap::new(),
+        reaped_at: Instant::now(),
         ended: None,
     };
     let mut machines = [machine];
@@ -153,7 +180,8 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     let reading = ClockReading::default();
     let mut take = |_: &Canopus, _: Timestamp, event: Event| owner.take(event);
     turns.adopt_clock(reading, &mut machines, port.as_mut(), &mut take)?;
-    front::start(&shared, listener)?;
+    owner.age_what_was_logged();
+    front::start(&shared, listener, front)?;
     started();
     owner.drive(&mut turns, &mut machines, port.as_mut(), &taken)
 }
@@ -199,10 +227,14 @@ impl Owner {
             }
             if self.sessions_at.elapsed() >= SESSIONS_EVERY {
                 self.sessions_at = Instant::now();
-                for command in self.look_at_sessions() {
+                let mut commands = self.look_at_sessions();
+                if self.reaped_at.elapsed() >= self.shared.settings.zookeeper.reap_every() {
+                    self.reaped_at = Instant::now();
+                    commands.extend(self.look_at_keys());
+                }
+                for command in commands {
                     let call = Call { session: 0, sequence: 0, at_ms: now_ms(), command };
-                    let (answer, _) = sync_channel(1);
-                    let input = Input::Call(call.encode(), answer);
+                    let input = Input::Call(call.encode(), None);
                     self.put_in(input, turns, &mut machines[0], port)?;
                 }
                 self.shared.note(&machines[0]);
@@ -231,8 +263,8 @@ impl Owner {
         self.last += 1;
         let (client, sequence) = (self.client, self.last);
         let is_in = match input {
-            Input::Call(body, answer) => {
-                self.calls.insert(sequence, answer);
+            Input::Call(body, asked) => {
+                asked.map(|asked| self.calls.insert(sequence, asked));
                 let request = Request { client, sequence, body };
                 turns.input(
                     0,
@@ -242,8 +274,8 @@ impl Owner {
                     &mut |_, _, event| self.take(event),
                 )?
             }
-            Input::Sync(answer) => {
-                self.syncs.insert(sequence, answer);
+            Input::Sync(asked) => {
+                self.syncs.insert(sequence, asked);
                 turns.input(
                     0,
                     machine,
@@ -255,8 +287,8 @@ impl Owner {
         };
         if let Err(error) = is_in {
             tracing::debug!("a call was refused: {error}");
-            let answer = self.calls.remove(&sequence).or_else(|| self.syncs.remove(&sequence));
-            tell(answer, Answer::Unknown);
+            let asked = self.calls.remove(&sequence).or_else(|| self.syncs.remove(&sequence));
+            self.tell(asked, Answer::Unknown);
         }
         Ok(())
     }
@@ -271,15 +303,15 @@ impl Owner {
                         let revision = state.cycle << REQUEST_BITS | number;
                         let reply = self.shared.apply(revision, &request.body);
                         if set.node == self.node && request.client == self.client {
-                            let answer = self.calls.remove(&request.sequence);
-                            tell(answer, Answer::Applied(reply, revision));
+                            let asked = self.calls.remove(&request.sequence);
+                            self.tell(asked, Answer::Applied(reply, revision));
                         }
                     }
                 }
                 for read in reads {
                     let revision = self.shared.keys().revision();
-                    let answer = self.syncs.remove(&read.token);
-                    tell(answer, Answer::Applied(Reply::default(), revision));
+                    let asked = self.syncs.remove(&read.token);
+                    self.tell(asked, Answer::Applied(Reply::default(), revision));
                 }
             }
             Event::Installed { snapshot, unknown, .. } => {
@@ -288,7 +320,8 @@ impl Owner {
                     Err(error) => self.ended = Some(ServiceError::Snapshot(error)),
                 }
                 for (_, sequence) in unknown {
-                    tell(self.calls.remove(&sequence), Answer::Unknown);
+                    let asked = self.calls.remove(&sequence);
+                    self.tell(asked, Answer::Unknown);
                 }
             }
             Event::CheckpointWanted => self.wants_checkpoint = true,
@@ -329,11 +362,44 @@ impl Owner {
         }
         commands
     }
-}
 
-/// Answers a call or a sync. A client that has gone takes no answer.
-fn tell(answer: Option<SyncSender<Answer>>, what: Answer) {
-    if let Some(answer) = answer {
-        let _ = answer.try_send(what);
+    /// Timed keys of the log are as old as the clock of this host says. The age of all others
+    /// counts from when this replica sees them, by a clock that does not step.
+    fn age_what_was_logged(&mut self) {
+        let (now, now_ms, keys) = (Instant::now(), now_ms(), self.shared.keys());
+        for (key, entry) in keys.mortal() {
+            let age = Duration::from_millis(now_ms.saturating_sub(entry.modified_ms));
+            let since = now.checked_sub(age).unwrap_or(now);
+            self.ages.insert(key.to_owned(), (entry.modified, since));
+        }
+    }
+
+    /// Containers that are left, and timed keys whose time is over as far as this replica knows.
+    fn look_at_keys(&mut self) -> Option<Command> {
+        let (now, keys) = (Instant::now(), self.shared.keys());
+        let (mut over, mut ages) = (Vec::new(), HashMap::new());
+        for (key, entry) in keys.mortal() {
+            let Kind::Timed(ttl_ms) = entry.kind else {
+                let is_left = entry.is_left();
+                over.extend(is_left.then(|| (key.to_owned(), entry.children_modified)));
+                continue;
+            };
+            let known = self.ages.get(key).filter(|(modified, _)| *modified == entry.modified);
+            let since = known.map_or(now, |(_, since)| *since);
+            ages.insert(key.to_owned(), (entry.modified, since));
+            let is_over = now.duration_since(since) > Duration::from_millis(ttl_ms);
+            if is_over && entry.children.is_empty() {
+                over.push((key.to_owned(), entry.modified));
+            }
+        }
+        self.ages = ages;
+        over.truncate(REAPED_MAX);
+        let nodes = self.shared.settings.replicas.len() as u32;
+        (!over.is_empty()).then_some(Command::Reap { node: self.node.0, nodes, keys: over })
+    }
+
+    /// Answers a call or a sync of a client.
+    fn tell(&self, asked: Option<Asked>, answer: Answer) {
+        self.shared.tell(asked.map(|asked| Notice::Answer(asked, answer)));
     }
 }

@@ -1,28 +1,21 @@
-//! What the threads of a replica share: the keys, the watches and the connections.
+//! What the two threads of a replica share: the keys, the watches, and notices for clients.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
+use evenfall_host::Waker;
 use evenfall_order_machine::Canopus;
 use evenfall_order_machine::keys::{Keys, Reply};
 
-use crate::connection::Connection;
-use crate::replica::Inbox;
-use crate::watches::Watches;
+use crate::Settings;
+use crate::replica::{Answer, Asked, Inbox};
+use crate::watches::{Event, Watches};
 
-/// What is told to `mntr` and to `kv status`.
+/// What the replica thread tells `mntr` and `kv status`.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Connections that were accepted.
-    pub accepted: AtomicU64,
-    /// Connections that were closed at once, because there were as many as may be.
-    pub turned_away: AtomicU64,
-    /// Requests that were read.
-    pub requests: AtomicU64,
-    /// Connections that were closed because their bytes could not be read.
-    pub malformed: AtomicU64,
     /// The last cycle that is committed here.
     pub cycle: AtomicU64,
     /// Whether this replica takes part: 0 or 1.
@@ -31,39 +24,55 @@ pub struct Counters {
     pub waiting: AtomicU64,
 }
 
-/// See the module documentation. Locks are taken in the order keys, watches, connections.
+/// What the replica thread tells the front, in the order in which it happened.
+#[derive(Debug)]
+pub enum Notice {
+    /// The answer to a call or a sync.
+    Answer(Asked, Answer),
+    /// An event for a connection.
+    Event(u64, Event),
+    /// A session has ended.
+    Ended(u64),
+    /// Keys changed without events, so these connections have missed some.
+    Missed(Vec<u64>),
+}
+
+/// See the module documentation. Locks are taken in the order keys, watches, notices.
 #[derive(Debug)]
 pub struct Shared {
     keys: RwLock<Keys>,
     watches: Mutex<Watches>,
-    connections: Mutex<BTreeMap<u64, Arc<Connection>>>,
+    notices: Mutex<Vec<Notice>>,
+    /// Wakes the front.
+    front: Waker,
     /// Sessions that gave a sign of life since the last report.
     alive: Mutex<BTreeSet<u64>>,
     /// How calls reach the order.
     pub inbox: Inbox,
-    /// What is counted.
+    /// What the replica thread counts.
     pub counters: Counters,
-    /// The number of this replica.
-    pub node: usize,
+    /// What the replica was started with.
+    pub settings: Settings,
 }
 
 /// Takes a lock. A thread that panicked with the lock held has left a value that is whole: every
 /// change under these locks is one call.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
     /// What a replica begins with.
-    pub fn new(keys: RwLock<Keys>, inbox: Inbox, node: usize) -> Self {
+    pub fn new(settings: Settings, inbox: Inbox, front: Waker) -> Self {
         Self {
-            keys,
+            keys: RwLock::new(Keys::new(settings.bytes_max)),
             watches: Mutex::default(),
-            connections: Mutex::default(),
+            notices: Mutex::default(),
+            front,
             alive: Mutex::default(),
             inbox,
             counters: Counters::default(),
-            node,
+            settings,
         }
     }
 
@@ -77,6 +86,23 @@ impl Shared {
         lock(&self.watches)
     }
 
+    /// Notices for the front. The front is woken for the first of them. Their number is bounded by
+    /// the requests and watches of connections, which have limits.
+    pub fn tell(&self, new: impl IntoIterator<Item = Notice>) {
+        let mut notices = lock(&self.notices);
+        let was_empty = notices.is_empty();
+        notices.extend(new);
+        if was_empty && !notices.is_empty() {
+            self.front.wake();
+        }
+    }
+
+    /// The notices that have come. Who holds the keys meanwhile has the events of all changes that
+    /// these keys contain.
+    pub fn take_notices(&self) -> Vec<Notice> {
+        core::mem::take(&mut *lock(&self.notices))
+    }
+
     /// Applies the body of a request, and tells those who watch.
     pub fn apply(&self, revision: u64, body: &Bytes) -> Reply {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
@@ -85,59 +111,17 @@ impl Shared {
             return applied.reply;
         }
         let events = self.watches().fire(&applied.changes);
-        let connections = lock(&self.connections);
-        for (to, event) in events {
-            if let Some(connection) = connections.get(&to) {
-                connection.tell(event);
-            }
-        }
-        for connection in connections.values() {
-            if applied.ended.contains(&connection.session()) {
-                connection.expire();
-            }
-        }
+        let events = events.into_iter().map(|(to, event)| Notice::Event(to, event));
+        self.tell(events.chain(applied.ended.into_iter().map(Notice::Ended)));
         applied.reply
     }
 
     /// Takes the keys of a snapshot. What changed in between is unknown, so connections with
     /// watches are closed. Their clients connect again and set their watches anew.
     pub fn replace(&self, new: Keys) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = new;
-        let watching = self.watches().watching();
-        let connections = lock(&self.connections);
-        watching
-            .iter()
-            .filter_map(|id| connections.get(id))
-            .for_each(|connection| connection.end());
-    }
-
-    /// A connection begins. False when there are as many as may be.
-    pub fn begin(&self, id: u64, connection: &Arc<Connection>, most: usize) -> bool {
-        let mut connections = lock(&self.connections);
-        let has_room = connections.len() < most;
-        if has_room {
-            connections.insert(id, Arc::clone(connection));
-        }
-        has_room
-    }
-
-    /// A connection has ended.
-    pub fn finish(&self, id: u64) {
-        self.watches().forget(id);
-        lock(&self.connections).remove(&id);
-    }
-
-    /// Connections now.
-    pub fn connections(&self) -> usize {
-        lock(&self.connections).len()
-    }
-
-    /// Closes other connections of a session: the client has come back by a new one.
-    pub fn move_session(&self, session: u64, id: u64) {
-        let connections = lock(&self.connections);
-        let others =
-            connections.iter().filter(|(other, c)| **other != id && c.session() == session);
-        others.for_each(|(_, connection)| connection.end());
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        *keys = new;
+        self.tell([Notice::Missed(self.watches().watching())]);
     }
 
     /// A session gave a sign of life.

@@ -4,11 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use bytes::Bytes;
-use evenfall_order_machine::keys::{Existing, Kind, Op, Refusal};
+use evenfall_order_machine::keys::{Existing, Op, Refusal};
 
 use crate::jute::{Fields, Message, error, op};
-use crate::{Client, ServiceError, Settings};
+use crate::{Client, Options, ServiceError, Settings};
 
 /// A replica in a thread that lives as long as the test program.
 fn replica(directory: &std::path::Path) -> SocketAddr {
@@ -20,6 +19,8 @@ fn replica(directory: &std::path::Path) -> SocketAddr {
         listen: free(),
         directory: directory.to_owned(),
         bytes_max: 64 << 20,
+        zookeeper: Options { tick_ms: 100, ..Options::default() },
+        key: None,
     };
     let listen = settings.listen;
     let (started, wait) = std::sync::mpsc::channel();
@@ -31,8 +32,7 @@ fn replica(directory: &std::path::Path) -> SocketAddr {
 }
 
 fn put(key: &str, value: &'static str, existing: Existing) -> Op {
-    let (value, kind) = (Bytes::from_static(value.as_bytes()), Kind::Persistent);
-    Op::Put { key: key.into(), value, existing, kind, numbered: false }
+    Op::put(key, value, existing)
 }
 
 fn client(at: SocketAddr) -> Client {
@@ -90,7 +90,7 @@ fn strangers_are_answered_and_do_no_harm(at: SocketAddr) {
     let mut stream = TcpStream::connect(at).expect("connected");
     let hello = Message::default().int(0).long(0).int(1).long(0).buffer(&[0; 16]).bool(false);
     let greeted = exchange(&mut stream, hello);
-    assert_eq!(Fields::new(&greeted[4..]).int(), Ok(1_000), "the shortest timeout");
+    assert_eq!(Fields::new(&greeted[4..]).int(), Ok(200), "the shortest timeout");
     let number_of = |bytes: &[u8]| Fields::new(&bytes[12..]).int();
     let bad_path = Message::default().int(1).int(op::GET_CHILDREN).text("a\0b").bool(false);
     assert_eq!(number_of(&exchange(&mut stream, bad_path)), Ok(error::BAD_ARGUMENTS));

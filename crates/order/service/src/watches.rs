@@ -102,6 +102,14 @@ impl Watches {
         self.by_connection.keys().copied().collect()
     }
 
+    /// Paths that are watched, each with the connections that watch it.
+    pub fn by_path(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = u64>)> {
+        let connections = |all: &'_ BTreeSet<(u64, Kind)>| {
+            all.iter().map(|(connection, _)| *connection).collect::<Vec<_>>().into_iter()
+        };
+        self.by_path.iter().map(move |(path, all)| (path.as_str(), connections(all)))
+    }
+
     /// Watches now.
     pub fn len(&self) -> usize {
         self.by_connection.values().map(BTreeSet::len).sum()

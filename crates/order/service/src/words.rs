@@ -1,67 +1,224 @@
 //! ZooKeeper's words of four letters, for people and for monitors.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::shared::Shared;
+use crate::front::Front;
 
-/// The answer to a word; `None` for an unknown word.
-pub fn answer(word: &[u8; 4], shared: &Shared) -> Option<String> {
-    match word {
-        b"ruok" => Some("imok".into()),
-        b"stat" | b"srvr" => Some(stat(shared)),
-        b"mntr" => Some(monitored(shared)),
-        b"envi" => Some(format!(
-            "Environment:\nzookeeper.version=3.8.0-evenfall {}\n",
-            env!("CARGO_PKG_VERSION")
-        )),
-        b"isro" => Some("rw".into()),
-        _ => None,
-    }
+const WORDS: [&[u8; 4]; 16] = [
+    b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"gtmk", b"isro", b"mntr", b"ruok",
+    b"srst", b"srvr", b"stat", b"wchc", b"wchp", b"wchs",
+];
+const VERSION: &str = concat!("3.8.0-evenfall ", env!("CARGO_PKG_VERSION"));
+/// Longest answer. A list that is longer is cut.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// Whether the first bytes of a connection are a word.
+pub fn is_word(first: &[u8; 4]) -> bool {
+    WORDS.contains(&first)
 }
 
-fn stat(shared: &Shared) -> String {
-    let keys = shared.keys();
-    let c = &shared.counters;
+/// The answer to a word.
+pub fn answer(word: &[u8; 4], front: &mut Front) -> String {
+    let mut text = match word {
+        b"ruok" => "imok".into(),
+        b"isro" => "rw".into(),
+        b"gtmk" => "0".into(),
+        b"conf" => configuration(front),
+        b"cons" => clients(front),
+        b"dirs" => {
+            let bytes = front.shared.keys().bytes();
+            format!("datadir_size: {bytes}\nlogdir_size: {bytes}\n")
+        }
+        b"dump" => sessions(front),
+        b"envi" => format!("Environment:\nzookeeper.version={VERSION}\n"),
+        b"mntr" => monitored(front),
+        b"srvr" => state(front, false),
+        b"stat" => state(front, true),
+        b"wchs" => {
+            let watches = front.shared.watches();
+            let (connections, paths) = (watches.watching().len(), watches.by_path().count());
+            let count = watches.len();
+            format!("{connections} connections watching {paths} paths\nTotal watches:{count}\n")
+        }
+        b"wchc" => by_session(front),
+        b"wchp" => by_path(front),
+        b"srst" => {
+            front.stats = Default::default();
+            "Server stats reset.\n".into()
+        }
+        _ => {
+            front.connections.values_mut().for_each(|connection| connection.packets = (0, 0));
+            "Connection stats reset.\n".into()
+        }
+    };
+    if text.len() > ANSWER_BYTES_MAX {
+        let end = (0..=ANSWER_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+    }
+    text
+}
+
+fn configuration(front: &Front) -> String {
+    let (settings, options) = (&front.shared.settings, &front.shared.settings.zookeeper);
     format!(
-        "Zookeeper version: 3.8.0-evenfall {}\nReceived: {}\nConnections: {}\nOutstanding: {}\n\
-         Zxid: 0x{:x}\nMode: {}\nNode count: {}\n",
-        env!("CARGO_PKG_VERSION"),
-        c.requests.load(Relaxed),
-        shared.connections(),
-        c.waiting.load(Relaxed),
+        "clientPort={}\ndataDir={}\ntickTime={}\nmaxClientCnxns={}\nminSessionTimeout={}\n\
+         maxSessionTimeout={}\nserverId={}\n",
+        settings.listen.port(),
+        settings.directory.display(),
+        options.tick_ms,
+        options.client_connections_max,
+        options.timeouts_ms().0,
+        options.timeouts_ms().1,
+        settings.node,
+    )
+}
+
+fn clients(front: &Front) -> String {
+    let mut out = String::new();
+    for connection in front.connections.values() {
+        let (received, sent) = connection.packets;
+        let _ = writeln!(
+            out,
+            " /{}[1](queued={},recved={received},sent={sent},sid=0x{:x},to={})",
+            connection.peer,
+            connection.queued(),
+            connection.session,
+            connection.timeout_ms,
+        );
+    }
+    out.push('\n');
+    out
+}
+
+/// Least, mean and longest time of a call, in milliseconds.
+fn latency_ms(front: &Front) -> (u64, f64, u64) {
+    let (count, sum, least, most) = front.stats.latency;
+    (least / 1_000, sum as f64 / 1_000.0 / count.max(1) as f64, most / 1_000)
+}
+
+fn state(front: &Front, with_clients: bool) -> String {
+    let (keys, stats) = (front.shared.keys(), &front.stats);
+    let (least, mean, most) = latency_ms(front);
+    let clients =
+        if with_clients { format!("Clients:\n{}", clients(front)) } else { String::new() };
+    format!(
+        "Zookeeper version: {VERSION}\n{clients}Latency min/avg/max: {least}/{mean:.4}/{most}\n\
+         Received: {}\nSent: {}\nConnections: {}\nOutstanding: {}\nZxid: 0x{:x}\nMode: {}\n\
+         Node count: {}\n",
+        stats.received,
+        stats.sent,
+        front.connections.len(),
+        front.shared.counters.waiting.load(Relaxed),
         keys.revision(),
-        mode(shared),
+        mode(front),
         keys.len() + 1,
     )
 }
 
 /// No replica leads. Monitors that look for a leader or a follower find a follower.
-fn mode(shared: &Shared) -> &'static str {
-    if shared.counters.is_member.load(Relaxed) == 1 { "follower" } else { "observer" }
+fn mode(front: &Front) -> &'static str {
+    match front.shared.counters.is_member.load(Relaxed) {
+        1 => "follower",
+        _ => "observer",
+    }
 }
 
-fn monitored(shared: &Shared) -> String {
-    let (keys, c) = (shared.keys(), &shared.counters);
-    let rows = [
-        ("zk_server_state", mode(shared).to_owned()),
-        ("zk_packets_received", c.requests.load(Relaxed).to_string()),
-        ("zk_num_alive_connections", shared.connections().to_string()),
-        ("zk_outstanding_requests", c.waiting.load(Relaxed).to_string()),
-        ("zk_znode_count", (keys.len() + 1).to_string()),
-        ("zk_watch_count", shared.watches().len().to_string()),
-        ("zk_approximate_data_size", keys.bytes().to_string()),
-        ("zk_global_sessions", keys.sessions().count().to_string()),
-        ("evenfall_node", shared.node.to_string()),
-        ("evenfall_cycle", c.cycle.load(Relaxed).to_string()),
-        ("evenfall_revision", keys.revision().to_string()),
-        ("evenfall_connections_accepted", c.accepted.load(Relaxed).to_string()),
-        ("evenfall_connections_turned_away", c.turned_away.load(Relaxed).to_string()),
-        ("evenfall_connections_malformed", c.malformed.load(Relaxed).to_string()),
-    ];
-    let mut out = format!("zk_version\t3.8.0-evenfall {}\n", env!("CARGO_PKG_VERSION"));
-    for (name, value) in rows {
-        let _ = writeln!(out, "{name}\t{value}");
+fn sessions(front: &Front) -> String {
+    let keys = front.shared.keys();
+    let mut by_timeout: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+    for (id, session) in keys.sessions() {
+        by_timeout.entry(session.timeout_ms).or_default().insert(id);
+    }
+    let mut out = format!("Session Sets ({})/({}):\n", by_timeout.len(), keys.sessions().count());
+    for (timeout_ms, ids) in by_timeout {
+        let _ = writeln!(out, "{} with a timeout of {timeout_ms} ms:", ids.len());
+        ids.iter().for_each(|id| {
+            let _ = writeln!(out, "\t0x{id:x}");
+        });
+    }
+    let owners: Vec<u64> =
+        keys.sessions().map(|(id, _)| id).filter(|id| keys.owned(*id).next().is_some()).collect();
+    let _ = writeln!(out, "Sessions with Ephemerals ({}):", owners.len());
+    for id in owners {
+        let _ = writeln!(out, "0x{id:x}:");
+        keys.owned(id).for_each(|key| {
+            let _ = writeln!(out, "\t{key}");
+        });
     }
     out
+}
+
+/// The session of a connection, as ZooKeeper prints it.
+fn session(front: &Front, connection: u64) -> String {
+    let known = front.connections.get(&connection);
+    format!("0x{:x}", known.map_or(0, |connection| connection.session))
+}
+
+fn by_session(front: &Front) -> String {
+    let watches = front.shared.watches();
+    let mut paths: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
+    for (path, connections) in watches.by_path() {
+        connections.for_each(|connection| {
+            paths.entry(connection).or_default().insert(path);
+        });
+    }
+    let mut out = String::new();
+    for (connection, paths) in paths {
+        let _ = writeln!(out, "{}", session(front, connection));
+        paths.iter().for_each(|path| {
+            let _ = writeln!(out, "\t{path}");
+        });
+    }
+    out
+}
+
+fn by_path(front: &Front) -> String {
+    let watches = front.shared.watches();
+    let mut out = String::new();
+    for (path, connections) in watches.by_path() {
+        let _ = writeln!(out, "{path}");
+        let connections: BTreeSet<u64> = connections.collect();
+        connections.iter().for_each(|connection| {
+            let _ = writeln!(out, "\t{}", session(front, *connection));
+        });
+    }
+    out
+}
+
+fn monitored(front: &Front) -> String {
+    let (keys, shared, stats) = (front.shared.keys(), &front.shared, &front.stats);
+    let (least, mean, most) = latency_ms(front);
+    let ephemerals = keys.sessions().map(|(id, _)| keys.owned(id).count()).sum::<usize>();
+    let waiting = shared.counters.waiting.load(Relaxed);
+    let nodes = shared.settings.replicas.len();
+    let rows = [
+        ("zk_version", VERSION.to_owned()),
+        ("zk_server_state", mode(front).to_owned()),
+        ("zk_peer_state", "following - broadcast".to_owned()),
+        ("zk_avg_latency", format!("{mean:.4}")),
+        ("zk_max_latency", most.to_string()),
+        ("zk_min_latency", least.to_string()),
+        ("zk_packets_received", stats.received.to_string()),
+        ("zk_packets_sent", stats.sent.to_string()),
+        ("zk_num_alive_connections", front.connections.len().to_string()),
+        ("zk_outstanding_requests", waiting.to_string()),
+        ("zk_znode_count", (keys.len() + 1).to_string()),
+        ("zk_watch_count", shared.watches().len().to_string()),
+        ("zk_ephemerals_count", ephemerals.to_string()),
+        ("zk_approximate_data_size", keys.bytes().to_string()),
+        ("zk_global_sessions", keys.sessions().count().to_string()),
+        ("zk_local_sessions", "0".to_owned()),
+        ("zk_uptime", front.started.elapsed().as_millis().to_string()),
+        ("zk_quorum_size", nodes.to_string()),
+        ("evenfall_node", shared.settings.node.to_string()),
+        ("evenfall_cycle", shared.counters.cycle.load(Relaxed).to_string()),
+        ("evenfall_revision", keys.revision().to_string()),
+        ("evenfall_connections_accepted", stats.accepted.to_string()),
+        ("evenfall_connections_turned_away", stats.turned_away.to_string()),
+        ("evenfall_connections_malformed", stats.malformed.to_string()),
+        ("evenfall_connections_held_bytes", front.held_bytes.to_string()),
+    ];
+    rows.iter().map(|(name, value)| format!("{name}\t{value}\n")).collect()
 }

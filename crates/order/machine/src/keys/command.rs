@@ -2,19 +2,26 @@
 //! behind its length in 32 bits.
 //!
 //! ```text
-//!  call   version u8 (1), session u64, sequence u64, time in ms u64, kind u8, then
-//!    1 change   count u16, ops
+//!  call   version u8 (2), session u64, sequence u64, time in ms u64, kind u8, then
+//!    1 change   count u16, identities, count u16, ops
 //!    2 open     timeout in ms u32, password u64, is new u8
 //!    3 touch    count u32, sessions u64 each
 //!    4 close
 //!    5 expire   session u64, touched u64
+//!    6 reap     node u32, nodes u32, count u32, keys: key, revision u64
+//!    7 trusted  count u16, ops
 //!  op     1 check    key, has a version u8, version u32
-//!         2 put      key, value, existing u8, version u32, kind u8, numbered u8
+//!         2 put      key, has a value u8, value, existing u8, version u32, kind, numbered u8,
+//!                    rights
 //!         3 delete   key, has a version u8, version u32
+//!         4 rights   key, has a version u8, version u32, rights
+//!  rights         count u16, rights: bits u32, identity
+//!  identity       scheme, name
+//!  kind           0 persistent, 1 ephemeral, 2 container, 3 timed: ms u64
 //!  reply  0 done     count u16, outcomes: key, stat
 //!         1 refused  place u16, refusal u8
 //!  stat   created u64, modified u64, created ms u64, modified ms u64, version u32, births u32,
-//!         owner u64, length u32, children u32, children modified u64, kind u8
+//!         owner u64, length u32, children u32, children modified u64, version of rights u32, kind
 //! ```
 
 use std::sync::Arc;
@@ -22,6 +29,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
 
+use super::rights::{self, Identity, Right};
 use super::{Entry, OPS_MAX};
 
 /// How long a key lives.
@@ -32,8 +40,10 @@ pub enum Kind {
     Persistent,
     /// Until its session ends.
     Ephemeral,
-    /// Until somebody notices that it has no children any more.
+    /// Until its last child is gone for a while.
     Container,
+    /// Until it has had no children, and its value was not set, for this long in milliseconds.
+    Timed(u64),
 }
 
 /// What a put expects to find.
@@ -67,14 +77,16 @@ pub enum Op {
     Put {
         /// The key.
         key: String,
-        /// The value.
-        value: Bytes,
+        /// The value, or none.
+        value: Option<Bytes>,
         /// What has to be there.
         existing: Existing,
         /// How long a new key lives.
         kind: Kind,
         /// Whether ten digits are added to the name: how many children the parent ever had.
         numbered: bool,
+        /// Who may do what with a new key. No entry means that everybody may do everything.
+        rights: Vec<Right>,
     },
     /// Deletes the key.
     Delete {
@@ -83,13 +95,38 @@ pub enum Op {
         /// The version, or any.
         version: Option<u32>,
     },
+    /// Sets who may do what with the key.
+    SetRights {
+        /// The key.
+        key: String,
+        /// The version of the rights, or any.
+        version: Option<u32>,
+        /// The rights.
+        rights: Vec<Right>,
+    },
+}
+
+impl Op {
+    /// Sets a value, or makes a persistent key that everybody may change.
+    pub fn put(key: impl Into<String>, value: impl Into<Bytes>, existing: Existing) -> Self {
+        Self::Put {
+            key: key.into(),
+            value: Some(value.into()),
+            existing,
+            kind: Kind::Persistent,
+            numbered: false,
+            rights: Vec::new(),
+        }
+    }
 }
 
 /// What a call asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// These operations, all or none.
+    /// These operations, all or none, whatever the rights of the keys are.
     Change(Vec<Op>),
+    /// These operations, all or none, as far as these identities have the rights.
+    ChangeBy(Vec<Identity>, Vec<Op>),
     /// Opens the session of the call, or goes on with it.
     Open {
         /// Silence after which the session may be expired.
@@ -109,6 +146,15 @@ pub enum Command {
         session: u64,
         /// The revision of its last sign of life, as far as the proposer knows.
         touched: u64,
+    },
+    /// Keys whose time is over, as one node sees it. See the module `mortal`.
+    Reap {
+        /// The node.
+        node: u32,
+        /// How many nodes there are. More than half of them have to agree that a time is over.
+        nodes: u32,
+        /// Keys, each with the revision at which the node saw it change last.
+        keys: Vec<(String, u64)>,
     },
 }
 
@@ -148,6 +194,8 @@ pub struct Stat {
     pub children: u32,
     /// The revision that last made or deleted a child.
     pub children_modified: u64,
+    /// How often the rights were set since the key was made.
+    pub rights_version: u32,
     /// How long the key lives.
     pub kind: Kind,
 }
@@ -179,7 +227,8 @@ impl Stat {
         out.extend(self.length.to_le_bytes());
         out.extend(self.children.to_le_bytes());
         out.extend(self.children_modified.to_le_bytes());
-        out.push(self.kind.tag());
+        out.extend(self.rights_version.to_le_bytes());
+        self.kind.put(out);
     }
 
     /// Reads a stat.
@@ -198,7 +247,8 @@ impl Stat {
             length: r.u32()?,
             children: r.u32()?,
             children_modified: r.u64()?,
-            kind: Kind::of(r.u8()?).ok_or_else(|| r.malformed("no such kind of key"))?,
+            rights_version: r.u32()?,
+            kind: Kind::read(r)?,
         })
     }
 }
@@ -246,10 +296,12 @@ pub enum Refusal {
     BadKey,
     /// The call was applied so long ago that its reply is forgotten.
     Forgotten,
+    /// The client has no right to do this.
+    NoRight,
 }
 
 impl Refusal {
-    const ALL: [(Self, &'static str); 12] = [
+    const ALL: [(Self, &'static str); 13] = [
         (Self::Malformed, "the request cannot be read"),
         (Self::NoKey, "there is no such key"),
         (Self::KeyExists, "the key exists already"),
@@ -262,6 +314,7 @@ impl Refusal {
         (Self::TooLong, "the key or the value is too long"),
         (Self::BadKey, "this cannot be a key"),
         (Self::Forgotten, "the request was answered long ago"),
+        (Self::NoRight, "the client has no right to do this"),
     ];
 }
 
@@ -274,7 +327,7 @@ impl core::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 impl Call {
     /// The body of a request.
@@ -282,10 +335,14 @@ impl Call {
         let mut out = vec![VERSION];
         [self.session, self.sequence, self.at_ms].iter().for_each(|w| out.extend(w.to_le_bytes()));
         match &self.command {
-            Command::Change(ops) => {
+            Command::ChangeBy(who, ops) => {
                 out.push(1);
-                out.extend((ops.len() as u16).to_le_bytes());
-                ops.iter().for_each(|op| put_op(&mut out, op));
+                rights::put_identities(&mut out, who);
+                put_ops(&mut out, ops);
+            }
+            Command::Change(ops) => {
+                out.push(7);
+                put_ops(&mut out, ops);
             }
             Command::Open { timeout_ms, password, is_new } => {
                 out.push(2);
@@ -304,6 +361,16 @@ impl Call {
                 out.extend(session.to_le_bytes());
                 out.extend(touched.to_le_bytes());
             }
+            Command::Reap { node, nodes, keys } => {
+                out.push(6);
+                out.extend(node.to_le_bytes());
+                out.extend(nodes.to_le_bytes());
+                out.extend((keys.len() as u32).to_le_bytes());
+                for (key, seen) in keys {
+                    put_bytes(&mut out, key.as_bytes());
+                    out.extend(seen.to_le_bytes());
+                }
+            }
         }
         out.into()
     }
@@ -319,17 +386,7 @@ impl Call {
         }
         let (session, sequence, at_ms) = (r.u64()?, r.u64()?, r.u64()?);
         let command = match r.u8()? {
-            1 => {
-                let count = r.u16()?;
-                if usize::from(count) > OPS_MAX {
-                    return Err(r.malformed("too many operations"));
-                }
-                let mut ops = Vec::new();
-                for _ in 0..count {
-                    ops.push(op(r, body)?);
-                }
-                Command::Change(ops)
-            }
+            1 => Command::ChangeBy(rights::identities(r)?, ops(r, body)?),
             2 => {
                 let (timeout_ms, password, is_new) = (r.u32()?, r.u64()?, r.u8()? == 1);
                 Command::Open { timeout_ms, password, is_new }
@@ -343,6 +400,14 @@ impl Call {
             }
             4 => Command::Close,
             5 => Command::Expire { session: r.u64()?, touched: r.u64()? },
+            6 => {
+                let (node, nodes, mut keys) = (r.u32()?, r.u32()?, Vec::new());
+                for _ in 0..r.u32()? {
+                    keys.push((text(r)?.to_owned(), r.u64()?));
+                }
+                Command::Reap { node, nodes, keys }
+            }
+            7 => Command::Change(ops(r, body)?),
             _ => return Err(r.malformed("no such command")),
         };
         r.finish()?;
@@ -385,6 +450,33 @@ fn version(r: &mut Reader<'_>) -> Result<Option<u32>, Malformed> {
     Ok(is_there.then_some(version))
 }
 
+fn put_ops(out: &mut Vec<u8>, ops: &[Op]) {
+    out.extend((ops.len() as u16).to_le_bytes());
+    ops.iter().for_each(|op| put_op(out, op));
+}
+
+fn ops(r: &mut Reader<'_>, body: &Bytes) -> Result<Vec<Op>, Malformed> {
+    let count = r.u16()?;
+    if usize::from(count) > OPS_MAX {
+        return Err(r.malformed("too many operations"));
+    }
+    let mut ops = Vec::new();
+    for _ in 0..count {
+        ops.push(op(r, body)?);
+    }
+    Ok(ops)
+}
+
+pub(super) fn put_optional(out: &mut Vec<u8>, value: Option<&Bytes>) {
+    out.push(u8::from(value.is_some()));
+    put_bytes(out, value.map_or(&[], |value| value));
+}
+
+pub(super) fn optional(r: &mut Reader<'_>, body: &Bytes) -> Result<Option<Bytes>, Malformed> {
+    let (is_there, value) = (r.u8()? == 1, bytes(r, body)?);
+    Ok(is_there.then_some(value))
+}
+
 fn put_op(out: &mut Vec<u8>, op: &Op) {
     match op {
         Op::Check { key, version } => {
@@ -392,10 +484,10 @@ fn put_op(out: &mut Vec<u8>, op: &Op) {
             put_bytes(out, key.as_bytes());
             put_version(out, *version);
         }
-        Op::Put { key, value, existing, kind, numbered } => {
+        Op::Put { key, value, existing, kind, numbered, rights } => {
             out.push(2);
             put_bytes(out, key.as_bytes());
-            put_bytes(out, value);
+            put_optional(out, value.as_ref());
             let (tag, version) = match existing {
                 Existing::Any(true) => (0, 0),
                 Existing::Any(false) => (1, 0),
@@ -404,12 +496,20 @@ fn put_op(out: &mut Vec<u8>, op: &Op) {
             };
             out.push(tag);
             out.extend(version.to_le_bytes());
-            out.extend([kind.tag(), u8::from(*numbered)]);
+            kind.put(out);
+            out.push(u8::from(*numbered));
+            rights::put(out, rights);
         }
         Op::Delete { key, version } => {
             out.push(3);
             put_bytes(out, key.as_bytes());
             put_version(out, *version);
+        }
+        Op::SetRights { key, version, rights } => {
+            out.push(4);
+            put_bytes(out, key.as_bytes());
+            put_version(out, *version);
+            rights::put(out, rights);
         }
     }
 }
@@ -420,7 +520,7 @@ fn op(r: &mut Reader<'_>, body: &Bytes) -> Result<Op, Malformed> {
     Ok(match tag {
         1 => Op::Check { key, version: version(r)? },
         2 => {
-            let value = bytes(r, body)?;
+            let value = optional(r, body)?;
             let (tag, version) = (r.u8()?, r.u32()?);
             let existing = match tag {
                 0 => Existing::Any(true),
@@ -429,25 +529,45 @@ fn op(r: &mut Reader<'_>, body: &Bytes) -> Result<Op, Malformed> {
                 3 => Existing::Version(version),
                 _ => return Err(r.malformed("no such expectation")),
             };
-            let kind = Kind::of(r.u8()?).ok_or_else(|| r.malformed("no such kind of key"))?;
-            Op::Put { key, value, existing, kind, numbered: r.u8()? == 1 }
+            let (kind, numbered) = (Kind::read(r)?, r.u8()? == 1);
+            let rights = rights::read(r)?.to_vec();
+            Op::Put { key, value, existing, kind, numbered, rights }
         }
         3 => Op::Delete { key, version: version(r)? },
+        4 => {
+            let (version, rights) = (version(r)?, rights::read(r)?.to_vec());
+            Op::SetRights { key, version, rights }
+        }
         _ => return Err(r.malformed("no such operation")),
     })
 }
 
 impl Kind {
-    pub(super) fn tag(self) -> u8 {
+    pub(super) fn put(self, out: &mut Vec<u8>) {
         match self {
-            Self::Persistent => 0,
-            Self::Ephemeral => 1,
-            Self::Container => 2,
+            Self::Persistent => out.push(0),
+            Self::Ephemeral => out.push(1),
+            Self::Container => out.push(2),
+            Self::Timed(ms) => {
+                out.push(3);
+                out.extend(ms.to_le_bytes());
+            }
         }
     }
 
-    pub(super) fn of(tag: u8) -> Option<Self> {
-        [Self::Persistent, Self::Ephemeral, Self::Container].get(usize::from(tag)).copied()
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match r.u8()? {
+            0 => Self::Persistent,
+            1 => Self::Ephemeral,
+            2 => Self::Container,
+            3 => Self::Timed(r.u64()?),
+            _ => return Err(r.malformed("no such kind of key")),
+        })
+    }
+
+    /// Whether nodes look for the end of such a key.
+    pub fn is_mortal(self) -> bool {
+        matches!(self, Self::Container | Self::Timed(_))
     }
 }
 

@@ -20,9 +20,15 @@
 //! any other call. A node proposes to expire a session that nobody has touched for its timeout. The
 //! proposal names the touch that it counted from, so a touch that is ordered before it wins.
 //!
+//! **Rights** ([`rights`]) say which client may do what with a key.
+//!
+//! **Containers and timed keys** end without a client (`mortal`).
+//!
 //! The shape follows ZooKeeper's tree, so that a front for its clients needs no state of its own.
 
 pub mod command;
+mod mortal;
+pub mod rights;
 mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,6 +37,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use command::{Call, Command, Existing, Kind, Op, Outcome, Refusal, Reply, Stat};
+pub use mortal::REAPED_MAX;
+pub use rights::{Identity, Right, Rights};
 
 /// Replies that a session keeps: a client may have as many calls without an answer.
 pub const REPLIES_MAX: usize = 64;
@@ -48,8 +56,8 @@ const OVERHEAD_BYTES: usize = 256;
 /// A key and what is known of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The value.
-    pub value: Bytes,
+    /// The value. ZooKeeper's clients tell no value from an empty one.
+    pub value: Option<Bytes>,
     /// The revision that made the key.
     pub created: u64,
     /// The revision that last set the value.
@@ -70,6 +78,10 @@ pub struct Entry {
     pub births: u32,
     /// The revision that last made or deleted a child.
     pub children_modified: u64,
+    /// Who may do what with the key.
+    pub rights: Rights,
+    /// How often the rights were set since the key was made.
+    pub rights_version: u32,
 }
 
 /// A client that may ask again.
@@ -125,9 +137,13 @@ pub struct Applied {
 pub struct Keys {
     entries: BTreeMap<Arc<str>, Entry>,
     sessions: BTreeMap<u64, Session>,
+    /// Containers and timed keys.
+    mortal: BTreeSet<Arc<str>>,
+    /// Which nodes hold the time of a timed key to be over, since the key changed at this revision.
+    votes: BTreeMap<Arc<str>, (u64, BTreeSet<u32>)>,
     revision: u64,
     now_ms: u64,
-    /// Bytes of all keys and values with their overhead.
+    /// Bytes of all keys, values and rights with their overhead.
     bytes: usize,
     bytes_max: usize,
 }
@@ -135,7 +151,24 @@ pub struct Keys {
 /// What undoes an operation of a call of which a later operation is refused.
 enum Undo {
     Put(Arc<str>, Option<Entry>),
-    Parent(Arc<str>, Option<Entry>),
+    /// The births of a parent, and the revision of its children.
+    Parent(Arc<str>, u32, u64),
+}
+
+/// On whose behalf an operation is carried out.
+struct Caller<'a> {
+    session: u64,
+    /// `None` may do everything.
+    who: Option<&'a [Identity]>,
+}
+
+impl Caller<'_> {
+    fn needs(&self, bits: u32, on: &Entry) -> Result<(), Refusal> {
+        match self.who {
+            Some(who) if !rights::allows(&on.rights, bits, who) => Err(Refusal::NoRight),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Keys {
@@ -143,8 +176,16 @@ impl Keys {
     /// `bytes_max`, which has to be equal at all replicas.
     pub fn new(bytes_max: usize) -> Self {
         let entries = [("/".into(), Entry::default())].into();
-        let sessions = BTreeMap::new();
-        Self { entries, sessions, revision: 0, now_ms: 0, bytes: 0, bytes_max }
+        Self {
+            entries,
+            sessions: BTreeMap::new(),
+            mortal: BTreeSet::new(),
+            votes: BTreeMap::new(),
+            revision: 0,
+            now_ms: 0,
+            bytes: 0,
+            bytes_max,
+        }
     }
 
     /// The revision of the last call that was applied. Revisions only grow.
@@ -237,7 +278,13 @@ impl Keys {
         let mut applied = Applied::default();
         let done = match &call.command {
             Command::Change(ops) => {
-                applied.reply = self.change(call.session, ops, &mut applied.changes);
+                let caller = Caller { session: call.session, who: None };
+                applied.reply = self.change(&caller, ops, &mut applied.changes);
+                return applied;
+            }
+            Command::ChangeBy(who, ops) => {
+                let caller = Caller { session: call.session, who: Some(who) };
+                applied.reply = self.change(&caller, ops, &mut applied.changes);
                 return applied;
             }
             Command::Open { timeout_ms, password, is_new } => {
@@ -255,6 +302,10 @@ impl Keys {
             Command::Expire { session, touched } => {
                 let is_same = self.sessions.get(session).is_some_and(|s| s.touched == *touched);
                 if is_same { self.end(*session, &mut applied) } else { Ok(()) }
+            }
+            Command::Reap { node, nodes, keys } => {
+                self.reap(*node, *nodes, keys, &mut applied.changes);
+                Ok(())
             }
         };
         applied.reply = match done {
@@ -293,21 +344,25 @@ impl Keys {
     fn end(&mut self, id: u64, applied: &mut Applied) -> Result<(), Refusal> {
         let session = self.sessions.remove(&id).ok_or(Refusal::NoSession)?;
         for key in session.owned {
-            // An ephemeral key has no children, so nothing keeps the key.
-            let mut undo = Vec::new();
-            if self.delete(&key, None, &mut undo).is_ok() {
-                applied.changes.push(Change { key, what: What::Deleted });
-            }
+            self.drop_key(key, &mut applied.changes);
         }
         applied.ended.push(id);
         Ok(())
     }
 
+    /// Deletes a key without children on nobody's behalf.
+    fn drop_key(&mut self, key: Arc<str>, changes: &mut Vec<Change>) {
+        let caller = Caller { session: 0, who: None };
+        if self.delete(&caller, &key, None, &mut Vec::new()).is_ok() {
+            changes.push(Change { key, what: What::Deleted });
+        }
+    }
+
     /// All operations, or none and the place of the first that is refused.
-    fn change(&mut self, session: u64, ops: &[Op], changes: &mut Vec<Change>) -> Reply {
+    fn change(&mut self, caller: &Caller<'_>, ops: &[Op], changes: &mut Vec<Change>) -> Reply {
         let (mut outcomes, mut undos) = (Vec::new(), Vec::new());
         for (at, op) in ops.iter().enumerate() {
-            match self.operate(session, op, &mut undos, changes) {
+            match self.operate(caller, op, &mut undos, changes) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(refusal) => {
                     changes.clear();
@@ -321,126 +376,137 @@ impl Keys {
 
     fn operate(
         &mut self,
-        session: u64,
+        caller: &Caller<'_>,
         op: &Op,
         undos: &mut Vec<Undo>,
         changes: &mut Vec<Change>,
     ) -> Result<Outcome, Refusal> {
-        match op {
+        let (key, what) = match op {
             Op::Check { key, version } => {
                 let entry = self.entries.get(key.as_str()).ok_or(Refusal::NoKey)?;
-                check_version(entry, *version)?;
-                Ok(Outcome::new(key.as_str().into(), entry))
+                caller.needs(rights::READ, entry)?;
+                check_version(entry.version, *version)?;
+                return Ok(Outcome::new(key.as_str().into(), entry));
             }
-            Op::Put { key, value, existing, kind, numbered } => {
-                let is_new = !self.entries.contains_key(key.as_str()) || *numbered;
-                let key = match is_new {
-                    true => {
-                        self.create(session, key, value, *existing, (*kind, *numbered), undos)?
-                    }
-                    false => self.set(key, value, *existing, undos)?,
-                };
-                let what = if is_new { What::Created } else { What::Set };
-                changes.push(Change { key: key.clone(), what });
-                let entry = self.entries.get(&key).ok_or(Refusal::NoKey)?;
-                Ok(Outcome::new(key, entry))
+            Op::Put { key, numbered, .. } => {
+                match *numbered || !self.entries.contains_key(key.as_str()) {
+                    true => (self.create(caller, op, undos)?, What::Created),
+                    false => (self.set(caller, op, undos)?, What::Set),
+                }
             }
             Op::Delete { key, version } => {
-                let gone = self.delete(key, *version, undos)?;
+                let gone = self.delete(caller, key, *version, undos)?;
                 let key: Arc<str> = key.as_str().into();
                 changes.push(Change { key: key.clone(), what: What::Deleted });
-                Ok(Outcome::new(key, &gone))
+                return Ok(Outcome::new(key, &gone));
             }
-        }
+            Op::SetRights { key, version, rights } => {
+                let key = self.set_rights(caller, key, *version, rights, undos)?;
+                // No watch is told of rights.
+                let entry = self.entries.get(&key).ok_or(Refusal::NoKey)?;
+                return Ok(Outcome::new(key, entry));
+            }
+        };
+        changes.push(Change { key: key.clone(), what });
+        let entry = self.entries.get(&key).ok_or(Refusal::NoKey)?;
+        Ok(Outcome::new(key, entry))
     }
 
+    /// Makes the key of a put.
     fn create(
         &mut self,
-        session: u64,
-        key: &str,
-        value: &Bytes,
-        existing: Existing,
-        (kind, numbered): (Kind, bool),
+        caller: &Caller<'_>,
+        op: &Op,
         undos: &mut Vec<Undo>,
     ) -> Result<Arc<str>, Refusal> {
+        let Op::Put { key, value, existing, kind, numbered, rights } = op else {
+            return Err(Refusal::Malformed);
+        };
         let parent: Option<Arc<str>> = parent(key).map(Into::into);
         let above = parent.as_ref().map(|path| self.entries.get(path).ok_or(Refusal::NoParent));
         let above = above.transpose()?;
         let number = above.map_or(0, |above| above.births);
         let key: Arc<str> = match numbered {
             true => format!("{key}{number:010}").into(),
-            false => key.into(),
+            false => key.as_str().into(),
         };
         check_key(&key)?;
-        if above.is_some_and(|above| above.kind == Kind::Ephemeral) {
-            return Err(Refusal::EphemeralParent);
+        if let Some(above) = above {
+            caller.needs(rights::CREATE, above)?;
+            if above.kind == Kind::Ephemeral {
+                return Err(Refusal::EphemeralParent);
+            }
         }
-        if matches!(existing, Existing::Any(_) | Existing::Version(_)) && !existing.may_create() {
+        if !existing.may_create() {
             return Err(Refusal::NoKey);
         }
         if self.entries.contains_key(&key) {
             return Err(Refusal::KeyExists);
         }
-        let size = key.len() + value.len() + OVERHEAD_BYTES;
-        if value.len() > VALUE_BYTES_MAX {
+        let entry = Entry {
+            value: value.clone(),
+            created: self.revision,
+            modified: self.revision,
+            created_ms: self.now_ms,
+            modified_ms: self.now_ms,
+            kind: *kind,
+            owner: if *kind == Kind::Ephemeral { caller.session } else { 0 },
+            children_modified: self.revision,
+            rights: rights.as_slice().into(),
+            ..Entry::default()
+        };
+        if entry.length() > VALUE_BYTES_MAX || rights.len() > rights::RIGHTS_MAX {
             return Err(Refusal::TooLong);
         }
-        if self.bytes + size > self.bytes_max {
+        if self.bytes + entry.bytes(&key) > self.bytes_max {
             return Err(Refusal::Full);
         }
-        if kind == Kind::Ephemeral {
-            let owner = self.sessions.get_mut(&session).ok_or(Refusal::NoSession)?;
-            owner.owned.insert(key.clone());
+        if *kind == Kind::Ephemeral && !self.sessions.contains_key(&caller.session) {
+            return Err(Refusal::NoSession);
         }
         undos.push(Undo::Put(key.clone(), None));
-        let (revision, now_ms) = (self.revision, self.now_ms);
+        let revision = self.revision;
         if let Some(path) = parent
             && let Some(above) = self.entries.get_mut(&path)
         {
-            undos.push(Undo::Parent(path, Some(above.without_children())));
+            undos.push(Undo::Parent(path, above.births, above.children_modified));
             above.births += 1;
             above.children_modified = revision;
-            above.children.insert(name(&key).into());
         }
-        let entry = Entry {
-            value: value.clone(),
-            created: revision,
-            modified: revision,
-            created_ms: now_ms,
-            modified_ms: now_ms,
-            kind,
-            owner: if kind == Kind::Ephemeral { session } else { 0 },
-            children_modified: revision,
-            ..Entry::default()
-        };
-        self.bytes += size;
-        self.entries.insert(key.clone(), entry);
+        self.insert(key.clone(), entry);
         Ok(key)
     }
 
+    /// Sets the value of the key of a put.
     fn set(
         &mut self,
-        key: &str,
-        value: &Bytes,
-        existing: Existing,
+        caller: &Caller<'_>,
+        op: &Op,
         undos: &mut Vec<Undo>,
     ) -> Result<Arc<str>, Refusal> {
-        let Some((key, entry)) = self.entries.get_key_value(key) else {
+        let Op::Put { key, value, existing, .. } = op else { return Err(Refusal::Malformed) };
+        let Some((key, entry)) = self.entries.get_key_value(key.as_str()) else {
             return Err(Refusal::NoKey);
         };
-        let key = key.clone();
-        match existing {
-            Existing::None => return Err(Refusal::KeyExists),
-            Existing::Version(version) => check_version(entry, Some(version))?,
-            Existing::Any(_) => {}
+        if *existing == Existing::None {
+            // A client that may not make the key is not told that the key exists.
+            let above = parent(key).and_then(|path| self.entries.get(path));
+            above.map_or(Ok(()), |above| caller.needs(rights::CREATE, above))?;
+            return Err(Refusal::KeyExists);
         }
-        if value.len() > VALUE_BYTES_MAX {
+        caller.needs(rights::WRITE, entry)?;
+        if let Existing::Version(version) = existing {
+            check_version(entry.version, Some(*version))?;
+        }
+        let length = value.as_ref().map_or(0, Bytes::len);
+        if length > VALUE_BYTES_MAX {
             return Err(Refusal::TooLong);
         }
-        let bytes = self.bytes - entry.value.len() + value.len();
-        if value.len() > entry.value.len() && bytes > self.bytes_max {
+        let bytes = self.bytes - entry.length() + length;
+        if length > entry.length() && bytes > self.bytes_max {
             return Err(Refusal::Full);
         }
+        let key = key.clone();
         undos.push(Undo::Put(key.clone(), Some(entry.without_children())));
         let (revision, now_ms) = (self.revision, self.now_ms);
         if let Some(entry) = self.entries.get_mut(&key) {
@@ -452,80 +518,113 @@ impl Keys {
         Ok(key)
     }
 
+    fn set_rights(
+        &mut self,
+        caller: &Caller<'_>,
+        key: &str,
+        version: Option<u32>,
+        rights: &[Right],
+        undos: &mut Vec<Undo>,
+    ) -> Result<Arc<str>, Refusal> {
+        let Some((key, entry)) = self.entries.get_key_value(key) else {
+            return Err(Refusal::NoKey);
+        };
+        caller.needs(rights::ADMIN, entry)?;
+        check_version(entry.rights_version, version)?;
+        if rights.len() > rights::RIGHTS_MAX {
+            return Err(Refusal::TooLong);
+        }
+        let (before, after) = (rights::size(&entry.rights), rights::size(rights));
+        let bytes = self.bytes - before + after;
+        if after > before && bytes > self.bytes_max {
+            return Err(Refusal::Full);
+        }
+        let key = key.clone();
+        undos.push(Undo::Put(key.clone(), Some(entry.without_children())));
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.rights = rights.into();
+            entry.rights_version = entry.rights_version.wrapping_add(1);
+        }
+        self.bytes = bytes;
+        Ok(key)
+    }
+
     fn delete(
         &mut self,
+        caller: &Caller<'_>,
         key: &str,
         version: Option<u32>,
         undos: &mut Vec<Undo>,
     ) -> Result<Entry, Refusal> {
-        let entry = self.entries.get(key).ok_or(Refusal::NoKey)?;
-        check_version(entry, version)?;
-        if !entry.children.is_empty() {
-            return Err(Refusal::NotEmpty);
-        }
         if key == "/" {
             return Err(Refusal::BadKey);
         }
-        let Some((key, entry)) = self.entries.remove_entry(key) else {
-            return Err(Refusal::NoKey);
-        };
-        self.bytes -= key.len() + entry.value.len() + OVERHEAD_BYTES;
-        if let Some(owner) = self.sessions.get_mut(&entry.owner) {
-            owner.owned.remove(&key);
+        let entry = self.entries.get(key).ok_or(Refusal::NoKey)?;
+        let path = parent(key);
+        let above = path.and_then(|path| self.entries.get(path));
+        above.map_or(Ok(()), |above| caller.needs(rights::DELETE, above))?;
+        check_version(entry.version, version)?;
+        if !entry.children.is_empty() {
+            return Err(Refusal::NotEmpty);
         }
-        undos.push(Undo::Put(key.clone(), Some(entry.clone())));
+        let (key, entry) = self.remove(key).ok_or(Refusal::NoKey)?;
+        undos.push(Undo::Put(key, Some(entry.clone())));
         let revision = self.revision;
-        if let Some(path) = parent(&key)
+        if let Some(path) = path
             && let Some(above) = self.entries.get_mut(path)
         {
-            undos.push(Undo::Parent(path.into(), Some(above.without_children())));
-            above.children.remove(name(&key));
+            undos.push(Undo::Parent(path.into(), above.births, above.children_modified));
             above.children_modified = revision;
         }
         Ok(entry)
+    }
+
+    /// Adds a key, and notes it wherever keys are listed.
+    fn insert(&mut self, key: Arc<str>, entry: Entry) {
+        self.bytes += entry.bytes(&key);
+        if let Some(owner) = self.sessions.get_mut(&entry.owner) {
+            owner.owned.insert(key.clone());
+        }
+        if entry.kind.is_mortal() {
+            self.mortal.insert(key.clone());
+        }
+        if let Some(above) = parent(&key).and_then(|path| self.entries.get_mut(path)) {
+            above.children.insert(name(&key).into());
+        }
+        self.entries.insert(key, entry);
+    }
+
+    /// Takes a key away from wherever keys are listed.
+    fn remove(&mut self, key: &str) -> Option<(Arc<str>, Entry)> {
+        let (key, entry) = self.entries.remove_entry(key)?;
+        self.bytes -= entry.bytes(&key);
+        if let Some(owner) = self.sessions.get_mut(&entry.owner) {
+            owner.owned.remove(&key);
+        }
+        if entry.kind.is_mortal() {
+            self.mortal.remove(&key);
+        }
+        if let Some(above) = parent(&key).and_then(|path| self.entries.get_mut(path)) {
+            above.children.remove(name(&key));
+        }
+        Some((key, entry))
     }
 
     /// Takes operations back, the last first.
     fn undo(&mut self, undos: Vec<Undo>) {
         for undo in undos.into_iter().rev() {
             match undo {
-                Undo::Parent(path, Some(before)) => {
+                Undo::Parent(path, births, children_modified) => {
                     if let Some(above) = self.entries.get_mut(&path) {
-                        above.births = before.births;
-                        above.children_modified = before.children_modified;
+                        (above.births, above.children_modified) = (births, children_modified);
                     }
                 }
-                Undo::Parent(_, None) => {}
-                Undo::Put(key, before) => self.put_back(key, before),
-            }
-        }
-    }
-
-    fn put_back(&mut self, key: Arc<str>, before: Option<Entry>) {
-        let now = self.entries.remove(&key);
-        if let Some(now) = &now {
-            self.bytes -= key.len() + now.value.len() + OVERHEAD_BYTES;
-            if let Some(owner) = self.sessions.get_mut(&now.owner) {
-                owner.owned.remove(&key);
-            }
-        }
-        let above = parent(&key).and_then(|path| self.entries.get_mut(path));
-        match before {
-            None => {
-                if let Some(above) = above {
-                    above.children.remove(name(&key));
+                Undo::Put(key, before) => {
+                    let now = self.remove(&key);
+                    let Some(mut before) = before else { continue };
+                    before.children = now.map(|(_, now)| now.children).unwrap_or_default();
+                    self.insert(key, before);
                 }
-            }
-            Some(mut before) => {
-                if let Some(above) = above {
-                    above.children.insert(name(&key).into());
-                }
-                before.children = now.map(|now| now.children).unwrap_or_default();
-                self.bytes += key.len() + before.value.len() + OVERHEAD_BYTES;
-                if let Some(owner) = self.sessions.get_mut(&before.owner) {
-                    owner.owned.insert(key.clone());
-                }
-                self.entries.insert(key, before);
             }
         }
     }
@@ -542,22 +641,41 @@ impl Entry {
             version: self.version,
             births: self.births,
             owner: self.owner,
-            length: self.value.len() as u32,
+            length: self.length() as u32,
             children: self.children.len() as u32,
             children_modified: self.children_modified,
+            rights_version: self.rights_version,
             kind: self.kind,
+        }
+    }
+
+    /// Bytes of the value.
+    fn length(&self) -> usize {
+        self.value.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// What the key counts for. The root is free.
+    fn bytes(&self, key: &str) -> usize {
+        match key {
+            "/" => 0,
+            _ => key.len() + self.length() + rights::size(&self.rights) + OVERHEAD_BYTES,
         }
     }
 
     /// What undoing needs, without a copy of the names of all children.
     fn without_children(&self) -> Self {
-        Self { children: BTreeSet::new(), value: self.value.clone(), ..*self }
+        Self {
+            children: BTreeSet::new(),
+            value: self.value.clone(),
+            rights: self.rights.clone(),
+            ..*self
+        }
     }
 }
 
-fn check_version(entry: &Entry, version: Option<u32>) -> Result<(), Refusal> {
-    match version {
-        Some(version) if version != entry.version => Err(Refusal::BadVersion),
+fn check_version(is: u32, expected: Option<u32>) -> Result<(), Refusal> {
+    match expected {
+        Some(expected) if expected != is => Err(Refusal::BadVersion),
         _ => Ok(()),
     }
 }

@@ -1,21 +1,27 @@
 //! All keys and sessions as bytes.
 //!
 //! ```text
-//!  version u8 (1), revision u64, time in ms u64, count u32, keys, count u32, sessions
-//!  key      key, value, created u64, modified u64, version u32, created ms u64, modified ms u64,
-//!           kind u8, owner u64, births u32, children modified u64
+//!  version u8 (2), revision u64, time in ms u64, count u32, sessions, count u32, keys,
+//!  count u32, votes
+//!  key      key, has a value u8, value, created u64, modified u64, version u32, created ms u64,
+//!           modified ms u64, kind, owner u64, births u32, children modified u64,
+//!           version of rights u32, rights
+//!  vote     key, revision u64, count u32, nodes u32 each
 //!  session  id u64, timeout in ms u32, password u64, touched u64, forgotten u64, count u8, replies
 //! ```
 //!
-//! Children and the keys of sessions follow from the keys.
+//! Children and the keys of sessions follow from the keys, which come in their order: a path stands
+//! behind the path above it.
+
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
 
-use super::command::{bytes, put_bytes, text};
-use super::{Entry, Keys, Kind, OVERHEAD_BYTES, Reply, Session, name, parent};
+use super::command::{optional, put_bytes, put_optional, text};
+use super::{Entry, Keys, Kind, Reply, Session, rights};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 impl Keys {
     /// Everything, for a checkpoint.
@@ -24,20 +30,6 @@ impl Keys {
         out.push(VERSION);
         out.extend(self.revision.to_le_bytes());
         out.extend(self.now_ms.to_le_bytes());
-        out.extend((self.entries.len() as u32).to_le_bytes());
-        for (key, entry) in &self.entries {
-            put_bytes(&mut out, key.as_bytes());
-            put_bytes(&mut out, &entry.value);
-            out.extend(entry.created.to_le_bytes());
-            out.extend(entry.modified.to_le_bytes());
-            out.extend(entry.version.to_le_bytes());
-            out.extend(entry.created_ms.to_le_bytes());
-            out.extend(entry.modified_ms.to_le_bytes());
-            out.push(entry.kind.tag());
-            out.extend(entry.owner.to_le_bytes());
-            out.extend(entry.births.to_le_bytes());
-            out.extend(entry.children_modified.to_le_bytes());
-        }
         out.extend((self.sessions.len() as u32).to_le_bytes());
         for (id, session) in &self.sessions {
             out.extend(id.to_le_bytes());
@@ -50,6 +42,29 @@ impl Keys {
                 out.extend(sequence.to_le_bytes());
                 reply.put(&mut out);
             }
+        }
+        out.extend((self.entries.len() as u32).to_le_bytes());
+        for (key, entry) in &self.entries {
+            put_bytes(&mut out, key.as_bytes());
+            put_optional(&mut out, entry.value.as_ref());
+            out.extend(entry.created.to_le_bytes());
+            out.extend(entry.modified.to_le_bytes());
+            out.extend(entry.version.to_le_bytes());
+            out.extend(entry.created_ms.to_le_bytes());
+            out.extend(entry.modified_ms.to_le_bytes());
+            entry.kind.put(&mut out);
+            out.extend(entry.owner.to_le_bytes());
+            out.extend(entry.births.to_le_bytes());
+            out.extend(entry.children_modified.to_le_bytes());
+            out.extend(entry.rights_version.to_le_bytes());
+            rights::put(&mut out, &entry.rights);
+        }
+        out.extend((self.votes.len() as u32).to_le_bytes());
+        for (key, (modified, nodes)) in &self.votes {
+            put_bytes(&mut out, key.as_bytes());
+            out.extend(modified.to_le_bytes());
+            out.extend((nodes.len() as u32).to_le_bytes());
+            nodes.iter().for_each(|node| out.extend(node.to_le_bytes()));
         }
         out.into()
     }
@@ -66,44 +81,35 @@ impl Keys {
         let mut keys = Self::new(bytes_max);
         (keys.revision, keys.now_ms) = (r.u64()?, r.u64()?);
         for _ in 0..r.u32()? {
-            let key = text(r)?;
-            let entry = entry(r, snapshot)?;
-            if key != "/" {
-                keys.bytes += key.len() + entry.value.len() + OVERHEAD_BYTES;
-            }
-            keys.entries.insert(key.into(), entry);
-        }
-        for _ in 0..r.u32()? {
             let (id, session) = session(r)?;
             keys.sessions.insert(id, session);
         }
-        r.finish()?;
-        keys.link();
-        Ok(keys)
-    }
-
-    /// Fills in what follows from the keys.
-    fn link(&mut self) {
-        let all: Vec<_> = self.entries.iter().map(|(key, e)| (key.clone(), e.owner)).collect();
-        for (key, owner) in all {
-            if let Some(above) = parent(&key).and_then(|path| self.entries.get_mut(path)) {
-                above.children.insert(name(&key).into());
-            }
-            if let Some(session) = self.sessions.get_mut(&owner) {
-                session.owned.insert(key);
-            }
+        for _ in 0..r.u32()? {
+            let (key, entry) = (text(r)?, entry(r, snapshot)?);
+            keys.remove(key);
+            keys.insert(key.into(), entry);
         }
+        for _ in 0..r.u32()? {
+            let (key, modified, mut nodes) = (text(r)?, r.u64()?, BTreeSet::new());
+            for _ in 0..r.u32()? {
+                nodes.insert(r.u32()?);
+            }
+            keys.votes.insert(key.into(), (modified, nodes));
+        }
+        r.finish()?;
+        Ok(keys)
     }
 }
 
 fn entry(r: &mut Reader<'_>, snapshot: &Bytes) -> Result<Entry, Malformed> {
     // The snapshot may be long and the value short: a copy lets go of the snapshot.
-    let value = Bytes::copy_from_slice(&bytes(r, snapshot)?);
+    let value = optional(r, snapshot)?.map(|value| Bytes::copy_from_slice(&value));
     let (created, modified, version) = (r.u64()?, r.u64()?, r.u32()?);
     let (created_ms, modified_ms) = (r.u64()?, r.u64()?);
-    let kind = Kind::of(r.u8()?).ok_or_else(|| r.malformed("no such kind of key"))?;
+    let kind = Kind::read(r)?;
     let (owner, births, children_modified) = (r.u64()?, r.u32()?, r.u64()?);
-    let children = std::collections::BTreeSet::new();
+    let (rights_version, rights) = (r.u32()?, rights::read(r)?);
+    let children = BTreeSet::new();
     Ok(Entry {
         value,
         created,
@@ -116,6 +122,8 @@ fn entry(r: &mut Reader<'_>, snapshot: &Bytes) -> Result<Entry, Malformed> {
         children,
         births,
         children_modified,
+        rights,
+        rights_version,
     })
 }
 

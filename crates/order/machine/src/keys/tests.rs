@@ -3,8 +3,13 @@ use evenfall_core::Prng;
 use super::*;
 
 fn put(key: &str, value: &str, existing: Existing) -> Op {
-    let value = Bytes::copy_from_slice(value.as_bytes());
-    Op::Put { key: key.into(), value, existing, kind: Kind::Persistent, numbered: false }
+    Op::put(key, value.to_owned(), existing)
+}
+
+/// A new key without a value.
+fn new(key: &str, kind: Kind, numbered: bool, rights: Vec<Right>) -> Op {
+    let (key, existing) = (key.into(), Existing::None);
+    Op::Put { key, value: None, existing, kind, numbered, rights }
 }
 
 fn made(key: &str) -> Op {
@@ -38,7 +43,8 @@ fn a_compare_and_set_needs_the_version() {
     else {
         panic!("version 0 is there")
     };
-    assert_eq!((done[0].stat.version, &keys.get("a").expect("a").value[..]), (1, &b"x"[..]));
+    assert_eq!(done[0].stat.version, 1);
+    assert_eq!(keys.get("a").expect("a").value.as_deref(), Some(&b"x"[..]));
     let missing = change(&mut keys, vec![put("b", "x", Existing::Any(false))]).reply;
     assert_eq!(missing, Reply::Refused(0, Refusal::NoKey));
 }
@@ -78,9 +84,7 @@ fn paths_need_parents_and_parents_stay_while_they_have_children() {
 #[test]
 fn ephemeral_keys_go_with_their_session_and_a_touch_saves_both() {
     let mut keys = opened();
-    let value = Bytes::new();
-    let (existing, kind) = (Existing::None, Kind::Ephemeral);
-    let lock = Op::Put { key: "/lock-".into(), value, existing, kind, numbered: true };
+    let lock = new("/lock-", Kind::Ephemeral, true, Vec::new());
     let Reply::Done(done) = change(&mut keys, vec![lock]).reply else { panic!("a session") };
     assert_eq!(&*done[0].key, "/lock-0000000000");
     let below = change(&mut keys, vec![made("/lock-0000000000/x")]).reply;
@@ -94,6 +98,91 @@ fn ephemeral_keys_go_with_their_session_and_a_touch_saves_both() {
     assert!(keys.get("/lock-0000000000").is_none() && keys.session(1).is_none());
 }
 
+fn right(bits: u32, name: &str) -> Right {
+    Right { bits, who: Identity::new("digest", name) }
+}
+
+/// What the identity `name` is answered.
+fn asked_by(keys: &mut Keys, name: &str, op: Op) -> Reply {
+    let revision = keys.revision() + 1;
+    let command = Command::ChangeBy(vec![Identity::new("digest", name)], vec![op]);
+    keys.apply(revision, &call(1, 0, command)).reply
+}
+
+#[test]
+fn a_client_without_the_right_is_refused_and_the_right_is_that_of_the_key_or_its_parent() {
+    let mut keys = opened();
+    let set = |key: &str, version, rights| Op::SetRights { key: key.into(), version, rights };
+    let delete = |key: &str| Op::Delete { key: key.into(), version: None };
+    let no = Reply::Refused(0, Refusal::NoRight);
+    let own = vec![right(rights::ALL, "ann"), right(rights::READ, "bob")];
+    let made_own = asked_by(&mut keys, "ann", new("/a", Kind::Persistent, false, own));
+    assert!(matches!(made_own, Reply::Done(_)));
+    assert_eq!(asked_by(&mut keys, "bob", made("/a/b")), no);
+    assert!(matches!(asked_by(&mut keys, "ann", made("/a/b")), Reply::Done(_)));
+    assert_eq!(asked_by(&mut keys, "bob", delete("/a/b")), no, "the right is that of the parent");
+    let check = Op::Check { key: "/a".into(), version: Some(0) };
+    assert!(matches!(asked_by(&mut keys, "bob", check.clone()), Reply::Done(_)));
+    assert_eq!(asked_by(&mut keys, "eve", check), no);
+    assert_eq!(asked_by(&mut keys, "bob", put("/a", "x", Existing::Any(false))), no);
+    assert_eq!(asked_by(&mut keys, "bob", set("/a", None, vec![])), no);
+    let old = asked_by(&mut keys, "ann", set("/a", Some(1), vec![]));
+    assert_eq!(old, Reply::Refused(0, Refusal::BadVersion));
+    let Reply::Done(done) = asked_by(&mut keys, "ann", set("/a", Some(0), vec![])) else {
+        panic!("ann may")
+    };
+    assert_eq!((done[0].stat.rights_version, done[0].stat.version), (1, 0));
+    assert!(matches!(asked_by(&mut keys, "bob", delete("/a/b")), Reply::Done(_)));
+    let before = keys.bytes();
+    asked_by(&mut keys, "bob", set("/a", None, vec![right(1, "a long name")]));
+    assert!(keys.bytes() > before);
+    let deleted = change(&mut keys, vec![delete("/a")]).reply;
+    assert!(matches!(deleted, Reply::Done(_)) && keys.bytes() == 0, "calls of nodes may all");
+}
+
+/// What is deleted when a node names a key.
+fn reaped(keys: &mut Keys, node: u32, key: &str, seen: u64) -> usize {
+    let revision = keys.revision() + 1;
+    let named = vec![(key.to_owned(), seen)];
+    let command = Command::Reap { node, nodes: 3, keys: named };
+    keys.apply(revision, &call(0, 0, command)).changes.len()
+}
+
+#[test]
+fn a_timed_key_ends_when_most_nodes_say_so_and_nothing_was_set_between() {
+    let mut keys = opened();
+    change(&mut keys, vec![new("/t", Kind::Timed(100), false, vec![])]);
+    let first = keys.get("/t").expect("made").modified;
+    assert_eq!((reaped(&mut keys, 0, "/t", first), reaped(&mut keys, 0, "/t", first)), (0, 0));
+    change(&mut keys, vec![put("/t", "x", Existing::Any(false))]);
+    assert_eq!(reaped(&mut keys, 1, "/t", first), 0, "the value was set since");
+    let second = keys.get("/t").expect("not ended").modified;
+    assert_eq!(reaped(&mut keys, 2, "/t", second), 0);
+    change(&mut keys, vec![made("/t/c")]);
+    assert_eq!(reaped(&mut keys, 1, "/t", second), 0, "there is a child");
+    change(&mut keys, vec![Op::Delete { key: "/t/c".into(), version: None }]);
+    let again = Keys::decode(&keys.encode(), 1 << 20).expect("our own");
+    assert_eq!(again, keys, "votes are part of a snapshot");
+    assert_eq!((reaped(&mut keys, 1, "/t", second), keys.get("/t")), (1, None));
+    assert_eq!(reaped(&mut keys, 1, "/t", second), 0);
+}
+
+#[test]
+fn a_container_ends_when_its_last_child_is_gone_and_not_before_its_first() {
+    let mut keys = opened();
+    change(&mut keys, vec![new("/c", Kind::Container, false, vec![])]);
+    let seen = keys.get("/c").expect("made").children_modified;
+    assert_eq!(reaped(&mut keys, 0, "/c", seen), 0, "it never had a child");
+    change(&mut keys, vec![made("/c/x")]);
+    change(&mut keys, vec![Op::Delete { key: "/c/x".into(), version: None }]);
+    assert_eq!(reaped(&mut keys, 0, "/c", seen), 0, "the node has not seen the child");
+    let seen = keys.get("/c").expect("not ended").children_modified;
+    assert_eq!(reaped(&mut keys, 0, "/c", seen), 1);
+    change(&mut keys, vec![made("/p")]);
+    let seen = keys.get("/p").expect("made").modified;
+    assert_eq!((0..3).map(|node| reaped(&mut keys, node, "/p", seen)).sum::<usize>(), 0);
+}
+
 /// Any list of operations either takes effect or leaves everything but the revision as it was, and
 /// a snapshot comes back as it was.
 #[test]
@@ -105,25 +194,34 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
         let op = |prng: &mut Prng| {
             let names = ["/a", "/a/b", "/a/b/c", "/a/d", "k", "l"];
             let key = names[prng.below(6) as usize].to_owned();
-            let value = Bytes::from(vec![7; prng.below(9) as usize]);
+            let value = prng.chance(0.9).then(|| Bytes::from(vec![7; prng.below(9) as usize]));
+            let rights = match prng.below(8) {
+                0 => vec![right(1 << prng.below(5), "ann")],
+                _ => Vec::new(),
+            };
             let version = prng.chance(0.3).then(|| prng.below(3) as u32);
-            match prng.below(4) {
+            match prng.below(5) {
                 0 => Op::Check { key, version },
                 1 => Op::Delete { key, version },
+                2 => Op::SetRights { key, version, rights },
                 _ => {
                     let existing = match prng.below(4) {
                         0 => Existing::None,
                         1 => Existing::Version(prng.below(3) as u32),
                         other => Existing::Any(other == 2),
                     };
-                    let kind = if prng.chance(0.2) { Kind::Ephemeral } else { Kind::Persistent };
-                    Op::Put { key, value, existing, kind, numbered: prng.chance(0.1) }
+                    let kinds =
+                        [Kind::Persistent, Kind::Ephemeral, Kind::Container, Kind::Timed(5)];
+                    let kind = kinds[prng.below(4) as usize];
+                    Op::Put { key, value, existing, kind, numbered: prng.chance(0.1), rights }
                 }
             }
         };
         let ops = (0..=prng.below(4)).map(|_| op(&mut prng)).collect();
         let before = keys.clone();
-        let applied = keys.apply(revision, &call(1, 0, Command::Change(ops)));
+        let who = if prng.chance(0.7) { "ann" } else { "bob" };
+        let command = Command::ChangeBy(vec![Identity::new("digest", who)], ops);
+        let applied = keys.apply(revision, &call(1, 0, command));
         if matches!(applied.reply, Reply::Refused(..)) {
             refused += 1;
             assert!(applied.changes.is_empty());
@@ -131,6 +229,8 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
         }
     }
     assert!((500..3_900).contains(&refused), "{refused}");
+    let timed: Vec<_> = keys.mortal().map(|(key, e)| (key.to_owned(), e.modified)).collect();
+    keys.apply(5_000, &call(0, 0, Command::Reap { node: 1, nodes: 3, keys: timed }));
     let again = Keys::decode(&keys.encode(), 1 << 20).expect("our own");
     assert_eq!(again, keys);
 }
@@ -139,9 +239,17 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
 fn any_bytes_are_a_call_or_refused() {
     let mut prng = Prng::new(4);
     let op = put("/a", "value", Existing::Version(3));
-    let good = call(1, 2, Command::Change(vec![op, made("x")]));
-    for _ in 0..5_000 {
-        let mut bytes = good.to_vec();
+    let rights = vec![right(rights::ALL, "ann")];
+    let timed = new("/b", Kind::Timed(9), true, rights.clone());
+    let set = Op::SetRights { key: "/b".into(), version: Some(2), rights };
+    let who = vec![Identity::new("ip", "127.0.0.1")];
+    let keys = vec![("/b".to_owned(), 7)];
+    let good = [
+        call(1, 2, Command::ChangeBy(who, vec![op, timed, set, made("x")])),
+        call(0, 0, Command::Reap { node: 1, nodes: 3, keys }),
+    ];
+    for turn in 0..10_000 {
+        let mut bytes = good[turn % 2].to_vec();
         let at = prng.below(bytes.len() as u64) as usize;
         bytes[at] = prng.next_u64() as u8;
         bytes.truncate(1 + prng.below(bytes.len() as u64) as usize);

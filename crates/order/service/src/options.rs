@@ -1,0 +1,121 @@
+//! What ZooKeeper's servers are told by their `zoo.cfg`, under ZooKeeper's names.
+
+use std::time::Duration;
+
+use crate::ServiceError;
+
+/// Names, with what their values may be.
+const NAMES: [(&str, &str); 7] = [
+    ("tickTime", "milliseconds, from 1 to 60000"),
+    ("minSessionTimeout", "milliseconds, from 100 to 600000"),
+    ("maxSessionTimeout", "milliseconds, from 100 to 600000"),
+    ("maxClientCnxns", "connections of one address; 0 for any number"),
+    ("maxCnxns", "connections; 0 for any number"),
+    ("superDigest", "super:BASE64(SHA1(super:PASSWORD))"),
+    ("znode.container.checkIntervalMs", "milliseconds, from 100 to 86400000"),
+];
+
+/// See the module documentation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `tickTime`, in milliseconds.
+    pub tick_ms: u32,
+    /// `minSessionTimeout`, in milliseconds: two ticks by default.
+    pub session_timeout_ms_min: Option<u32>,
+    /// `maxSessionTimeout`, in milliseconds: twenty ticks by default.
+    pub session_timeout_ms_max: Option<u32>,
+    /// `maxClientCnxns`: connections of one address, 0 for any number.
+    pub client_connections_max: usize,
+    /// `maxCnxns`: connections, 0 for any number.
+    pub connections_max: usize,
+    /// `superDigest`: the digest of the user who may do everything.
+    pub super_digest: Option<String>,
+    /// `znode.container.checkIntervalMs`: time between two looks for containers and timed nodes
+    /// that are over, in milliseconds.
+    pub reap_every_ms: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            tick_ms: 2_000,
+            session_timeout_ms_min: None,
+            session_timeout_ms_max: None,
+            // ZooKeeper has 60. A replica on loopback has all its clients at one address.
+            client_connections_max: 0,
+            // Each takes a file descriptor, of which a process has some thousands at least.
+            connections_max: 20_000,
+            super_digest: None,
+            reap_every_ms: 60_000,
+        }
+    }
+}
+
+impl Options {
+    /// Sets an option by `NAME=VALUE`.
+    ///
+    /// # Errors
+    /// [`ServiceError::Option`] names the option, or all options when the name is unknown.
+    pub fn set(&mut self, option: &str) -> Result<(), ServiceError> {
+        const UNKNOWN: &str = "options are tickTime, minSessionTimeout, maxSessionTimeout, \
+                               maxClientCnxns, maxCnxns, superDigest and \
+                               znode.container.checkIntervalMs, each with =VALUE";
+        let wrong = |may_be| ServiceError::Option(option.to_owned(), may_be);
+        let (name, value) = option.split_once('=').ok_or_else(|| wrong(UNKNOWN))?;
+        let known = NAMES.iter().find(|(known, _)| *known == name);
+        let (_, may_be) = known.ok_or_else(|| wrong(UNKNOWN))?;
+        let within = |least: u32, most: u32| {
+            let number = value.parse().ok().filter(|number| (least..=most).contains(number));
+            number.ok_or_else(|| wrong(may_be))
+        };
+        match name {
+            "tickTime" => self.tick_ms = within(1, 60_000)?,
+            "minSessionTimeout" => self.session_timeout_ms_min = Some(within(100, 600_000)?),
+            "maxSessionTimeout" => self.session_timeout_ms_max = Some(within(100, 600_000)?),
+            "maxClientCnxns" => self.client_connections_max = within(0, u32::MAX)? as usize,
+            "maxCnxns" => self.connections_max = within(0, u32::MAX)? as usize,
+            "superDigest" if value.starts_with("super:") => {
+                self.super_digest = Some(value.to_owned());
+            }
+            "superDigest" => return Err(wrong(may_be)),
+            _ => self.reap_every_ms = within(100, 86_400_000)?,
+        }
+        Ok(())
+    }
+
+    /// Shortest and longest timeout of a session, in milliseconds.
+    pub fn timeouts_ms(&self) -> (u32, u32) {
+        let least = self.session_timeout_ms_min.unwrap_or(2 * self.tick_ms);
+        let most = self.session_timeout_ms_max.unwrap_or(20 * self.tick_ms);
+        (least, most.max(least))
+    }
+
+    /// The timeout of a session whose client asks for `asked_ms`.
+    pub fn timeout_ms(&self, asked_ms: i32) -> u32 {
+        let (least, most) = self.timeouts_ms();
+        u32::try_from(asked_ms).unwrap_or(0).clamp(least, most)
+    }
+
+    /// Time between two looks for keys that are over.
+    pub fn reap_every(&self) -> Duration {
+        Duration::from_millis(self.reap_every_ms.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_have_zookeepers_names_and_timeouts_follow_the_tick() {
+        let mut options = Options::default();
+        assert_eq!((options.timeout_ms(1), options.timeout_ms(i32::MAX)), (4_000, 40_000));
+        options.set("tickTime=200").expect("a number");
+        assert_eq!((options.timeout_ms(-1), options.timeout_ms(i32::MAX)), (400, 4_000));
+        options.set("minSessionTimeout=5000").expect("a number");
+        assert_eq!(options.timeouts_ms(), (5_000, 5_000));
+        for wrong in ["tickTime", "tickTime=x", "tickTime=0", "syncLimit=5", "superDigest=x"] {
+            assert!(options.set(wrong).is_err(), "{wrong}");
+        }
+    }
+}
