@@ -3,20 +3,27 @@
 Each feed is appended to a store, exported as Parquet for DuckDB and Polars, and as Arrow for
 pyarrow. This script also reads the feed by a few lines that share nothing with evenfall. All
 readings must have equal counts of messages by type, sums of shares and prices, and first and last
-times. The script then rebuilds the feed from the Parquet file, and compares it byte for byte.
+times. The script then rebuilds the feed from the Parquet file, and compares it byte for byte. The
+Parquet file is also read out of replicated files over WebHDFS, and so is a store whose objects are
+there.
 """
 
 import collections
+import contextlib
 import io
 import pathlib
+import shutil
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from decimal import Decimal
 
 import duckdb
+import fsspec
 import polars
 import pyarrow
 import pyarrow.compute
@@ -101,8 +108,8 @@ def by_polars(path):
     return (types, table["shares"].sum(), Decimal(price), event.min(), event.max())
 
 
-def by_pyarrow(program, store):
-    command = [program, "store", "read", str(store), "aapl", "--format", "arrow"]
+def by_pyarrow(program, store, *more):
+    command = [program, "store", "read", str(store), *more, "aapl", "--format", "arrow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reading:
         table = pyarrow.ipc.open_stream(reading.stdout).read_all()
     assert reading.returncode == 0
@@ -110,6 +117,65 @@ def by_pyarrow(program, store):
     event = pyarrow.compute.min_max(table["event_ns"]).as_py()
     sums = [pyarrow.compute.sum(table[name]).as_py() or 0 for name in ("shares", "price")]
     return (types, sums[0], Decimal(sums[1]), event["min"], event["max"])
+
+
+def free_ports(count):
+    """The first of so many ports that are free one after the other."""
+    while True:
+        sockets = [socket.socket() for _ in range(count)]
+        try:
+            sockets[0].bind(("127.0.0.1", 0))
+            first = sockets[0].getsockname()[1]
+            for at, other in enumerate(sockets[1:], 1):
+                other.bind(("127.0.0.1", first + at))
+            return first
+        except OSError:
+            pass
+        finally:
+            for one in sockets:
+                one.close()
+
+
+@contextlib.contextmanager
+def servers(program, work):
+    """Replicated files on this machine; nothing when the program has none."""
+    if subprocess.run([program, "run", "files", "--help"], capture_output=True).returncode:
+        yield None
+        return
+    at = f"127.0.0.1:{free_ports(3)}"
+    words = ["run", "files", "--local", "2", "--webhdfs", at, "--dir", str(work / "files")]
+    running = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
+    try:
+        yield at
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def check_files(program, feed, work, path, facts, at):
+    """The same Parquet file out of replicated files, and a recording whose objects are there."""
+    put = [program, "files", "put", path, "/parquet/aapl.parquet", "--webhdfs", at]
+    for attempt in range(100):
+        # The servers may not listen yet.
+        if subprocess.run(put, capture_output=attempt < 99).returncode == 0:
+            break
+        time.sleep(0.1)
+    host, port = at.split(":")
+    files = fsspec.filesystem("webhdfs", host=host, port=int(port), user="ann")
+    with files.open("/parquet/aapl.parquet", "rb") as reader:
+        found = by_polars(reader)
+    assert found == facts, f"{feed.name} by Polars over WebHDFS:\n{found}\n{facts}"
+    duckdb.register_filesystem(files)
+    found = by_duckdb("webhdfs:///parquet/aapl.parquet")
+    duckdb.unregister_filesystem("webhdfs")
+    assert found == facts, f"{feed.name} by DuckDB over WebHDFS:\n{found}\n{facts}"
+    store, objects = work / "tiered", f"files://{at}/ticks"
+    words = ["store", "append", str(store), "aapl", "--feed", str(feed), "--objects", objects]
+    subprocess.run([program, *words], check=True, stdout=sys.stderr)
+    shutil.rmtree(store)
+    found = by_pyarrow(program, objects, "--objects")
+    assert found == facts, f"{feed.name} out of objects in files:\n{found}\n{facts}"
+    print("  equal over WebHDFS too, and out of a store whose objects are replicated files")
 
 
 def check(program, feed, work):
@@ -136,6 +202,11 @@ def check(program, feed, work):
     print(f"{feed.name}: {sum(types.values())} messages, {shares} shares, prices sum to {price}:")
     versions = f"DuckDB {duckdb.__version__}, Polars {polars.__version__}"
     print(f"  equal in {versions} and pyarrow {pyarrow.__version__}, bytes too")
+    with servers(program, work) as at:
+        if at is None:
+            print("  skipped: replicated files are not in this build (feature files)")
+        else:
+            check_files(program, feed, work, path, facts.all(), at)
 
 
 def main():

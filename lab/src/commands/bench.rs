@@ -1,6 +1,7 @@
 //! `evenfall bench`: measures costs on this machine.
 
 mod cross;
+mod files;
 mod mpi;
 mod order;
 mod rank;
@@ -30,6 +31,8 @@ enum Command {
     Fanout(Fanout),
     /// Records per second that the store takes, and how fast it gives them back.
     Store(self::store::Args),
+    /// Replicated files over loopback, beside `sendfile`, and beside other servers of WebHDFS.
+    Files(files::Args),
     /// Shuffles between processes over real sockets, compared with the bound of the links.
     Shuffle(shuffle::Args),
     /// Single-key writes per second that replicas of one order execute, and their latency.
@@ -83,6 +86,7 @@ pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Fanout(args) => fanout(args),
         Command::Store(args) => self::store::main(args),
+        Command::Files(args) => files::main(args),
         Command::Shuffle(args) => shuffle::main(args),
         Command::Order(args) => order::main(args),
         Command::Zookeeper(args) => order::zookeeper::main(args),

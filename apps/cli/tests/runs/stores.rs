@@ -176,6 +176,20 @@ fn parquet_opens_in_duckdb_and_polars_with_equal_counts_and_sums() {
     println!("{out}");
 }
 
+/// A part of Hadoop's own tests of file systems. `make test-long` runs all of them.
+#[test]
+fn hadoop_creates_appends_and_joins_files_over_webhdfs() {
+    let _seat = Scratch::beside();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/hadoop-contract.sh");
+    let mut run = Command::new(script);
+    run.arg(env!("CARGO_BIN_EXE_evenfall")).args(["Create", "Append", "Concat"]);
+    // The script fetches the jars of Hadoop. A test fetches nothing.
+    let ended = run.env("NO_INSTALL", "1").output().expect("the script");
+    let out = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{out}{}", String::from_utf8_lossy(&ended.stderr));
+    println!("{out}");
+}
+
 #[test]
 fn two_sides_of_a_feed_are_recorded_as_one() {
     let Some(pair) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };

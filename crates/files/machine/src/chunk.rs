@@ -9,14 +9,15 @@
 //! `offset` is the place of the body in the file. The name of the log has the file and the offset
 //! of its first append. A crash tears at most the appends whose writes were under way, at the end
 //! of the last chunk. A start therefore verifies the heads of all appends of a chunk, and the
-//! bodies of as many of its last appends as writes can be under way. A flipped bit in an older body
-//! is found when the body is read.
+//! bodies of those of its last appends whose writes can have been under way. A flipped bit in an
+//! older body is found when the body is read.
 
 use bytes::Bytes;
 use evenfall_core::durable::WRITES_MAX;
 use evenfall_core::{Reader, StorageError};
 
 use crate::FileId;
+use crate::config::WINDOW_BYTES_MAX;
 
 /// Bytes in front of a body.
 pub const HEAD_BYTES: usize = 20;
@@ -117,7 +118,10 @@ pub fn scan(file: FileId, start: u64, bytes: u64, read: ReadLog<'_>) -> Result<S
         heads.push(head);
         (scan.end, scan.good) = (scan.end + u64::from(head.length), next);
     }
-    let verified_from = heads.len().saturating_sub(WRITES_MAX);
+    // One write may have many appends. Those of all writes under way are in the window of the file.
+    let torn_from = scan.end.saturating_sub(WINDOW_BYTES_MAX as u64);
+    let verified_from = scan.marks.partition_point(|mark| mark.offset < torn_from);
+    let verified_from = verified_from.min(heads.len().saturating_sub(WRITES_MAX));
     for (at, head) in heads.iter().enumerate().skip(verified_from) {
         let mark = scan.marks[at];
         let body = read(mark.position + HEAD_BYTES as u64, head.length as usize)?;

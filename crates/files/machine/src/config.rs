@@ -6,12 +6,15 @@ use std::time::Duration;
 /// for one append with its head.
 pub const APPEND_BYTES_MAX: usize = 56 << 10;
 /// Bytes of appends that a primary keeps for one file until all members have them: more than a
-/// disk writes in the time of one answer.
-pub const WINDOW_BYTES_MAX: usize = 4 << 20;
+/// disk writes in the time of one answer. A crash tears at most as many bytes at the end of a file.
+pub const WINDOW_BYTES_MAX: usize = 16 << 20;
+/// Bytes of appends that become one write. Joining copies what is there already, so a write of this
+/// size is copied four times at most.
+pub const JOINED_BYTES_MAX: usize = 256 << 10;
 /// Bytes of appends of all files that a primary keeps. Appends beyond are refused as busy.
 pub const WINDOWS_BYTES_MAX: usize = 256 << 20;
 /// Bytes on the way to one follower. The receive buffer of a port has room for several files.
-pub const FLIGHT_BYTES_MAX: u64 = 1 << 20;
+pub const FLIGHT_BYTES_MAX: u64 = 4 << 20;
 /// Bytes that a primary asks its owner to read for a joiner at once.
 pub const READ_BYTES: usize = 512 << 10;
 /// Appends of one chunk. The head of each append is read again when a dataserver starts.

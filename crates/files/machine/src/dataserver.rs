@@ -33,7 +33,7 @@ use evenfall_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::chunk::{self, Scan};
-use crate::config::{DataConfig, PAGE_MAX};
+use crate::config::{DataConfig, JOINED_BYTES_MAX, PAGE_MAX};
 use crate::copy::{Copy, LogChange, View, removal};
 use crate::lead::{Follower, Lead};
 use crate::outbox::Outbox;
@@ -316,6 +316,7 @@ impl Dataserver {
         copy.flushes.push((token, length));
         self.busy.insert(file);
         self.tell_length(file);
+        self.tell_followers(file);
         Ok(())
     }
 
@@ -354,11 +355,41 @@ impl Dataserver {
         (log, change): LogChange,
         end: Option<u64>,
     ) {
+        if self.joins_last_write(life, (&log, &change), end) {
+            return;
+        }
         self.last_write += 1;
         let id = WriteId(self.last_write);
         let removed = (change == removal()).then(|| log.clone());
         self.data_writes.insert(id, DataWrite { file, life, end, removed });
         self.data_out.push_back(Write { id, log, change });
+    }
+
+    /// Adds an append to the last write, when that is an append to the same log which the driver has
+    /// not taken yet. A slow disk then writes many appends at once.
+    fn joins_last_write(
+        &mut self,
+        life: u64,
+        (log, change): (&str, &Change),
+        end: Option<u64>,
+    ) -> bool {
+        let (Change::Append(more), Some(_)) = (change, end) else { return false };
+        let Some(last) = self.data_out.back_mut() else { return false };
+        let under_way = self.data_writes.get_mut(&last.id);
+        let (Some(known), Change::Append(bytes)) = (under_way, &mut last.change) else {
+            return false;
+        };
+        let is_same = last.log == *log && known.life == life && known.end.is_some();
+        if !is_same || bytes.len() + more.len() > JOINED_BYTES_MAX {
+            return false;
+        }
+        // Nobody else has the bytes of a write that was not taken, so they are not copied here.
+        let mut all =
+            core::mem::take(bytes).try_into_mut().unwrap_or_else(|shared| shared[..].into());
+        all.extend_from_slice(more);
+        *bytes = all.freeze();
+        known.end = end;
+        true
     }
 
     /// Asks for changes of logs that have to be done before the copy takes an append again.

@@ -16,6 +16,8 @@ pub enum Refusal {
     NotDirectory(String),
     /// The path is a directory, and a file is needed.
     IsDirectory(String),
+    /// The file is another one than the caller knew, or has another length.
+    Changed(String),
     /// The directory has entries, and the call is not recursive.
     NotEmpty(String),
     /// The path or an argument is not valid. The text says why.
@@ -48,6 +50,7 @@ impl fmt::Display for Refusal {
             Self::Exists(path) => write!(f, "{path} exists already"),
             Self::NotDirectory(path) => write!(f, "{path} is a file and not a directory"),
             Self::IsDirectory(path) => write!(f, "{path} is a directory and not a file"),
+            Self::Changed(path) => write!(f, "{path} has changed meanwhile"),
             Self::NotEmpty(path) => write!(f, "{path} is not empty: delete it recursively"),
             Self::Invalid(what) | Self::Limit(what) => f.write_str(what),
             Self::TooFewServers(needed, live) => {

@@ -478,7 +478,7 @@ mod tests {
 
     fn create(names: &mut Nameserver, path: &str, replication: u16) -> FileId {
         let (path, mode, overwrite) = (path.to_owned(), 0o644, false);
-        let call = Call::Create { path: path.clone(), mode, replication, overwrite };
+        let call = Call::Create { path: path.clone(), mode, replication, overwrite, writer: None };
         names.call(Timestamp::ZERO, 0, 1, "ann", &call).expect("servers live");
         names.space().find(&path).expect("it was made").0
     }

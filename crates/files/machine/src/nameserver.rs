@@ -243,8 +243,8 @@ impl Nameserver {
         }
         self.at_ms = at_ms;
         let members = match call {
-            Call::Create { replication, .. } => {
-                self.choose(now, usize::from(*replication), &[], &[])
+            Call::Create { replication, writer, .. } => {
+                self.choose_beside(now, usize::from(*replication), *writer)?
             }
             _ => Vec::new(),
         };
@@ -257,18 +257,37 @@ impl Nameserver {
             (Call::Create { .. }, Some(Record::Inode { id, .. })) => {
                 effects.push(Effect::Publish(*id));
             }
-            (Call::SetReplication { .. }, Some(Record::Inode { id, .. })) => {
+            (
+                Call::SetReplication { .. } | Call::Replace { .. },
+                Some(Record::Inode { id, .. }),
+            ) => {
                 self.dirty.insert(*id);
             }
             _ => {}
         }
         // A call that changes nothing is done when all earlier changes are in the log.
-        let last = records.pop().unwrap_or(Record::NOTHING);
-        for record in records {
-            self.record(record, None);
-        }
-        self.record(last, effects);
+        // A crash leaves all records of a call, or none of them.
+        let record = match records.len() {
+            0 | 1 => records.pop().unwrap_or(Record::NOTHING),
+            _ => Record::All { records },
+        };
+        self.record(record, effects);
         Ok(())
+    }
+
+    /// The disks of a new file. The writer's disk is the first of them.
+    fn choose_beside(
+        &self,
+        now: Timestamp,
+        count: usize,
+        writer: Option<DiskId>,
+    ) -> Result<Vec<DiskId>, Refusal> {
+        if writer.is_some_and(|disk| !self.is_fit(now, disk) || self.space.is_leaving(disk)) {
+            return Err(Refusal::NotPrimary);
+        }
+        let mut all: Vec<DiskId> = writer.into_iter().collect();
+        all.extend(self.choose(now, count.saturating_sub(all.len()), &all, &all));
+        Ok(all)
     }
 
     pub(crate) fn record(&mut self, record: Record, effects: impl IntoIterator<Item = Effect>) {

@@ -52,7 +52,7 @@ impl Nameserver {
     /// Up to `count` live disks that take bytes, do not leave and are not in `without`. Racks with
     /// few of the copies in `beside` go first, then disks with a small used share. A disk with too
     /// little room is chosen only when no other disk is left.
-    pub(crate) fn choose(
+    pub fn choose(
         &self,
         now: Timestamp,
         count: usize,

@@ -12,7 +12,7 @@ use evenfall_core::Timestamp;
 
 use crate::config::{APPEND_BYTES_MAX, WINDOW_BYTES_MAX, WINDOWS_BYTES_MAX};
 use crate::dataserver::{Dataserver, Event};
-use crate::lead::Next;
+use crate::lead::{Follower, Next};
 use crate::wire::{Control, Message, NO_COPY};
 use crate::{DiskId, FileId, Refusal};
 
@@ -163,6 +163,19 @@ impl Dataserver {
             && let Some((token, end)) = copy.waiting.pop_front()
         {
             self.events.push_back(Event::Appended { token, end });
+        }
+    }
+
+    /// Tells the members the committed length, so that their readers need not wait for the next
+    /// tick, which tells it again.
+    pub(crate) fn tell_followers(&mut self, file: FileId) {
+        let Some(copy) = self.copies.get(&file) else { return };
+        let (epoch, committed, offset) = (copy.epoch, copy.committed(), copy.queued);
+        let Some(lead) = copy.lead.as_ref().filter(|_| copy.promised <= epoch) else { return };
+        let lacks = |follower: &&Follower| follower.is_member && follower.told < committed;
+        for follower in lead.followers.iter().filter(lacks) {
+            let relay = Message::Relay { file, epoch, offset, committed, bytes: Bytes::new() };
+            self.outbox.send(self.cluster, follower.place.address, relay);
         }
     }
 

@@ -93,6 +93,21 @@ pub enum Call {
         replication: u16,
         /// Whether a file of this path is replaced.
         overwrite: bool,
+        /// The disk of the dataserver that takes the bytes. This disk leads the file.
+        writer: Option<DiskId>,
+    },
+    /// Puts a file into the place of another one, whose rights, owner, times and number of copies
+    /// it takes, and deletes the files of which it has the bytes. All of this is one change.
+    Replace {
+        /// The file that is replaced.
+        path: String,
+        /// The file that takes its place.
+        with: String,
+        /// The files that are deleted.
+        sources: Vec<String>,
+        /// The number and the length of the file at `path`, and then of each source. The call is
+        /// refused when one of these files is another one now, or has another length.
+        was: Vec<(FileId, u64)>,
     },
     /// Moves a file or a directory.
     Rename {
@@ -100,9 +115,11 @@ pub enum Call {
         from: String,
         /// The new path, or the directory that gets the entry.
         to: String,
-        /// Whether a file or an empty directory of this path is replaced. The new path is then
-        /// taken as it stands.
+        /// Whether a file or an empty directory of this path is replaced.
         overwrite: bool,
+        /// Whether the new path is taken as it stands. Otherwise an entry moves into a directory of
+        /// this path.
+        is_exact: bool,
     },
     /// Deletes a file or a directory.
     Delete {
@@ -219,6 +236,11 @@ pub enum Record {
     Next {
         /// The number, of which the term does not count.
         next: FileId,
+    },
+    /// Several changes, of which a crash leaves all or none.
+    All {
+        /// The changes, in their order.
+        records: Vec<Self>,
     },
 }
 
@@ -416,15 +438,13 @@ impl Space {
                 let last = Kind::Directory(BTreeMap::new());
                 self.make(id, &names[depth..], (user, *mode, at_ms), last)
             }
-            Call::Create { path, mode, replication, overwrite } => {
+            Call::Create { path, mode, replication, overwrite, .. } => {
                 let names = names(path)?;
                 let (mut id, mut depth) = self.walk(&names)?;
                 let mut records = Vec::new();
                 if depth == names.len() {
-                    let Kind::File(_) = self.inodes[&id].kind else {
-                        return Err(Refusal::IsDirectory(path.clone()));
-                    };
-                    if !overwrite {
+                    let is_file = matches!(self.inodes[&id].kind, Kind::File(_));
+                    if !is_file || !overwrite {
                         return Err(Refusal::Exists(path.clone()));
                     }
                     records.push(Record::Gone { id, at_ms });
@@ -436,16 +456,21 @@ impl Space {
                 records.extend(self.make(id, &names[depth..], (user, *mode, at_ms), last)?);
                 Ok(records)
             }
-            Call::Rename { from, to, overwrite } => self.rename(from, to, *overwrite, at_ms),
+            Call::Rename { from, to, overwrite, is_exact } => {
+                self.rename(from, to, (*overwrite, *is_exact), at_ms)
+            }
+            Call::Replace { path, with, sources, was } => {
+                self.replace(path, with, (sources, was), at_ms)
+            }
             Call::Delete { path, recursive } => {
                 let (id, inode) = self.find(path)?;
-                if id == ROOT {
-                    return Err(Refusal::Invalid("the root cannot be deleted".into()));
-                }
                 if let (Kind::Directory(entries), false) = (&inode.kind, recursive)
                     && !entries.is_empty()
                 {
                     return Err(Refusal::NotEmpty(path.clone()));
+                }
+                if id == ROOT {
+                    return Err(Refusal::Invalid("the root cannot be deleted".into()));
                 }
                 Ok(vec![Record::Gone { id, at_ms }])
             }
@@ -534,11 +559,51 @@ impl Space {
         Ok(vec![Record::Inode { id, name: None, inode }])
     }
 
+    fn replace(
+        &self,
+        path: &str,
+        with: &str,
+        (sources, was): (&[String], &[(FileId, u64)]),
+        at_ms: u64,
+    ) -> Result<Vec<Record>, Refusal> {
+        let mut gone = Vec::new();
+        if was.len() != sources.len() + 1 {
+            return Err(Refusal::Invalid("each replaced file needs its number".into()));
+        }
+        let replaced = std::iter::once(path).chain(sources.iter().map(String::as_str));
+        for (path, (known, length)) in replaced.zip(was) {
+            let (id, inode) = self.find(path)?;
+            let Kind::File(file) = &inode.kind else {
+                return Err(Refusal::IsDirectory(path.to_owned()));
+            };
+            if (id, file.length) != (*known, *length) {
+                return Err(Refusal::Changed(path.to_owned()));
+            }
+            gone.push(id);
+        }
+        let (id, new) = self.find(with)?;
+        let (Kind::File(new), false) = (&new.kind, gone.contains(&id)) else {
+            return Err(Refusal::Invalid(format!("{with} is no new file")));
+        };
+        let mut inode = self.inodes[&gone[0]].clone();
+        let (parent, name) = (inode.parent, self.names[&gone[0]].clone());
+        inode.modified_ms = inode.modified_ms.max(at_ms);
+        if let Kind::File(file) = &mut inode.kind {
+            let replication = file.replication;
+            *file = File { replication, ..new.clone() };
+        }
+        let mut records: Vec<Record> =
+            gone.into_iter().map(|id| Record::Gone { id, at_ms }).collect();
+        records.push(Record::Moved { id, parent, name, at_ms });
+        records.push(Record::Inode { id, name: None, inode });
+        Ok(records)
+    }
+
     fn rename(
         &self,
         from: &str,
         to: &str,
-        overwrite: bool,
+        (overwrite, is_exact): (bool, bool),
         at_ms: u64,
     ) -> Result<Vec<Record>, Refusal> {
         let (id, inode) = self.find(from)?;
@@ -547,11 +612,8 @@ impl Space {
             return Err(Refusal::Invalid("the root cannot be renamed".into()));
         }
         let mut there = self.find(to).ok();
-        // Without `overwrite`, a new path that is a directory means: move the entry into that
-        // directory. `mv` does the same.
-        if let (Some((into, Inode { kind: Kind::Directory(entries), .. })), false) =
-            (there, overwrite)
-            && into != id
+        // `mv` moves into a directory, too.
+        if let (Some((_, Inode { kind: Kind::Directory(entries), .. })), false) = (there, is_exact)
         {
             let name = old[old.len() - 1];
             new.push(name);
@@ -595,6 +657,9 @@ impl Space {
     pub fn apply(&mut self, record: Record) -> Vec<(FileId, Group)> {
         let mut gone = Vec::new();
         match record {
+            Record::All { records } => {
+                gone.extend(records.into_iter().flat_map(|record| self.apply(record)));
+            }
             Record::Cluster { cluster } => self.cluster = cluster,
             Record::DiskGone { disk } => {
                 self.gone.insert(disk);

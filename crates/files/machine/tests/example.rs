@@ -74,7 +74,7 @@ impl Cluster {
     fn create(&mut self, path: &str) -> FileId {
         let path = path.to_owned();
         let (mode, replication, overwrite) = (0o644, 2, false);
-        let call = Call::Create { path: path.clone(), mode, replication, overwrite };
+        let call = Call::Create { path: path.clone(), mode, replication, overwrite, writer: None };
         self.names.call(self.now, 0, 7, "ann", &call).expect("two servers live");
         self.names.space().find(&path).expect("it was made").0
     }

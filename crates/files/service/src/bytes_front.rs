@@ -1,7 +1,7 @@
 //! WebHDFS at a dataserver: the bytes of files.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read as _};
+use std::io::{self, BufRead, Read as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,12 +11,15 @@ use evenfall_core::SharedKey;
 use evenfall_files_machine::config::APPEND_BYTES_MAX;
 use evenfall_files_machine::{Dataserver, FileId, Refusal, View};
 use evenfall_runtime::http::streams::{Answer, Arriving, Content};
-use evenfall_runtime::http::{self, Method, StatusCode};
+use evenfall_runtime::http::{
+    self, Answered, Method, RequestError, StatusCode, Upload, exchange_under,
+};
 use serde_json::json;
 
 use crate::Options;
 use crate::flows::{Counts, Steering};
 use crate::logs::Logs;
+use crate::making::{CREATE_ARGUMENTS, GATHER, MAKE};
 use crate::owner::Inbox;
 use crate::reading::Reading;
 use crate::webhdfs::{self, Exception, Request, escaped, json_of};
@@ -24,12 +27,21 @@ use crate::writing::{PATIENCE, Pipeline, ROUND};
 
 /// Longest wait of a reader for bytes that the nameserver knows of and that have not come here yet.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a reader waits here before it is sent to the primary. A follower learns the committed
+/// length within a tick.
+const BEHIND_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest wait of a writer for a lead that another dataserver has. The nameserver may have named
 /// this dataserver before the lead came here.
 const LEAD_PATIENCE: Duration = Duration::from_secs(2);
 /// Shortest body that the flowserver is told of.
 const FLOW_BYTES_MIN: u64 = 8 << 20;
-/// Files that clients write at once. Each has up to 2.7 MB on the way to the disks.
+/// Longest wait for a nameserver that makes a file: more than the nameserver waits for its log.
+const MAKE_PATIENCE: Duration = Duration::from_secs(40);
+/// First wait for the lead of a new file, which takes one write of the log here, or for the
+/// committed length. Later waits are longer.
+const FIRST_ROUND: Duration = Duration::from_micros(250);
+/// Files that clients write at once. Each has up to 13 MB on the way to the disks, and all together
+/// have as many as the windows of the machine.
 const WRITERS_MAX: usize = 64;
 
 /// The routes of a dataserver.
@@ -97,19 +109,24 @@ impl Files {
         let op = request.op.as_str();
         let is_ours = matches!(
             (method.as_str(), op),
-            ("GET", "OPEN" | "GETFILECHECKSUM") | ("PUT", "CREATE") | ("POST", "APPEND")
+            ("GET", "OPEN" | "GETFILECHECKSUM") | ("PUT", "CREATE") | ("POST", "APPEND" | GATHER)
         );
         if !is_ours {
             let what = format!("a dataserver has no {method} {op:.50}: ask the nameserver");
             return Err(Exception::unsupported(what));
         }
-        let Some(file) = request.number("file")?.map(FileId) else {
-            let what = "there is no argument file: ask the nameserver, which gives the address";
-            return Err(Exception::argument(what));
+        let file = match request.number("file")?.map(FileId) {
+            Some(file) => file,
+            None if op == "CREATE" => self.make(request)?,
+            None => {
+                let what = "there is no argument file: ask the nameserver, which gives the address";
+                return Err(Exception::argument(what));
+            }
         };
         match op {
             "OPEN" => self.open(request, file),
             "GETFILECHECKSUM" => self.checksum(request, file),
+            GATHER => self.gather(request, file),
             _ => self.write(request, file, client, body),
         }
     }
@@ -122,24 +139,28 @@ impl Files {
     }
 
     /// Waits until the copy has `end` bytes that all members have. A copy that lacks some of them
-    /// and does not lead names its primary, which has them.
+    /// for a while and does not lead names its primary, which has them. Hadoop's client does not
+    /// follow a redirect from a dataserver.
     fn wait_for(&self, file: FileId, end: u64) -> Result<Result<Found, SocketAddr>, Exception> {
-        let deadline = Instant::now() + READ_PATIENCE;
+        let (begun, mut rest) = (Instant::now(), FIRST_ROUND);
         loop {
             match self.view(file)? {
                 Some((view, epoch)) if view.committed >= end => return Ok(Ok((view, epoch))),
-                Some((view, _)) if !view.is_primary => {
+                Some((view, _)) if !view.is_primary && begun.elapsed() >= BEHIND_PATIENCE => {
                     let primary = view.members.first().map(|place| place.http);
                     if let Some(primary) = primary.filter(|primary| *primary != self.own) {
                         return Ok(Err(primary));
                     }
                 }
+                // The file was deleted, or this dataserver is new to it.
+                None if begun.elapsed() >= BEHIND_PATIENCE => return Err(Refusal::NotHere.into()),
                 _ => {}
             }
-            if Instant::now() >= deadline {
+            if begun.elapsed() >= READ_PATIENCE {
                 return Err(Exception::again("the copy here has not all bytes of the file yet"));
             }
-            std::thread::sleep(ROUND);
+            std::thread::sleep(rest);
+            rest = ROUND.min(rest * 2);
         }
     }
 
@@ -186,6 +207,75 @@ impl Files {
         Ok(json_of(&json!({ "FileChecksum": {
             "algorithm": "COMPOSITE-CRC32C", "bytes": format!("{sum:08x}"), "length": 4,
         } })))
+    }
+
+    /// Asks another server, without a body.
+    fn ask(&self, url: &str, method: Method, patience: Duration) -> Result<Answered, RequestError> {
+        exchange_under(self.key.as_ref(), url, method, Upload::none(), patience, &mut |_| {})
+    }
+
+    /// Has the nameserver make the file of which this dataserver gets the bytes.
+    fn make(&self, request: &Request) -> Result<FileId, Exception> {
+        // A file that takes no bytes afterwards would have replaced another one for nothing.
+        expect_room(&self.written())?;
+        let disk = self.inbox.ask(|server, _| server.disk())?;
+        let (names, path) = (self.nameserver, escaped(&request.path));
+        let mut url = format!("http://{names}{}{path}?op={MAKE}&disk={}", webhdfs::PREFIX, disk.0);
+        for name in CREATE_ARGUMENTS.iter().chain(&["user.name"]) {
+            if let Some(value) = request.text(name) {
+                url += &format!("&{name}={}", escaped(value));
+            }
+        }
+        let made = self.ask(&url, Method::PUT, MAKE_PATIENCE);
+        let wrong = |error: &dyn std::fmt::Display| {
+            Exception::io(format!("the nameserver may have made {} or not: {error}", request.path))
+        };
+        let made = match made {
+            Ok(made) if made.status == StatusCode::OK => made.text().map_err(|e| wrong(&e))?,
+            Ok(made) => return Err(Exception::of(made)),
+            Err(error @ RequestError::Connection(_)) => {
+                return Err(Exception::again(format!("the nameserver: {error}")));
+            }
+            Err(error) => return Err(wrong(&error)),
+        };
+        let made: serde_json::Value = serde_json::from_str(&made).map_err(|e| wrong(&e))?;
+        made["file"].as_u64().map(FileId).ok_or_else(|| wrong(&"the answer has no number"))
+    }
+
+    /// Copies the beginnings of files into a new file. Each part is a number, the address of a
+    /// dataserver that has a copy, and a length.
+    fn gather(&self, request: &Request, file: FileId) -> Result<Answer, Exception> {
+        let _writing = self.begin_to_write(file, &request.path)?;
+        let view = self.wait_to_lead(file, PATIENCE)?;
+        if view.queued > 0 {
+            return Err(Exception::io(format!("{} has bytes already", request.path)));
+        }
+        let parts = request.text("parts").unwrap_or_default().split(',');
+        let mut pipeline = Pipeline::new(self, file, 0);
+        for part in parts.filter(|part| !part.is_empty()) {
+            let wrong = || Exception::argument("a part is NUMBER@ADDRESS@LENGTH");
+            let mut words = part.split('@');
+            let mut word = || words.next().ok_or_else(wrong);
+            let (id, http, length) = (word()?, word()?, word()?);
+            let id: u64 = id.parse().map_err(|_| wrong())?;
+            let http: SocketAddr = http.parse().map_err(|_| wrong())?;
+            let length: u64 = length.parse().map_err(|_| wrong())?;
+            if self.key.is_none() && !http.ip().is_loopback() {
+                return Err(Exception::argument("without a key a part is on a loopback address"));
+            }
+            let from = format!("http://{http}{}/?op=OPEN&file={id}", webhdfs::PREFIX);
+            let from = format!("{from}&end={length}&offset=0&length={length}");
+            let gone = |error: &dyn std::fmt::Display| Exception::again(format!("{http}: {error}"));
+            let from = self.ask(&from, Method::GET, READ_PATIENCE);
+            let from = from.map_err(|error| gone(&error))?;
+            if from.status != StatusCode::OK {
+                return Err(gone(&from.status));
+            }
+            push_all(&mut pipeline, &mut from.take(length), Some(length))?;
+        }
+        pipeline.finish()?;
+        self.flush(file)?;
+        Ok(webhdfs::empty(StatusCode::OK))
     }
 
     fn write(
@@ -235,10 +325,7 @@ impl Files {
 
     fn begin_to_write(&self, file: FileId, path: &str) -> Result<Writing<'_>, Exception> {
         let mut written = self.written();
-        if written.len() >= WRITERS_MAX {
-            let what = format!("{WRITERS_MAX} files are written here already");
-            return Err(Exception::again(what));
-        }
+        expect_room(&written)?;
         match written.insert(file) {
             true => Ok(Writing(self, file)),
             false => Err(Exception::in_use(path)),
@@ -247,16 +334,8 @@ impl Files {
 
     fn write_body(&self, file: FileId, at: u64, body: &mut Arriving) -> Result<(), Exception> {
         let mut pipeline = Pipeline::new(self, file, at);
-        loop {
-            let mut piece = vec![0; APPEND_BYTES_MAX];
-            let len = fill(body, &mut piece);
-            let len = len.map_err(|error| Exception::io(format!("the body was cut: {error}")))?;
-            if len == 0 {
-                return pipeline.finish();
-            }
-            piece.truncate(len);
-            pipeline.push(piece.into())?;
-        }
+        push_all(&mut pipeline, body, None)?;
+        pipeline.finish()
     }
 
     /// Whether this dataserver leads the file now.
@@ -272,7 +351,7 @@ impl Files {
     /// # Errors
     /// When it does not in this time, or when another dataserver leads for a while.
     pub fn wait_to_lead(&self, file: FileId, patience: Duration) -> Result<View, Exception> {
-        let begun = Instant::now();
+        let (begun, mut rest) = (Instant::now(), FIRST_ROUND);
         loop {
             let found = self.view(file)?;
             if let Some((view, _)) = &found
@@ -287,7 +366,8 @@ impl Files {
             if begun.elapsed() >= patience {
                 return Err(Refusal::NotPrimary.into());
             }
-            std::thread::sleep(ROUND);
+            std::thread::sleep(rest);
+            rest = ROUND.min(rest * 2);
         }
     }
 
@@ -316,16 +396,47 @@ impl Files {
 /// The state of a copy, and its epoch.
 type Found = (View, Option<u64>);
 
-/// Fills a buffer as far as the body goes.
-fn fill(body: &mut Arriving, out: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < out.len() {
-        match body.read(&mut out[done..])? {
-            0 => break,
-            more => done += more,
-        }
+/// Refuses one more file when many are written.
+fn expect_room(written: &BTreeSet<FileId>) -> Result<(), Exception> {
+    if written.len() >= WRITERS_MAX {
+        let what = format!("{WRITERS_MAX} files are written here already");
+        return Err(Exception::again(what));
     }
-    Ok(done)
+    Ok(())
+}
+
+/// Appends everything that comes, which has to have this length.
+fn push_all(
+    pipeline: &mut Pipeline<'_>,
+    from: &mut dyn BufRead,
+    length: Option<u64>,
+) -> Result<(), Exception> {
+    let mut done = 0;
+    loop {
+        let piece = next_piece(from);
+        let piece = piece.map_err(|error| Exception::io(format!("the body was cut: {error}")))?;
+        if piece.is_empty() {
+            let is_whole = length.is_none_or(|length| length == done);
+            return is_whole.then_some(()).ok_or_else(|| Exception::io("the body was cut"));
+        }
+        done += piece.len() as u64;
+        pipeline.push(piece.into())?;
+    }
+}
+
+/// The bytes of the next append, which are fewer at the end of the body.
+fn next_piece(from: &mut dyn BufRead) -> io::Result<Vec<u8>> {
+    let mut piece = Vec::with_capacity(APPEND_BYTES_MAX);
+    while piece.len() < APPEND_BYTES_MAX {
+        let there = from.fill_buf()?;
+        let len = there.len().min(APPEND_BYTES_MAX - piece.len());
+        if len == 0 {
+            break;
+        }
+        piece.extend_from_slice(&there[..len]);
+        from.consume(len);
+    }
+    Ok(piece)
 }
 
 /// Sends the client to another dataserver with the same arguments.

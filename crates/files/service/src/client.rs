@@ -5,11 +5,12 @@
 //! and compares, so that no byte is written twice, and no other client's byte is taken for its own.
 
 use std::fs::File;
-use std::io::{self, Read, Seek as _, SeekFrom, Write};
+use std::io::{self, BufRead as _, Read, Seek as _, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use bytes::{Buf as _, Bytes};
 use evenfall_core::SharedKey;
 use evenfall_runtime::http::{Answered, Method, RequestError, StatusCode, Upload, exchange_under};
 use serde_json::Value;
@@ -23,8 +24,6 @@ use crate::webhdfs::{ORDERS, PREFIX, escaped};
 const SILENCE: Duration = Duration::from_secs(90);
 /// Time between two attempts.
 const ROUND: Duration = Duration::from_millis(200);
-/// Bytes that are read from an answer at once.
-const PIECE_BYTES: usize = 64 << 10;
 /// Redirects that a reader follows until a server gives bytes.
 const REDIRECTS_MAX: usize = 5;
 /// Exceptions that may be gone when the client asks again. After an `IOException` of a dataserver,
@@ -39,8 +38,18 @@ pub type Tell<'a> = &'a mut dyn FnMut(u64);
 pub enum Source {
     /// A local file. A transfer that stops in the middle goes on.
     File(PathBuf),
+    /// Bytes in memory. A transfer that stops in the middle goes on.
+    Bytes(Bytes),
     /// A stream. A transfer that stops in the middle ends.
     Stream(Box<dyn Read + Send>),
+}
+
+/// How to make a file whose dataserver died before the file was there.
+struct Made {
+    /// The request.
+    url: String,
+    /// The number of the file that is replaced.
+    old: Option<u64>,
 }
 
 /// A client of a nameserver.
@@ -311,8 +320,13 @@ impl Client {
         let mut arguments = vec![("overwrite", overwrite)];
         arguments.extend(copies.as_deref().map(|copies| ("replication", copies)));
         let url = self.url(path, "CREATE", &arguments);
+        let old = match overwrite == "true" {
+            true => self.file(path).ok().map(|(_, id)| id),
+            false => None,
+        };
         let to = location(&self.ask(&Method::PUT, &url)?)?;
-        self.write(source, path, 0, (Method::PUT, to), tell)
+        let made = Made { url, old };
+        self.write(source, path, 0, (Method::PUT, to), Some(&made), tell)
     }
 
     /// Appends the source to a file.
@@ -322,7 +336,7 @@ impl Client {
     pub fn append(&self, source: Source, path: &str, tell: Tell<'_>) -> Result<(), ServiceError> {
         let base = self.settle(path)?;
         let to = self.appending(path, base)?;
-        self.write(source, path, base, (Method::POST, to), tell)
+        self.write(source, path, base, (Method::POST, to), None, tell)
     }
 
     /// Where bytes that begin at this place of a file are appended.
@@ -348,25 +362,27 @@ impl Client {
     }
 
     /// Sends the source to a dataserver, and goes on when the dataserver dies meanwhile. `base` is
-    /// the length of the file before.
+    /// the length of the file before, and `made` says how to make a new file again.
     fn write(
         &self,
         source: Source,
         path: &str,
         base: u64,
         (mut method, mut to): (Method, String),
+        made: Option<&Made>,
         tell: Tell<'_>,
     ) -> Result<(), ServiceError> {
         let local = match source {
             Source::Stream(from) => {
                 return self.send(method, &to, Upload::of(from, None), tell);
             }
-            Source::File(local) => local,
+            Source::File(path) => Local::File(path),
+            Source::Bytes(bytes) => Local::Bytes(bytes),
         };
-        let length = length_of(&local)?;
+        let length = local.len()?;
         let (mut done, mut attempts) = (0, self.attempts());
         loop {
-            let from = reader(&local, done)?.take(length - done);
+            let from = local.from(done)?.take(length - done);
             let body = Upload::of(Box::new(from), Some(length - done));
             let sent = self.send(method, &to, body, &mut |bytes| tell(done + bytes));
             let error = match sent {
@@ -375,6 +391,12 @@ impl Client {
             };
             if !attempts.again(is_passing(&error)) {
                 return Err(error);
+            }
+            if let Some(made) = made.filter(|_| done == 0)
+                && self.lacks(path, made.old)?
+            {
+                (method, to) = (Method::PUT, location(&self.ask(&Method::PUT, &made.url)?)?);
+                continue;
             }
             let there = self.settle(path)?.checked_sub(base).filter(|there| *there <= length);
             let other = || ServiceError::Answer(format!("another client has changed {path}"));
@@ -391,15 +413,24 @@ impl Client {
         }
     }
 
+    /// Whether there is no file at this path, or still the old one.
+    fn lacks(&self, path: &str, old: Option<u64>) -> Result<bool, ServiceError> {
+        match self.file(path) {
+            Ok((_, id)) => Ok(old == Some(id)),
+            Err(ServiceError::Refused(name, _)) if name == "FileNotFoundException" => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Fails unless the file has the same bytes as the source in this range.
     fn compare(
         &self,
-        local: &Path,
+        local: &Local,
         path: &str,
         base: u64,
         range: std::ops::Range<u64>,
     ) -> Result<(), ServiceError> {
-        let mut same = Same { source: reader(local, range.start)?, is_same: true };
+        let mut same = Same { source: local.from(range.start)?, is_same: true };
         let (_, id) = self.file(path)?;
         self.read(path, id, base + range.start..base + range.end, &mut same, &mut |_| {})?;
         match same.is_same {
@@ -425,8 +456,11 @@ impl Client {
         Ok(length)
     }
 
-    /// Gives a range of a file to `out`, out of one copy after the other.
-    fn read(
+    /// Gives a range of the file with this number to `out`, out of one copy after the other.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and when another file has the path now.
+    pub fn read(
         &self,
         path: &str,
         id: u64,
@@ -437,7 +471,8 @@ impl Client {
         let (mut at, mut attempts, mut failed) = (range.start, self.attempts(), None);
         while at < range.end {
             let before = at;
-            let error = match self.read_some(path, &mut at, range.end, &mut failed, out, tell) {
+            let error = match self.read_some((path, id), &mut at, range.end, &mut failed, out, tell)
+            {
                 Ok(()) => continue,
                 Err(error) => error,
             };
@@ -448,7 +483,8 @@ impl Client {
                 return Err(error);
             }
             if self.file(path)?.1 != id {
-                return Err(ServiceError::Answer(format!("{path} was replaced meanwhile")));
+                let what = format!("{path} was replaced meanwhile");
+                return Err(ServiceError::Refused("ConcurrentModificationException".into(), what));
             }
         }
         Ok(())
@@ -458,15 +494,16 @@ impl Client {
     /// not asked in this attempt.
     fn read_some(
         &self,
-        path: &str,
+        (path, id): (&str, u64),
         at: &mut u64,
         end: u64,
         failed: &mut Option<String>,
         out: &mut dyn Write,
         tell: Tell<'_>,
     ) -> Result<(), ServiceError> {
-        let (offset, length) = (at.to_string(), (end - *at).to_string());
+        let (offset, length, id) = (at.to_string(), (end - *at).to_string(), id.to_string());
         let mut arguments = vec![("offset", offset.as_str()), ("length", length.as_str())];
+        arguments.push(("number", id.as_str()));
         let without = failed.take();
         arguments.extend(without.as_deref().map(|without| ("excludedatanodes", without)));
         let url = self.url(path, "OPEN", &arguments);
@@ -484,15 +521,16 @@ impl Client {
             *failed = Some(whom.clone());
             answer = accepted(self.once(&to)?)?;
         }
-        let mut piece = vec![0; PIECE_BYTES];
         while *at < end {
             let cut = |error: io::Error| ServiceError::cut(&whom, error);
-            let len = answer.read(&mut piece).map_err(cut)?.min((end - *at) as usize);
+            let piece = answer.fill_buf().map_err(cut)?;
+            let len = piece.len().min(usize::try_from(end - *at).unwrap_or(usize::MAX));
             if len == 0 {
                 return Err(cut(io::ErrorKind::UnexpectedEof.into()));
             }
             let unwritten = |error| ServiceError::Io("write what was read".into(), error);
             out.write_all(&piece[..len]).map_err(unwritten)?;
+            answer.consume(len);
             *at += len as u64;
             tell(*at);
         }
@@ -521,24 +559,43 @@ impl Client {
     }
 }
 
-fn length_of(local: &Path) -> Result<u64, ServiceError> {
-    let failed = |error| ServiceError::Io(format!("read {}", local.display()), error);
-    Ok(std::fs::metadata(local).map_err(failed)?.len())
+/// A source that can be read again.
+enum Local {
+    File(PathBuf),
+    Bytes(Bytes),
 }
 
-/// A local file from this place on.
-fn reader(local: &Path, at: u64) -> Result<File, ServiceError> {
-    let open = || {
-        let mut file = File::open(local)?;
-        file.seek(SeekFrom::Start(at))?;
-        Ok(file)
-    };
-    open().map_err(|error| ServiceError::Io(format!("read {}", local.display()), error))
+impl Local {
+    fn failed(path: &Path) -> impl Fn(io::Error) -> ServiceError {
+        move |error| ServiceError::Io(format!("read {}", path.display()), error)
+    }
+
+    fn len(&self) -> Result<u64, ServiceError> {
+        match self {
+            Self::File(path) => Ok(std::fs::metadata(path).map_err(Self::failed(path))?.len()),
+            Self::Bytes(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    /// The bytes from this place on.
+    fn from(&self, at: u64) -> Result<Box<dyn Read + Send>, ServiceError> {
+        match self {
+            Self::File(path) => {
+                let mut file = File::open(path).map_err(Self::failed(path))?;
+                file.seek(SeekFrom::Start(at)).map_err(Self::failed(path))?;
+                Ok(Box::new(file))
+            }
+            Self::Bytes(bytes) => {
+                let at = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+                Ok(Box::new(bytes.slice(at..).reader()))
+            }
+        }
+    }
 }
 
 /// A writer that compares its bytes with a local file.
 struct Same {
-    source: File,
+    source: Box<dyn Read + Send>,
     is_same: bool,
 }
 

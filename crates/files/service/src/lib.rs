@@ -27,15 +27,23 @@ mod client;
 #[cfg(feature = "servers")]
 mod dataserver;
 #[cfg(feature = "servers")]
+mod facts;
+#[cfg(feature = "servers")]
 mod fetching;
 #[cfg(feature = "servers")]
 mod flows;
 #[cfg(feature = "servers")]
+mod listing;
+#[cfg(feature = "servers")]
 mod logs;
+#[cfg(feature = "servers")]
+mod making;
 #[cfg(feature = "servers")]
 mod names_front;
 #[cfg(feature = "servers")]
 mod nameserver;
+#[cfg(feature = "objects")]
+mod objects;
 #[cfg(feature = "servers")]
 mod owner;
 #[cfg(feature = "servers")]
@@ -62,6 +70,8 @@ pub use fetching::Fetched;
 pub use flows::run as run_flowserver;
 #[cfg(feature = "servers")]
 pub use nameserver::run as run_nameserver;
+#[cfg(feature = "objects")]
+pub use objects::FileObjects;
 #[cfg(feature = "servers")]
 pub use servers::{Options, ServiceError};
 pub use settings::Settings;

@@ -2,22 +2,24 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use bytes::Bytes;
 use evenfall_core::StorageError;
 use evenfall_files_machine::FileId;
 use evenfall_files_machine::chunk::{self, HEAD_BYTES, Head, Scan};
-
-/// The error number of a sector that the disk cannot read.
-const EIO: i32 = 5;
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
 
 /// A directory of chunks, with the chunk that was read last.
 #[derive(Debug)]
 pub struct Logs {
     directory: PathBuf,
     open: Option<(String, File)>,
+    /// Bytes that the disk is asked for at least.
+    ahead_bytes: usize,
+    /// Where the bytes begin that the disk gave last, and these bytes.
+    ahead: (u64, Bytes),
 }
 
 fn failed(name: &str, error: &io::Error) -> StorageError {
@@ -27,7 +29,14 @@ fn failed(name: &str, error: &io::Error) -> StorageError {
 impl Logs {
     /// The chunks of this directory.
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, open: None }
+        Self::ahead(directory, 0)
+    }
+
+    /// The chunks of this directory, for a reader of one byte after the other. The disk gives so
+    /// many bytes at once. Bytes that have been read are not read again, so the reader must only
+    /// ask for bytes that do not change any more.
+    pub fn ahead(directory: PathBuf, ahead_bytes: usize) -> Self {
+        Self { directory, open: None, ahead_bytes, ahead: (0, Bytes::new()) }
     }
 
     /// Closes the chunk that was read last.
@@ -42,6 +51,7 @@ impl Logs {
     /// When the log cannot be opened or read for another reason.
     pub fn read(&mut self, log: &str, at: u64, len: usize) -> Result<Bytes, StorageError> {
         if self.open.as_ref().is_none_or(|(open, _)| open != log) {
+            self.ahead = (0, Bytes::new());
             match File::open(self.directory.join(log)) {
                 Ok(file) => self.open = Some((log.to_owned(), file)),
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Bytes::new()),
@@ -49,18 +59,28 @@ impl Logs {
             }
         }
         let Some((_, file)) = &self.open else { return Ok(Bytes::new()) };
-        let (mut bytes, mut done) = (vec![0; len], 0);
-        while done < len {
-            match file.read_at(&mut bytes[done..], at + done as u64) {
-                Ok(0) => break,
-                Ok(more) => done += more,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() == Some(EIO) => break,
-                Err(error) => return Err(failed(log, &error)),
+        let (from, there) = &self.ahead;
+        let skip = at.checked_sub(*from).and_then(|skip| usize::try_from(skip).ok());
+        let end = skip.and_then(|skip| skip.checked_add(len));
+        if let (Some(skip), Some(end)) = (skip, end)
+            && end <= there.len()
+        {
+            return Ok(there.slice(skip..end));
+        }
+        let mut bytes = Vec::with_capacity(len.max(self.ahead_bytes));
+        while bytes.len() < len {
+            let behind = at + bytes.len() as u64;
+            match rustix::io::pread(file, spare_capacity(&mut bytes), behind) {
+                Ok(0) | Err(Errno::IO) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(failed(log, &error.into())),
             }
         }
-        bytes.truncate(done);
-        Ok(bytes.into())
+        let bytes = Bytes::from(bytes);
+        if self.ahead_bytes > 0 {
+            self.ahead = (at, bytes.clone());
+        }
+        Ok(bytes.slice(..len.min(bytes.len())))
     }
 
     /// What all chunks have. Empty logs, which are those of deleted chunks, are removed.

@@ -1,11 +1,12 @@
 //! WebHDFS at the nameserver: names are answered here, and bytes are elsewhere.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenfall_core::Timestamp;
+use evenfall_core::SharedKey;
 use evenfall_files_machine::space::{Call, Inode, Kind, Space, names};
 use evenfall_files_machine::wire::Place;
 use evenfall_files_machine::{FileId, Nameserver, Refusal};
@@ -13,34 +14,33 @@ use evenfall_runtime::http::streams::{Answer, Arriving, Content};
 use evenfall_runtime::http::{self, Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::listing::{Page, Sums};
+use crate::making::{MAKE, REPLACE};
 use crate::owner::{Inbox, now_ms};
-use crate::reports;
 use crate::webhdfs::{self, Exception, Request, escaped, json_of, status};
+use crate::{facts, reports};
 
 /// Longest wait for the log of the nameserver, or for a dataserver that leads a file.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two looks.
-const ROUND: Duration = Duration::from_millis(20);
-/// Entries of a directory that are listed at once, as in Hadoop. The owner does nothing else
-/// meanwhile.
-const PAGE: usize = 1_000;
-/// Inodes that are summed up at once.
-const SUM_STEP: usize = 5_000;
+pub const ROUND: Duration = Duration::from_millis(20);
 
 /// The routes of a nameserver.
 pub struct Names {
-    inbox: Inbox<Nameserver>,
-    started: Instant,
+    pub inbox: Inbox<Nameserver>,
+    pub started: Instant,
     /// Time after the start in which dataservers may still be on their way.
-    grace: Duration,
+    pub grace: Duration,
     /// Copies take turns.
     turn: AtomicUsize,
+    /// The key under which dataservers are reached.
+    pub key: Option<SharedKey>,
 }
 
 impl Names {
     /// In front of this nameserver, which starts now.
-    pub fn new(inbox: Inbox<Nameserver>, grace: Duration) -> Self {
-        Self { inbox, started: Instant::now(), grace, turn: AtomicUsize::new(0) }
+    pub fn new(inbox: Inbox<Nameserver>, grace: Duration, key: Option<SharedKey>) -> Self {
+        Self { inbox, started: Instant::now(), grace, turn: AtomicUsize::new(0), key }
     }
 
     /// Answers a request. Bodies belong to dataservers, so none is read here.
@@ -71,17 +71,24 @@ impl Names {
         match (method, request.op.as_str()) {
             (&Method::GET, op) => self.get(op, request),
             (&Method::PUT, op) => self.put(op, request),
-            (&Method::POST, "APPEND") => self.redirect_to_primary("APPEND", request),
-            (&Method::DELETE, "DELETE") => {
-                let (path, recursive) = (request.path.clone(), request.flag("recursive")?);
-                let is_there = match self.change(request, Call::Delete { path, recursive })? {
-                    Err(Refusal::NotFound(_)) => false,
-                    changed => changed.map(|()| true)?,
-                };
-                Ok(json_of(&json!({ "boolean": is_there })))
-            }
+            (&Method::POST, "APPEND") => self.redirect_to_primary(request),
+            (&Method::POST, "CONCAT") => self.concat(request),
+            (&Method::POST, "TRUNCATE") => self.truncate(request),
+            (&Method::DELETE, "DELETE") => self.delete(request),
             (method, op) => Err(no_operation(method, op)),
         }
+    }
+
+    /// Deletes. A path that is not there gives false, and so does the root, as in HDFS.
+    fn delete(&self, request: &Request) -> Result<Answer, Exception> {
+        let (path, recursive) = (request.path.clone(), request.flag("recursive")?);
+        let is_root = names(&path)?.is_empty();
+        let is_gone = match self.change(request, Call::Delete { path, recursive })? {
+            Err(Refusal::NotFound(_)) => false,
+            Err(Refusal::Invalid(_)) if is_root => false,
+            changed => changed.map(|()| true)?,
+        };
+        Ok(json_of(&json!({ "boolean": is_gone })))
     }
 
     fn get(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
@@ -96,12 +103,25 @@ impl Names {
                 let page = json!({ "FileStatuses": { "FileStatus": all } });
                 json!({ "DirectoryListing": { "partialListing": page, "remainingEntries": left } })
             }
-            "GETFILESTATUS" => {
+            "GETFILESTATUS" | "GETFILELINKSTATUS" => {
                 let status = self.look(request, |_, id, inode| status(id, inode, ""))?;
                 json!({ "FileStatus": status })
             }
             "GETCONTENTSUMMARY" => self.content_summary(request)?,
+            "GETQUOTAUSAGE" => self.quota_usage(request)?,
             "GETHOMEDIRECTORY" => json!({ "Path": format!("/user/{}", request.user()?) }),
+            "GETTRASHROOT" => json!({ "Path": format!("/user/{}/.Trash", request.user()?) }),
+            "GETSERVERDEFAULTS" => facts::server_defaults(),
+            "GETSTATUS" => facts::file_system(&self.inbox)?,
+            "GETACLSTATUS" => self.look(request, |_, _, inode| facts::acl(inode))?,
+            "GETFILEBLOCKLOCATIONS" | "GET_BLOCK_LOCATIONS" => self.blocks(op, request)?,
+            "CHECKACCESS" => {
+                facts::check_action(request)?;
+                self.look(request, |_, _, _| ())?;
+                return Ok(webhdfs::empty(StatusCode::OK));
+            }
+            // As an HDFS without Kerberos, which gives no tokens and asks for none.
+            "GETDELEGATIONTOKEN" => json!({ "Token": null }),
             op => return Err(no_operation(&Method::GET, op)),
         };
         Ok(json_of(&value))
@@ -110,7 +130,9 @@ impl Names {
     fn put(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
         let path = request.path.clone();
         let (call, is_boolean) = match op {
-            "CREATE" => return self.create(request),
+            "CREATE" => return self.redirect_writer(request),
+            MAKE => return self.make(request),
+            REPLACE => return self.replace(request),
             "RENAME" => return self.rename(request),
             "MKDIRS" => (Call::Mkdirs { path, mode: request.mode(0o755)? }, true),
             "SETREPLICATION" => {
@@ -154,7 +176,8 @@ impl Names {
         let options = request.text("renameoptions").map(str::to_ascii_uppercase);
         let overwrite = options.as_deref().is_some_and(|options| options.contains("OVERWRITE"));
         let (from, to) = (request.path.clone(), to.to_owned());
-        let made = self.change(request, Call::Rename { from, to, overwrite })?;
+        let is_exact = options.is_some();
+        let made = self.change(request, Call::Rename { from, to, overwrite, is_exact })?;
         if options.is_some() {
             return made.map(|()| webhdfs::empty(StatusCode::OK)).map_err(Exception::from);
         }
@@ -175,7 +198,7 @@ impl Names {
         let path = request.path.clone();
         let found = self.inbox.ask(move |server, _| {
             let space = server.space();
-            space.find(&path).map(|(id, inode)| of(space, id, inode))
+            found(space, &path).map(|(id, inode)| of(space, id, inode))
         })?;
         Ok(found?)
     }
@@ -219,20 +242,45 @@ impl Names {
 
     /// The sums of all files below a path. The owner counts some inodes at a time, and names may
     /// change between two steps.
-    fn content_summary(&self, request: &Request) -> Result<Value, Exception> {
+    fn sums(&self, request: &Request) -> Result<Sums, Exception> {
         let id = self.look(request, |_, id, _| id)?;
         let (mut sums, mut rest) = (Sums::default(), vec![id]);
         while !rest.is_empty() {
             (sums, rest) = self.inbox.ask(move |server, _| sums.step(server.space(), rest))?;
         }
+        Ok(sums)
+    }
+
+    fn content_summary(&self, request: &Request) -> Result<Value, Exception> {
+        let sums = self.sums(request)?;
         Ok(json!({ "ContentSummary": {
             "directoryCount": sums.directories, "fileCount": sums.files, "length": sums.length,
             "quota": -1, "spaceConsumed": sums.space, "spaceQuota": -1, "typeQuota": {},
         } }))
     }
 
+    fn quota_usage(&self, request: &Request) -> Result<Value, Exception> {
+        let sums = self.sums(request)?;
+        Ok(json!({ "QuotaUsage": {
+            "fileAndDirectoryCount": sums.directories + sums.files, "quota": -1,
+            "spaceConsumed": sums.space, "spaceQuota": -1, "typeQuota": {},
+        } }))
+    }
+
+    /// Where the bytes of a part of a file are.
+    fn blocks(&self, op: &str, request: &Request) -> Result<Value, Exception> {
+        let offset = request.number("offset")?.unwrap_or(0);
+        let length = request.number("length")?.unwrap_or(u64::MAX);
+        let located = self.locate(&request.path, request.from)?;
+        let range = offset..offset.saturating_add(length);
+        Ok(match op {
+            "GETFILEBLOCKLOCATIONS" => facts::block_locations(&located, range),
+            _ => facts::located_blocks(&located, range),
+        })
+    }
+
     /// Makes a change, and waits until the log has it.
-    fn change(&self, request: &Request, call: Call) -> Result<Result<(), Refusal>, Exception> {
+    pub fn change(&self, request: &Request, call: Call) -> Result<Result<(), Refusal>, Exception> {
         let user = request.user()?.to_owned();
         let pending = self
             .inbox
@@ -242,10 +290,10 @@ impl Names {
     }
 
     /// A file, and who has it: the primary first, as far as its address is known.
-    fn locate(&self, request: &Request) -> Result<Located, Exception> {
-        let (path, client) = (request.path.clone(), request.from);
+    pub fn locate(&self, path: &str, client: IpAddr) -> Result<Located, Exception> {
+        let path = path.to_owned();
         let found = self.inbox.ask(move |server, now| {
-            let (id, inode) = server.space().find(&path)?;
+            let (id, inode) = found(server.space(), &path)?;
             let Kind::File(file) = &inode.kind else { return Err(Refusal::IsDirectory(path)) };
             let places = server.places(file);
             let primary = file.group.members.first();
@@ -261,37 +309,19 @@ impl Names {
             };
             let live = places.iter().filter(|place| is_live(place));
             let live = live.map(|place| (distance(place), *place)).collect();
-            Ok(Located { id, length: file.length, primary: primary.filter(is_live), live })
+            let (length, replication) = (file.length, file.replication);
+            Ok(Located { id, length, replication, primary: primary.filter(is_live), live })
         })?;
         Ok(found?)
     }
 
-    /// Makes the file, and sends the client to its primary.
-    fn create(&self, request: &Request) -> Result<Answer, Exception> {
-        let (path, mode) = (request.path.clone(), request.mode(0o644)?);
-        let (replication, overwrite) = (request.replication()?, request.flag("overwrite")?);
-        // A file that is made before the dataservers have said that they live has too few copies.
-        while self.started.elapsed() < self.grace && self.live()? < usize::from(replication) {
-            std::thread::sleep(ROUND);
-        }
-        self.change(request, Call::Create { path, mode, replication, overwrite })??;
-        self.redirect_to_primary("CREATE", request)
-    }
-
-    fn live(&self) -> Result<usize, Exception> {
-        let count = |server: &mut Nameserver, now: Timestamp| {
-            server.servers().keys().filter(|disk| server.is_live(now, **disk)).count()
-        };
-        Ok(self.inbox.ask(count)?)
-    }
-
     /// Waits until the file has a live primary. A dead primary is replaced within seconds.
-    fn redirect_to_primary(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
+    fn redirect_to_primary(&self, request: &Request) -> Result<Answer, Exception> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let located = self.locate(request)?;
+            let located = self.locate(&request.path, request.from)?;
             if let Some(primary) = located.primary {
-                let mut query = format!("op={op}&file={}", located.id.0);
+                let mut query = format!("op=APPEND&file={}", located.id.0);
                 if let Some(at) = request.number("at")? {
                     query += &format!("&at={at}");
                 }
@@ -307,8 +337,12 @@ impl Names {
 
     /// Sends a reader to a near copy. Copies that are equally near take turns.
     fn redirect_read(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
-        let located = self.locate(request)?;
+        let located = self.locate(&request.path, request.from)?;
         let length = located.length;
+        // A reader that goes on in another copy must not go on in another file.
+        if request.number("number")?.is_some_and(|number| number != located.id.0) {
+            return Err(Refusal::Changed(request.path.clone()).into());
+        }
         let offset = request.number("offset")?.unwrap_or(0);
         if offset > length {
             return Err(Exception::io(format!("Offset={offset} out of the range [0, {length}]")));
@@ -317,45 +351,62 @@ impl Names {
         if let Some(bytes) = request.number("length")? {
             query += &format!("&length={bytes}");
         }
-        // A client that has met a dead dataserver names it here.
-        let excluded = request.text("excludedatanodes").unwrap_or_default();
-        let excluded: Vec<&str> = excluded.split(',').collect();
-        let is_fit = |place: &&Place| !excluded.contains(&place.http.to_string().as_str());
-        let mut fit: Vec<&(Distance, Place)> =
-            located.live.iter().filter(|(_, place)| is_fit(&place)).collect();
-        let nearest = fit.iter().map(|(distance, _)| *distance).min();
-        fit.retain(|(distance, _)| Some(*distance) == nearest);
-        match fit.get(self.turn.fetch_add(1, Relaxed) % fit.len().max(1)) {
-            Some((_, place)) => redirect(request, place, &query),
+        let fit = located.live.iter().filter(|(_, place)| !is_excluded(request, place));
+        let nearest = fit.clone().map(|(distance, _)| *distance).min();
+        let fit = fit.filter(|(distance, _)| Some(*distance) == nearest);
+        let fit: Vec<Place> = fit.map(|(_, place)| *place).collect();
+        match self.in_turn(request, &fit, usize::MAX) {
+            Some(place) => redirect(request, place, &query),
             None => {
                 let what = format!("no dataserver that has {} lives", request.path);
                 Err(Exception::again(what))
             }
         }
     }
+
+    /// One of the first `most` dataservers, each in turn, without those that the client excludes.
+    pub fn in_turn<'a>(
+        &self,
+        request: &Request,
+        all: &'a [Place],
+        most: usize,
+    ) -> Option<&'a Place> {
+        let fit = all.iter().filter(|place| !is_excluded(request, place));
+        let fit: Vec<&Place> = fit.take(most).collect();
+        fit.get(self.turn.fetch_add(1, Relaxed) % fit.len().max(1)).copied()
+    }
 }
 
 /// A file, and who has it.
-struct Located {
-    id: FileId,
+pub struct Located {
+    pub id: FileId,
     /// The length that the nameserver knows.
-    length: u64,
+    pub length: u64,
+    /// Copies that the file shall have.
+    pub replication: u16,
     /// The primary, when it lives.
-    primary: Option<Place>,
+    pub primary: Option<Place>,
     /// The members that live, each with its distance from the client.
-    live: Vec<(Distance, Place)>,
+    pub live: Vec<(Distance, Place)>,
+}
+
+impl Located {
+    /// The members that live.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.live.iter().map(|(_, place)| place)
+    }
 }
 
 /// How far a dataserver is from a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Distance {
+pub enum Distance {
     SameHost,
     SameRack,
     Elsewhere,
 }
 
 /// Sends the client to a dataserver. With `noredirect` the answer only tells the address.
-fn redirect(request: &Request, place: &Place, query: &str) -> Result<Answer, Exception> {
+pub fn redirect(request: &Request, place: &Place, query: &str) -> Result<Answer, Exception> {
     let (path, http) = (escaped(&request.path), place.http);
     let user = escaped(request.user()?);
     let to = format!("http://{http}{}{path}?{query}&user.name={user}", webhdfs::PREFIX);
@@ -365,77 +416,21 @@ fn redirect(request: &Request, place: &Place, query: &str) -> Result<Answer, Exc
     }
 }
 
+/// The inode of a path. Nothing is below a file, which is no other mistake for a reader, as in HDFS.
+fn found<'a>(space: &'a Space, path: &str) -> Result<(FileId, &'a Inode), Refusal> {
+    space.find(path).map_err(|refusal| match refusal {
+        Refusal::NotDirectory(_) => Refusal::NotFound(path.to_owned()),
+        refusal => refusal,
+    })
+}
+
+/// Whether the client excludes a dataserver, because the client has met it dead.
+fn is_excluded(request: &Request, place: &Place) -> bool {
+    let excluded = request.text("excludedatanodes").unwrap_or_default();
+    excluded.split(',').any(|one| one == place.http.to_string())
+}
+
 fn no_operation(method: &Method, op: &str) -> Exception {
     let op: String = op.chars().take(50).collect();
     Exception::unsupported(format!("{method} has no operation {op}"))
-}
-
-/// Some entries of a directory, or the one entry of a file.
-struct Page {
-    directory: FileId,
-    /// The statuses as JSON, with commas between them.
-    text: String,
-    /// The name of the last one.
-    last: String,
-    /// Entries behind the last one, at most [`PAGE`] of them counted.
-    left: usize,
-}
-
-impl Page {
-    /// The entries behind a name.
-    fn of(space: &Space, id: FileId, inode: &Inode, after: &str) -> Self {
-        let Kind::Directory(entries) = &inode.kind else {
-            let text = status(id, inode, "").to_string();
-            return Self { directory: id, text, last: String::new(), left: 0 };
-        };
-        let range = (std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded);
-        let mut behind = entries.range::<str, _>(range);
-        let (mut text, mut last) = (String::new(), String::new());
-        for (name, id) in behind.by_ref().take(PAGE) {
-            if !text.is_empty() {
-                text.push(',');
-            }
-            text += &status(*id, &space.inodes()[id], name).to_string();
-            last.clone_from(name);
-        }
-        Self { directory: id, text, last, left: behind.take(PAGE).count() }
-    }
-
-    /// The statuses as a value, and how many entries are left.
-    fn statuses(self) -> (Value, usize) {
-        // The text is our own.
-        (serde_json::from_str(&format!("[{}]", self.text)).unwrap_or_default(), self.left)
-    }
-}
-
-/// The sums of the files and directories below a path.
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    directories: u64,
-    files: u64,
-    length: u64,
-    space: u64,
-}
-
-impl Sums {
-    /// Adds some of the rest, and returns what is left. Inodes that are gone meanwhile are left
-    /// out.
-    fn step(mut self, space: &Space, mut rest: Vec<FileId>) -> (Self, Vec<FileId>) {
-        for _ in 0..SUM_STEP {
-            let Some(id) = rest.pop() else { break };
-            match space.inodes().get(&id).map(|inode| &inode.kind) {
-                Some(Kind::Directory(entries)) => {
-                    self.directories += 1;
-                    rest.extend(entries.values());
-                }
-                Some(Kind::File(file)) => {
-                    self.files += 1;
-                    self.length += file.length;
-                    self.space += file.length * u64::from(file.replication);
-                }
-                None => {}
-            }
-        }
-        (self, rest)
-    }
 }

@@ -49,7 +49,7 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let listen = options.listen;
     let key = options.key.as_ref();
     let (owner, inbox) = Owner::new(machine, (listen, key), writes, CLOCK_EVERY)?;
-    let names = Arc::new(Names::new(inbox, config.dead_after));
+    let names = Arc::new(Names::new(inbox, config.dead_after, options.key.clone()));
     let routes = Routes::default()
         .get("/healthz", |_| Response::text(StatusCode::OK, "ok"))
         .streams(move |request, body| names.answer(request, body));

@@ -22,6 +22,9 @@ use crate::webhdfs::{PREFIX, escaped};
 
 /// A dataserver from which nothing comes for this long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes that a reader takes from the disk at once. Each of 256 connections has up to three times as
+/// many on their way.
+const AHEAD_BYTES: usize = 1 << 20;
 /// Copies that are read for joiners of which the place is remembered.
 const READERS_MAX: usize = 64;
 
@@ -56,6 +59,8 @@ impl Reading {
         range: std::ops::Range<u64>,
         (others, key): (Vec<SocketAddr>, Option<SharedKey>),
     ) -> Self {
+        let ahead = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let ahead = ahead.saturating_add(APPEND_BYTES_MAX).min(AHEAD_BYTES);
         Self {
             inbox: inbox.clone(),
             file,
@@ -66,7 +71,7 @@ impl Reading {
             others,
             key,
             appends: Appends::new(file, view.chunks),
-            logs: Logs::new(directory),
+            logs: Logs::ahead(directory, ahead),
             other: None,
             flow: None,
         }

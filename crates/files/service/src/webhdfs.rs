@@ -3,13 +3,14 @@
 //! The protocol is that of the page "WebHDFS REST API" of Hadoop 3.4. Errors are Hadoop's
 //! `RemoteException`, with the status that Hadoop's server gives to the exception.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use evenfall_files_machine::space::{Inode, Kind};
 use evenfall_files_machine::{FileId, Refusal, config};
 use evenfall_runtime::http::streams::{Answer, Content};
-use evenfall_runtime::http::{self, StatusCode};
+use evenfall_runtime::http::{self, Answered, StatusCode};
 use serde_json::{Value, json};
 
 /// In front of every path.
@@ -21,19 +22,34 @@ pub const BLOCK_BYTES: u64 = 128 << 20;
 /// Longest name of a user or a group, in bytes. Linux allows 32.
 const USER_BYTES_MAX: usize = 64;
 /// Copies of a file whose creator names no number, as in Hadoop.
-const REPLICATION: u64 = 3;
+pub const REPLICATION: u64 = 3;
 
 /// An exception of Hadoop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exception {
     status: StatusCode,
-    class: &'static str,
+    class: Cow<'static, str>,
     message: String,
 }
 
 impl Exception {
     fn new(status: StatusCode, class: &'static str, message: impl Into<String>) -> Self {
-        Self { status, class, message: message.into() }
+        Self { status, class: class.into(), message: message.into() }
+    }
+
+    /// What another server has refused, in the words of that server.
+    pub fn of(answer: Answered) -> Self {
+        let status = answer.status;
+        let value: Value = answer
+            .text()
+            .ok()
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
+        let word = |name: &str| value["RemoteException"][name].as_str().map(str::to_owned);
+        match (word("javaClassName"), word("message")) {
+            (Some(class), Some(message)) => Self { status, class: class.into(), message },
+            _ => Self::again(format!("another server answers {status}")),
+        }
     }
 
     /// An argument that is refused.
@@ -94,6 +110,9 @@ impl From<Refusal> for Exception {
                 Self::new(forbidden, class, words)
             }
             Refusal::Invalid(_) | Refusal::Length => Self::argument(words),
+            Refusal::Changed(_) => {
+                Self::new(forbidden, "java.util.ConcurrentModificationException", words)
+            }
             Refusal::Busy
             | Refusal::Again
             | Refusal::NotPrimary
@@ -355,11 +374,12 @@ mod tests {
     #[test]
     fn requests_that_cannot_be_read_have_the_exceptions_of_hadoop() {
         let read = |path: &str, query: &str| Request::parse(path, query, "try elsewhere");
-        let class = |path: &str, query: &str| read(path, query).map_err(|wrong| wrong.class);
-        let unsupported = Err("java.lang.UnsupportedOperationException");
+        let class =
+            |path: &str, query: &str| read(path, query).map_err(|wrong| wrong.class.into_owned());
+        let unsupported = Err("java.lang.UnsupportedOperationException".to_owned());
         assert_eq!(class("/other", "op=OPEN"), unsupported);
         assert_eq!(class("/webhdfs/v1x", "op=OPEN"), unsupported);
-        let argument = Err("java.lang.IllegalArgumentException");
+        let argument = Err("java.lang.IllegalArgumentException".to_owned());
         for (path, query) in
             [("/%4", "op=OPEN"), ("/%ff", "op=OPEN"), ("/", ""), ("/", "op=OPEN&x=%zz")]
         {

@@ -1,6 +1,8 @@
 //! Servers as processes, with clients of WebHDFS.
 
 mod cluster;
+#[cfg(feature = "objects")]
+mod objects;
 mod operating;
 mod processes;
 mod strangers;

@@ -2,7 +2,7 @@
 //! bodies that are longer than the memory for them.
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -252,6 +252,14 @@ impl Answered {
 
 impl Read for Answered {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = out.len().min(self.fill_buf()?.len());
+        self.piece.copy_to_slice(&mut out[..len]);
+        Ok(len)
+    }
+}
+
+impl BufRead for Answered {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.piece.is_empty() {
             let (body, patience) = (&mut self.body, self.patience);
             let frame = self.runtime.block_on(async {
@@ -260,12 +268,14 @@ impl Read for Answered {
             match frame.transpose().map_err(io::Error::other)?.map(Frame::into_data) {
                 Some(Ok(piece)) => self.piece = piece,
                 Some(Err(_trailers)) => {}
-                None => return Ok(0),
+                None => break,
             }
         }
-        let len = out.len().min(self.piece.len());
-        self.piece.copy_to_slice(&mut out[..len]);
-        Ok(len)
+        Ok(&self.piece)
+    }
+
+    fn consume(&mut self, len: usize) {
+        self.piece.advance(len);
     }
 }
 

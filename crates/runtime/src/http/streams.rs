@@ -9,7 +9,7 @@
 //! an error, or finds that nobody takes its pieces, and ends. A body that is cut ends in an error
 //! too, so that no function takes a part of a body for the whole.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,6 +43,14 @@ pub struct Arriving {
 
 impl Read for Arriving {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = out.len().min(self.fill_buf()?.len());
+        self.piece.copy_to_slice(&mut out[..len]);
+        Ok(len)
+    }
+}
+
+impl BufRead for Arriving {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.piece.is_empty() && !self.is_over {
             match self.pieces.blocking_recv() {
                 Some(piece) => match piece? {
@@ -52,9 +60,11 @@ impl Read for Arriving {
                 None => return Err(cut()),
             }
         }
-        let len = out.len().min(self.piece.len());
-        self.piece.copy_to_slice(&mut out[..len]);
-        Ok(len)
+        Ok(&self.piece)
+    }
+
+    fn consume(&mut self, len: usize) {
+        self.piece.advance(len);
     }
 }
 

@@ -6,7 +6,7 @@
 //! | module | where the objects are |
 //! |---|---|
 //! | `folder` | a directory of the local file system |
-//! | `cloud` | S3, Google Cloud Storage or Azure, each in a build with its feature |
+//! | `cloud` | S3, Google Cloud Storage, Azure or evenfall's files, each in a build with its feature |
 
 #[cfg(feature = "cloud")]
 mod cloud;
@@ -83,8 +83,8 @@ impl Bucket {
     }
 
     /// A directory, or the address of a bucket: `s3://bucket/prefix`, `gs://bucket/prefix`,
-    /// `az://container/prefix`. Keys, region and endpoint come from the environment (`AWS_*`,
-    /// `GOOGLE_*`, `AZURE_*`).
+    /// `az://container/prefix`, `files://host:port/directory`. Keys, region and endpoint come from
+    /// the environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`).
     ///
     /// # Errors
     /// As for [`directory`](Self::directory). Also when the address or the environment is

@@ -279,11 +279,15 @@ impl Owner {
             (Kind::Create(_), _) if self.history.is_full() => return,
             (Kind::Create(name), _) => {
                 let (path, mode) = (name.clone(), 0o644);
-                (Call::Create { path, mode, replication, overwrite: false }, None, Some(name))
+                (
+                    Call::Create { path, mode, replication, overwrite: false, writer: None },
+                    None,
+                    Some(name),
+                )
             }
             (Kind::Rename(name), Some((file, from))) => {
                 let (to, overwrite) = (name.clone(), false);
-                (Call::Rename { from, to, overwrite }, Some(file), Some(name))
+                (Call::Rename { from, to, overwrite, is_exact: false }, Some(file), Some(name))
             }
             (Kind::Delete, Some((file, path))) => {
                 (Call::Delete { path, recursive: false }, Some(file), None)

@@ -23,11 +23,13 @@ impl Made {
     }
 
     fn create(&mut self, path: &str, overwrite: bool) -> Result<(), Refusal> {
-        self.call(Call::Create { path: path.into(), mode: 0o644, replication: 3, overwrite })
+        let (path, mode, replication) = (path.into(), 0o644, 3);
+        self.call(Call::Create { path, mode, replication, overwrite, writer: None })
     }
 
     fn rename(&mut self, from: &str, to: &str, overwrite: bool) -> Result<(), Refusal> {
-        self.call(Call::Rename { from: from.into(), to: to.into(), overwrite })
+        let (from, to, is_exact) = (from.into(), to.into(), overwrite);
+        self.call(Call::Rename { from, to, overwrite, is_exact })
     }
 
     fn delete(&mut self, path: &str, recursive: bool) -> Result<(), Refusal> {
@@ -84,6 +86,10 @@ fn renames_follow_the_rules_of_hdfs() {
     assert!(matches!(made.rename("/d/g", "/a", true), Err(Refusal::IsDirectory(_))));
     assert!(matches!(made.rename("/d", "/a", true), Err(Refusal::NotEmpty(_))));
     made.rename("/d/g", "/d/g", false).expect("nothing to do");
+    assert!(matches!(made.rename("/d", "/d", false), Err(Refusal::Invalid(_))));
+    let (from, to) = ("/d/g".into(), "/a".into());
+    let exact = Call::Rename { from, to, overwrite: false, is_exact: true };
+    assert!(matches!(made.call(exact), Err(Refusal::Exists(_))));
 }
 
 #[test]
@@ -115,7 +121,44 @@ fn files_are_not_directories() {
     assert!(matches!(made.mkdirs("/a/f"), Err(Refusal::Exists(_))));
     assert!(matches!(made.mkdirs("/a/f/x"), Err(Refusal::NotDirectory(_))));
     assert!(matches!(made.create("/a/f/x", true), Err(Refusal::NotDirectory(_))));
-    assert!(matches!(made.create("/a/b", true), Err(Refusal::IsDirectory(_))));
+    assert!(matches!(made.create("/a/b", true), Err(Refusal::Exists(_))));
     assert!(matches!(made.create("/a/f", false), Err(Refusal::Exists(_))));
     made.mkdirs("/a/b").expect("a directory that is there already");
+}
+
+#[test]
+fn a_file_takes_the_place_of_another_one_unless_that_one_has_changed() {
+    let mut made = made();
+    made.create("/a/._new", false).expect("a new file");
+    made.create("/a/source", false).expect("a new file");
+    let owner = Some("bob".to_owned());
+    made.call(Call::SetOwner { path: "/a/f".into(), owner, group: None }).expect("a file");
+    let id = |made: &Made, path: &str| made.space.find(path).expect("a file").0;
+    let (old, new, source) = (id(&made, "/a/f"), id(&made, "/a/._new"), id(&made, "/a/source"));
+    let call = |was: Vec<(FileId, u64)>| Call::Replace {
+        path: "/a/f".into(),
+        with: "/a/._new".into(),
+        sources: vec!["/a/source".into()],
+        was,
+    };
+    for was in [vec![(old, 1), (source, 0)], vec![(source, 0), (source, 0)]] {
+        assert_eq!(made.call(call(was)), Err(Refusal::Changed("/a/f".into())));
+    }
+    let changed = Err(Refusal::Changed("/a/source".into()));
+    assert_eq!(made.call(call(vec![(old, 0), (old, 0)])), changed);
+    assert!(matches!(made.call(call(vec![(old, 0)])), Err(Refusal::Invalid(_))));
+    made.call(call(vec![(old, 0), (source, 0)])).expect("nothing has changed");
+    let (id, inode) = made.space.find("/a/f").expect("it was replaced");
+    assert_eq!((id, inode.owner.as_str()), (new, "bob"));
+    assert!(!made.has("/a/._new") && !made.has("/a/source"));
+    assert!(made.space.file(old).is_none() && made.space.file(source).is_none());
+}
+
+#[test]
+fn several_changes_in_one_record_are_the_same_as_one_after_the_other() {
+    let mut made = made();
+    made.rename("/a/f", "/d/g", true).expect("a file may be replaced");
+    let mut space = Space::default();
+    let gone = space.apply(Record::All { records: made.log.clone() });
+    assert_eq!((space, gone.len()), (made.space, 1));
 }

@@ -175,6 +175,13 @@ fn store_of(
             use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
             cloud_store!(MicrosoftAzureBuilder, AzureConfigKey, place, options)
         }
+        #[cfg(feature = "files")]
+        "files" => {
+            let rest = place.trim_start_matches("files://");
+            let nameserver = rest.split('/').next().unwrap_or(rest);
+            let user = options.0.get("user").map_or("evenfall", String::as_str);
+            Ok(Arc::new(evenfall_files_service::FileObjects::new(nameserver, "", user)))
+        }
         other => {
             let what = format!("this program does not know {other}://, or was built without it");
             Err(StorageError::Failed { name: place.into(), what })

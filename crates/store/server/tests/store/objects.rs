@@ -3,7 +3,7 @@
 use evenfall_store_engine::{BucketOptions, Level, Store, StoreConfig, StoreError};
 use tempfile::TempDir;
 
-use crate::servers::{S3, eventually};
+use crate::servers::{FileServers, S3, eventually};
 use crate::suite::{Backend, all_of, append, behaves, records, said, schema};
 
 /// Records of an append.
@@ -28,6 +28,13 @@ fn a_store_over_a_directory() {
 #[test]
 fn a_store_over_s3s() {
     behaves(&in_s3(&S3::s3s()));
+}
+
+#[test]
+fn a_store_over_evenfalls_own_files() {
+    let servers = FileServers::start();
+    let objects = format!("files://{}/some/where", servers.address);
+    behaves(&Backend { objects, options: BucketOptions::default(), names: None, is_atomic: true });
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Real servers on free ports of this machine, each a process that can be killed and started again.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -50,7 +50,11 @@ pub struct Server {
 
 impl Server {
     fn start(command: impl Fn(&Path, u16) -> Command + 'static) -> Self {
-        let (directory, port) = (TempDir::new().expect("a directory"), free_port());
+        Self::start_at(command, SocketAddr::from(([127, 0, 0, 1], free_port())))
+    }
+
+    fn start_at(command: impl Fn(&Path, u16) -> Command + 'static, address: SocketAddr) -> Self {
+        let (directory, port) = (TempDir::new().expect("a directory"), address.port());
         let path = directory.path().to_owned();
         let command = Box::new(move || command(&path, port));
         let child = spawn(&command);
@@ -142,6 +146,61 @@ impl S3 {
         ];
         BucketOptions(options.map(|(key, value)| (key.into(), value.into())).into())
     }
+}
+
+/// Tells a process of this program which server of files it is.
+const FILES: &str = "EVENFALL_TEST_STORE_FILES";
+
+/// A nameserver with a dataserver of evenfall's own files.
+pub struct FileServers {
+    /// In the order in which they end.
+    _servers: [Server; 2],
+    pub address: String,
+}
+
+impl FileServers {
+    pub fn start() -> Self {
+        let nameserver = free_address();
+        let server = |listen: SocketAddr| {
+            let command = move |directory: &Path, _| {
+                let mut command = Command::new(std::env::current_exe().expect("this program"));
+                command.args(["--exact", "servers::file_server", "--nocapture"]);
+                let what = format!("{listen} {nameserver} {}", directory.display());
+                command.env(FILES, what);
+                command
+            };
+            Server::start_at(command, listen)
+        };
+        let names = server(nameserver);
+        let _servers = [server(free_address()), names];
+        Self { _servers, address: nameserver.to_string() }
+    }
+}
+
+/// A port that is free for TCP and for UDP.
+fn free_address() -> SocketAddr {
+    loop {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        if UdpSocket::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+/// Is a server when the variable is set, and no test else.
+#[test]
+fn file_server() {
+    let Ok(text) = std::env::var(FILES) else { return };
+    let mut words = text.split(' ');
+    let mut address = || words.next().expect("an address").parse().expect("an address");
+    let (listen, nameserver): (SocketAddr, SocketAddr) = (address(), address());
+    let directory = words.next().expect("a directory").into();
+    let options = evenfall_files_service::Options::local(listen, nameserver, directory);
+    let ended = match listen == nameserver {
+        true => evenfall_files_service::run_nameserver(&options, || {}),
+        false => evenfall_files_service::run_dataserver(&options, || {}),
+    };
+    ended.expect("a server");
 }
 
 /// etcd, when this machine has it.

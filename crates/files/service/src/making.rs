@@ -1,0 +1,268 @@
+//! How files come to be at the nameserver: new ones, and those that are put together out of others.
+//!
+//! The first step of `CREATE` makes nothing, as in HDFS. It names a dataserver, and the dataserver
+//! makes the file when the bytes come:
+//!
+//! ```text
+//!  client ── CREATE ──> nameserver         the path may be made: a redirect
+//!    └─ CREATE, bytes ─> dataserver ── MAKE ──> nameserver: the file, led by this dataserver
+//! ```
+//!
+//! `CONCAT` and `TRUNCATE` copy. A file grows at its end and never changes elsewhere, so a new file
+//! takes the place of the old one in one change of the names. A crash meanwhile leaves the old
+//! files as they were, and perhaps the new file, whose name begins with `._evenfall-`.
+
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use evenfall_core::SharedKey;
+use evenfall_files_machine::space::{Call, Space, names};
+use evenfall_files_machine::wire::Place;
+use evenfall_files_machine::{DiskId, FileId, Nameserver, Refusal};
+use evenfall_runtime::http::streams::Answer;
+use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
+use serde_json::json;
+
+use crate::names_front::{Located, Names, PATIENCE, ROUND, redirect};
+use crate::owner::{now_ms, random_number};
+use crate::webhdfs::{self, Exception, Request, escaped, json_of};
+
+/// Evenfall's own operation with which a dataserver makes a file.
+pub const MAKE: &str = "MAKE";
+/// Evenfall's own operation that puts a file into the place of another one, unless that one has
+/// changed.
+pub const REPLACE: &str = "REPLACE";
+/// Evenfall's own operation with which a dataserver copies the beginnings of files into a new one.
+pub const GATHER: &str = "GATHER";
+/// The arguments of `CREATE` that the dataserver hands back to the nameserver.
+pub const CREATE_ARGUMENTS: [&str; 5] =
+    ["permission", "replication", "overwrite", "createflag", "createparent"];
+/// Dataservers among which new files take turns: those whose disks are least used.
+const WRITERS: usize = 3;
+/// Files that one `CONCAT` appends. A request line has room for their names.
+const SOURCES_MAX: usize = 500;
+/// Longest wait for a dataserver that copies: half a minute for each gigabyte of a file of 30 GB.
+const GATHER_PATIENCE: Duration = Duration::from_secs(900);
+
+/// What the arguments of `CREATE` ask for.
+struct Asked {
+    call: Call,
+    replication: u16,
+    /// Whether missing directories above the file are made.
+    makes_parents: bool,
+}
+
+impl Asked {
+    fn read(request: &Request, writer: Option<DiskId>) -> Result<Self, Exception> {
+        let (path, mode) = (request.path.clone(), request.mode(0o644)?);
+        let replication = request.replication()?;
+        // Hadoop's `createNonRecursive` says here whether it overwrites.
+        let flags = request.text("createflag").unwrap_or_default().to_ascii_uppercase();
+        let overwrite = request.flag("overwrite")? || flags.contains("OVERWRITE");
+        let makes_parents =
+            request.text("createparent").is_none() || request.flag("createparent")?;
+        let call = Call::Create { path, mode, replication, overwrite, writer };
+        Ok(Self { call, replication, makes_parents })
+    }
+
+    /// Whether the directory above the file is there, when it has to be.
+    fn check_parent(&self, space: &Space, path: &str) -> Result<(), Refusal> {
+        let names = names(path)?;
+        match names.split_last() {
+            Some((_, above)) if !self.makes_parents => {
+                space.find(&format!("/{}", above.join("/"))).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A file out of which another one is made: its path, where it is, and how many of its bytes.
+struct Part(String, Located, u64);
+
+impl Names {
+    /// Waits until so many dataservers live, shortly after the start. A file that is made before
+    /// the dataservers have said that they live has too few copies.
+    fn wait_for_dataservers(&self, count: u16) -> Result<(), Exception> {
+        let live = |server: &mut Nameserver, now| {
+            server.servers().keys().filter(|disk| server.is_live(now, **disk)).count()
+        };
+        while self.started.elapsed() < self.grace && self.inbox.ask(live)? < usize::from(count) {
+            std::thread::sleep(ROUND);
+        }
+        Ok(())
+    }
+
+    /// The first step of `CREATE`: refuses what is refused for certain, and names a dataserver.
+    pub fn redirect_writer(&self, request: &Request) -> Result<Answer, Exception> {
+        let asked = Asked::read(request, None)?;
+        self.wait_for_dataservers(asked.replication)?;
+        let path = request.path.clone();
+        let places = self.inbox.ask(move |server, now| {
+            asked.check_parent(server.space(), &path)?;
+            server.space().decide(&asked.call, "", 0, &[])?;
+            let place = |disk: &DiskId| server.servers().get(disk).map(|server| server.place);
+            let disks = server.choose(now, usize::MAX, &[], &[]);
+            Ok::<Vec<Place>, Refusal>(disks.iter().filter_map(place).collect())
+        })??;
+        let writer = self.in_turn(request, &places, WRITERS);
+        let writer = writer.ok_or(Refusal::TooFewServers(1, 0))?;
+        let mut query = "op=CREATE".to_owned();
+        for name in CREATE_ARGUMENTS {
+            if let Some(value) = request.text(name) {
+                query += &format!("&{name}={}", escaped(value));
+            }
+        }
+        redirect(request, writer, &query)
+    }
+
+    /// Makes a file for a dataserver that has the first bytes.
+    pub fn make(&self, request: &Request) -> Result<Answer, Exception> {
+        let disk = request.number("disk")?.map(DiskId);
+        let missing = || Exception::argument("there is no argument disk");
+        let asked = Asked::read(request, Some(disk.ok_or_else(missing)?))?;
+        self.wait_for_dataservers(asked.replication)?;
+        let file = self.made(request, asked)?;
+        Ok(json_of(&json!({ "file": file.0 })))
+    }
+
+    /// Makes a file, and waits until the log has it.
+    fn made(&self, request: &Request, asked: Asked) -> Result<FileId, Exception> {
+        let user = request.user()?.to_owned();
+        let (tell, told) = sync_channel(1);
+        let pending = self.inbox.begin(move |server, now, token| {
+            let Call::Create { path, .. } = &asked.call else { return Err(Refusal::Unknown) };
+            asked.check_parent(server.space(), path)?;
+            server.call(now, now_ms(), token, &user, &asked.call)?;
+            let (file, _) = server.space().find(path)?;
+            // The request that asked waits for the log.
+            let _ = tell.send(file);
+            Ok(())
+        });
+        let late = || Exception::io("the disk of the nameserver does not answer");
+        pending.wait(PATIENCE).ok_or_else(late)??;
+        told.recv().map_err(|_| Refusal::Unknown.into())
+    }
+
+    /// Puts the file of the argument `with` into the place of a file that has not changed since the
+    /// caller knew it.
+    pub fn replace(&self, request: &Request) -> Result<Answer, Exception> {
+        let wrong = || Exception::argument("REPLACE needs with=PATH and was=NUMBER:LENGTH");
+        let with = request.text("with").ok_or_else(wrong)?.to_owned();
+        let was = request.text("was").and_then(|was| was.split_once(':'));
+        let was = was.and_then(|(id, length)| Some((id.parse().ok()?, length.parse().ok()?)));
+        let (id, length) = was.ok_or_else(wrong)?;
+        let (path, sources) = (request.path.clone(), Vec::new());
+        let call = Call::Replace { path, with, sources, was: vec![(FileId(id), length)] };
+        self.change(request, call)??;
+        Ok(webhdfs::empty(StatusCode::OK))
+    }
+
+    /// Appends files to a file, and deletes them, as one change.
+    pub fn concat(&self, request: &Request) -> Result<Answer, Exception> {
+        let sources = request.text("sources").unwrap_or_default().split(',');
+        let sources: Vec<&str> = sources.filter(|source| !source.is_empty()).collect();
+        if sources.is_empty() || sources.len() > SOURCES_MAX {
+            let what = format!("CONCAT takes 1 to {SOURCES_MAX} sources");
+            return Err(Exception::argument(what));
+        }
+        let located = self.locate(&request.path, request.from)?;
+        let length = located.length;
+        let mut parts = vec![Part(request.path.clone(), located, length)];
+        let folder = |path: &str| {
+            let names = names(path)?;
+            Ok::<String, Refusal>(names[..names.len().saturating_sub(1)].join("/"))
+        };
+        for source in sources {
+            let located = self.locate(source, request.from)?;
+            let (id, length) = (located.id, located.length);
+            if parts.iter().any(|Part(_, known, _)| known.id == id) {
+                return Err(Exception::argument(format!("concat: {source} is named twice")));
+            }
+            if folder(source)? != folder(&request.path)? {
+                let what = format!(
+                    "Source file {source} is not in the same directory with the target {}",
+                    request.path
+                );
+                return Err(Exception::argument(what));
+            }
+            if length == 0 {
+                let what = format!("concat: source file {source} is invalid or empty");
+                return Err(Exception::argument(what));
+            }
+            parts.push(Part(source.to_owned(), located, length));
+        }
+        self.rewrite(request, &parts)?;
+        Ok(webhdfs::empty(StatusCode::OK))
+    }
+
+    /// Cuts a file at its end.
+    pub fn truncate(&self, request: &Request) -> Result<Answer, Exception> {
+        let length = request.number("newlength")?;
+        let length = length.ok_or_else(|| Exception::argument("there is no argument newlength"))?;
+        let located = self.locate(&request.path, request.from)?;
+        let now = located.length;
+        if length > now {
+            return Err(Exception::argument(format!(
+                "Cannot truncate to a larger file size. Current size: {now}, truncate size: \
+                 {length}."
+            )));
+        }
+        if length < now {
+            self.rewrite(request, &[Part(request.path.clone(), located, length)])?;
+        }
+        Ok(json_of(&json!({ "boolean": true })))
+    }
+
+    /// Makes a file out of the parts, and puts it into the place of the first of them. The others
+    /// are deleted.
+    fn rewrite(&self, request: &Request, parts: &[Part]) -> Result<(), Exception> {
+        let Part(path, first, _) = &parts[0];
+        let what = || Exception::again(format!("the dataserver that leads {path} does not live"));
+        let primary = first.primary.ok_or_else(what)?;
+        let number = random_number().map_err(|error| Exception::io(error.to_string()))?;
+        let above = path.trim_end_matches('/').rsplit_once('/').map_or("", |(above, _)| above);
+        let with = format!("{above}/._evenfall-{number:016x}");
+        let (replication, makes_parents) = (first.replication, false);
+        let (mode, overwrite, writer) = (0o600, false, Some(primary.disk));
+        let call = Call::Create { path: with.clone(), mode, replication, overwrite, writer };
+        let file = self.made(request, Asked { call, replication, makes_parents })?;
+        let was = parts.iter().map(|Part(_, located, _)| (located.id, located.length)).collect();
+        let sources = parts[1..].iter().map(|Part(path, ..)| path.clone()).collect();
+        let call = Call::Replace { path: path.clone(), with: with.clone(), sources, was };
+        let done = gather(self.key.as_ref(), &primary, &with, file, parts)
+            .and_then(|()| Ok(self.change(request, call)??));
+        if done.is_err() {
+            // The error of the copying is reported, and not that of the deletion.
+            let _ = self.change(request, Call::Delete { path: with, recursive: false });
+        }
+        done
+    }
+}
+
+/// Has a dataserver copy the parts into a new file that the dataserver leads.
+fn gather(
+    key: Option<&SharedKey>,
+    primary: &Place,
+    path: &str,
+    file: FileId,
+    parts: &[Part],
+) -> Result<(), Exception> {
+    let mut all = Vec::new();
+    for Part(of, located, length) in parts.iter().filter(|Part(_, _, length)| *length > 0) {
+        let near = located.places().find(|place| place.http == primary.http);
+        let near = near.or(located.places().next());
+        let gone = || Exception::again(format!("no dataserver that has {of} lives"));
+        all.push(format!("{}@{}@{length}", located.id.0, near.ok_or_else(gone)?.http));
+    }
+    let (http, path, all) = (primary.http, escaped(path), escaped(&all.join(",")));
+    let url =
+        format!("http://{http}{}{path}?op={GATHER}&file={}&parts={all}", webhdfs::PREFIX, file.0);
+    let none = Upload::none();
+    let answer = exchange_under(key, &url, Method::POST, none, GATHER_PATIENCE, &mut |_| {});
+    match answer {
+        Ok(answer) if answer.status == StatusCode::OK => Ok(()),
+        Ok(answer) => Err(Exception::of(answer)),
+        Err(error) => Err(Exception::again(format!("dataserver {http}: {error}"))),
+    }
+}
