@@ -365,8 +365,8 @@ impl Dataserver {
         self.data_out.push_back(Write { id, log, change });
     }
 
-    /// Adds an append to the last write, when that is an append to the same log which the driver has
-    /// not taken yet. A slow disk then writes many appends at once.
+    /// Adds an append to the last write, when that is an append to the same log which the driver
+    /// has not taken yet. A slow disk then writes many appends at once.
     fn joins_last_write(
         &mut self,
         life: u64,

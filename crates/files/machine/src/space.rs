@@ -462,18 +462,7 @@ impl Space {
             Call::Replace { path, with, sources, was } => {
                 self.replace(path, with, (sources, was), at_ms)
             }
-            Call::Delete { path, recursive } => {
-                let (id, inode) = self.find(path)?;
-                if let (Kind::Directory(entries), false) = (&inode.kind, recursive)
-                    && !entries.is_empty()
-                {
-                    return Err(Refusal::NotEmpty(path.clone()));
-                }
-                if id == ROOT {
-                    return Err(Refusal::Invalid("the root cannot be deleted".into()));
-                }
-                Ok(vec![Record::Gone { id, at_ms }])
-            }
+            Call::Delete { path, recursive } => self.delete(path, *recursive, at_ms),
             Call::SetMode { path, mode } => self.changed(path, |inode| inode.mode = *mode & 0o1777),
             Call::SetOwner { path, owner, group } => self.changed(path, |inode| {
                 inode.owner = owner.clone().unwrap_or_else(|| inode.owner.clone());
@@ -557,6 +546,19 @@ impl Space {
             entries.clear();
         }
         Ok(vec![Record::Inode { id, name: None, inode }])
+    }
+
+    fn delete(&self, path: &str, recursive: bool, at_ms: u64) -> Result<Vec<Record>, Refusal> {
+        let (id, inode) = self.find(path)?;
+        if let (Kind::Directory(entries), false) = (&inode.kind, recursive)
+            && !entries.is_empty()
+        {
+            return Err(Refusal::NotEmpty(path.to_owned()));
+        }
+        match id == ROOT {
+            true => Err(Refusal::Invalid("the root cannot be deleted".into())),
+            false => Ok(vec![Record::Gone { id, at_ms }]),
+        }
     }
 
     fn replace(

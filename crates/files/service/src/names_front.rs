@@ -416,7 +416,7 @@ pub fn redirect(request: &Request, place: &Place, query: &str) -> Result<Answer,
     }
 }
 
-/// The inode of a path. Nothing is below a file, which is no other mistake for a reader, as in HDFS.
+/// The inode of a path. A path below a file is not there for a reader, as in HDFS.
 fn found<'a>(space: &'a Space, path: &str) -> Result<(FileId, &'a Inode), Refusal> {
     space.find(path).map_err(|refusal| match refusal {
         Refusal::NotDirectory(_) => Refusal::NotFound(path.to_owned()),
