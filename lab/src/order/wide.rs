@@ -194,7 +194,8 @@ impl Scenario {
             let clients = Clients {
                 replica: NodeIndex(node).address(),
                 // Clients of different replicas do not depart at one moment.
-                next: SimTime::ZERO + CLIENTS_EVERY * (node + 1) / count,
+                after: CLIENTS_EVERY * node / count,
+                next: None,
                 per_turn: [per_turn * self.writes, per_turn * (1.0 - self.writes)],
                 due: [0.0; 2],
                 out: VecDeque::new(),
@@ -383,7 +384,9 @@ impl Machine for Replica {
 /// The clients of one replica.
 struct Clients {
     replica: SocketAddr,
-    next: SimTime,
+    /// How long behind its first clock reading the clients begin.
+    after: Duration,
+    next: Option<Timestamp>,
     /// Writes and reads between two departures, and those that are due.
     per_turn: [f64; 2],
     due: [f64; 2],
@@ -401,10 +404,8 @@ impl Machine for Clients {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        if now.nanos() < self.next.nanos() {
-            return;
-        }
-        self.next = self.next + CLIENTS_EVERY;
+        let Some(next) = self.next.filter(|next| *next <= now) else { return };
+        self.next = Some(next + CLIENTS_EVERY);
         for (kind, most) in [WRITES_MAX, READS_MAX].into_iter().enumerate() {
             self.due[kind] += self.per_turn[kind];
             while self.due[kind] >= 1.0 {
@@ -417,7 +418,9 @@ impl Machine for Clients {
         }
     }
 
-    fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
+    fn handle_clock(&mut self, now: Timestamp, _: ClockReading) {
+        self.next.get_or_insert(now + self.after);
+    }
 
     fn poll_event(&mut self) -> Option<Answered> {
         self.answers.pop_front()
@@ -428,7 +431,7 @@ impl Machine for Clients {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        Some(Timestamp::from_nanos(self.next.nanos()))
+        self.next
     }
 }
 
@@ -457,12 +460,12 @@ struct Watch {
 }
 
 impl Observer<Node, Sites> for Watch {
-    fn event(&mut self, _: Seen, answered: Answered) {
+    fn event(&mut self, seen: Seen, answered: Answered) {
         let Answered { bundle, at } = answered;
-        let counts = (self.warm_up.nanos()..self.end.nanos()).contains(&bundle.departed);
-        if counts {
+        let time = Duration::from_nanos(at.nanos().saturating_sub(bundle.departed));
+        let departed = seen.at.nanos().saturating_sub(time.as_nanos() as u64);
+        if (self.warm_up.nanos()..self.end.nanos()).contains(&departed) {
             let kind = usize::from(!bundle.is_write);
-            let time = Duration::from_nanos(at.nanos().saturating_sub(bundle.departed));
             self.done[kind] += u64::from(bundle.count);
             self.times[kind].add(Histogram::bucket(time), bundle.count.into());
         }
