@@ -236,14 +236,15 @@ def main():
     parser.add_argument("--outstanding", type=int, default=3_000)
     parser.add_argument("--sessions", type=int, default=4, help="sessions with each server")
     parser.add_argument("--value-bytes", type=int, default=16)
-    parser.add_argument("--only", help="part of the name of the systems to measure")
+    parser.add_argument("--only", default="", help="parts of names of systems, with commas")
     args = parser.parse_args()
     systems = [Bench(args, False), Bench(args, True), Front(args)]
     if args.zookeeper:
         systems += [ZooKeeper(args, True), ZooKeeper(args, False)]
     if args.etcd:
         systems += [Etcd(args, True), Etcd(args, False)]
-    systems = [system for system in systems if (args.only or "") in system.name]
+    parts = args.only.split(",")
+    systems = [system for system in systems if any(part in system.name for part in parts)]
     found = {}
     for number in range(args.rounds):
         for system in systems:

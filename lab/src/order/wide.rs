@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Head, Histogram, Install, Machine, Malformed,
-    NodeId, Prng, Reader, Timestamp, Transmit, any_machine,
+    Arrival, Class, ClockReading, Destination, Head, Install, Machine, Malformed, NodeId, Prng,
+    Reader, Timestamp, Transmit, any_machine,
 };
 use evenfall_order_machine::config::REQUEST_HEAD_BYTES;
 use evenfall_order_machine::{Canopus, Config, Event, Member, Request, SuperLeaf, Tree};
@@ -86,11 +86,44 @@ pub struct Outcome {
     /// Reads answered in a second.
     pub reads_per_s: f64,
     /// Times of the writes.
-    pub write_times: Histogram,
+    pub write_times: Times,
     /// Times of the reads.
-    pub read_times: Histogram,
+    pub read_times: Times,
     /// Bytes on the links between super-leaves, over the writes.
     pub wan_bytes_per_write: f64,
+}
+
+/// Times of requests, to the nanosecond: the goal for a commit lies closer to a round trip than the
+/// buckets of a histogram.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    /// A time, and how many requests took it.
+    all: Vec<(Duration, u32)>,
+}
+
+impl Times {
+    fn add(&mut self, time: Duration, count: u32) {
+        self.all.push((time, count));
+    }
+
+    fn sorted(&self) -> Self {
+        let mut all = self.all.clone();
+        all.sort_unstable();
+        Self { all }
+    }
+
+    /// The time that this share of the requests did not exceed; zero when there were none.
+    pub fn quantile(&self, share: f64) -> Duration {
+        let total: u64 = self.all.iter().map(|(_, count)| u64::from(*count)).sum();
+        let (rank, mut seen) = ((share * total as f64).ceil() as u64, 0);
+        for (time, count) in &self.all {
+            seen += u64::from(*count);
+            if seen >= rank {
+                return *time;
+            }
+        }
+        Duration::ZERO
+    }
 }
 
 impl Scenario {
@@ -210,8 +243,8 @@ impl Scenario {
             writes_per_s: watch.done[0] as f64,
             reads_per_s: watch.done[1] as f64,
             wan_bytes_per_write: watch.wan_bytes as f64 / watch.done[0].max(1) as f64,
-            write_times: watch.times[0].clone(),
-            read_times: watch.times[1].clone(),
+            write_times: watch.times[0].sorted(),
+            read_times: watch.times[1].sorted(),
         }
     }
 }
@@ -455,7 +488,7 @@ struct Watch {
     warm_up: SimTime,
     end: SimTime,
     done: [u64; 2],
-    times: [Histogram; 2],
+    times: [Times; 2],
     wan_bytes: u64,
 }
 
@@ -467,7 +500,7 @@ impl Observer<Node, Sites> for Watch {
         if (self.warm_up.nanos()..self.end.nanos()).contains(&departed) {
             let kind = usize::from(!bundle.is_write);
             self.done[kind] += u64::from(bundle.count);
-            self.times[kind].add(Histogram::bucket(time), bundle.count.into());
+            self.times[kind].add(time, bundle.count);
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use evenfall_core::Histogram;
 use evenfall_runtime::program::Outcome;
 use serde_json::{Value, json};
 
@@ -100,7 +99,7 @@ pub fn main(args: &Args) -> Outcome {
 }
 
 fn told(outcome: &wide::Outcome) -> Value {
-    let times = |times: &Histogram| {
+    let times = |times: &wide::Times| {
         let at = |share| times.quantile(share).as_nanos() as f64 / 1e3;
         json!({"p50": at(0.5), "p90": at(0.9), "p99": at(0.99)})
     };
