@@ -138,15 +138,19 @@ def free_ports(count):
 
 @contextlib.contextmanager
 def servers(program, work):
-    """Replicated files on this machine; nothing when the program has none."""
-    if subprocess.run([program, "run", "files", "--help"], capture_output=True).returncode:
-        yield None
-        return
-    at = f"127.0.0.1:{free_ports(3)}"
+    """Replicated files on this machine; nothing when the program has none, and ends at once."""
+    port = free_ports(3)
+    at = f"127.0.0.1:{port}"
     words = ["run", "files", "--local", "2", "--webhdfs", at, "--dir", str(work / "files")]
-    running = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    running = subprocess.Popen([program, *words], **quiet)
+    is_there = False
+    while not is_there and running.poll() is None:
+        with socket.socket() as tried:
+            is_there = tried.connect_ex(("127.0.0.1", port)) == 0
+        time.sleep(0.1)
     try:
-        yield at
+        yield at if is_there else None
     finally:
         running.terminate()
         running.wait()
