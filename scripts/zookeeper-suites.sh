@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests of ZooKeeper's clients against three replicas of ordered keys: kazoo's, those of ZooKeeper's own Java client, and
-# Curator's. Prints the tests that fail, and fails when one fails that docs/order.md does not list.
+# Curator's. Prints the tests that fail, and fails when one fails that docs/results/order.md does not list.
 #
 #   scripts/zookeeper-suites.sh PROGRAM [smoke|all] [kazoo|zookeeper|curator ...]
 #
@@ -22,7 +22,7 @@ super=super:D/InIHSb7yEEbrWz8b9l71RjZJU=
 # Classes of ZooKeeper's tests that reach the server by its port alone.
 zookeeper_smoke=(test.ACLRootTest test.ChrootTest test.NullDataTest test.StatTest)
 zookeeper_all=("${zookeeper_smoke[@]}" GetAllChildrenNumberTest GetEphemeralsTest RemoveWatchesTest ZKUtilTest
-  ZooKeeperTest test.AsyncOpsTest test.AuthTest test.BufferSizeTest test.ChrootAsyncTest test.ChrootClientTest
+  ZooKeeperTest test.AsyncOpsTest test.AuthTest test.ChrootAsyncTest test.ChrootClientTest
   test.ClientTest test.CreateTest test.DisconnectedWatcherTest test.GetChildren2Test test.MultiAsyncTransactionTest
   test.MultiOperationTest test.PersistentRecursiveWatcherTest test.PersistentWatcherACLTest test.PersistentWatcherTest
   test.SessionInvalidationTest test.SessionTimeoutTest test.SyncCallTest test.WatcherFuncTest test.WatcherTest)
@@ -94,14 +94,14 @@ java_suite() {
   judge "$suite" "$work/$suite.log"
 }
 
-# Compares the tests that failed with those that docs/order.md names.
+# Compares the tests that failed with those that docs/results/order.md names.
 judge() {
   local failed
-  failed=$(grep -oE '[A-Za-z0-9]+\([^)]*\) \[X\]' "$2" | sed -E 's/\(.*//' | sort -u || true)
+  failed=$(sed -n '/^Failures/,$p' "$2" | sed -nE 's/^  JUnit [^:]*:([^:]*):([A-Za-z0-9_]+).*/\1.\2/p' | sort -u)
   grep -E 'tests (successful|failed|skipped|found)' "$2" | tr -d '[]' | tr -s ' ' | tr '\n' ',' | sed "s/^/$1:/; s/,\$/\n/"
   grep -q 'tests successful' "$2" || { tail -n 20 "$2"; status=1; return; }
   for test in $failed; do
-    if grep -q "\`$test\`" docs/order.md; then echo "$1: $test fails, as docs/order.md says"; else
+    if grep -q "\`$test\`" docs/results/order.md; then echo "$1: $test fails, as docs/results/order.md says"; else
       echo "$1: $test fails"; status=1
     fi
   done

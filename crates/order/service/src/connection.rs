@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::Malformed;
+use evenfall_order_machine::keys::rights::{READ, allows};
 use evenfall_order_machine::keys::{Call, Command, Identity, Keys, Reply};
 
 use crate::jute::{FRAME_BYTES_MAX, Fields, Message, error, op};
@@ -502,8 +503,12 @@ impl Connection {
         Ok(message.long(self.session as i64).buffer(&shown).bool(false))
     }
 
-    /// Tells an event in front of all answers that are not in the output yet.
+    /// Tells an event in front of all answers that are not in the output yet. A client that may not
+    /// read the key is not told.
     pub fn tell(&mut self, event: &Event, stats: &mut Stats) -> Result<(), End> {
+        if !allows(&event.rights, READ, &self.who) {
+            return Ok(());
+        }
         let message = Message::reply(EVENT_XID, u64::MAX, 0);
         let message = message.int(event.told as i32).int(CONNECTED).text(&event.path);
         self.output.extend(message.finish());

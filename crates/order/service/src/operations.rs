@@ -557,7 +557,7 @@ fn set_again(seen: u64, set: Set, path: &str, keys: &Keys, shared: &Shared, to: 
         _ => None,
     };
     if let Some(told) = told {
-        to.missed.push(Event { told, path: path.to_owned() });
+        to.missed.push(Event { told, path: path.to_owned(), rights: Default::default() });
         return;
     }
     let kind = match set {

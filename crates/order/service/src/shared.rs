@@ -110,7 +110,7 @@ impl Shared {
         if applied.changes.is_empty() && applied.ended.is_empty() {
             return applied.reply;
         }
-        let events = self.watches().fire(&applied.changes);
+        let events = self.watches().fire(&applied.changes, &keys);
         let events = events.into_iter().map(|(to, event)| Notice::Event(to, event));
         self.tell(events.chain(applied.ended.into_iter().map(Notice::Ended)));
         applied.reply

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenfall_order_machine::keys::{self, Change, What};
+use evenfall_order_machine::keys::{self, Change, Keys, Rights, What};
 
 /// Watches of one connection.
 pub const WATCHES_MAX: usize = 100_000;
@@ -48,6 +48,8 @@ pub struct Event {
     pub told: Told,
     /// To which key.
     pub path: String,
+    /// The rights of the key. A client that may not read the key is not told.
+    pub rights: Rights,
 }
 
 /// All watches of a replica's connections, by their numbers.
@@ -116,8 +118,8 @@ impl Watches {
     }
 
     /// The connections that are told of these changes, in order, each with its event. A watch that
-    /// fires once is removed.
-    pub fn fire(&mut self, changes: &[Change]) -> Vec<(u64, Event)> {
+    /// fires once is removed. `keys` have the changes.
+    pub fn fire(&mut self, changes: &[Change], keys: &Keys) -> Vec<(u64, Event)> {
         let mut events = Vec::new();
         if self.by_path.is_empty() {
             return events;
@@ -128,20 +130,24 @@ impl Watches {
                 What::Set => Told::Changed,
                 What::Deleted => Told::Deleted,
             };
-            self.fire_at(&change.key, told, &[Kind::Data, Kind::Persistent], &mut events);
+            let own =
+                |told| Event { told, path: change.key.to_string(), rights: change.rights.clone() };
+            self.fire_at(own(told), &[Kind::Data, Kind::Persistent], &mut events);
             if told == Told::Deleted {
-                self.fire_at(&change.key, told, &[Kind::Children], &mut events);
+                self.fire_at(own(told), &[Kind::Children], &mut events);
             }
             let mut above = Some(&*change.key);
             while let Some(path) = above {
-                self.fire_above(path, &change.key, told, &mut events);
+                self.fire_above(path, &own(told), &mut events);
                 above = keys::parent(path);
             }
             if told != Told::Changed
                 && let Some(path) = keys::parent(&change.key)
             {
                 let kinds = [Kind::Children, Kind::Persistent];
-                self.fire_at(path, Told::Children, &kinds, &mut events);
+                let rights = keys.get(path).map(|above| above.rights.clone()).unwrap_or_default();
+                let event = Event { told: Told::Children, path: path.to_owned(), rights };
+                self.fire_at(event, &kinds, &mut events);
             }
         }
         events
@@ -149,28 +155,28 @@ impl Watches {
 
     /// Recursive watches on `path` hear what happened to `key` below it, unless the connection has
     /// been told of it already.
-    fn fire_above(&self, path: &str, key: &str, told: Told, events: &mut Vec<(u64, Event)>) {
+    fn fire_above(&self, path: &str, event: &Event, events: &mut Vec<(u64, Event)>) {
         let Some(all) = self.by_path.get(path) else { return };
         for (connection, _) in all.iter().filter(|(_, kind)| *kind == Kind::Recursive) {
-            push(events, *connection, told, key);
+            push(events, *connection, event.clone());
         }
     }
 
-    fn fire_at(&mut self, path: &str, told: Told, kinds: &[Kind], events: &mut Vec<(u64, Event)>) {
-        let Some(all) = self.by_path.get(path) else { return };
+    fn fire_at(&mut self, event: Event, kinds: &[Kind], events: &mut Vec<(u64, Event)>) {
+        let Some(all) = self.by_path.get(&event.path) else { return };
         let hit: Vec<_> = all.iter().filter(|(_, kind)| kinds.contains(kind)).copied().collect();
         for (connection, kind) in hit {
-            push(events, connection, told, path);
+            push(events, connection, event.clone());
             if matches!(kind, Kind::Data | Kind::Children) {
-                self.remove(connection, path, kind);
+                self.remove(connection, &event.path, kind);
             }
         }
     }
 }
 
 /// A connection with several watches on a path is told once of a change.
-fn push(events: &mut Vec<(u64, Event)>, connection: u64, told: Told, path: &str) {
-    let event = (connection, Event { told, path: path.to_owned() });
+fn push(events: &mut Vec<(u64, Event)>, connection: u64, event: Event) {
+    let event = (connection, event);
     if !events.contains(&event) {
         events.push(event);
     }
@@ -181,11 +187,11 @@ mod tests {
     use super::*;
 
     fn change(key: &str, what: What) -> Change {
-        Change { key: key.into(), what }
+        Change { key: key.into(), what, rights: Rights::default() }
     }
 
     fn fired(watches: &mut Watches, key: &str, what: What) -> Vec<(u64, Told, String)> {
-        let events = watches.fire(&[change(key, what)]);
+        let events = watches.fire(&[change(key, what)], &Keys::new(1 << 20));
         events.into_iter().map(|(to, event)| (to, event.told, event.path)).collect()
     }
 

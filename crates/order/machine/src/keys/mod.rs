@@ -119,6 +119,8 @@ pub struct Change {
     pub key: Arc<str>,
     /// What became of it.
     pub what: What,
+    /// The rights of the key: who may not read the key is not told.
+    pub rights: Rights,
 }
 
 /// What a call did.
@@ -353,8 +355,8 @@ impl Keys {
     /// Deletes a key without children on nobody's behalf.
     fn drop_key(&mut self, key: Arc<str>, changes: &mut Vec<Change>) {
         let caller = Caller { session: 0, who: None };
-        if self.delete(&caller, &key, None, &mut Vec::new()).is_ok() {
-            changes.push(Change { key, what: What::Deleted });
+        if let Ok(gone) = self.delete(&caller, &key, None, &mut Vec::new()) {
+            changes.push(Change { key, what: What::Deleted, rights: gone.rights });
         }
     }
 
@@ -397,7 +399,8 @@ impl Keys {
             Op::Delete { key, version } => {
                 let gone = self.delete(caller, key, *version, undos)?;
                 let key: Arc<str> = key.as_str().into();
-                changes.push(Change { key: key.clone(), what: What::Deleted });
+                let (what, rights) = (What::Deleted, gone.rights.clone());
+                changes.push(Change { key: key.clone(), what, rights });
                 return Ok(Outcome::new(key, &gone));
             }
             Op::SetRights { key, version, rights } => {
@@ -407,8 +410,8 @@ impl Keys {
                 return Ok(Outcome::new(key, entry));
             }
         };
-        changes.push(Change { key: key.clone(), what });
         let entry = self.entries.get(&key).ok_or(Refusal::NoKey)?;
+        changes.push(Change { key: key.clone(), what, rights: entry.rights.clone() });
         Ok(Outcome::new(key, entry))
     }
 
