@@ -87,9 +87,11 @@ java_suite() {
   prepare "$suite" || return 0
   for class in "$@"; do chosen+=(--select-class "$prefix$class"); done
   start "$suite"
-  java -Xmx512m "-Devenfall.replicas=$addresses" -Dzookeeper.extendedTypesEnabled=true -Dzookeeper.4lw.commands.whitelist='*' \
+  # The tests leave files in the directory that they run in.
+  mkdir -p "$directory/tests"
+  (cd "$directory/tests" && java -Xmx512m "-Devenfall.replicas=$addresses" -Dzookeeper.extendedTypesEnabled=true -Dzookeeper.4lw.commands.whitelist='*' \
     -cp "$work/$suite/classes:$work/$suite/jars/*" org.junit.platform.console.ConsoleLauncher --disable-banner \
-    --details=tree --disable-ansi-colors "${chosen[@]}" >"$work/$suite.log" 2>&1 || true
+    --details=tree --disable-ansi-colors "${chosen[@]}" >"$work/$suite.log" 2>&1) || true
   stop
   judge "$suite" "$work/$suite.log"
 }
