@@ -156,6 +156,46 @@ function memoryOverTime() {
   return made;
 }
 
+/** What each process added to its local clock, and how wrong it said its clock may be. */
+function clocksOverTime() {
+  const curves = run.clocks.map(({ name, at_ns: at, moved_us: moved, bound_us: bounds }) => ({ name,
+    points: at.map((ns, i) => ({ at_s: (ns - series.origin_ns) / 1e9, moved: moved[i], bound: bounds[i] })) }));
+  const points = curves.flatMap((curve) => curve.points);
+  const { card: made, svg, width, height } = card("Clocks over time",
+    "Above: what each process added to its local clock, less what it added first. "
+    + "Below: the bound on the clock's error that the process stated. A gap: no bound.",
+    { wide: true, height: 320, legend: [["held", "offset"], ["raw", "bound"]] });
+  const [top, middle, bottom] = [10, 140, height - 26];
+  const ends = points.map((point) => point.at_s);
+  const x = linear(least(ends), Math.max(least(ends) + 0.1, most(ends)), 66, width - 14);
+  axisX(svg, x, roundTicks(least(ends), most(ends), 9), top, bottom, (s) => `${digits(s)} s`);
+  const part = (value, colour, from, to, low, high) => {
+    const y = linear(low, high, to, from);
+    const ticks = roundTicks(low, high, 4);
+    axisY(svg, y, ticks, 66, width - 14, durationsOf(ticks));
+    for (const curve of curves) {
+      timeLine(svg, x, y, curve.points, value,
+        { stroke: `var(--${colour})`, "stroke-width": 1.4, opacity: 0.6 });
+    }
+  };
+  const moved = points.map((point) => point.moved);
+  const [low, high] = [Math.min(0, least(moved)), Math.max(0, most(moved))];
+  part((point) => point.moved, "held", top, middle, low, high > low ? high : low + 1);
+  const bounds = points.map((point) => point.bound).filter((bound) => bound !== null);
+  part((point) => point.bound, "raw", middle + 24, bottom, 0, Math.max(0.001, most(bounds)) * 1.08);
+  const [left, right] = [66, width - 14];
+  crosshair(svg, width, { x, top, bottom, left, right }, (at) => {
+    const away = (point) => Math.abs(point.at_s - at);
+    const lines = curves.slice(0, NAMED_LINES_MAX).map(({ name, points: own }) => {
+      const nearest = own.reduce((a, b) => (away(b) < away(a) ? b : a));
+      const bound = nearest.bound === null ? "no bound" : `within ${duration(nearest.bound)}`;
+      return `${name}: ${duration(nearest.moved)}, ${bound}`;
+    });
+    return [`${digits(at)} s`, ...lines].join("\n");
+  });
+  return made;
+}
+
 const BAD_EVENTS = new Set(["suspect", "evict", "fault", "crash", "lost", "kill", "pause"]);
 
 /** Events that fall on one place of the drawing: [x, events]. Five thousand joins are one dot. */
@@ -394,6 +434,7 @@ function draw() {
     element("h2", {}, "Over time"), element("p", {}, "What the root asked for, and what came of it."),
     grid(["Hold over time", latencyOverTime], ["P(F) over time", fairOverTime],
       ["Events", eventLanes],
+      run.clocks.length > 0 && ["Clocks over time", clocksOverTime],
       run.memory.some((curve) => curve.seconds.length > 0) && ["Memory over time", memoryOverTime]),
     element("h2", {}, "Who"), element("p", {}, "Receivers and edges by name."),
     grid(["Delay by receiver", receiverDelays], ["Hedge wins by edge", hedgeWins],

@@ -203,6 +203,11 @@ impl HostClock {
         self.stepped = self.stepped.saturating_add(by_ns);
     }
 
+    /// From now on readings state this error.
+    pub(crate) fn state(&mut self, error: ClockError) {
+        self.spec.stated = error;
+    }
+
     /// Goes back towards the lasting error, as far as the time since the last look allows.
     fn slew(&mut self, now: u64) {
         let passed = now.saturating_sub(core::mem::replace(&mut self.slewed_to, now));

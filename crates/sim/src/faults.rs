@@ -9,8 +9,8 @@ use core::fmt;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use evenfall_core::Prng;
 use evenfall_core::time::nanos;
+use evenfall_core::{ClockError, Prng};
 
 use crate::disk::DiskFaults;
 use crate::network::{Network, Rates};
@@ -43,6 +43,8 @@ pub enum Fault {
     Slow(NodeIndex, f64),
     /// [`World::step_clock`], in nanoseconds.
     ClockStep(NodeIndex, i64),
+    /// [`World::state_clock`].
+    ClockStated(NodeIndex, ClockError),
     /// [`World::set_drift`], in parts per billion.
     ClockDrift(NodeIndex, i64),
     /// The faults of the disk of a node from now on. The world applies this to a disk that it was
@@ -66,7 +68,9 @@ impl Fault {
             Self::Bursts(_) => (FaultKind::Bursts, None),
             Self::Late(_) => (FaultKind::Late, None),
             Self::Slow(node, _) => (FaultKind::Slow, Some(node)),
-            Self::ClockStep(node, _) => (FaultKind::ClockStep, Some(node)),
+            Self::ClockStep(node, _) | Self::ClockStated(node, _) => {
+                (FaultKind::ClockStep, Some(node))
+            }
             Self::ClockDrift(node, _) => (FaultKind::ClockDrift, Some(node)),
             Self::Disk(node, _) => (FaultKind::Disk, Some(node)),
             Self::Objects(_) => (FaultKind::Objects, None),

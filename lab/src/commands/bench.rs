@@ -1,6 +1,6 @@
 //! `evenfall bench`: measures costs on this machine.
 
-mod cross;
+pub(super) mod cross;
 mod files;
 mod mpi;
 mod order;
@@ -17,6 +17,8 @@ use evenfall_multicast_machine::SharedKey;
 use serde_json::json;
 
 use evenfall_runtime::program::Outcome;
+
+pub(super) use shuffle::program;
 
 /// Arguments of `evenfall bench`.
 #[derive(clap::Args, Debug)]

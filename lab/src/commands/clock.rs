@@ -1,15 +1,25 @@
 //! `evenfall clock lab`: nodes with planted clocks on this machine, where the truth is known.
 
+mod processes;
+
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Subcommand;
-use evenfall_clock_service::laboratory::{Found, Planted, Sample, run};
+use evenfall_clock_service::laboratory::{self, Found, Planted, Sample};
 use evenfall_clock_service::{ClockSettings, Planting, plant};
+use evenfall_host::lab;
+use evenfall_host::{Error, interrupt};
 use evenfall_runtime::program::Outcome;
 use serde::Serialize;
 
+use super::bench::cross;
 use crate::clock::Spread;
+
+/// Clock reads of a busy loop between two looks whether it shall end.
+const BUSY_READS: u32 = 10_000;
 
 /// Arguments of `evenfall-lab clock`.
 #[derive(clap::Args, Debug)]
@@ -22,11 +32,15 @@ pub struct Args {
 enum Command {
     /// Plant wrong clocks in nodes on this machine, and compare what they find with the truth.
     Lab(Lab),
+    /// One node of `clock lab`.
+    #[command(hide = true)]
+    Node,
 }
 
 #[derive(clap::Args, Debug)]
 struct Lab {
-    /// Nodes, each a thread with a port of its own. The first is the reference.
+    /// Nodes, the first of which is the reference. As root, each is a process in a network namespace
+    /// of its own. Without root, each is a thread with a socket of its own on loopback.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=256))]
     hosts: u32,
     /// Clocks are up to this much ahead or behind.
@@ -51,6 +65,26 @@ struct Lab {
     /// is possible.
     #[arg(long)]
     twice: bool,
+    /// Make threads also as root.
+    #[arg(long)]
+    threads: bool,
+    /// Loops that keep a core each busy beside the nodes.
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_name = "LOOPS",
+        value_parser = clap::value_parser!(u32).range(0..=64)
+    )]
+    busy: u32,
+    /// Other traffic beside the probes: what each node's host sends to the next host, in megabits
+    /// per second. On loopback one socket sends as much as all hosts would.
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_name = "MBIT/S",
+        value_parser = clap::value_parser!(u64).range(0..=100_000)
+    )]
+    traffic: u64,
     /// Seed of the planted clocks.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -63,6 +97,12 @@ struct Lab {
 #[derive(Debug, Serialize)]
 struct Results {
     hosts: u32,
+    /// "processes", each in a network namespace of its own, or "threads".
+    nodes: &'static str,
+    /// Busy loops beside the nodes.
+    busy: u32,
+    /// Megabits a second of other traffic, all hosts together.
+    traffic_mbit_s: u64,
     samples: usize,
     /// Errors at use, against the clock of the reference.
     error_us: Spread,
@@ -103,7 +143,7 @@ fn between(one: &[Sample], two: &[Sample]) -> (Spread, f64) {
     (Spread::of(&mut apart), share)
 }
 
-fn results(hosts: u32, found: &Found) -> Results {
+fn results(args: &Lab, nodes: &'static str, found: &Found) -> Results {
     let samples = &found.samples;
     let spread = |of: fn(&Sample) -> Option<u64>| {
         Spread::of(&mut samples.iter().filter_map(of).collect::<Vec<u64>>())
@@ -115,7 +155,10 @@ fn results(hosts: u32, found: &Found) -> Results {
         samples.iter().filter(fits).count() as f64 / samples.len().max(1) as f64
     };
     Results {
-        hosts,
+        hosts: args.hosts,
+        nodes,
+        busy: args.busy,
+        traffic_mbit_s: args.traffic * u64::from(args.hosts),
         samples: samples.len(),
         error_us: spread(|sample| Some(sample.error_ns.unsigned_abs())),
         proven_us: spread(|sample| sample.proven_ns),
@@ -129,9 +172,77 @@ fn results(hosts: u32, found: &Found) -> Results {
     }
 }
 
+/// Loops that keep cores busy until this value is dropped.
+struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    fn new(loops: u32) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        for _ in 0..loops {
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    for _ in 0..BUSY_READS {
+                        std::hint::black_box(std::time::Instant::now());
+                    }
+                }
+            });
+        }
+        Self(is_over)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The hosts of the nodes; `None` for threads on this host.
+fn hosts(args: &Lab) -> Result<Option<lab::Lab>, Error> {
+    if args.threads {
+        return Ok(None);
+    }
+    match lab::Lab::new(args.hosts as usize) {
+        Ok(lab) => Ok(Some(lab)),
+        Err(error @ Error::Lab { .. }) => {
+            eprintln!("{error}\nThe nodes are threads on loopback instead of processes.");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Runs one mesh, or two at a time.
+fn found(
+    args: &Lab,
+    lab: Option<&lab::Lab>,
+    planted: &Planted,
+) -> Result<(Found, Option<Found>), String> {
+    let one = |mesh| match lab {
+        Some(lab) => processes::run(lab, planted, mesh),
+        None => laboratory::run(planted).map_err(|error| error.to_string()),
+    };
+    if !args.twice {
+        return Ok((one(0)?, None));
+    }
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| one(1));
+        let found = one(0);
+        let second = second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((found?, Some(second?)))
+    })
+}
+
 /// Runs the command.
 pub fn main(args: &Args) -> Outcome {
-    let Command::Lab(args) = &args.command;
+    match &args.command {
+        Command::Lab(args) => run(args),
+        Command::Node => processes::node(),
+    }
+}
+
+fn run(args: &Lab) -> Outcome {
     let clock = ClockSettings {
         budget_bits_s: 1_000 * args.budget,
         plant: Some(Planting { offset: args.offset, drift_ppb: args.drift }),
@@ -140,17 +251,21 @@ pub fn main(args: &Args) -> Outcome {
     };
     let planted = Planted { hosts: args.hosts, samples: args.samples, clock };
     planted.clock.check()?;
-    let (found, second) = if args.twice {
-        std::thread::scope(|scope| {
-            let second = scope.spawn(|| run(&planted));
-            let found = run(&planted);
-            let second = second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            found.and_then(|found| Ok((found, Some(second?))))
-        })?
-    } else {
-        (run(&planted)?, None)
+    let lab = hosts(args)?;
+    if lab.is_some() {
+        // A signal then ends the nodes, and their hosts are removed.
+        interrupt::install()?;
+    }
+    let nodes = if lab.is_some() { "processes" } else { "threads" };
+    let bits_per_s = 1_000_000 * args.traffic;
+    let _traffic = match (&lab, bits_per_s) {
+        (_, 0) => None,
+        (Some(lab), _) => Some(cross::start(lab, 0, bits_per_s)?),
+        (None, _) => Some(cross::start_on_loopback(bits_per_s * u64::from(args.hosts))?),
     };
-    let mut results = results(args.hosts, &found);
+    let _busy = Busy::new(args.busy);
+    let (found, second) = found(args, lab.as_ref(), &planted)?;
+    let mut results = results(args, nodes, &found);
     if let Some(second) = &second {
         let (spread, coverage) = between(&found.samples, &second.samples);
         (results.between_us, results.between_coverage) = (Some(spread), Some(coverage));
@@ -159,6 +274,7 @@ pub fn main(args: &Args) -> Outcome {
         println!("{}", serde_json::to_value(&results)?);
         return Ok(());
     }
+    println!("{} nodes, which are {nodes} on this machine", args.hosts);
     println!("{:<16} {:>10} {:>10} {:>10}", "us", "p50", "p99", "max");
     for (name, spread) in [
         ("error", results.error_us),

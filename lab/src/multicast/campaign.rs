@@ -117,12 +117,14 @@ pub static CLOCK: Overlay = Overlay {
         counts_min: &[
             ("steps of clocks", 1_000),
             ("clocks beyond their bound", 200),
+            ("roots beyond their bound", 50),
             ("late joiners caught up", 100),
         ],
         mutants: &[
             (Mutant::RootTrustsItsHost, Check::Stamped, 50),
             (Mutant::ReceiverTrustsItsHost, Check::Early, 50),
             (Mutant::BelievesDisproved, Check::Early, 50),
+            (Mutant::RootBelievesDisproved, Check::Stamped, 50),
             (Mutant::HoldsLonger, Check::Held, 50),
             (Mutant::ForgetsRepair, Check::Repaired, 50),
         ],
@@ -169,6 +171,7 @@ impl Campaign for Overlay {
             ("late joiners caught up", checks.caught_up),
             ("steps of clocks", scene.clock_steps()),
             ("clocks beyond their bound", scene.disproved_clocks()),
+            ("roots beyond their bound", scene.disproved_roots()),
         ];
         let violations = checks.violations;
         let mut run = Run { violations, digest: world.digest(), counts, story: text };

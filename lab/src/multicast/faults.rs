@@ -131,6 +131,8 @@ pub struct Scene {
     /// A receiver whose clock is wrong by so many nanoseconds, and whose readings say that the
     /// clock has left its proven bound.
     disproved: Option<(NodeIndex, i64)>,
+    /// Whether the other nodes disprove the root's clock for a while.
+    root_disproved: bool,
 }
 
 /// By how much the clocks of hosts step, in seconds: an operator's typing error, a wrong time zone,
@@ -276,6 +278,7 @@ impl Scene {
             recorder: None,
             steps: None,
             disproved: None,
+            root_disproved: false,
         }
     }
 
@@ -415,6 +418,7 @@ impl Scene {
         }
         let joins = SimTime::from_millis(1_000 + prng.below(1_500));
         scene.acts = vec![(joins, JOIN)];
+        scene.root_disproved = disprove_root(seed, &mut faults);
         faults.sort_by_key(|(at, _)| *at);
         let calm = !seed.is_multiple_of(3);
         if !calm {
@@ -446,6 +450,11 @@ impl Scene {
             scene.disproved = Some((NodeIndex(number), by));
         }
         scene
+    }
+
+    /// Roots whose clocks left their proven bound while the feed ran.
+    pub(super) fn disproved_roots(&self) -> u64 {
+        u64::from(self.root_disproved)
     }
 
     /// Clocks that have left their proven bound.
@@ -649,6 +658,30 @@ impl Scene {
 fn clock_step(prng: &mut Prng) -> i64 {
     let seconds = STEPS_S[prng.below(STEPS_S.len() as u64) as usize];
     seconds * if prng.chance(0.5) { 1_000_000_000 } else { -1_000_000_000 }
+}
+
+/// In a quarter of the seeds whose root's clock does not step: the other nodes disprove the clock
+/// of the root for some hundred milliseconds, in which its readings are wrong by some milliseconds
+/// or more.
+fn disprove_root(seed: u64, faults: &mut Vec<(SimTime, Fault)>) -> bool {
+    let (mut prng, root) = (Prng::new(seed).fork(0x72_6f_6f_74), NodeIndex(0));
+    let steps =
+        |(_, fault): &(SimTime, Fault)| matches!(fault, Fault::ClockStep(n, _) if *n == root);
+    if !prng.chance(0.25) || faults.iter().any(steps) {
+        return false;
+    }
+    let small = 1_000_000 * (2 + prng.below(7) as i64);
+    let by = if prng.chance(0.5) { small } else { clock_step(&mut prng) };
+    let from = SimTime::from_millis(800 + prng.below(1_400));
+    let to = from + Duration::from_millis(200 + prng.below(400));
+    let measured = ClockError::Within(Duration::from_micros(50));
+    faults.extend([
+        (from, Fault::ClockStated(root, ClockError::Disproved)),
+        (from, Fault::ClockStep(root, by)),
+        (to, Fault::ClockStep(root, -by)),
+        (to, Fault::ClockStated(root, measured)),
+    ]);
+    true
 }
 
 /// Two seconds of silence, as under SIGSTOP.

@@ -30,6 +30,8 @@ words! {
         ReceiverTrustsItsHost,
         /// A receiver releases by a clock that has left its proven bound.
         BelievesDisproved,
+        /// The root stamps by a clock that has left its proven bound.
+        RootBelievesDisproved,
         /// Holds messages 20 ms longer from some frame on.
         HoldsLonger,
         /// Never asks for repair.
@@ -140,6 +142,11 @@ impl Alteration<Node> for Mutation {
             // One clock for all has no error, so that a machine believes it blindly.
             (Some(Mutant::RootTrustsItsHost), Node::Root(_))
             | (Some(Mutant::ReceiverTrustsItsHost), Node::Receiver(_)) => {
+                ClockReading { error: ClockError::SameClock, ..reading }
+            }
+            (Some(Mutant::RootBelievesDisproved), Node::Root(_))
+                if reading.error == ClockError::Disproved =>
+            {
                 ClockReading { error: ClockError::SameClock, ..reading }
             }
             (Some(Mutant::BelievesDisproved), Node::Receiver(_))

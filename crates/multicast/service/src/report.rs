@@ -13,6 +13,7 @@
 //! Logs are merged as streams. Memory therefore follows the number of messages in flight and not
 //! the length of the run.
 
+mod clocks;
 pub mod compare;
 mod departures;
 pub mod text;
@@ -29,6 +30,8 @@ use evenfall_core::{ClockError, NodeId};
 use evenfall_multicast_machine::fairness::{Config, Ledger, MessageRow, Outcome};
 use serde::Serialize;
 
+pub use self::clocks::ClockCurve;
+use self::clocks::Course;
 pub use crate::runinfo::{Membership, NodeInfo, RUN_FILE, RunEvent, RunInfo, RunInfoError};
 use crate::runlog::{self, Header, LogError, Reader, Record, Role, Tail};
 use evenfall_runtime::memory::{self, MemoryCurve};
@@ -71,6 +74,8 @@ pub struct Report {
     /// Memory over the run, of the [`memory::CURVES_MAX`] processes that used most, as far as they
     /// recorded it.
     pub memory: Vec<MemoryCurve>,
+    /// What the processes said of their clocks over the run.
+    pub clocks: Vec<ClockCurve>,
     /// Facts that a reader must know before believing the figures.
     pub warnings: Vec<String>,
 }
@@ -146,7 +151,9 @@ pub fn read(
         return Err(ReportError::NoRoot(directory.to_owned()));
     }
     let mut ledger = ledger(&info, each_row.is_some());
-    let clock = join(&mut logs, info.is_planted, &mut ledger, &mut each_row);
+    let mut courses = Vec::new();
+    courses.resize_with(logs.len(), Course::default);
+    let clock = join(&mut logs, info.is_planted, &mut ledger, &mut courses, &mut each_row);
     ledger.close_all();
     drain(&mut ledger, &mut each_row);
     let outcome = ledger.finish(clock);
@@ -157,8 +164,9 @@ pub fn read(
     warnings.append(&mut departures);
     let memory = logs.iter().filter_map(|log| memory::read(directory, &log.name()));
     let memory = memory::largest(memory);
+    let clocks = clocks::curves(logs.iter().map(Log::name).zip(courses));
     let logs = logs.iter().map(Log::line).collect();
-    Ok(Report { info, outcome, logs, memory, warnings })
+    Ok(Report { info, outcome, logs, memory, clocks, warnings })
 }
 
 /// The data of the page's script: the report, and the verdict that the terminal prints too.
@@ -282,13 +290,15 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
     Ok(last)
 }
 
-/// Feeds all logs to the ledger, roughly in the order of time. Returns the largest clock error.
+/// Feeds all logs to the ledger, roughly in the order of time, and the readings of their clocks to
+/// `courses`. Returns the largest clock error.
 /// In a run with planted clocks, each log's offset is taken out of its times. What remains is the
 /// host's local clock, which all processes share.
 fn join(
     logs: &mut [Log],
     is_planted: bool,
     ledger: &mut Ledger,
+    courses: &mut [Course],
     each_row: &mut Option<&mut dyn FnMut(&MessageRow)>,
 ) -> ClockError {
     let mut clock = ClockError::SameClock;
@@ -317,7 +327,8 @@ fn join(
                     ledger.sent(&sent);
                 }
             }
-            Record::Clock { reading, .. } => {
+            Record::Clock { at_ns, reading } => {
+                courses[at].read(at_ns, reading);
                 offsets[at] = reading.offset_ns;
                 clock = worse(clock, reading.error);
             }

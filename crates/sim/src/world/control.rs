@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use evenfall_core::Machine;
+use evenfall_core::{ClockError, Machine};
 
 use super::node::Node;
 use super::{Borders, Bursts, Late, World};
@@ -50,6 +50,7 @@ impl<M: Machine, N: Network> World<M, N> {
             Fault::Late(late) => self.set_late(late),
             Fault::Slow(node, factor) => self.slow(node, factor),
             Fault::ClockStep(node, by_ns) => self.step_clock(node, by_ns, observer),
+            Fault::ClockStated(node, error) => self.state_clock(node, error),
             Fault::ClockDrift(node, ppb) => self.set_drift(node, ppb),
             Fault::Disk(node, faults) => {
                 // A disk that the world does not know is the observer's, who has heard of this.
@@ -180,6 +181,12 @@ impl<M: Machine, N: Network> World<M, N> {
                 region.read_clock(now, index, &mut out);
             }
         }
+    }
+
+    /// From now on the readings of a node's host state this error, be it true or not.
+    pub fn state_clock(&mut self, node: NodeIndex, error: ClockError) {
+        let host = self.host_of(node);
+        self.hosts[host.0 as usize].clock.state(error);
     }
 
     /// The local clock of a node's host runs at another rate from now on.

@@ -1,7 +1,7 @@
-//! Other traffic for `evenfall bench shuffle --cross`: datagrams at a constant rate, without a
-//! request and without an answer.
+//! Other traffic for `evenfall bench shuffle --cross` and `evenfall clock lab --traffic`: datagrams
+//! at a constant rate, without a request and without an answer.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -66,20 +66,44 @@ impl Drop for Cross {
     }
 }
 
-/// Starts a sender in each rack. The additional hosts come after the ranks, and each sends to the
-/// additional host of the next rack.
-pub fn start(lab: &Lab, ranks: usize, bits_per_s: u64) -> Result<Cross, String> {
-    let mut cross = Cross(Vec::new());
-    let racks = lab.hosts() - ranks;
-    let at = |rack: usize| SocketAddr::new(IpAddr::V4(lab.address(ranks + rack)), PORT);
-    for rack in 0..racks {
+impl Cross {
+    fn add(
+        &mut self,
+        bind: SocketAddr,
+        to: SocketAddr,
+        bits: u64,
+        lab: At<'_>,
+    ) -> Result<(), String> {
         let mut command = program()?;
-        command.args(["bench", "cross", "--bits-per-s", &bits_per_s.to_string()]);
-        command.args(["--bind", &at(rack).to_string()]);
-        command.args(["--to", &at((rack + 1) % racks).to_string()]);
+        command.args(["bench", "cross", "--bits-per-s", &bits.to_string()]);
+        command.args(["--bind", &bind.to_string(), "--to", &to.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        lab.inside(ranks + rack, &mut command).map_err(|error| error.to_string())?;
-        cross.0.push(command.spawn().map_err(|error| format!("cross traffic: {error}"))?);
+        if let Some((lab, host)) = lab {
+            lab.inside(host, &mut command).map_err(|error| error.to_string())?;
+        }
+        self.0.push(command.spawn().map_err(|error| format!("cross traffic: {error}"))?);
+        Ok(())
     }
+}
+
+/// A host of a lab.
+type At<'a> = Option<(&'a Lab, usize)>;
+
+/// Starts a sender on each host from number `first` on. Each sends to the next of these hosts.
+pub fn start(lab: &Lab, first: usize, bits_per_s: u64) -> Result<Cross, String> {
+    let mut cross = Cross(Vec::new());
+    let count = lab.hosts() - first;
+    let at = |host: usize| SocketAddr::new(IpAddr::V4(lab.address(first + host)), PORT);
+    for host in 0..count {
+        cross.add(at(host), at((host + 1) % count), bits_per_s, Some((lab, first + host)))?;
+    }
+    Ok(cross)
+}
+
+/// Starts a sender on loopback, which sends to itself.
+pub fn start_on_loopback(bits_per_s: u64) -> Result<Cross, String> {
+    let mut cross = Cross(Vec::new());
+    let own = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
+    cross.add(own, own, bits_per_s, None)?;
     Ok(cross)
 }

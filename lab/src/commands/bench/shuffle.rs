@@ -297,7 +297,8 @@ impl Drop for Ranks {
     }
 }
 
-pub(super) fn program() -> Result<Command, String> {
+/// This program, to be started once more. The process ends with this one.
+pub(in crate::commands) fn program() -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
     let mut command = Command::new(program);
     // Ctrl-C on the terminal goes to this process alone, which ends the others.

@@ -20,11 +20,19 @@ fn page_is_self_contained_and_data_cannot_break_out() {
 fn page_draws_all_charts_in_a_browser_without_errors() {
     let directory = Directory::new("browser");
     write_run(&directory.0);
-    let html = read(&directory.0, None).expect("a report").html();
-    let Some(dom) = opened("demo", &html) else { return };
+    let mut report = read(&directory.0, None).expect("a report");
+    let curve = |name: &str, rate: f64| ClockCurve {
+        name: name.into(),
+        at_ns: (0..200).map(|k| START_NS + 20_000_000 * k).collect(),
+        moved_us: (0..200).map(|k| rate * f64::from(k)).collect(),
+        bound_us: (0..200).map(|k| (k != 90).then_some(1.5)).collect(),
+    };
+    report.clocks = vec![curve("root", 0.0), curve("receiver-1", -2.0)];
+    let Some(dom) = opened("demo", &report.html()) else { return };
     assert!(!dom.contains("data-errors"), "{}", &dom[..dom.len().min(2_000)]);
-    assert!(dom.contains("data-drawn=\"11\""), "eleven charts are drawn");
-    assert_eq!(dom.matches("<svg viewBox").count(), 10, "one of the eleven is a table");
+    assert!(dom.contains("Clocks over time"));
+    assert!(dom.contains("data-drawn=\"12\""), "twelve charts are drawn");
+    assert_eq!(dom.matches("<svg viewBox").count(), 11, "one of the twelve is a table");
     assert!(
         dom.matches("<path").count() > 10 && !dom.contains("NaN") && !dom.contains("undefined")
     );
@@ -34,8 +42,9 @@ fn page_draws_all_charts_in_a_browser_without_errors() {
 fn run_in_which_nothing_was_held_or_sent_still_makes_a_page() {
     let ledger = Ledger::new(Config::of([NodeId(1)]));
     let outcome = ledger.finish(ClockError::Unknown);
-    let (info, logs, memory, warnings) = (RunInfo::default(), vec![], vec![], vec![]);
-    let report = Report { info, outcome, logs, memory, warnings };
+    let (info, logs, memory) = (RunInfo::default(), vec![], vec![]);
+    let (clocks, warnings) = (vec![], vec![]);
+    let report = Report { info, outcome, logs, memory, clocks, warnings };
     let Some(dom) = opened("empty", &report.html()) else { return };
     assert!(!dom.contains("data-errors") && !dom.contains("NaN"));
     assert!(dom.contains("data-drawn=\"10\""));
@@ -118,6 +127,7 @@ fn large(receivers: u32, processes: u32) -> Report {
         outcome,
         logs: ids.map(log).collect(),
         memory: memory::largest((1..=processes).map(hour)),
+        clocks: Vec::new(),
         warnings: (0..receivers).map(|id| format!("receiver-{id} left no log")).collect(),
     }
 }
