@@ -39,8 +39,8 @@ enum Command {
 
 #[derive(clap::Args, Debug)]
 struct Lab {
-    /// Nodes, the first of which is the reference. As root, each is a process in a network namespace
-    /// of its own. Without root, each is a thread with a socket of its own on loopback.
+    /// Nodes, the first of which is the reference. As root, each is a process in a network
+    /// namespace of its own. Without root, each is a thread with a socket of its own on loopback.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=256))]
     hosts: u32,
     /// Clocks are up to this much ahead or behind.

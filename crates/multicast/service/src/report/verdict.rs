@@ -191,7 +191,7 @@ mod tests {
         };
         let info = RunInfo { nodes: ids.iter().map(node).collect(), ..RunInfo::default() };
         let (logs, memory, warnings) = (Vec::new(), Vec::new(), Vec::new());
-        Report { info, outcome, logs, memory, warnings }
+        Report { info, outcome, logs, memory, clocks: vec![], warnings }
     }
 
     #[test]
