@@ -446,9 +446,9 @@ impl Dataserver {
         let Some(copy) = self.copies.get(&file) else { return };
         let is_still = copy.queued == copy.length && copy.cuts == 0 && !copy.is_broken;
         if copy.promised > copy.epoch && copy.is_promise_written && is_still {
-            let (epoch, disk) = (copy.promised, self.disk);
+            let (epoch, held, disk) = (copy.promised, copy.epoch, self.disk);
             let (length, committed) = (copy.length, copy.committed());
-            self.tell(Control::Sealed { file, epoch, disk, length, committed });
+            self.tell(Control::Sealed { file, epoch, held, disk, length, committed });
         }
     }
 

@@ -107,6 +107,14 @@ impl Nameserver {
         is_empty
     }
 
+    /// The joiners of a file that somebody can bring up to date. Other joiners wait for a dead
+    /// member, and must not keep the places of those that can go on.
+    fn joins(&self, now: Timestamp, id: FileId, work: &Work) -> usize {
+        let members = self.space.file(id).map_or(&[][..], |file| &file.group.members);
+        let is_served = members.iter().any(|member| self.is_live(now, *member));
+        if is_served { work.joiners.len() } else { 0 }
+    }
+
     /// Whether a disk lives and takes bytes.
     pub(crate) fn is_fit(&self, now: Timestamp, disk: DiskId) -> bool {
         self.is_live(now, disk) && self.servers.get(&disk).is_none_or(|server| !server.is_ill)
@@ -121,7 +129,7 @@ impl Nameserver {
         moving: &[DiskId],
         missing: usize,
     ) {
-        let joins: usize = self.works.values().map(|work| work.joiners.len()).sum();
+        let joins: usize = self.works.iter().map(|(id, work)| self.joins(now, *id, work)).sum();
         let fit: Vec<Joiner> = match self.works.get(&id) {
             Some(work) => {
                 work.joiners.iter().filter(|j| self.is_fit(now, j.disk)).copied().collect()
@@ -333,11 +341,16 @@ impl Nameserver {
         id: FileId,
         epoch: u64,
         disk: DiskId,
-        reply: (u64, u64),
+        held: u64,
+        (mut length, committed): (u64, u64),
     ) {
         let Some(group) = self.space.file(id).map(|file| &file.group) else { return };
         if group.epoch + 1 != epoch {
             return;
+        }
+        if held != group.epoch && group.adopted.is_none() {
+            // Bytes of an earlier epoch, which the copy has not cut yet.
+            length = length.min(group.start);
         }
         let work = self.works.entry(id).or_default();
         if work.is_writing {
@@ -348,7 +361,7 @@ impl Nameserver {
             work.seal_since = now;
         }
         let (_, replies) = work.seal.get_or_insert_with(|| (epoch, BTreeMap::new()));
-        replies.insert(disk, reply);
+        replies.insert(disk, (length, committed));
         self.dirty.insert(id);
         self.drive_seal(now, id);
     }
@@ -465,13 +478,16 @@ mod tests {
     use crate::wire::Message;
 
     fn hand_in(names: &mut Nameserver, n: u16, page: Vec<Held>) {
+        hand_in_at(names, Timestamp::ZERO, n, page);
+    }
+
+    fn hand_in_at(names: &mut Nameserver, now: Timestamp, n: u16, page: Vec<Held>) {
         let (disk, address) = (DiskId(u64::from(n)), ([127, 0, 0, 1], 7_000 + n).into());
         let (name, rack, is_ill) = (String::new(), String::new(), false);
         let beat =
             Control::Beat { disk, http: address, name, rack, is_ill, used: 0, free: 0, page };
         let (head, body) = Message::Control(beat).encode(names.space.cluster);
         let datagram = Bytes::from([&head[..], &body].concat());
-        let now = Timestamp::ZERO;
         let arrival = Arrival::new(address, datagram, now, StampedBy::User);
         names.handle(now, arrival).expect("our own datagram");
     }
@@ -568,5 +584,56 @@ mod tests {
             let group = group_after_a_loss(held, has_caught_up);
             assert_eq!((group.members, group.adopted), (vec![DiskId(2)], Some(5)));
         }
+    }
+
+    /// A file in epoch 2, which began at byte 100, on the disks 1 and 2.
+    fn file_in_its_second_epoch(names: &mut Nameserver) -> FileId {
+        (1..=2).for_each(|n| hand_in(names, n, Vec::new()));
+        let id = create(names, "/a", 2);
+        write_all(names, &mut Vec::new());
+        let group = names.space().file(id).expect("a file").group.clone();
+        let (members, former) = (vec![DiskId(1), DiskId(2)], Vec::new());
+        let group = Group { epoch: 2, start: 100, members, former, ..group };
+        names.record(Record::Group { id, group }, None);
+        write_all(names, &mut Vec::new());
+        id
+    }
+
+    #[test]
+    fn a_copy_that_never_came_to_an_epoch_counts_up_to_the_beginning_of_the_epoch() {
+        // Disk 2 has 480 bytes of the first epoch, which were not committed, and answers a seal.
+        let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
+        let id = file_in_its_second_epoch(&mut names);
+        let now = Timestamp::ZERO;
+        names.works.entry(id).or_default().is_troubled = true;
+        names.examine(now, id);
+        names.sealed(now, id, 3, DiskId(1), 2, (624, 100));
+        names.sealed(now, id, 3, DiskId(2), 1, (480, 0));
+        let group = &names.space().file(id).expect("a file").group;
+        assert_eq!((group.epoch, group.start), (3, 100));
+    }
+
+    #[test]
+    fn joiners_of_files_without_a_live_member_keep_no_place_from_others() {
+        let config = NameConfig::default();
+        let mut names = Nameserver::new(config, 1, &Bytes::new()).expect("no log");
+        (1..=3).for_each(|n| hand_in(&mut names, n, Vec::new()));
+        let on = |names: &mut Nameserver, path: &str, disk: u64| {
+            let id = create(names, path, 2);
+            let group = names.space().file(id).expect("a file").group.clone();
+            let group = Group { members: vec![DiskId(disk)], ..group };
+            names.record(Record::Group { id, group }, None);
+            id
+        };
+        let stuck: Vec<FileId> =
+            (0..JOINS_MAX).map(|n| on(&mut names, &format!("/stuck-{n}"), 1)).collect();
+        let other = on(&mut names, "/other", 2);
+        stuck.iter().for_each(|id| assert!(!names.examine(Timestamp::ZERO, *id)));
+        names.examine(Timestamp::ZERO, other);
+        assert!(names.works[&other].joiners.is_empty(), "all places are taken");
+        let now = Timestamp::ZERO + config.dead_after;
+        (2..=3).for_each(|n| hand_in_at(&mut names, now, n, Vec::new()));
+        names.examine(now, other);
+        assert_eq!(names.works[&other].joiners[0].disk, DiskId(3));
     }
 }

@@ -310,8 +310,8 @@ impl Nameserver {
     fn control(&mut self, now: Timestamp, from: SocketAddr, control: Control) {
         match control {
             Control::Beat { .. } => self.beat(now, control),
-            Control::Sealed { file, epoch, disk, length, committed } => {
-                self.sealed(now, file, epoch, disk, (length, committed));
+            Control::Sealed { file, epoch, held, disk, length, committed } => {
+                self.sealed(now, file, epoch, disk, held, (length, committed));
             }
             Control::Holds { file, epoch, round, disk } => self.holds(file, epoch, round, disk),
             Control::Trouble { file, epoch }

@@ -106,6 +106,8 @@ pub enum Control {
         file: FileId,
         /// The epoch that will begin.
         epoch: u64,
+        /// The last epoch that the copy holds.
+        held: u64,
         /// The disk that answers.
         disk: DiskId,
         /// Bytes of the copy.

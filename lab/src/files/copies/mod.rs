@@ -130,8 +130,12 @@ impl Alteration<Node> for Wrong {
             (
                 Mutant::CutsTooMuch,
                 Node::Name(_),
-                Message::Control(Control::Sealed { file, epoch, disk, .. }),
-            ) => Message::Control(Control::Sealed { file, epoch, disk, length: 0, committed: 0 }),
+                Message::Control(Control::Sealed { file, epoch, held, disk, .. }),
+            ) => {
+                let (length, committed) = (0, 0);
+                let sealed = Control::Sealed { file, epoch, held, disk, length, committed };
+                Message::Control(sealed)
+            }
             (
                 Mutant::IgnoresRacks,
                 Node::Name(_),
