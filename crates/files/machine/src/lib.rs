@@ -26,7 +26,6 @@
 //! | `outbox` | datagrams that wait to be sent |
 //! | [`chunk`] | the bytes on a disk |
 //! | [`wire`] | datagrams, drawn |
-//! | [`envelope`] | [`Envelope`]: datagrams that are sealed under a key |
 //! | [`config`] | every limit |
 //!
 //! **Failures.** A dataserver that is silent is left out under a new epoch, and another dataserver
@@ -56,7 +55,6 @@ pub mod chunk;
 pub mod config;
 mod copy;
 pub mod dataserver;
-pub mod envelope;
 mod error;
 mod groups;
 mod lead;
@@ -72,7 +70,6 @@ use serde::{Deserialize, Serialize};
 pub use config::{DataConfig, NameConfig};
 pub use copy::View;
 pub use dataserver::Dataserver;
-pub use envelope::Envelope;
 pub use error::{FilesError, Refusal};
 pub use nameserver::Nameserver;
 

@@ -8,11 +8,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenfall_core::{ClockReading, Machine, SharedKey, Timestamp};
-use evenfall_files_machine::{Envelope, Refusal};
+use evenfall_files_machine::Refusal;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::writes::Writes;
 use evenfall_host::{Waker, interrupt, random};
 use evenfall_port::run::Loop;
+use evenfall_port::sealed::Sealed;
 use evenfall_port::{Options, Port};
 
 use crate::ServiceError;
@@ -147,7 +148,7 @@ pub fn lock(directory: &Path) -> Result<File, ServiceError> {
 
 /// A machine with its port and its disk.
 pub struct Owner<M: Machine> {
-    machines: [Envelope<M>; 1],
+    machines: [M; 1],
     turns: Loop,
     port: Box<dyn Port>,
     taken: Receiver<Input<M>>,
@@ -170,7 +171,6 @@ impl<M: Machine + 'static> Owner<M> {
         writes: Writes,
         every: Duration,
     ) -> Result<(Self, Inbox<M>), ServiceError> {
-        let machine = Envelope::new(machine, key, random_number()?);
         let options = Options {
             keyed: key.is_some(),
             receive_buffer_bytes: BUFFER_BYTES,
@@ -178,7 +178,12 @@ impl<M: Machine + 'static> Owner<M> {
             queue_frames_max: QUEUE_FRAMES_MAX,
             ..Options::default()
         };
-        let port = evenfall_port::open(address, options)?;
+        let mut port = evenfall_port::open(address, options)?;
+        if let Some(key) = key {
+            let sealed = Sealed::new(port, key, "evenfall files v1 datagrams");
+            let failed = |error| ServiceError::Io("read a random number".into(), error);
+            port = Box::new(sealed.map_err(failed)?);
+        }
         for note in port.notes() {
             tracing::warn!("{address}: {note}");
         }
@@ -200,15 +205,15 @@ impl<M: Machine + 'static> Owner<M> {
         mut take: impl FnMut(&M, &mut Waits, M::Event) -> Option<Input<M>>,
         mut look: impl FnMut(&mut M),
     ) -> Result<(), ServiceError> {
-        look(self.machines[0].machine_mut());
+        look(&mut self.machines[0]);
         let told = &mut self.told;
-        let mut events = |_: &Envelope<M>, _: Timestamp, event: M::Event| told.push_back(event);
+        let mut events = |_: &M, _: Timestamp, event: M::Event| told.push_back(event);
         let reading = ClockReading::default();
         self.turns.adopt_clock(reading, &mut self.machines, self.port.as_mut(), &mut events)?;
         let mut look_at = MonotonicClock::now() + self.every;
         while !interrupt::raised() {
             let told = &mut self.told;
-            let mut events = |_: &Envelope<M>, _: Timestamp, event: M::Event| told.push_back(event);
+            let mut events = |_: &M, _: Timestamp, event: M::Event| told.push_back(event);
             let port = self.port.as_mut();
             self.turns.turn(&mut self.machines, port, Some(look_at), &mut events)?;
             for _ in 0..INPUTS_PER_TURN {
@@ -216,14 +221,14 @@ impl<M: Machine + 'static> Owner<M> {
                 self.put_in(input)?;
             }
             while let Some(event) = self.told.pop_front() {
-                if let Some(input) = take(self.machines[0].machine(), &mut self.waits, event) {
+                if let Some(input) = take(&self.machines[0], &mut self.waits, event) {
                     self.put_in(input)?;
                 }
             }
             let now = MonotonicClock::now();
             if now >= look_at {
                 look_at = now + self.every;
-                look(self.machines[0].machine_mut());
+                look(&mut self.machines[0]);
             }
         }
         Ok(())
@@ -231,10 +236,10 @@ impl<M: Machine + 'static> Owner<M> {
 
     fn put_in(&mut self, input: Input<M>) -> Result<(), ServiceError> {
         let (waits, told) = (&mut self.waits, &mut self.told);
-        let call = |machine: &mut Envelope<M>, now: Timestamp| {
-            input(machine.machine_mut(), waits, now);
+        let call = |machine: &mut M, now: Timestamp| {
+            input(machine, waits, now);
         };
-        let mut events = |_: &Envelope<M>, _: Timestamp, event: M::Event| told.push_back(event);
+        let mut events = |_: &M, _: Timestamp, event: M::Event| told.push_back(event);
         let machine = &mut self.machines[0];
         self.turns.input(0, machine, self.port.as_mut(), call, &mut events)?;
         Ok(())

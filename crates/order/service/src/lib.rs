@@ -29,7 +29,6 @@ mod operations;
 mod options;
 pub mod replica;
 mod rights;
-mod sealed;
 mod shared;
 mod watches;
 mod words;

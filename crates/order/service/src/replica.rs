@@ -15,9 +15,9 @@ use evenfall_host::{Waker, interrupt, random};
 use evenfall_order_machine::keys::{Call, Command, Keys, Kind, REAPED_MAX, Reply};
 use evenfall_order_machine::{Canopus, Config, Event, Request, journal};
 use evenfall_port::run::Loop;
+use evenfall_port::sealed::{self, Sealed};
 use evenfall_port::{Options, Port};
 
-use crate::sealed::{self, Sealed};
 use crate::shared::{Notice, Shared};
 use crate::{ServiceError, Settings, front};
 
@@ -146,7 +146,11 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     drop(log);
     let address = settings.replicas[settings.node];
     let mut port = match &settings.key {
-        Some(key) => Box::new(Sealed::new(evenfall_port::open(address, options().keyed())?, key)?),
+        Some(key) => {
+            let port = evenfall_port::open(address, options().keyed())?;
+            let sealed = Sealed::new(port, key, "evenfall order v1 datagrams");
+            Box::new(sealed.map_err(failed("read a random number".into()))?)
+        }
         None => evenfall_port::open(address, options())?,
     };
     let listen = settings.listen;

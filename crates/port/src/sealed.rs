@@ -1,0 +1,265 @@
+//! A port whose datagrams only processes with the same key can read or make.
+//!
+//! ```text
+//!  | random number of this process 16 | count u64 | sealed datagram, code 16 |
+//! ```
+//!
+//! The seal is XChaCha20-Poly1305. The random number and the count are its nonce, so no nonce is
+//! used twice with one key.
+//!
+//! A datagram that does not open is dropped, and so is one whose count came before or lies far
+//! behind the last one of its process. A process that starts anew has forgotten the counts. A
+//! datagram that somebody has recorded and sends again is then an old datagram, which a machine
+//! must survive like one that was delayed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use bytes::{Bytes, BytesMut};
+use chacha20poly1305::aead::{AeadInPlace as _, KeyInit as _};
+use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
+use evenfall_core::{Arrival, Class, Head, Install, Installed, SharedKey, Timestamp, Transmit};
+use evenfall_host::{Waker, random};
+
+use crate::{Answer, Counters, Port, Refusal, Wake};
+
+const LIFE_BYTES: usize = 16;
+const NONCE_BYTES: usize = LIFE_BYTES + 8;
+const TAG_BYTES: usize = 16;
+/// Bytes that the seal adds to a datagram.
+pub const OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
+/// Processes whose last counts are remembered. The one that was heard longest ago is forgotten
+/// first.
+const PEERS_MAX: usize = 256;
+/// Counts behind the last one that are still taken.
+const WINDOW: u64 = u128::BITS as u64;
+
+/// The counts of one process that were taken: the last one, and a bit for each in front of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    last: u64,
+    bits: u128,
+    /// When this process was last heard, in datagrams of all processes.
+    heard: u64,
+}
+
+impl Taken {
+    /// Takes a count. False when it was taken before, or lies too far behind.
+    fn take(&mut self, count: u64) -> bool {
+        if count > self.last {
+            let ahead = count - self.last;
+            self.bits = if ahead >= WINDOW { 1 } else { self.bits << ahead | 1 };
+            self.last = count;
+            return true;
+        }
+        let behind = self.last - count;
+        let is_new = behind < WINDOW && self.bits >> behind & 1 == 0;
+        if is_new {
+            self.bits |= 1 << behind;
+        }
+        is_new
+    }
+}
+
+/// See the documentation of the module.
+pub struct Sealed {
+    inner: Box<dyn Port>,
+    cipher: XChaCha20Poly1305,
+    /// The random number of this process, and the count of its last datagram.
+    nonce: [u8; NONCE_BYTES],
+    count: u64,
+    /// The counts that came, by the random number of the process.
+    peers: BTreeMap<[u8; LIFE_BYTES], Taken>,
+    opened: u64,
+    arrivals: Vec<Arrival>,
+}
+
+impl Sealed {
+    /// Seals what goes through a port. `purpose` names the protocol and its version: datagrams of
+    /// another purpose do not open.
+    ///
+    /// # Errors
+    /// The kernel gives no random number.
+    pub fn new(inner: Box<dyn Port>, key: &SharedKey, purpose: &'static str) -> io::Result<Self> {
+        let derived = blake3::derive_key(purpose, key.secret());
+        let mut nonce = [0; NONCE_BYTES];
+        random::fill(&mut nonce[..LIFE_BYTES])?;
+        let cipher = XChaCha20Poly1305::new((&derived).into());
+        let (peers, arrivals) = (BTreeMap::new(), Vec::new());
+        Ok(Self { inner, cipher, nonce, count: 0, peers, opened: 0, arrivals })
+    }
+
+    fn seal(&mut self, head: &[u8], body: &[u8]) -> Option<Bytes> {
+        self.count += 1;
+        self.nonce[LIFE_BYTES..].copy_from_slice(&self.count.to_le_bytes());
+        let mut out = BytesMut::with_capacity(head.len() + body.len() + OVERHEAD_BYTES);
+        out.extend_from_slice(&self.nonce);
+        out.extend_from_slice(head);
+        out.extend_from_slice(body);
+        let nonce = XNonce::from(self.nonce);
+        let code =
+            self.cipher.encrypt_in_place_detached(&nonce, b"", &mut out[NONCE_BYTES..]).ok()?;
+        out.extend_from_slice(&code);
+        Some(out.freeze())
+    }
+
+    fn open(&mut self, datagram: &[u8]) -> Option<Bytes> {
+        let (nonce, sealed) = datagram.split_first_chunk::<NONCE_BYTES>()?;
+        let (sealed, code) = sealed.split_last_chunk::<TAG_BYTES>()?;
+        let mut out = BytesMut::from(sealed);
+        let code = Tag::from_slice(code);
+        self.cipher.decrypt_in_place_detached(&XNonce::from(*nonce), b"", &mut out, code).ok()?;
+        let (life, count) = nonce.split_first_chunk::<LIFE_BYTES>()?;
+        self.is_new(*life, u64::from_le_bytes(count.try_into().ok()?)).then(|| out.freeze())
+    }
+
+    fn is_new(&mut self, life: [u8; LIFE_BYTES], count: u64) -> bool {
+        if !self.peers.contains_key(&life) && self.peers.len() >= PEERS_MAX {
+            let oldest = self.peers.iter().min_by_key(|(_, taken)| taken.heard);
+            if let Some(oldest) = oldest.map(|(life, _)| *life) {
+                self.peers.remove(&oldest);
+            }
+        }
+        self.opened += 1;
+        let taken = self.peers.entry(life).or_default();
+        taken.heard = self.opened;
+        taken.take(count)
+    }
+}
+
+impl Port for Sealed {
+    fn install(
+        &mut self,
+        owner: usize,
+        install: &Install,
+    ) -> Result<Installed, evenfall_host::Error> {
+        match install {
+            Install::Group(..) => self.inner.install(owner, install),
+            // The port below cannot read what it would forward.
+            _ => Ok(Installed::Ignored),
+        }
+    }
+
+    fn has_room(&self, class: Class) -> bool {
+        self.inner.has_room(class)
+    }
+
+    fn send(&mut self, owner: usize, transmit: Transmit) -> Result<(), Refusal> {
+        let sealed = self.seal(transmit.head.as_slice(), &transmit.body).ok_or(Refusal::TooLong)?;
+        self.inner.send(owner, Transmit { head: Head::new(&[]), body: sealed, ..transmit })
+    }
+
+    fn flush(&mut self) -> bool {
+        self.inner.flush()
+    }
+
+    fn receive(&mut self, out: &mut Vec<Arrival>) -> usize {
+        let mut arrivals = core::mem::take(&mut self.arrivals);
+        self.inner.receive(&mut arrivals);
+        let before = out.len();
+        for arrival in arrivals.drain(..) {
+            match self.open(&arrival.datagram) {
+                Some(datagram) => out.push(Arrival { datagram, ..arrival }),
+                None => tracing::debug!("a datagram of {} does not open", arrival.from),
+            }
+        }
+        self.arrivals = arrivals;
+        out.len() - before
+    }
+
+    fn is_drained(&self) -> bool {
+        self.inner.is_drained()
+    }
+
+    fn wait(&mut self, lull: Option<Timestamp>, deadline: Option<Timestamp>) -> Wake {
+        self.inner.wait(lull, deadline)
+    }
+
+    fn wait_idly(&mut self, lull: Option<Timestamp>, deadline: Option<Timestamp>) -> Wake {
+        self.inner.wait_idly(lull, deadline)
+    }
+
+    fn answers(&mut self, out: &mut Vec<Answer>) {
+        self.inner.answers(out);
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    fn waker(&self) -> Waker {
+        self.inner.waker()
+    }
+
+    fn handle(&self) -> Result<OwnedFd, evenfall_host::Error> {
+        self.inner.handle()
+    }
+
+    fn watch(&mut self, others: Vec<OwnedFd>) {
+        self.inner.watch(others);
+    }
+
+    fn notes(&self) -> &[String] {
+        self.inner.notes()
+    }
+
+    fn counters(&self) -> &Counters {
+        self.inner.counters()
+    }
+
+    fn waiting_bytes(&self) -> u64 {
+        self.inner.waiting_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+
+    fn port(byte: u8, purpose: &'static str) -> Sealed {
+        let at = "127.0.0.1:0".parse().expect("an address");
+        let port = crate::open(at, Options::default()).expect("a port");
+        Sealed::new(port, &SharedKey::new(1, [byte; 32]), purpose).expect("a random number")
+    }
+
+    #[test]
+    fn a_datagram_opens_once_unchanged_and_with_its_own_key_and_purpose() {
+        let (mut one, mut other) = (port(1, "a"), port(1, "a"));
+        let sealed = one.seal(b"head", b"body").expect("short");
+        assert_eq!(sealed.len(), 8 + OVERHEAD_BYTES);
+        for at in 0..sealed.len() {
+            let mut changed = sealed.to_vec();
+            changed[at] ^= 1;
+            assert_eq!(other.open(&changed), None, "byte {at}");
+            assert_eq!(other.open(&sealed[..at]), None, "cut at {at}");
+        }
+        assert_eq!(port(2, "a").open(&sealed), None);
+        assert_eq!(port(1, "b").open(&sealed), None);
+        let next = one.seal(b"head", b"body").expect("short");
+        assert_ne!(next, sealed, "a nonce is used once");
+        assert_eq!(other.open(&next).as_deref(), Some(&b"headbody"[..]));
+        assert_eq!(other.open(&sealed).as_deref(), Some(&b"headbody"[..]), "overtaken by the next");
+        assert_eq!(other.open(&sealed), None, "a second time");
+    }
+
+    #[test]
+    fn counts_are_taken_once_and_not_from_far_behind() {
+        let mut taken = Taken::default();
+        assert!(taken.take(1) && !taken.take(1) && taken.take(5) && taken.take(3));
+        assert!(!taken.take(3) && taken.take(5 + WINDOW) && !taken.take(5) && taken.take(6));
+        assert!(taken.take(1 << 40) && !taken.take(5 + WINDOW));
+    }
+
+    #[test]
+    fn processes_without_number_take_bounded_memory() {
+        let mut one = port(1, "a");
+        for n in 0..2 * PEERS_MAX as u128 {
+            assert!(one.is_new(n.to_le_bytes(), 1));
+        }
+        assert_eq!(one.peers.len(), PEERS_MAX);
+        assert!(!one.is_new((2 * PEERS_MAX as u128 - 1).to_le_bytes(), 1));
+    }
+}
