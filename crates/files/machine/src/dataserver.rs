@@ -456,13 +456,15 @@ impl Dataserver {
         let (file, epoch, disk) = (assignment.file, assignment.epoch, self.disk);
         let is_member = assignment.members.iter().any(|place| place.disk == disk);
         let valid = assignment.joiners.iter().find(|(place, _)| place.disk == disk);
-        let limit = match (is_member, valid) {
-            (true, _) => assignment.start,
-            (false, Some((_, valid))) => *valid,
-            (false, None) => return,
-        };
+        if !is_member && valid.is_none() {
+            return;
+        }
         let life = self.next_life();
         let copy = self.copies.entry(file).or_insert_with(|| Copy::new(file, life));
+        let limit = match valid.filter(|_| !is_member) {
+            Some((_, valid)) => valid.of(copy.epoch),
+            None => assignment.start,
+        };
         if epoch < copy.promised || copy.switch.is_some() {
             return;
         }

@@ -8,6 +8,7 @@ use crate::config::{JOINS_MAX, STRANGERS_MAX};
 use crate::nameserver::{Effect, Event, Nameserver};
 use crate::placing::Move;
 use crate::space::{Group, Kind, Record};
+use crate::valid::Valid;
 use crate::wire::{Assignment, Control, Held, Place};
 use crate::{DiskId, FileId};
 
@@ -22,8 +23,8 @@ const REFRESH_TICKS: u32 = 16;
 #[derive(Clone, Copy, Debug)]
 pub struct Joiner {
     disk: DiskId,
-    /// The length up to which the bytes on the joiner's disk are right.
-    valid: u64,
+    /// What is right of the copy on the joiner's disk.
+    valid: Valid,
     /// The last epoch that the joiner has said to hold.
     held: u64,
     /// The primary says that the joiner has all acknowledged bytes.
@@ -161,7 +162,7 @@ impl Nameserver {
         work.joiners = fit;
         for disk in chosen {
             let former = group.former.iter().find(|(former, _)| *former == disk);
-            let valid = former.map_or(0, |(_, valid)| *valid);
+            let valid = former.map_or(Valid::up_to(0), |(_, valid)| *valid);
             work.joiners.push(Joiner { disk, valid, held: 0, has_caught_up: false });
         }
         if !is_told {
@@ -213,10 +214,7 @@ impl Nameserver {
         let Some(file) = self.space.file(id) else { return };
         let (wanted, noted) = (usize::from(file.replication), file.length);
         let moving = self.moving(id, &group);
-        let adopted = group.adopted.unwrap_or(u64::MAX);
-        // Bytes that a copy knows to be committed are right, also behind its length as a former
-        // member.
-        let length = |disk: &DiskId| replies[disk].0.min(adopted.max(replies[disk].1));
+        let length = |disk: &DiskId| replies[disk].0;
         // The greatest length that was acknowledged as far as the log and the asked disks know. A
         // shorter copy is damaged.
         let floor = asked.iter().map(|disk| replies[disk].1).fold(noted, u64::max);
@@ -237,18 +235,23 @@ impl Nameserver {
         work.moves = work.moves.filter(|moves| members.contains(&moves.from));
         let mut former = group.former.clone();
         former.retain(|(disk, _)| !members.contains(disk) && !self.space.is_gone(*disk));
+        former.iter_mut().for_each(|(_, valid)| *valid = valid.at_most(common));
         let left = group.members.iter().filter(|disk| !members.contains(disk));
         let bad = work.bad.take();
         let is_kept = |disk: &&DiskId| bad != Some(**disk) && !self.space.is_gone(**disk);
         for disk in left.filter(is_kept) {
-            let had = replies.get(disk).map_or(common, |reply| reply.0.min(common));
+            let had = match replies.get(disk) {
+                Some(reply) => Valid::up_to(reply.0.min(common)),
+                None => Valid::if_holds(group.epoch, common, group.start),
+            };
             former.retain(|(known, _)| known != disk);
             former.push((*disk, had));
         }
         work.joiners.retain(|joiner| !members.contains(&joiner.disk));
         for joiner in &mut work.joiners {
             let is_of_last = joiner.held == group.epoch;
-            joiner.valid = if is_of_last { common } else { joiner.valid.min(common) };
+            let valid = if is_of_last { Valid::up_to(common) } else { joiner.valid };
+            joiner.valid = valid.at_most(common);
             joiner.has_caught_up = false;
         }
         (work.seal, work.is_writing) = (None, true);
@@ -342,16 +345,19 @@ impl Nameserver {
         epoch: u64,
         disk: DiskId,
         held: u64,
-        (mut length, committed): (u64, u64),
+        (length, committed): (u64, u64),
     ) {
         let Some(group) = self.space.file(id).map(|file| &file.group) else { return };
         if group.epoch + 1 != epoch {
             return;
         }
-        if held != group.epoch && group.adopted.is_none() {
-            // Bytes of an earlier epoch, which the copy has not cut yet.
-            length = length.min(group.start);
-        }
+        let valid = match group.adopted {
+            // Bytes that the copy knows to be committed are right in any case.
+            Some(valid) => valid.of(held).max(committed),
+            None if held == group.epoch => length,
+            // The copy has not cut its bytes of an earlier epoch yet.
+            None => group.start,
+        };
         let work = self.works.entry(id).or_default();
         if work.is_writing {
             return;
@@ -361,7 +367,7 @@ impl Nameserver {
             work.seal_since = now;
         }
         let (_, replies) = work.seal.get_or_insert_with(|| (epoch, BTreeMap::new()));
-        replies.insert(disk, (length, committed));
+        replies.insert(disk, (length.min(valid), committed));
         self.dirty.insert(id);
         self.drive_seal(now, id);
     }
@@ -401,6 +407,7 @@ impl Nameserver {
                         (group.members, group.adopted) = (vec![disk], Some(valid));
                         if let Some(work) = self.works.get_mut(&id) {
                             work.joiners.retain(|joiner| joiner.disk != disk);
+                            work.seal = None;
                         }
                     }
                     None => {
@@ -413,19 +420,19 @@ impl Nameserver {
         }
     }
 
-    /// The disk from which a file goes on that has lost all its members, and the length up to which
-    /// the bytes on that disk are right.
-    fn heir(&self, id: FileId, group: &mut Group) -> Option<(DiskId, u64)> {
+    /// The disk from which a file goes on that has lost all its members, and what is right of the
+    /// copy there.
+    fn heir(&self, id: FileId, group: &mut Group) -> Option<(DiskId, Valid)> {
         // Every byte of a joiner came from a primary of the epoch that it holds.
         let joiners = self.works.get(&id).map_or(&[][..], |work| &work.joiners);
         let mut joiners = joiners
             .iter()
             .filter(|joiner| joiner.held == group.epoch && !self.space.is_gone(joiner.disk));
-        let best = (0..group.former.len()).max_by_key(|at| (group.former[*at].1, *at));
+        let best = (0..group.former.len()).max_by_key(|at| (group.former[*at].1.of(u64::MAX), *at));
         let joiner = joiners.find(|joiner| joiner.has_caught_up || best.is_none());
         if let Some(disk) = joiner.map(|joiner| joiner.disk) {
             group.former.retain(|(former, _)| *former != disk);
-            return Some((disk, u64::MAX));
+            return Some((disk, Valid::up_to(u64::MAX)));
         }
         best.map(|at| group.former.remove(at))
     }
@@ -563,10 +570,10 @@ mod tests {
         (1..=3).for_each(|n| hand_in(&mut names, n, Vec::new()));
         let id = create(&mut names, "/a", 2);
         let group = names.space().file(id).expect("a file").group.clone();
-        let (members, former) = (vec![DiskId(1)], vec![(DiskId(2), 5)]);
+        let (members, former) = (vec![DiskId(1)], vec![(DiskId(2), Valid::up_to(5))]);
         let group = Group { epoch: 3, start: 5, members, former, ..group };
         names.record(Record::Group { id, group }, None);
-        let joiner = Joiner { disk: DiskId(3), valid: 0, held, has_caught_up };
+        let joiner = Joiner { disk: DiskId(3), valid: Valid::up_to(0), held, has_caught_up };
         names.works.entry(id).or_default().joiners.push(joiner);
         names.disk_is_gone(DiskId(1));
         let group = names.space().file(id).expect("a file").group.clone();
@@ -578,11 +585,11 @@ mod tests {
     #[test]
     fn a_file_without_members_goes_on_from_a_joiner_of_its_epoch_that_has_caught_up() {
         let group = group_after_a_loss(3, true);
-        assert_eq!((group.members, group.adopted), (vec![DiskId(3)], Some(u64::MAX)));
-        assert_eq!(group.former, [(DiskId(2), 5)]);
+        assert_eq!((group.members, group.adopted), (vec![DiskId(3)], Some(Valid::up_to(u64::MAX))));
+        assert_eq!(group.former, [(DiskId(2), Valid::up_to(5))]);
         for (held, has_caught_up) in [(2, true), (3, false)] {
             let group = group_after_a_loss(held, has_caught_up);
-            assert_eq!((group.members, group.adopted), (vec![DiskId(2)], Some(5)));
+            assert_eq!((group.members, group.adopted), (vec![DiskId(2)], Some(Valid::up_to(5))));
         }
     }
 
@@ -611,6 +618,18 @@ mod tests {
         names.sealed(now, id, 3, DiskId(2), 1, (480, 0));
         let group = &names.space().file(id).expect("a file").group;
         assert_eq!((group.epoch, group.start), (3, 100));
+
+        // Disk 2 dies before it answers, and the disk itself knows whether it came to the epoch.
+        let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
+        let id = file_in_its_second_epoch(&mut names);
+        let now = Timestamp::ZERO + names.config.dead_after;
+        hand_in_at(&mut names, now, 1, Vec::new());
+        names.examine(now, id);
+        names.sealed(now, id, 3, DiskId(1), 2, (624, 624));
+        let group = &names.space().file(id).expect("a file").group;
+        assert_eq!((group.members.as_slice(), group.epoch), (&[DiskId(1)][..], 3));
+        let [(DiskId(2), valid)] = group.former[..] else { panic!("{group:?}") };
+        assert_eq!([1, 2, 3].map(|held| valid.of(held)), [100, 624, 624]);
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! | [`nameserver`] | [`Nameserver`]: calls of clients, beats, the log |
 //! | `groups` | epochs, joiners and lost disks, as the nameserver sees them |
 //! | `placing` | racks, free room, disks that leave, balance |
+//! | `valid` | [`Valid`]: what is right of a copy that is not a member's |
 //! | [`space`] | directories, files and the rules of paths |
 //! | [`dataserver`] | [`Dataserver`]: promises, epochs, beats |
 //! | `relaying` | appends from the primary to its followers |
@@ -63,6 +64,7 @@ mod outbox;
 mod placing;
 mod relaying;
 pub mod space;
+mod valid;
 pub mod wire;
 
 use serde::{Deserialize, Serialize};
@@ -72,6 +74,7 @@ pub use copy::View;
 pub use dataserver::Dataserver;
 pub use error::{FilesError, Refusal};
 pub use nameserver::Nameserver;
+pub use valid::Valid;
 
 /// The number of a file or a directory. Numbers are never given twice.
 #[derive(

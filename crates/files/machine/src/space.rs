@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{
     DEPTH_MAX, ENTRIES_MAX, INODES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, REPLICATION_MAX,
 };
+use crate::valid::Valid;
 use crate::{DiskId, FileId, Refusal};
 
 /// The root directory.
@@ -25,11 +26,11 @@ pub struct Group {
     pub start: u64,
     /// Disks that have every acknowledged byte. The first is the primary's.
     pub members: Vec<DiskId>,
-    /// Disks that are members no more, each with the length up to which its bytes are right.
-    pub former: Vec<(DiskId, u64)>,
+    /// Disks that are members no more, each with what is right of its copy.
+    pub former: Vec<(DiskId, Valid)>,
     /// Set when all members have lost their disks and a former member or a joiner is the only
-    /// member now. The bytes of that member are right up to this length.
-    pub adopted: Option<u64>,
+    /// member now: what is right of its copy.
+    pub adopted: Option<Valid>,
     /// The range of acknowledged bytes that no disk has any more: first, and last exclusive.
     pub lost: Option<(u64, u64)>,
 }

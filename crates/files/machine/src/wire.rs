@@ -20,6 +20,7 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
 use serde::{Deserialize, Serialize};
 
+use crate::valid::Valid;
 use crate::{DiskId, FileId};
 
 /// "EF" in ASCII.
@@ -54,8 +55,8 @@ pub struct Assignment {
     pub start: u64,
     /// The dataservers that have every acknowledged byte. The first is the primary.
     pub members: Vec<Place>,
-    /// The dataservers that copy the file, each with the length up to which its bytes are right.
-    pub joiners: Vec<(Place, u64)>,
+    /// The dataservers that copy the file, each with what is right of its copy.
+    pub joiners: Vec<(Place, Valid)>,
 }
 
 /// A copy that a dataserver names in its beat.
@@ -296,7 +297,7 @@ mod tests {
             http: ([127, 0, 0, 1], 6).into(),
         };
         let (file, epoch) = (FileId(u64::MAX), 9);
-        let (members, joiners) = (vec![place], vec![(place, 4)]);
+        let (members, joiners) = (vec![place], vec![(place, Valid::up_to(4))]);
         let assignment = Assignment { file, epoch, round: 2, start: 1, members, joiners };
         let all = [
             Message::Relay { file, epoch, offset: 1, committed: 2, bytes: Bytes::from("x") },
