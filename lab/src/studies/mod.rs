@@ -39,30 +39,39 @@ impl Table {
     /// The table in Markdown, title and method above it. A column `+-` is written into the cells of
     /// the column before it.
     pub fn markdown(&self) -> String {
-        let spread = |column: usize| self.columns.get(column).is_some_and(|head| head == SPREAD);
         let heads: Vec<&str> =
             self.columns.iter().map(String::as_str).filter(|head| *head != SPREAD).collect();
         let mut text = format!("### {}\n\n{}\n\n", self.title, self.method);
         text.push_str(&format!("| {} |\n", heads.join(" | ")));
         text.push_str(&format!("|{}\n", "---|".repeat(heads.len())));
-        for (name, values) in &self.rows {
-            // The first column has the names.
-            let beside = |column: usize| values.get(column - 1).copied().flatten();
-            let cells: Vec<String> = (1..=values.len())
-                .filter(|column| !spread(*column))
-                .map(|column| match beside(column) {
-                    None => "-".into(),
-                    Some(value) if spread(column + 1) => {
-                        let half = beside(column + 1);
-                        let half = half.map(|half| format!(" +- {half:.*}", digits(value)));
-                        format!("{}{}", cell(value), half.unwrap_or_default())
-                    }
-                    Some(value) => cell(value),
-                })
-                .collect();
-            text.push_str(&format!("| {name} | {} |\n", cells.join(" | ")));
+        for row in &self.rows {
+            text.push_str(&self.line(row));
         }
         text
+    }
+
+    /// The last row in Markdown. A study that takes hours shows each row when the row is done.
+    pub(crate) fn last_line(&self) -> String {
+        self.rows.last().map(|row| self.line(row)).unwrap_or_default()
+    }
+
+    fn line(&self, (name, values): &(String, Vec<Option<f64>>)) -> String {
+        let spread = |column: usize| self.columns.get(column).is_some_and(|head| head == SPREAD);
+        // The first column has the names.
+        let beside = |column: usize| values.get(column - 1).copied().flatten();
+        let cells: Vec<String> = (1..=values.len())
+            .filter(|column| !spread(*column))
+            .map(|column| match beside(column) {
+                None => "-".into(),
+                Some(value) if spread(column + 1) => {
+                    let half = beside(column + 1);
+                    let half = half.map(|half| format!(" +- {half:.*}", digits(value)));
+                    format!("{}{}", cell(value), half.unwrap_or_default())
+                }
+                Some(value) => cell(value),
+            })
+            .collect();
+        format!("| {name} | {} |\n", cells.join(" | "))
     }
 }
 

@@ -112,6 +112,7 @@ impl Effort {
             }
         }
         table.row(name.into(), values);
+        progress(table.last_line().trim_end());
     }
 
     /// A run of this size on the model.
