@@ -23,9 +23,9 @@ use evenfall_runtime::http::streams::Answer;
 use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
 use serde_json::json;
 
-use crate::names_front::{Located, Names, PATIENCE, ROUND, redirect};
-use crate::owner::{now_ms, random_number};
-use crate::webhdfs::{self, Exception, Request, escaped, json_of};
+use super::names_front::{Located, Names, PATIENCE, ROUND, redirect};
+use super::owner::{now_ms, random_number};
+use super::webhdfs::{self, Exception, Request, escaped, json_of};
 
 /// Evenfall's own operation with which a dataserver makes a file.
 pub const MAKE: &str = "MAKE";

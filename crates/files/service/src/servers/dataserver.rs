@@ -10,13 +10,13 @@ use evenfall_files_machine::{DataConfig, Dataserver};
 use evenfall_host::writes::Writes;
 use evenfall_runtime::http::{Response, Routes, Server, StatusCode};
 
-use crate::bytes_front::Files;
-use crate::flows::Counts;
-use crate::logs::Logs;
-use crate::nameserver::limits;
-use crate::owner::{self, Inbox, Input, Owner, Waits};
-use crate::reading::Joins;
-use crate::scrubbing::Scrubber;
+use super::bytes_front::Files;
+use super::flows::Counts;
+use super::logs::Logs;
+use super::nameserver::limits;
+use super::owner::{self, Inbox, Input, Owner, Waits};
+use super::reading::Joins;
+use super::scrubbing::Scrubber;
 use crate::{Options, ServiceError};
 
 /// Time between two looks at how much room the disk has.

@@ -4,7 +4,7 @@ use evenfall_files_machine::FileId;
 use evenfall_files_machine::space::{Inode, Kind, Space};
 use serde_json::Value;
 
-use crate::webhdfs::status;
+use super::webhdfs::status;
 
 /// Entries of a directory that are listed at once, as in Hadoop. The owner does nothing else
 /// meanwhile.

@@ -8,8 +8,8 @@ use evenfall_files_machine::{NameConfig, Nameserver};
 use evenfall_host::writes::Writes;
 use evenfall_runtime::http::{Limits, Response, Routes, Server, StatusCode};
 
-use crate::names_front::Names;
-use crate::owner::{self, Owner, Waits};
+use super::names_front::Names;
+use super::owner::{self, Owner, Waits};
 use crate::{Options, ServiceError};
 
 /// Time between two readings of the wall clock for the times of files.

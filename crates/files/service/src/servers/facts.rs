@@ -7,9 +7,9 @@ use evenfall_files_machine::space::Inode;
 use evenfall_files_machine::wire::Place;
 use serde_json::{Value, json};
 
-use crate::names_front::Located;
-use crate::owner::Inbox;
-use crate::webhdfs::{BLOCK_BYTES, Exception, REPLICATION, Request};
+use super::names_front::Located;
+use super::owner::Inbox;
+use super::webhdfs::{BLOCK_BYTES, Exception, REPLICATION, Request};
 
 /// Hadoop's number of the checksum CRC32C.
 const CRC32C: u8 = 2;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenfall_files_machine::{FileId, Refusal};
 
-use crate::bytes_front::Files;
-use crate::owner::{Ended, Pending};
-use crate::webhdfs::Exception;
+use super::bytes_front::Files;
+use super::owner::{Ended, Pending};
+use super::webhdfs::Exception;
 
 /// Longest wait for the end of an append: more than it takes to leave out a dead dataserver.
 pub const PATIENCE: Duration = Duration::from_secs(30);

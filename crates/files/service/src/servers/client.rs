@@ -15,9 +15,9 @@ use evenfall_core::SharedKey;
 use evenfall_runtime::http::{Answered, Method, RequestError, StatusCode, Upload, exchange_under};
 use serde_json::Value;
 
+use super::flows::Steering;
+use super::webhdfs::{ORDERS, PREFIX, escaped};
 use crate::ServiceError;
-use crate::flows::Steering;
-use crate::webhdfs::{ORDERS, PREFIX, escaped};
 
 /// A server from which nothing comes for this long is given up: more than a server waits for
 /// others.

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 
 use evenfall_files_flow::{PART_BYTES, Parts};
 
+use super::client::{Client, Tell, accepted, authority, is_passing, location};
 use crate::ServiceError;
-use crate::client::{Client, Tell, accepted, authority, is_passing, location};
 
 /// Reads of one file at once: two, because more flows than two take bandwidth from others and gain
 /// little.

@@ -10,8 +10,8 @@ use evenfall_files_machine::chunk::{Appends, Damage};
 use evenfall_files_machine::{Dataserver, FileId, Refusal, View};
 use evenfall_host::interrupt;
 
-use crate::logs::Logs;
-use crate::owner::Inbox;
+use super::logs::Logs;
+use super::owner::Inbox;
 
 /// Time between two rounds over all copies, and the longest rest.
 const ROUND: Duration = Duration::from_secs(1);

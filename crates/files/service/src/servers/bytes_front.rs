@@ -16,14 +16,14 @@ use evenfall_runtime::http::{
 };
 use serde_json::json;
 
+use super::flows::{Counts, Steering};
+use super::logs::Logs;
+use super::making::{CREATE_ARGUMENTS, GATHER, MAKE};
+use super::owner::Inbox;
+use super::reading::Reading;
+use super::webhdfs::{self, Exception, Request, escaped, json_of};
+use super::writing::{PATIENCE, Pipeline, ROUND};
 use crate::Options;
-use crate::flows::{Counts, Steering};
-use crate::logs::Logs;
-use crate::making::{CREATE_ARGUMENTS, GATHER, MAKE};
-use crate::owner::Inbox;
-use crate::reading::Reading;
-use crate::webhdfs::{self, Exception, Request, escaped, json_of};
-use crate::writing::{PATIENCE, Pipeline, ROUND};
 
 /// Longest wait of a reader for bytes that the nameserver knows of and that have not come here yet.
 const READ_PATIENCE: Duration = Duration::from_secs(10);

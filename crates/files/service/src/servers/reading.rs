@@ -14,11 +14,11 @@ use evenfall_files_machine::config::{APPEND_BYTES_MAX, READ_BYTES};
 use evenfall_files_machine::{Dataserver, DiskId, FileId, View};
 use evenfall_runtime::http::{Answered, Method, StatusCode, Upload, exchange_under};
 
-use crate::flows::Counts;
-use crate::logs::Logs;
-use crate::owner::Inbox;
-use crate::scrubbing::report;
-use crate::webhdfs::{PREFIX, escaped};
+use super::flows::Counts;
+use super::logs::Logs;
+use super::owner::Inbox;
+use super::scrubbing::report;
+use super::webhdfs::{PREFIX, escaped};
 
 /// A dataserver from which nothing comes for this long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -18,9 +18,9 @@ use evenfall_runtime::http::{self, Method, Response, Routes, Server, StatusCode}
 use evenfall_runtime::http::{Upload, exchange_under};
 use serde_json::{Value, json};
 
-use crate::nameserver::limits;
-use crate::owner::random_number;
-use crate::webhdfs::{Exception, ORDERS, Request, escaped, json_of};
+use super::nameserver::limits;
+use super::owner::random_number;
+use super::webhdfs::{Exception, ORDERS, Request, escaped, json_of};
 use crate::{Options, ServiceError};
 
 /// Silence after which a flow counts as dead: five counts of a dataserver.

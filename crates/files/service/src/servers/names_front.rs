@@ -14,11 +14,11 @@ use evenfall_runtime::http::streams::{Answer, Arriving, Content};
 use evenfall_runtime::http::{self, Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::listing::{Page, Sums};
-use crate::making::{MAKE, REPLACE};
-use crate::owner::{Inbox, now_ms};
-use crate::webhdfs::{self, Exception, Request, escaped, json_of, status};
-use crate::{facts, reports};
+use super::listing::{Page, Sums};
+use super::making::{MAKE, REPLACE};
+use super::owner::{Inbox, now_ms};
+use super::webhdfs::{self, Exception, Request, escaped, json_of, status};
+use super::{facts, reports};
 
 /// Longest wait for the log of the nameserver, or for a dataserver that leads a file.
 pub const PATIENCE: Duration = Duration::from_secs(30);

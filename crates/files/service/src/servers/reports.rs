@@ -10,8 +10,8 @@ use evenfall_files_machine::{DiskId, FileId, Nameserver, Refusal};
 use evenfall_runtime::http::streams::Answer;
 use serde_json::{Value, json};
 
-use crate::owner::Inbox;
-use crate::webhdfs::{Exception, json_of};
+use super::owner::Inbox;
+use super::webhdfs::{Exception, json_of};
 
 /// Longest wait for the log of the nameserver.
 const PATIENCE: Duration = Duration::from_secs(30);

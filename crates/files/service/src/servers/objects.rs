@@ -31,19 +31,19 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::owner::random_number;
+use super::owner::random_number;
 use crate::{Client, ServiceError, Source};
 
 const STORE: &str = "evenfall files";
-/// In front of the names of files that are no objects yet.
+/// The name of a file that is no object yet begins with this prefix.
 const SCRATCH: &str = "._evenfall-";
 /// How long a request is tried again. Callers have retries of their own.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Pieces of an object, or entries of a listing, between the thread that reads and the caller.
+/// Pieces of an object or of a listing that wait between the thread that reads and the caller.
 const PIECES_MAX: usize = 8;
-/// Bytes of an object that are read before the caller gets the first of them.
+/// An object of up to this many bytes is read whole before the caller gets the first byte.
 const WHOLE_BYTES_MAX: u64 = 8 << 20;
-/// Readings of an object that is replaced again and again.
+/// How often the reading of an object begins anew because another writer has replaced the object.
 const ATTEMPTS: usize = 20;
 /// Entries of a listing in one piece.
 const ENTRIES: usize = 1_000;
@@ -68,7 +68,7 @@ impl fmt::Display for FileObjects {
     }
 }
 
-/// What is known of the file of an object.
+/// The status of a file or a directory, as the nameserver gives it.
 #[derive(Clone, Copy, Debug)]
 struct Status {
     id: u64,
@@ -120,7 +120,7 @@ fn below(directory: &Path, name: &str) -> Path {
     directory.clone().join(part)
 }
 
-/// The error of an object.
+/// The error of an object, as callers of `object_store` know it.
 fn failed(path: &Path, error: ServiceError) -> Error {
     let path = path.to_string();
     let exception = match &error {
@@ -153,7 +153,7 @@ async fn blocking<T: Send + 'static>(
     spawn_blocking(call).await?
 }
 
-/// The pieces that a thread sends, as a stream. The thread ends when nobody reads any more.
+/// Gives the pieces that a thread sends as a stream. The thread ends when the stream is dropped.
 fn streamed<T: Send + 'static>(
     send: impl FnOnce(&mpsc::Sender<Result<T>>) -> Result<()> + Send + 'static,
 ) -> BoxStream<'static, Result<T>> {
@@ -167,8 +167,7 @@ fn streamed<T: Send + 'static>(
         });
     };
     // The thread starts with the first poll, inside of a runtime.
-    let first = Some(begin);
-    unfold((first, pieces), |(mut first, mut pieces)| async move {
+    unfold((Some(begin), pieces), |(mut first, mut pieces)| async move {
         if let Some(begin) = first.take() {
             begin();
         }
@@ -192,12 +191,13 @@ impl io::Write for Out<'_> {
     }
 }
 
-/// The parts of an upload, as a source of bytes. A part is answered when the whole of it was read.
+/// The parts of an upload as a source of bytes. The sender of a part gets its answer when every
+/// byte of the part was read.
 struct Parts {
     parts: mpsc::UnboundedReceiver<(Bytes, oneshot::Sender<()>)>,
     part: Bytes,
     answer: Option<oneshot::Sender<()>>,
-    /// Set when the upload is complete. An upload that ends without it was abandoned.
+    /// Hears that the upload is complete. An upload that ends without this message was abandoned.
     is_complete: oneshot::Receiver<()>,
 }
 
@@ -251,10 +251,6 @@ impl FileObjects {
         let status = self.client.get(&self.path(location), "GETFILESTATUS", &[]);
         let status = match status {
             Ok(status) => Status::of(&status["FileStatus"]),
-            // A part of the path is a file, so nothing is below it.
-            Err(ServiceError::Refused(name, what)) if name == "ParentNotDirectoryException" => {
-                return Err(Error::NotFound { path: location.to_string(), source: what.into() });
-            }
             Err(error) => return Err(failed(location, error)),
         };
         let status = status.ok_or_else(|| generic("the status of the file has no length"))?;
@@ -267,42 +263,55 @@ impl FileObjects {
         }
     }
 
-    /// Gives a scratch file the name of the object, as the mode says.
-    fn publish(&self, scratch: &str, location: &Path, mode: &PutMode) -> Result<()> {
-        let path = self.path(location);
-        let rename = |option: &str| {
-            let arguments = [("destination", path.as_str()), ("renameoptions", option)];
-            self.client.change(scratch, "RENAME", &arguments)
-        };
-        let publish = || match mode {
-            PutMode::Overwrite => rename("OVERWRITE"),
-            PutMode::Create => rename("NONE"),
-            PutMode::Update(UpdateVersion { e_tag, .. }) => {
-                let was = e_tag.as_deref().unwrap_or_default();
-                self.client.change(&path, "REPLACE", &[("with", scratch), ("was", was)])
-            }
-        };
-        let mut done = publish();
+    /// Gives a file the name of an object. The directory of the object is made when the directory
+    /// is missing.
+    fn rename(&self, from: &str, to: &Path, is_overwrite: bool) -> Result<()> {
+        let path = self.path(to);
+        let option = if is_overwrite { "OVERWRITE" } else { "NONE" };
+        let arguments = [("destination", path.as_str()), ("renameoptions", option)];
+        let rename = || self.client.change(from, "RENAME", &arguments);
+        let mut done = rename();
         if let (Err(error), Some((above, _))) = (&done, path.rsplit_once('/'))
             && is_missing(error)
-            && !matches!(mode, PutMode::Update(_))
         {
-            self.client.change(above, "MKDIRS", &[]).map_err(|error| failed(location, error))?;
-            done = publish();
+            self.client.change(above, "MKDIRS", &[]).map_err(|error| failed(to, error))?;
+            done = rename();
         }
-        let error = match done {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
-        };
-        // The error of the change is reported, and not that of the deletion.
-        let _ = self.client.delete(scratch, false);
-        Err(match (failed(location, error), mode) {
-            // The object that was to be updated is gone.
-            (Error::NotFound { path, source }, PutMode::Update(_)) => {
-                Error::Precondition { path, source }
+        done.map(drop).map_err(|error| failed(to, error))
+    }
+
+    /// Gives a scratch file the name of the object, as the mode says.
+    fn publish(&self, scratch: &str, location: &Path, mode: &PutMode) -> Result<()> {
+        let done = match mode {
+            PutMode::Overwrite => self.rename(scratch, location, true),
+            PutMode::Create => self.rename(scratch, location, false),
+            PutMode::Update(UpdateVersion { e_tag, .. }) => {
+                let was = e_tag.as_deref().unwrap_or_default();
+                let arguments = [("with", scratch), ("was", was)];
+                let done = self.client.change(&self.path(location), "REPLACE", &arguments);
+                done.map(drop).map_err(|error| match failed(location, error) {
+                    // The object that was to be updated is gone.
+                    Error::NotFound { path, source } => Error::Precondition { path, source },
+                    error => error,
+                })
             }
-            (error, _) => error,
-        })
+        };
+        if done.is_err() {
+            // The error of the change is reported, and not that of the deletion.
+            let _ = self.client.delete(scratch, false);
+        }
+        done
+    }
+
+    /// Begins to write an object part by part.
+    fn upload(&self, location: &Path, mode: PutMode) -> FileUpload {
+        let (give, parts) = mpsc::unbounded_channel();
+        let (complete, is_complete) = oneshot::channel();
+        let (this, location) = (self.clone(), location.clone());
+        let parts = Parts { parts, part: Bytes::new(), answer: None, is_complete };
+        let source = Source::Stream(Box::new(parts));
+        let put = spawn_blocking(move || this.put_now(&location, source, &mode));
+        FileUpload { give: Some(give), complete: Some(complete), put: Some(put) }
     }
 
     fn put_now(&self, location: &Path, source: Source, mode: &PutMode) -> Result<PutResult> {
@@ -331,8 +340,9 @@ impl FileObjects {
         read.map_err(|error| failed(location, error))
     }
 
-    /// The state of an object, the range that is asked for, and its bytes unless they are many. An
-    /// object that is replaced while many bytes of it are read ends in an error.
+    /// The status of an object, the range that the caller asks for, and the bytes of the range when
+    /// they are at most [`WHOLE_BYTES_MAX`]. The caller reads a longer range as a stream, which
+    /// ends in an error when another writer replaces the object meanwhile.
     fn begin_to_get(
         &self,
         location: &Path,
@@ -365,7 +375,7 @@ impl FileObjects {
         }
     }
 
-    /// Gives each entry of a directory with its name; nothing when the directory is missing.
+    /// Gives each entry of a directory with its name. A missing directory has no entries.
     fn entries(&self, path: &str, each: &mut dyn FnMut(String, Status)) -> Result<()> {
         let path = if path.is_empty() { "/" } else { path };
         let mut give = |entry: &Value| {
@@ -378,11 +388,7 @@ impl FileObjects {
             }
         };
         match self.client.list(path, &mut give) {
-            Err(ServiceError::Refused(name, _))
-                if name == "FileNotFoundException" || name == "ParentNotDirectoryException" =>
-            {
-                Ok(())
-            }
+            Err(error) if is_missing(&error) => Ok(()),
             listed => listed.map_err(|error| failed(&Path::default(), error)),
         }
     }
@@ -429,13 +435,7 @@ impl ObjectStore for FileObjects {
         location: &Path,
         _: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let (give, parts) = mpsc::unbounded_channel();
-        let (complete, is_complete) = oneshot::channel();
-        let (this, location) = (self.clone(), location.clone());
-        let parts = Parts { parts, part: Bytes::new(), answer: None, is_complete };
-        let source = Source::Stream(Box::new(parts));
-        let put = spawn_blocking(move || this.put_now(&location, source, &PutMode::Overwrite));
-        Ok(Box::new(FileUpload { give: Some(give), complete: Some(complete), put: Some(put) }))
+        Ok(Box::new(self.upload(location, PutMode::Overwrite)))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -500,70 +500,37 @@ impl ObjectStore for FileObjects {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        let (this, from, to) = (self.clone(), from.clone(), to.clone());
         let mode = match options.mode {
             CopyMode::Overwrite => PutMode::Overwrite,
             CopyMode::Create => PutMode::Create,
         };
-        let pieces = self.get_opts(&from, GetOptions::default()).await?.into_stream();
-        let (give, parts) = mpsc::unbounded_channel();
-        let (complete, is_complete) = oneshot::channel();
-        let parts = Parts { parts, part: Bytes::new(), answer: None, is_complete };
-        let source = Source::Stream(Box::new(parts));
-        let put = spawn_blocking(move || this.put_now(&to, source, &mode));
-        copy_all(pieces, give, complete).await?;
-        put.await?.map(drop)
+        let mut pieces = self.get_opts(from, GetOptions::default()).await?.into_stream();
+        let mut upload = self.upload(to, mode);
+        while let Some(piece) = pieces.next().await {
+            if upload.put_part(piece?.into()).await.is_err() {
+                // The upload has ended, and its end below tells why.
+                break;
+            }
+        }
+        upload.complete().await.map(drop)
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
         let (this, from, to) = (self.clone(), from.clone(), to.clone());
-        let mode = match options.target_mode {
-            RenameTargetMode::Overwrite => PutMode::Overwrite,
-            RenameTargetMode::Create => PutMode::Create,
-        };
         blocking(move || {
             this.status(&from)?;
-            let path = this.path(&to);
-            let option = if mode == PutMode::Create { "NONE" } else { "OVERWRITE" };
-            let arguments = [("destination", path.as_str()), ("renameoptions", option)];
-            let rename = || this.client.change(&this.path(&from), "RENAME", &arguments);
-            let mut done = rename();
-            if let (Err(error), Some((above, _))) = (&done, path.rsplit_once('/'))
-                && is_missing(error)
-            {
-                this.client.change(above, "MKDIRS", &[]).map_err(|error| failed(&to, error))?;
-                done = rename();
-            }
-            done.map(drop).map_err(|error| failed(&to, error))
+            let is_overwrite = options.target_mode == RenameTargetMode::Overwrite;
+            this.rename(&this.path(&from), &to, is_overwrite)
         })
         .await
     }
 }
 
-type GivePart = mpsc::UnboundedSender<(Bytes, oneshot::Sender<()>)>;
-
-/// Hands all pieces to an upload, one after the other.
-async fn copy_all(
-    mut pieces: BoxStream<'static, Result<Bytes>>,
-    give: GivePart,
-    complete: oneshot::Sender<()>,
-) -> Result<()> {
-    while let Some(piece) = pieces.next().await {
-        let (answer, answered) = oneshot::channel();
-        // An upload that has ended tells its error itself.
-        if give.send((piece?, answer)).is_err() || answered.await.is_err() {
-            return Ok(());
-        }
-    }
-    let _ = complete.send(());
-    Ok(())
-}
-
-/// An object that is written part by part. The parts are written in the order of the calls. A part
-/// is kept in memory until its future ends, so the caller decides how many wait.
+/// An object that is written part by part, in the order of the calls. A part is kept in memory
+/// until its future ends, so the caller decides how many parts wait.
 #[derive(Debug)]
 struct FileUpload {
-    give: Option<GivePart>,
+    give: Option<mpsc::UnboundedSender<(Bytes, oneshot::Sender<()>)>>,
     complete: Option<oneshot::Sender<()>>,
     put: Option<JoinHandle<Result<PutResult>>>,
 }

@@ -1,0 +1,158 @@
+//! What a server needs to know, and why a server ends.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use evenfall_core::SharedKey;
+use evenfall_runtime::http::{Guard, RequestError};
+use evenfall_runtime::settings::SettingsError;
+
+use super::flows::Steering;
+use crate::settings::{Files, Node, Settings};
+
+/// What a server needs to know.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where this server takes HTTP, and on the same number receives datagrams.
+    pub listen: SocketAddr,
+    /// The address at which other servers and clients reach this server.
+    pub reached_at: SocketAddr,
+    /// The address of the nameserver.
+    pub nameserver: SocketAddr,
+    /// The address of the flowserver, if there is one.
+    pub flowserver: Option<SocketAddr>,
+    /// The directory of the log, and of the chunks of a dataserver.
+    pub directory: PathBuf,
+    /// The name of this server for people.
+    pub name: String,
+    /// The rack of a dataserver's host.
+    pub rack: String,
+    /// The key under which datagrams and connections are sealed.
+    pub key: Option<SharedKey>,
+    /// The settings that all servers share.
+    pub files: Files,
+}
+
+impl Options {
+    /// A server on this machine, without a key.
+    pub fn local(listen: SocketAddr, nameserver: SocketAddr, directory: PathBuf) -> Self {
+        Self {
+            listen,
+            reached_at: listen,
+            nameserver,
+            flowserver: None,
+            directory,
+            name: String::new(),
+            rack: String::new(),
+            key: None,
+            files: Files::default(),
+        }
+    }
+
+    /// A server that the settings describe.
+    ///
+    /// # Errors
+    /// When there is no nameserver, or the key cannot be read.
+    pub fn of(settings: &Settings, node: &Node) -> Result<Self, SettingsError> {
+        let local = node.files.clone().unwrap_or_default();
+        let nameserver = settings.nameserver()?.reached_at();
+        Ok(Self {
+            reached_at: node.reached_at(),
+            name: node.name.clone(),
+            rack: node.rack.clone().unwrap_or_default(),
+            flowserver: settings.flowserver(),
+            key: settings.key()?,
+            files: settings.files.clone(),
+            ..Self::local(node.address, nameserver, local)
+        })
+    }
+
+    /// How the server reaches the flowserver, if there is one.
+    pub(crate) fn steering(&self) -> Option<Steering> {
+        Some(Steering::new(self.flowserver?, self.key.clone()))
+    }
+
+    /// Refuses addresses beyond loopback, when there is no key.
+    pub(crate) fn check(&self) -> Result<(), ServiceError> {
+        let all = [self.listen, self.reached_at, self.nameserver];
+        let mut open = all.into_iter().filter(|address| !address.ip().is_loopback());
+        match open.next().filter(|_| self.key.is_none()) {
+            Some(address) => Err(ServiceError::Unkeyed(address)),
+            None => Ok(()),
+        }
+    }
+
+    /// Who may connect.
+    pub(crate) fn guard(&self) -> Option<Guard> {
+        self.key.clone().map(|key| Guard { key, is_open: self.files.open })
+    }
+}
+
+/// Why a server ended, or a client got no answer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// The host refused a socket or a thread.
+    Host(evenfall_host::Error),
+    /// A file or an address failed: what was done, and the error.
+    Io(String, std::io::Error),
+    /// The disk failed.
+    Disk(evenfall_core::StorageError),
+    /// The log cannot be read.
+    Files(evenfall_files_machine::FilesError),
+    /// The address lies beyond loopback.
+    Unkeyed(SocketAddr),
+    /// The server refused: the name of the exception, and its words.
+    Refused(String, String),
+    /// No server answered: what was asked, and why there is no answer.
+    Unanswered(String, RequestError),
+    /// A server answered what no server of WebHDFS answers.
+    Answer(String),
+}
+
+impl ServiceError {
+    /// The connection to a server has ended before its answer.
+    pub(crate) fn cut(whom: &str, error: std::io::Error) -> Self {
+        Self::Unanswered(whom.to_owned(), RequestError::Connection(error))
+    }
+}
+
+impl std::fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host(error) => error.fmt(f),
+            Self::Io(what, error) => write!(f, "{what}: {error}"),
+            Self::Disk(error) => error.fmt(f),
+            Self::Files(error) => error.fmt(f),
+            Self::Unkeyed(address) => write!(
+                f,
+                "{address} lies beyond loopback, which needs a key: give run.key_file, or an \
+                 address in 127.0.0.0/8"
+            ),
+            Self::Refused(_, what) | Self::Answer(what) => f.write_str(what),
+            Self::Unanswered(whom, _) => {
+                write!(f, "{whom} does not answer; is `evenfall run files` running?")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ServiceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The words of most errors say their cause already, so what is left is the cause behind it.
+        match self {
+            Self::Host(error) => error.source(),
+            Self::Io(_, error) => error.source(),
+            Self::Disk(error) => error.source(),
+            Self::Files(error) => error.source(),
+            Self::Unanswered(_, error) => Some(error),
+            Self::Unkeyed(_) | Self::Refused(..) | Self::Answer(_) => None,
+        }
+    }
+}
+
+impl From<evenfall_host::Error> for ServiceError {
+    fn from(error: evenfall_host::Error) -> Self {
+        Self::Host(error)
+    }
+}
