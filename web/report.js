@@ -7,17 +7,25 @@ const { results, series } = outcome;
 const nodeNames = new Map(info.nodes.map((node) => [node.id, node.name]));
 const nameOf = (id) => nodeNames.get(id) || `n${id}`;
 
+/** The interval to which the errors of clocks widen a window; empty where there is one clock. */
+function limits([from, to]) {
+  if (from === to) return "";
+  return to === null ? "at least " + duration(from) : `${duration(from)} to ${duration(to)}`;
+}
+
 function distributions(tail) {
   const error = results.clock_error_us;
   const known = error === 0 ? "All processes read one clock."
     : error === "unknown" ? "Nobody offers a bound on the clocks' error."
       : `The clocks agree within ${duration(error)}.`;
+  const between = limits(results.window_between_us.p50);
+  const median = between === "" ? "" : ` So the median at release is ${between}.`;
   return [
     distribution("Overall multicast latency",
       "Scheduled send time to the slowest receiver, per message. Dots: median and p99.",
       [{ name: "un-held (arrival)", colour: "raw", points: series.oml },
         { name: "held (release)", colour: "held", points: series.held_oml }], { tail }),
-    distribution("Delivery window", `Last receiver minus first, per message. ${known}`,
+    distribution("Delivery window", `Last receiver minus first, per message. ${known}${median}`,
       [{ name: "at arrival", colour: "raw", points: series.arrival_window },
         { name: "at release", colour: "held", points: series.window }], { tail }),
     distribution("Release lateness",
@@ -349,8 +357,9 @@ function tiles() {
     `${whole(results.late_messages)} of ${whole(results.messages)} messages late`,
     results.p_f >= 0.99 ? "good" : results.p_f < 0.9 ? "bad" : "")
     : tile("P(F): on time everywhere", "–", "", "no message was held");
+  const between = limits(results.window_between_us.p50);
   const window = tile("Delivery window, median", ...spoken(results.window_us.p50),
-    `p99 ${duration(results.window_us.p99)}; ${clock}`);
+    `${between === "" ? "" : `in truth ${between}; `}p99 ${duration(results.window_us.p99)}; ${clock}`);
   const lost = tile("Lost", whole(results.lost), "copies", `${whole(results.delivered)} released, `
     + `${whole(results.repaired)} repaired`, results.lost === 0 ? "good" : "bad");
   const hedges = results.frames > 0 ? percent(results.hedge_wins / results.frames) : "0 %";
@@ -375,8 +384,10 @@ function heading() {
 
 function numbers() {
   const keys = Object.entries(results).filter(([, v]) => typeof v === "object" && v !== null);
+  const cell = (value) => (Array.isArray(value) ? limits(value) || duration(value[0])
+    : duration(value));
   const rows = keys.map(([key, s]) => [key.replace(/_us$/, "").replaceAll("_", " "),
-    ...[s.p50, s.p90, s.p99, s.max].map(duration)]);
+    ...[s.p50, s.p90, s.p99, s.max].map(cell)]);
   const files = logs.slice(0, ROWS_MAX).map((log) => [log.file, log.name, log.role, whole(log.records), log.tail]);
   return element("details", {}, element("summary", {}, "All numbers, and what they were read from"),
     element("section", { class: "card", style: "margin-top:10px" },

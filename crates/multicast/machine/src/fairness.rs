@@ -16,10 +16,11 @@
 //! ```
 //!
 //! All times are nanoseconds on the synchronised clock. The error of that clock is part of the
-//! results. Statistics per message are exact up to [`sample::EXACT_MAX`] messages, and statistics
-//! per copy are within 1/256. The messages in flight bound the memory. A message is closed in one
-//! of three cases: all expected receivers released it or reported it lost,
-//! [`Config::in_flight_max`] newer messages wait behind it, or [`Ledger::finish`] is called.
+//! results, and widens windows between receivers to intervals ([`Between`]). Statistics per message
+//! are exact up to [`sample::EXACT_MAX`] messages, and statistics per copy are within 1/256. The
+//! messages in flight bound the memory. A message is closed in one of three cases: all expected
+//! receivers released it or reported it lost, [`Config::in_flight_max`] newer messages wait behind
+//! it, or [`Ledger::finish`] is called.
 //!
 //! ```
 //! use evenfall_core::{ClockError, NodeId};
@@ -37,6 +38,7 @@
 //! assert_eq!(results.window_us.max, 0.3);
 //! ```
 
+mod apart;
 pub mod csv;
 mod flight;
 pub mod results;
@@ -45,8 +47,11 @@ mod series;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use evenfall_core::time::nanos;
 use evenfall_core::{ClockError, NodeId};
 
+pub use apart::Between;
+use apart::Windows;
 use flight::{Flight, Place};
 pub use results::{ClockErrorUs, Edge, Outcome, ReceiverLine, Results, Series, TimePoint};
 use sample::{Fine, Sample};
@@ -67,7 +72,7 @@ pub struct Config {
     /// [`leave`](Ledger::leave). Others [`join`](Ledger::join).
     pub receivers: Vec<NodeId>,
     /// Messages per stream that may wait for a receiver. Beyond this number the oldest message is
-    /// closed as incomplete. A message costs 104 bytes and a bit per receiver.
+    /// closed as incomplete. A message costs 184 bytes and a bit per receiver.
     pub in_flight_max: usize,
     /// Whether closed messages are kept for [`Ledger::poll_row`]. At most `in_flight_max` rows are
     /// kept; the oldest rows beyond that are dropped and counted.
@@ -208,6 +213,8 @@ pub struct MessageRow {
 #[derive(Clone, Debug)]
 struct Receiver {
     id: NodeId,
+    /// Bound on the error of its clock; `u64::MAX` when nobody knows one.
+    bound_ns: u64,
     delay: Fine,
     delivered: u64,
     repaired: u64,
@@ -239,8 +246,8 @@ struct Counts {
 struct Samples {
     oml: Sample,
     held_oml: Sample,
-    window: Sample,
-    arrival_window: Sample,
+    window: Windows,
+    arrival_window: Windows,
     behind: Sample,
     release_late: Sample,
     wait: Sample,
@@ -276,8 +283,8 @@ impl Ledger {
             samples: Samples {
                 oml: Sample::default(),
                 held_oml: Sample::default(),
-                window: Sample::default(),
-                arrival_window: Sample::default(),
+                window: Windows::default(),
+                arrival_window: Windows::default(),
                 behind: Sample::default(),
                 release_late: Sample::many(),
                 wait: Sample::many(),
@@ -335,6 +342,17 @@ impl Ledger {
         }
     }
 
+    /// The error of a receiver's clock, for the frames that the receiver releases from now on.
+    /// Without this call receivers share one clock.
+    pub fn clock(&mut self, receiver: NodeId, error: ClockError) {
+        let Some(index) = self.index(receiver) else { return };
+        self.receivers[index].bound_ns = match error {
+            ClockError::SameClock => 0,
+            ClockError::Within(bound) => nanos(bound),
+            ClockError::Unknown | ClockError::Disproved => u64::MAX,
+        };
+    }
+
     /// A receiver released a frame.
     pub fn released(&mut self, frame: &Released) {
         let (Some(index), Some(at)) = (self.index(frame.receiver), self.stream(frame.stream))
@@ -342,11 +360,12 @@ impl Ledger {
             self.counts.orphans += u64::from(frame.count);
             return;
         };
+        let bound_ns = self.receivers[index].bound_ns;
         let mut counted = None;
         for message in frame.first_message..frame.first_message.saturating_add(frame.count.into()) {
             match self.streams[at].1.take(message, index) {
                 Place::Waiting(slot) => {
-                    slot.release(frame);
+                    slot.release(frame, bound_ns);
                     let complete = slot.is_complete();
                     counted = counted.or(Some((slot.sent_ns, slot.deadline_ns)));
                     self.counts.delivered += 1;
@@ -475,8 +494,8 @@ impl Ledger {
             let samples = &mut self.samples;
             samples.oml.record(signed(row.last_arrival_ns, row.scheduled_ns));
             samples.held_oml.record(signed(row.last_release_ns, row.scheduled_ns));
-            samples.window.record(signed(row.last_release_ns, row.first_release_ns));
-            samples.arrival_window.record(closed.taken_window_ns());
+            samples.window.record(&closed.releases);
+            samples.arrival_window.record(&closed.taken);
         }
         if closed.deadline_ns.is_some() && expected > 0 {
             self.counts.held += 1;
@@ -513,6 +532,7 @@ impl Ledger {
         }
         self.receivers.push(Receiver {
             id,
+            bound_ns: 0,
             delay: Fine::new(RECEIVER_DIGITS),
             delivered: 0,
             repaired: 0,

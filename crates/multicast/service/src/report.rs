@@ -43,7 +43,7 @@ const READ_AHEAD_NS: u64 = 1_000_000_000;
 /// Memory for the messages in flight while logs are joined.
 const JOIN_BYTES_MAX: usize = 256 << 20;
 /// Bytes per message in flight, without the bit per receiver.
-const IN_FLIGHT_BYTES: usize = 104;
+const IN_FLIGHT_BYTES: usize = 184;
 
 const SCRIPT: &str = include_str!("../../../../web/report.js");
 
@@ -293,7 +293,7 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
 /// Feeds all logs to the ledger, roughly in the order of time, and the readings of their clocks to
 /// `courses`. Returns the largest clock error.
 /// In a run with planted clocks, each log's offset is taken out of its times. What remains is the
-/// host's local clock, which all processes share.
+/// host's local clock, which all processes share. So no bound widens the windows of such a run.
 fn join(
     logs: &mut [Log],
     is_planted: bool,
@@ -305,6 +305,7 @@ fn join(
     let mut heap = BinaryHeap::new();
     let mut heads: Vec<Option<Record>> = Vec::new();
     let mut offsets = vec![0; logs.len()];
+    let mut errors: Vec<ClockError> = logs.iter().map(|log| log.reader.header().clock).collect();
     // A root and its standbys log the same messages in the same order. A log ends where its process
     // was killed, so each message counts where it comes first.
     let has_standbys = logs.iter().any(|log| log.reader.header().role == Role::Standby);
@@ -329,12 +330,16 @@ fn join(
             }
             Record::Clock { at_ns, reading } => {
                 courses[at].read(at_ns, reading);
-                offsets[at] = reading.offset_ns;
+                (offsets[at], errors[at]) = (reading.offset_ns, reading.error);
                 clock = worse(clock, reading.error);
             }
             // Nobody trades on the messages that a recorder releases.
             _ if role == Role::Recorder => {}
-            Record::Released(released) => ledger.released(&released),
+            Record::Released(released) => {
+                let error = if is_planted { ClockError::SameClock } else { errors[at] };
+                ledger.clock(receiver, error);
+                ledger.released(&released);
+            }
             Record::Lost(lost) => ledger.lost(&lost),
             Record::Duplicates(count) => ledger.duplicates(receiver, count),
             Record::End(_) => {}

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::apart::Spread;
 use super::{MessageRow, Released, Sent};
 
 /// Numbers that the root may skip between two messages. A larger jump comes from a broken log,
@@ -34,10 +35,10 @@ pub(super) struct Slot {
     pub(super) deadline_ns: Option<u64>,
     first_arrival_ns: u64,
     last_arrival_ns: u64,
-    first_taken_ns: u64,
-    last_taken_ns: u64,
-    first_release_ns: u64,
-    last_release_ns: u64,
+    /// When the receivers' programs took the message.
+    pub(super) taken: Spread,
+    /// When the receivers released the message.
+    pub(super) releases: Spread,
     /// Receivers that must account for the message, as last computed.
     pub(super) expected: u32,
     /// Receivers that released the message.
@@ -57,10 +58,8 @@ impl Slot {
             deadline_ns: sent.deadline_ns,
             first_arrival_ns: u64::MAX,
             last_arrival_ns: 0,
-            first_taken_ns: u64::MAX,
-            last_taken_ns: 0,
-            first_release_ns: u64::MAX,
-            last_release_ns: 0,
+            taken: Spread::EMPTY,
+            releases: Spread::EMPTY,
             expected,
             seen: 0,
             lost: 0,
@@ -73,15 +72,13 @@ impl Slot {
         Self { state: State::Hole, ..Self::new(&Sent::default(), 0) }
     }
 
+    /// Counts a receiver whose clock is wrong by `bound_ns` at most.
     #[inline]
-    pub(super) fn release(&mut self, frame: &Released) {
+    pub(super) fn release(&mut self, frame: &Released, bound_ns: u64) {
         self.first_arrival_ns = self.first_arrival_ns.min(frame.arrival_ns);
         self.last_arrival_ns = self.last_arrival_ns.max(frame.arrival_ns);
-        let taken_ns = frame.taken_ns.max(frame.arrival_ns);
-        self.first_taken_ns = self.first_taken_ns.min(taken_ns);
-        self.last_taken_ns = self.last_taken_ns.max(taken_ns);
-        self.first_release_ns = self.first_release_ns.min(frame.release_ns);
-        self.last_release_ns = self.last_release_ns.max(frame.release_ns);
+        self.taken.add(frame.taken_ns.max(frame.arrival_ns), bound_ns);
+        self.releases.add(frame.release_ns, bound_ns);
         self.seen += 1;
         let is_late = self.deadline_ns.is_some_and(|deadline_ns| frame.arrival_ns > deadline_ns);
         self.late += u32::from(is_late);
@@ -90,11 +87,6 @@ impl Slot {
     #[inline]
     pub(super) fn is_complete(&self) -> bool {
         self.state == State::Waiting && self.seen + self.lost >= self.expected
-    }
-
-    /// Time between the first and the last receiver whose program took the message.
-    pub(super) fn taken_window_ns(&self) -> i64 {
-        self.last_taken_ns.saturating_sub(self.first_taken_ns) as i64
     }
 
     pub(super) fn close(&mut self) {
@@ -111,8 +103,8 @@ impl Slot {
             deadline_ns: self.deadline_ns,
             first_arrival_ns: known(self.first_arrival_ns),
             last_arrival_ns: known(self.last_arrival_ns),
-            first_release_ns: known(self.first_release_ns),
-            last_release_ns: known(self.last_release_ns),
+            first_release_ns: known(self.releases.first_ns),
+            last_release_ns: known(self.releases.last_ns),
             receivers: self.seen,
             late: self.late + self.expected.saturating_sub(self.seen),
         }

@@ -3,8 +3,8 @@
 use evenfall_core::{ClockError, NodeId, Summary};
 use serde::{Serialize, Serializer};
 
-use super::Ledger;
 use super::sample::Fine;
+use super::{Between, Ledger};
 
 /// Edges that a [`Series`] lists: the edges with the most hedge wins.
 const EDGES_MAX: usize = 200;
@@ -48,9 +48,13 @@ pub struct Results {
     pub held_oml_us: Summary,
     /// Delivery window: last release minus first, per message.
     pub window_us: Summary,
+    /// Between which limits `window_us` lies in truth, as far as the clocks' bounds hold.
+    pub window_between_us: Between,
     /// The delivery window without holding: the time between the first and the last program that
     /// took the message. The programs' own stamps measure it, as they measure `window_us`.
     pub arrival_window_us: Summary,
+    /// Between which limits `arrival_window_us` lies in truth, as far as the clocks' bounds hold.
+    pub arrival_window_between_us: Between,
     /// Release minus deadline, of every held frame at every receiver. The release is measured.
     pub release_late_us: Summary,
     /// How long a held frame waited at a receiver, from arrival to release, over all held frames
@@ -197,8 +201,10 @@ pub(super) fn outcome(ledger: Ledger, clock: ClockError) -> Outcome {
         late_messages: counts.held - counts.on_time,
         oml_us: samples.oml.summary(),
         held_oml_us: samples.held_oml.summary(),
-        window_us: samples.window.summary(),
-        arrival_window_us: samples.arrival_window.summary(),
+        window_us: samples.window.shown.summary(),
+        window_between_us: samples.window.between(),
+        arrival_window_us: samples.arrival_window.shown.summary(),
+        arrival_window_between_us: samples.arrival_window.between(),
         release_late_us: samples.release_late.summary(),
         wait_us: samples.wait.summary(),
         margin_us: samples.margin.summary(),
@@ -215,8 +221,8 @@ pub(super) fn outcome(ledger: Ledger, clock: ClockError) -> Outcome {
         oml: samples.oml.cdf(),
         held_oml: samples.held_oml.cdf(),
         margin: samples.margin.cdf_of_low_tail(),
-        window: samples.window.cdf(),
-        arrival_window: samples.arrival_window.cdf(),
+        window: samples.window.shown.cdf(),
+        arrival_window: samples.arrival_window.shown.cdf(),
         release_late: samples.release_late.cdf(),
         receivers: series_of_receivers,
         edges,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenfall_core::Prng;
-use evenfall_multicast_machine::fairness::{Flags, Lost, Released, Sent};
+use evenfall_multicast_machine::fairness::{Flags, Lost, Released, Results, Sent};
 
 mod pages;
 
@@ -343,7 +343,8 @@ fn a_run_with_planted_clocks_is_judged_by_the_clock_below_them() {
         let header = header(role, id, &format!("node-{id}"));
         let mut log = Writer::create(&directory.0, &header).expect("a log");
         let offset_ns = clocks[id as usize];
-        let reading = evenfall_core::ClockReading { offset_ns, error: header.clock };
+        let error = ClockError::Within(Duration::from_micros(11));
+        let reading = evenfall_core::ClockReading { offset_ns, error };
         log.append(&Record::Clock { at_ns: shown(START_NS, id as usize), reading });
         records.iter().for_each(|record| log.append(record));
         log.finish().expect("a log");
@@ -369,6 +370,19 @@ fn a_run_with_planted_clocks_is_judged_by_the_clock_below_them() {
     let by_the_true_clock = judged(true);
     assert_eq!((by_the_true_clock.window_us.max, by_the_true_clock.p_f), (1.0, Some(1.0)));
     assert_eq!(by_the_true_clock.oml_us.max, 100.0);
+    let limits = |results: &Results| results.window_between_us.max;
+    assert_eq!(limits(&by_the_true_clock), [1.0, 1.0]);
     let by_the_planted_clocks = judged(false);
     assert_eq!(by_the_planted_clocks.window_us.max, 19.0);
+    // Each clock is wrong by 11 us at most, so that the interval holds the true 1 us.
+    assert_eq!(limits(&by_the_planted_clocks), [0.0, 41.0]);
+    let table = text::table(&by_the_planted_clocks);
+    let row = |name: &str| {
+        let row = table.lines().find_map(|line| line.trim().strip_prefix(name));
+        row.expect(name).split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (row("at least"), row("at most")),
+        (vec!["0.0".to_owned(); 4], vec!["41.0".into(); 4])
+    );
 }

@@ -3,12 +3,30 @@
 use std::fmt::Write as _;
 
 use evenfall_core::Summary;
-use evenfall_multicast_machine::fairness::Results;
+use evenfall_multicast_machine::fairness::{Between, Results};
 
 /// A row of percentiles in microseconds.
 fn row(text: &mut String, name: &str, s: &Summary) {
     let _ =
         writeln!(text, "  {name:<18}{:>11.1}{:>11.1}{:>11.1}{:>11.1}", s.p50, s.p90, s.p99, s.max);
+}
+
+/// Two rows under a window that the clocks' errors widen to an interval.
+fn limits(text: &mut String, between: &Between) {
+    let all = [between.p50, between.p90, between.p99, between.max];
+    if all.iter().all(|[least, most]| least == most) {
+        return;
+    }
+    for (name, which) in [("at least", 0), ("at most", 1)] {
+        let _ = write!(text, "    {name:<16}");
+        for limits in all {
+            let _ = match limits[which] {
+                us if us.is_finite() => write!(text, "{us:>11.1}"),
+                _ => write!(text, "{:>11}", "unknown"),
+            };
+        }
+        text.push('\n');
+    }
 }
 
 /// The figures, several lines.
@@ -24,6 +42,7 @@ pub fn table(r: &Results) -> String {
     row(&mut text, "OML, un-held", &r.oml_us);
     row(&mut text, "OML, held", &r.held_oml_us);
     row(&mut text, "delivery window", &r.window_us);
+    limits(&mut text, &r.window_between_us);
     row(&mut text, "release lateness", &r.release_late_us);
     row(&mut text, "wait", &r.wait_us);
     row(&mut text, "margin", &r.margin_us);

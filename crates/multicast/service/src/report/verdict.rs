@@ -30,7 +30,7 @@ pub enum Mood {
 ///
 /// `Fair: 99.55 % of messages reached all 10 receivers before their deadline; worst receiver-10 (no
 /// copy lost, p99 delay 212 us). The first and the last release of a message were 3.1 us apart
-/// (median); its arrivals were 84.0 us apart.`
+/// (median); its arrivals were 84.0 us apart (median).`
 pub fn sentence(report: &Report) -> String {
     let results = &report.outcome.results;
     let receivers = match results.receivers {
@@ -97,20 +97,33 @@ fn windows(report: &Report) -> String {
         return String::new();
     }
     let arrived = microseconds(results.arrival_window_us.p50);
+    let arrived_between = limits(results.arrival_window_between_us.p50);
     let clock = match results.clock_error_us.0 {
         ClockError::Unknown | ClockError::Disproved => " The clocks' error is unknown.",
         _ => "",
     };
     if results.p_f.is_none() {
         return format!(
-            " The first and the last arrival of a message were {arrived} apart (median).{clock}"
+            " The first and the last arrival of a message were {arrived} apart \
+             (median{arrived_between}).{clock}"
         );
     }
     let held = microseconds(results.window_us.p50);
+    let held_between = limits(results.window_between_us.p50);
     format!(
-        " The first and the last release of a message were {held} apart (median); its arrivals \
-         were {arrived} apart.{clock}"
+        " The first and the last release of a message were {held} apart (median{held_between}); \
+         its arrivals were {arrived} apart (median{arrived_between}).{clock}"
     )
+}
+
+/// The interval to which the errors of clocks widen a window. Nothing is said where all receivers
+/// share a clock, or where a clock states no bound.
+fn limits([least, most]: [f64; 2]) -> String {
+    if least == most || most.is_infinite() {
+        return String::new();
+    }
+    let (least, most) = (microseconds(least), microseconds(most));
+    format!("; between {least} and {most} with the errors of the clocks")
 }
 
 /// A share in per cent, with the two digits that tell it from 100 %. The share is rounded down, so
@@ -147,6 +160,8 @@ fn microseconds(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use evenfall_core::NodeId;
     use evenfall_multicast_machine::fairness::{Config, Ledger, Released, Sent};
 
@@ -156,8 +171,21 @@ mod tests {
     /// `messages` messages to receivers 1 to `receivers`. The last receiver gets `late` of them
     /// late and `lost` of them never.
     fn run(receivers: u32, messages: u64, late: u64, lost: u64, hold_ns: u64) -> Report {
+        let clock = ClockError::SameClock;
+        run_by(clock, receivers, messages, (late, lost), hold_ns)
+    }
+
+    /// The same, by clocks that err by this much each.
+    fn run_by(
+        clock: ClockError,
+        receivers: u32,
+        messages: u64,
+        (late, lost): (u64, u64),
+        hold_ns: u64,
+    ) -> Report {
         let ids: Vec<NodeId> = (1..=receivers).map(NodeId).collect();
         let mut ledger = Ledger::new(Config::of(ids.iter().copied()));
+        ids.iter().for_each(|id| ledger.clock(*id, clock));
         for message in 0..messages {
             let sent_ns = 1_000_000 * (message + 1);
             let deadline_ns = (hold_ns > 0).then_some(sent_ns + hold_ns);
@@ -183,7 +211,7 @@ mod tests {
             }
         }
         ledger.close_all();
-        let outcome = ledger.finish(ClockError::SameClock);
+        let outcome = ledger.finish(clock);
         let node = |id: &NodeId| NodeInfo {
             id: *id,
             name: format!("receiver-{}", id.0),
@@ -201,9 +229,21 @@ mod tests {
             sentence(&report),
             "Fair: 99.55 % of messages reached all 10 receivers before their deadline; worst \
              receiver-10 (no copy lost, p99 delay 150 us). The first and the last release of a \
-             message were 0.0 us apart (median); its arrivals were 90.0 us apart."
+             message were 0.0 us apart (median); its arrivals were 90.0 us apart (median)."
         );
         assert_eq!(mood(&report), Mood::Good);
+    }
+
+    #[test]
+    fn errors_of_clocks_widen_the_time_between_receivers_to_an_interval() {
+        let within = ClockError::Within(Duration::from_micros(2));
+        let said = sentence(&run_by(within, 10, 2_000, (9, 0), 200_000));
+        let wanted = "were 0.0 us apart (median; between 0.0 us and 4.0 us with the errors of \
+                      the clocks); its arrivals were 90.0 us apart (median; between 86.0 us and \
+                      94.0 us with the errors of the clocks).";
+        assert!(said.ends_with(wanted), "{said}");
+        let said = sentence(&run_by(ClockError::Unknown, 10, 2_000, (9, 0), 200_000));
+        assert!(said.ends_with("90.0 us apart (median). The clocks' error is unknown."), "{said}");
     }
 
     #[test]

@@ -31,6 +31,8 @@ fn page_draws_all_charts_in_a_browser_without_errors() {
     let Some(dom) = opened("demo", &report.html()) else { return };
     assert!(!dom.contains("data-errors"), "{}", &dom[..dom.len().min(2_000)]);
     assert!(dom.contains("Clocks over time"));
+    // The clocks of the logs err by 2 us each, and two of them by 4 us.
+    assert!(dom.contains("So the median at release is") && dom.contains("in truth"), "{dom}");
     assert!(dom.contains("data-drawn=\"12\""), "twelve charts are drawn");
     assert_eq!(dom.matches("<svg viewBox").count(), 11, "one of the twelve is a table");
     assert!(
