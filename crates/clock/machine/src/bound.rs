@@ -7,9 +7,10 @@ use evenfall_core::time::nanos;
 
 use crate::Config;
 use crate::filter::WANDER_PPB_S;
+use crate::table::Slope;
 
 /// The horizon of the reference, whose bounds do not grow.
-const ALWAYS: Duration = Duration::from_nanos(u64::MAX);
+pub(crate) const ALWAYS: Duration = Duration::from_nanos(u64::MAX);
 
 /// How a clock stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,19 +79,21 @@ impl Verdict {
 
     /// What the clock says at its own time `now`.
     pub fn reading(&self, now: Timestamp, config: &Config) -> Reading {
-        let age = now.signed_since(self.at) as f64;
+        let age_ns = now.signed_since(self.at);
+        let age = age_ns as f64;
         let free = age > 2.0 * nanos(config.window) as f64 && self.horizon != ALWAYS;
         let proven_ns = self.proven(age, config);
-        let assumed_ns = whole(self.assumed(age, config));
+        let assumed_ns = self.assumed(age, config);
         Reading {
-            offset_ns: self.offset_ns.saturating_add(nearest(self.rate * age)),
+            offset_ns: self.offset_ns.saturating_add(Slope::of(self.rate).after(age_ns)),
             state: if free { State::FreeRunning } else { self.state },
             proven_ns,
             assumed_ns: Some(proven_ns.map_or(assumed_ns, |proven| assumed_ns.min(proven))),
         }
     }
 
-    fn proven(&self, age: f64, config: &Config) -> Option<u64> {
+    /// The proven bound after `age` nanoseconds; `None` when nothing is proven.
+    pub(crate) fn proven(&self, age: f64, config: &Config) -> Option<u64> {
         if self.horizon == ALWAYS {
             return Some(0);
         }
@@ -102,25 +105,20 @@ impl Verdict {
         bound.is_finite().then(|| whole(bound))
     }
 
-    fn assumed(&self, age: f64, config: &Config) -> f64 {
+    /// The assumed bound after `age` nanoseconds, which may be wider than the proven one.
+    pub(crate) fn assumed(&self, age: f64, config: &Config) -> u64 {
         let seconds = age.abs() * 1e-9;
         let [oo, or, rr] = self.variances;
         let bend = WANDER_PPB_S * seconds * seconds / 2.0;
         let variance = oo + 2.0 * or * seconds + rr * seconds * seconds + bend * bend;
-        self.standing_ns + config.assumed_errors * variance.max(0.0).sqrt()
+        whole(self.standing_ns + config.assumed_errors * variance.max(0.0).sqrt())
     }
 }
 
-/// Whole nanoseconds, not below. Without the platform's `ceil`, a call of some nanoseconds.
+/// Whole nanoseconds, not below.
 fn whole(ns: f64) -> u64 {
     let cut = ns as u64;
     cut.saturating_add(u64::from((cut as f64) < ns))
-}
-
-/// The nearest whole number, halves upwards.
-fn nearest(ns: f64) -> i64 {
-    let (up, cut) = (ns + 0.5, (ns + 0.5) as i64);
-    cut.saturating_sub(i64::from((cut as f64) > up))
 }
 
 /// One reading of a clock, with two bounds on its error against the reference.
@@ -146,9 +144,6 @@ mod tests {
     fn numbers_are_rounded_as_the_platform_rounds_them() {
         for ns in [0.0, 0.2, 0.5, 0.9, 1.0, 1.5, 2.5, 7e9, 7.3e9, 1e30, f64::INFINITY] {
             assert_eq!(whole(ns), ns.ceil() as u64, "{ns}");
-            for ns in [ns, -ns] {
-                assert_eq!(nearest(ns), (ns + 0.5).floor() as i64, "{ns}");
-            }
         }
     }
 }

@@ -9,9 +9,12 @@
 //! A clock that was left out of a solve is disrupted: it goes on at its last rate, and nothing may
 //! be released by it. So the clock may step at the verdict that ends the disruption.
 
+use core::time::Duration;
+
 use evenfall_core::Timestamp;
 use evenfall_core::time::nanos;
 
+use crate::table::Table;
 use crate::{Config, Reading, State, Verdict};
 
 /// A clock that follows the verdicts of the mesh.
@@ -19,10 +22,14 @@ use crate::{Config, Reading, State, Verdict};
 pub struct SoftwareClock {
     config: Config,
     verdict: Option<Verdict>,
+    /// The verdict, for readings from `settled` on.
+    table: Option<Table>,
     /// When the correction of `lag_ns` began.
     since: Timestamp,
     /// How far the clock was behind its verdict at `since`, in nanoseconds.
     lag_ns: f64,
+    /// When nothing of `lag_ns` is left.
+    settled: Timestamp,
     in_use: bool,
     held: bool,
 }
@@ -30,8 +37,16 @@ pub struct SoftwareClock {
 impl SoftwareClock {
     /// A clock that knows nothing yet.
     pub fn new(config: Config) -> Self {
-        let since = Timestamp::ZERO;
-        Self { config, verdict: None, since, lag_ns: 0.0, in_use: false, held: false }
+        Self {
+            config,
+            verdict: None,
+            table: None,
+            since: Timestamp::ZERO,
+            lag_ns: 0.0,
+            settled: Timestamp::ZERO,
+            in_use: false,
+            held: false,
+        }
     }
 
     /// From now on the clock is slewed and does not step.
@@ -45,10 +60,13 @@ impl SoftwareClock {
         let is_slewed = self.in_use && !was_held;
         let before = self.verdict.filter(|_| is_slewed).map(|_| self.read(now).offset_ns);
         self.verdict = Some(verdict);
+        self.table = Table::of(&verdict, &self.config);
         self.since = now;
         let target = verdict.reading(now, &self.config).offset_ns;
         let lag = before.map_or(0, |before| i128::from(target) - i128::from(before));
         self.lag_ns = lag as f64;
+        let takes_ns = self.lag_ns.abs() * 1e6 / f64::from(self.config.slew_ppm);
+        self.settled = now + Duration::from_nanos(takes_ns.ceil() as u64);
     }
 
     /// The last solve left this node out. The clock goes on at its rate, and says that it is
@@ -74,7 +92,19 @@ impl SoftwareClock {
     }
 
     /// The clock at the local time `now`. Unknown before the first verdict.
+    #[inline]
     pub fn read(&self, now: Timestamp) -> Reading {
+        let table = self.table.as_ref().filter(|_| now >= self.settled);
+        let reading = table.and_then(|table| table.reading(now));
+        let mut reading = reading.unwrap_or_else(|| self.computed(now));
+        if self.held {
+            reading.state = State::Disrupted;
+        }
+        reading
+    }
+
+    /// The clock by the formulas of its verdict, and by what is not corrected yet.
+    fn computed(&self, now: Timestamp) -> Reading {
         let Some(verdict) = &self.verdict else { return Reading::default() };
         let mut reading = verdict.reading(now, &self.config);
         let lag = self.lag(now) as i64;
@@ -84,17 +114,12 @@ impl SoftwareClock {
             reading.proven_ns = reading.proven_ns.map(more);
             reading.assumed_ns = reading.assumed_ns.map(more);
         }
-        if self.held {
-            reading.state = State::Disrupted;
-        }
         reading
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use super::*;
 
     fn verdict(at: Timestamp, offset_ns: i64) -> Verdict {

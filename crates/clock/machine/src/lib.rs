@@ -86,6 +86,7 @@ pub mod mesh;
 pub mod pair;
 mod solver;
 pub mod sources;
+mod table;
 pub mod timekeeper;
 #[cfg(test)]
 mod trace;

@@ -1,0 +1,200 @@
+//! A verdict made ready for many readings.
+//!
+//! The formulas of a reading take a square root and a dozen conversions between whole and floating
+//! numbers. A verdict is read at least fifty times a second until the next one, so a table keeps
+//! both bounds at the ends of sixteen steps of a quarter of a second. Within a step each bound is a
+//! curve that bends upwards. So the straight line between the two ends is never below the curve,
+//! and above it by some nanoseconds at most. A reading draws this line with whole numbers.
+//!
+//! ```text
+//!   bound |                 o     o  exact, at the ends of steps
+//!         |           o  .`          .  a reading between them
+//!         |     o  .-`
+//!         +-----+-----+-----+---> age of the verdict
+//! ```
+
+use evenfall_core::Timestamp;
+
+use crate::bound::ALWAYS;
+use crate::{Config, Reading, State, Verdict};
+
+/// A step has 2^28 nanoseconds, which are 268 ms. A bound that bends by 200 ppb/s is 2 ns below its
+/// line in the middle of a step.
+const STEP_BITS: u32 = 28;
+const STEP_NS: u64 = 1 << STEP_BITS;
+/// Steps of a table, 4.3 s together. A verdict is replaced after two seconds.
+const STEPS: usize = 16;
+/// A table has no bound from 2^35 nanoseconds on, which are 34 s, so that a bound times a step fits
+/// into 64 bits.
+const BOUND_NS_END: u64 = 1 << (63 - STEP_BITS);
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    at_ns: u64,
+    /// Time after `at_ns` in which the table holds.
+    span_ns: u64,
+    offset_ns: i64,
+    slope: Slope,
+    state: State,
+    is_proven: bool,
+    /// Proven and assumed bound at the ends of the steps.
+    bounds: [[u64; 2]; STEPS + 1],
+}
+
+impl Table {
+    /// The table of a verdict; `None` where its formulas must do.
+    pub(crate) fn of(verdict: &Verdict, config: &Config) -> Option<Self> {
+        if verdict.horizon == ALWAYS {
+            return None;
+        }
+        // Beyond its horizon a bound grows in another way, and beyond two windows the clock is
+        // free-running.
+        let span = verdict.horizon.min(2 * config.window).as_nanos();
+        let steps = usize::try_from(span >> STEP_BITS).unwrap_or(STEPS).min(STEPS);
+        let is_proven = verdict.proven(0.0, config).is_some();
+        let mut bounds = [[0; 2]; STEPS + 1];
+        for (step, ends) in bounds.iter_mut().enumerate().take(steps + 1) {
+            let age = (step as u64 * STEP_NS) as f64;
+            let proven = if is_proven { verdict.proven(age, config)? } else { BOUND_NS_END - 1 };
+            *ends = [proven, verdict.assumed(age, config)];
+            if ends.iter().any(|bound| *bound >= BOUND_NS_END) {
+                return None;
+            }
+        }
+        Some(Self {
+            at_ns: verdict.at.nanos(),
+            span_ns: steps as u64 * STEP_NS,
+            offset_ns: verdict.offset_ns,
+            slope: Slope::of(verdict.rate),
+            state: verdict.state,
+            is_proven,
+            bounds,
+        })
+    }
+
+    /// The reading at `now`; `None` before and after the table.
+    #[inline]
+    pub(crate) fn reading(&self, now: Timestamp) -> Option<Reading> {
+        let age = now.nanos().wrapping_sub(self.at_ns);
+        if age >= self.span_ns {
+            return None;
+        }
+        let (step, into) = ((age >> STEP_BITS) as usize, age & (STEP_NS - 1));
+        let (from, to) = (self.bounds[step], self.bounds[step + 1]);
+        let line =
+            |k: usize| (from[k] * (STEP_NS - into) + to[k] * into + (STEP_NS - 1)) >> STEP_BITS;
+        let (proven, assumed) = (line(0), line(1));
+        Some(Reading {
+            offset_ns: self.offset_ns.saturating_add(self.slope.after(age as i64)),
+            state: self.state,
+            proven_ns: self.is_proven.then_some(proven),
+            assumed_ns: Some(assumed.min(proven)),
+        })
+    }
+}
+
+/// A rate in units of 2^-62, for multiplication by whole nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slope(i64);
+
+impl Slope {
+    const BITS: u32 = 62;
+
+    /// The rate in nanoseconds for each nanosecond. Rates of two and more are cut.
+    pub(crate) fn of(rate: f64) -> Self {
+        Self((rate * (1u64 << Self::BITS) as f64) as i64)
+    }
+
+    /// What the rate adds in so many nanoseconds: the nearest whole number, halves upwards.
+    #[inline]
+    pub(crate) fn after(self, age_ns: i64) -> i64 {
+        let product = i128::from(self.0) * i128::from(age_ns) + (1 << (Self::BITS - 1));
+        // Twice the largest age at most.
+        (product >> Self::BITS).clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use evenfall_core::Prng;
+
+    use super::*;
+
+    fn verdict(prng: &mut Prng) -> Verdict {
+        let reach = 200_000.0 * prng.unit();
+        let middle = 20_000.0 * prng.normal();
+        let error = |prng: &mut Prng, scale: f64| {
+            let deviation = scale * prng.normal();
+            deviation * deviation
+        };
+        let (offset, rate) = (error(prng, 100.0), error(prng, 10.0));
+        Verdict {
+            offset_ns: (1e12 * prng.normal()) as i64,
+            rate: 1e-4 * prng.normal(),
+            standing_ns: 3_000.0 * prng.unit(),
+            variances: [offset, 0.9 * (offset * rate).sqrt() * (2.0 * prng.unit() - 1.0), rate],
+            proven_ns: [middle - reach, middle + reach],
+            proven_rate: [-4e-6 * prng.unit(), 4e-6 * prng.unit()],
+            horizon: Duration::from_nanos(1_000_000_000 + prng.below(4_000_000_000)),
+            ..Verdict::reference(Timestamp::from_nanos(1 << 60))
+        }
+    }
+
+    #[test]
+    fn a_table_says_what_the_formulas_say_and_its_bounds_are_never_narrower() {
+        let (mut prng, config) = (Prng::new(17), Config::default());
+        let mut read = 0;
+        for _ in 0..500 {
+            let verdict = verdict(&mut prng);
+            let table = Table::of(&verdict, &config).expect("bounds below a second");
+            for _ in 0..200 {
+                let now = verdict.at + Duration::from_nanos(prng.below(4_200_000_000));
+                let Some(fast) = table.reading(now) else { continue };
+                let exact = verdict.reading(now, &config);
+                read += 1;
+                assert_eq!((fast.offset_ns, fast.state), (exact.offset_ns, exact.state));
+                for (fast, exact) in
+                    [(fast.proven_ns, exact.proven_ns), (fast.assumed_ns, exact.assumed_ns)]
+                {
+                    let (fast, exact) = (fast.expect("a bound"), exact.expect("a bound"));
+                    // Where the other side of the band becomes the farther one, the curve has a
+                    // corner. The slopes of both sides differ by 4e-6 here, so that the line is
+                    // 270 ns above the corner at most.
+                    assert!(exact <= fast && fast <= exact + 280, "{fast} {exact}");
+                }
+            }
+        }
+        assert!(read > 50_000, "{read}");
+    }
+
+    #[test]
+    fn before_and_after_its_steps_and_beyond_its_numbers_a_table_is_silent() {
+        let (mut prng, config) = (Prng::new(1), Config::default());
+        let known = verdict(&mut prng);
+        let table = Table::of(&known, &config).expect("a table");
+        assert!(table.reading(known.at - Duration::from_nanos(1)).is_none());
+        assert!(table.reading(known.at).is_some());
+        assert!(table.reading(known.at + known.horizon).is_none());
+        assert!(Table::of(&Verdict::reference(known.at), &config).is_none());
+        let wide = Verdict { proven_ns: [-1e11, 1e11], ..known };
+        assert!(Table::of(&wide, &config).is_none());
+        let unproven = Verdict { proven_ns: [f64::NEG_INFINITY, f64::INFINITY], ..known };
+        let table = Table::of(&unproven, &config).expect("a table");
+        let reading = table.reading(known.at).expect("within the table");
+        assert_eq!(reading, unproven.reading(known.at, &config));
+        assert_eq!(reading.proven_ns, None);
+    }
+
+    #[test]
+    fn a_slope_rounds_to_the_nearest_and_does_not_overflow() {
+        assert_eq!(Slope::of(0.5).after(3), 2);
+        assert_eq!(Slope::of(-0.5).after(3), -1);
+        assert_eq!(Slope::of(1e-4).after(1_000_000_000), 100_000);
+        assert_eq!(Slope::of(1e300).after(i64::MAX), i64::MAX);
+        assert_eq!(Slope::of(-1e300).after(i64::MAX), i64::MIN);
+        assert_eq!(Slope::of(f64::NAN).after(i64::MAX), 0);
+    }
+}
