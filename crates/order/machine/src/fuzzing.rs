@@ -61,8 +61,8 @@ pub fn calls(data: &[u8]) {
         assert_eq!(Call::decode(&call.encode()), Ok(call));
     }
     let mut keys = Keys::new(BYTES_MAX);
-    keys.apply(1, &body);
-    keys.apply(2, &body);
+    keys.apply(&body);
+    keys.apply(&body);
     assert!(keys.bytes() <= BYTES_MAX);
     assert_eq!(Keys::decode(&keys.encode(), BYTES_MAX), Ok(keys));
 }

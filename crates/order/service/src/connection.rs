@@ -368,6 +368,10 @@ impl Connection {
             _ => match Request::read(number, &message[8..], &self.who)? {
                 Request::Read(query) => Slot::Read(xid, query),
                 Request::Error(error) => Slot::Ready(Message::reply(xid, revision(), error)),
+                Request::Unknown => {
+                    self.stage = Stage::Leaving;
+                    Slot::Ready(Message::reply(xid, revision(), error::UNIMPLEMENTED))
+                }
                 Request::Refused(count, at, error) => {
                     let reply = Message::reply(xid, revision(), error::OK);
                     Slot::Ready(refused(reply, count, at, error))

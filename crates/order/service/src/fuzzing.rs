@@ -44,7 +44,7 @@ pub fn requests(data: &[u8]) {
                 let call = Call { session: 1, sequence: 0, at_ms: revision, command };
                 let body = call.encode();
                 assert_eq!(Call::decode(&body), Ok(call));
-                shape.answer(1, revision, &keys.apply(revision, &body).reply);
+                shape.answer(1, revision, &keys.apply(&body).reply);
             }
             Ok(Request::Call(body)) => {
                 let _ = Call::decode(&Bytes::copy_from_slice(&body));

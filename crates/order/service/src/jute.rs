@@ -42,6 +42,7 @@ pub mod op {
     pub const CHECK: i32 = 13;
     pub const MULTI: i32 = 14;
     pub const CREATE2: i32 = 15;
+    pub const RECONFIGURE: i32 = 16;
     pub const CHECK_WATCHES: i32 = 17;
     pub const REMOVE_WATCHES: i32 = 18;
     pub const CREATE_CONTAINER: i32 = 19;
@@ -79,6 +80,7 @@ pub mod error {
     pub const INVALID_ACL: i32 = -114;
     pub const AUTH_FAILED: i32 = -115;
     pub const NO_WATCHER: i32 = -121;
+    pub const RECONFIGURATION_DISABLED: i32 = -123;
     pub const QUOTA_EXCEEDED: i32 = -125;
 }
 

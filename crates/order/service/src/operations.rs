@@ -37,6 +37,9 @@ pub enum Request {
     Read(Query),
     /// A request that is answered by an error alone.
     Error(i32),
+    /// A request of an operation that there is not. ZooKeeper closes the connection behind the
+    /// answer.
+    Unknown,
     /// A multi of so many operations, of which the one at this place is refused by an error.
     Refused(usize, usize, i32),
 }
@@ -294,25 +297,29 @@ impl Request {
             }
             op::GET_EPHEMERALS => Query::Ephemerals(f.text()?.to_owned()),
             op::WHO_AM_I => Query::Who,
-            _ => match path(f)? {
+            op::RECONFIGURE => return Ok(Self::Error(error::RECONFIGURATION_DISABLED)),
+            op::GET_CHILDREN
+            | op::GET_CHILDREN2
+            | op::GET_ACL
+            | op::COUNT_CHILDREN
+            | op::CHECK_WATCHES
+            | op::REMOVE_WATCHES => match path(f)? {
                 Ok(path) => Self::query(number, path, f)?,
                 Err(error) => return Ok(Self::Error(error)),
             },
+            _ => return Ok(Self::Unknown),
         };
-        Ok(match query {
-            Query::Multi(none) if none.is_empty() => Self::Error(error::UNIMPLEMENTED),
-            query => Self::Read(query),
-        })
+        Ok(Self::Read(query))
     }
 
-    /// A read that begins with a path. An empty multi-read stands for an unknown number.
+    /// A read that begins with a path.
     fn query(number: i32, path: String, f: &mut Fields<'_>) -> Result<Query, Malformed> {
         Ok(match number {
             op::GET_CHILDREN => Query::Children(path, f.bool()?, false),
             op::GET_CHILDREN2 => Query::Children(path, f.bool()?, true),
             op::GET_ACL => Query::Rights(path),
             op::COUNT_CHILDREN => Query::Count(path),
-            op::CHECK_WATCHES | op::REMOVE_WATCHES => {
+            _ => {
                 let kinds = match f.int()? {
                     1 => vec![Watch::Children],
                     2 => vec![Watch::Data],
@@ -322,7 +329,6 @@ impl Request {
                 };
                 Query::Watches(path, kinds, number == op::REMOVE_WATCHES)
             }
-            _ => Query::Multi(Vec::new()),
         })
     }
 }
@@ -434,7 +440,8 @@ impl Query {
             }),
             _ => {
                 let entry = self.entry(keys, to.who);
-                let sets = entry.is_ok() || matches!(self, Self::Exists(..));
+                let is_missing = matches!(entry, Err(error::NO_NODE));
+                let sets = entry.is_ok() || (is_missing && matches!(self, Self::Exists(..)));
                 if sets && !self.watch(shared, to) {
                     return failed(error::QUOTA_EXCEEDED);
                 }
@@ -449,8 +456,10 @@ impl Query {
     /// The entry that the read is about, if the client may read it.
     fn entry<'a>(&self, keys: &'a Keys, who: &[Identity]) -> Result<&'a Entry, i32> {
         let (path, bits) = match self {
-            Self::Exists(path, _) => return keys.get(path).ok_or(error::NO_NODE),
-            Self::Data(path, _) | Self::Children(path, ..) | Self::Count(path) => (path, READ),
+            Self::Exists(path, _)
+            | Self::Data(path, _)
+            | Self::Children(path, ..)
+            | Self::Count(path) => (path, READ),
             Self::Rights(path) => (path, READ | ADMIN),
             _ => return Err(error::UNIMPLEMENTED),
         };
@@ -530,7 +539,8 @@ fn range(
     who: &[Identity],
 ) -> Message {
     let (mut found, mut bytes, mut is_cut) = (Vec::new(), 0, false);
-    let is_shown = |key: &str, entry: &Entry| key != "/" && allows(&entry.rights, READ, who);
+    let is_shown =
+        |key: &str, entry: &Entry| !keys::is_always(key) && allows(&entry.rights, READ, who);
     for (key, entry) in keys.range(first, prefix).filter(|(key, entry)| is_shown(key, entry)) {
         bytes += key.len() + entry.value.as_ref().map_or(0, Bytes::len);
         let is_long = !found.is_empty() && bytes > RANGE_BYTES_MAX;

@@ -32,8 +32,6 @@ const SESSIONS_EVERY: Duration = Duration::from_millis(250);
 const BATCH_BYTES: usize = 2 << 20;
 /// Longest datagram between hosts: what an Ethernet carries in one piece, with room for tunnels.
 const NETWORK_BYTES: usize = 1_400;
-/// A revision is a cycle and, below it, the number of a request in the cycle.
-const REQUEST_BITS: u32 = 24;
 
 /// The answer to a call or a sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -300,23 +298,18 @@ impl Owner {
     fn take(&mut self, event: Event) {
         match event {
             Event::Committed { state, reads, .. } => {
-                let mut number = 0;
                 for set in &state.sets {
-                    for request in &set.requests {
-                        number += 1;
-                        let revision = state.cycle << REQUEST_BITS | number;
-                        let reply = self.shared.apply(revision, &request.body);
-                        if set.node == self.node && request.client == self.client {
-                            let asked = self.calls.remove(&request.sequence);
-                            self.tell(asked, Answer::Applied(reply, revision));
-                        }
-                    }
+                    let (is_mine, client) = (set.node == self.node, self.client);
+                    let calls = &mut self.calls;
+                    self.shared.apply(&set.requests, |request| {
+                        let is_asked = is_mine && request.client == client;
+                        is_asked.then(|| calls.remove(&request.sequence)).flatten()
+                    });
                 }
-                for read in reads {
-                    let revision = self.shared.keys().revision();
-                    let asked = self.syncs.remove(&read.token);
-                    self.tell(asked, Answer::Applied(Reply::default(), revision));
-                }
+                let revision = self.shared.keys().revision();
+                let answer = Answer::Applied(Reply::default(), revision);
+                let due = reads.iter().filter_map(|read| self.syncs.remove(&read.token));
+                self.shared.tell(due.map(|asked| Notice::Answer(asked, answer.clone())));
             }
             Event::Installed { snapshot, unknown, .. } => {
                 match Keys::decode(&snapshot, self.bytes_max) {

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use bytes::Bytes;
 use evenfall_host::Waker;
-use evenfall_order_machine::Canopus;
-use evenfall_order_machine::keys::{Keys, Reply};
+use evenfall_order_machine::keys::Keys;
+use evenfall_order_machine::{Canopus, Request, Requests};
 
 use crate::Settings;
 use crate::replica::{Answer, Asked, Inbox};
@@ -103,17 +102,23 @@ impl Shared {
         core::mem::take(&mut *lock(&self.notices))
     }
 
-    /// Applies the body of a request, and tells those who watch.
-    pub fn apply(&self, revision: u64, body: &Bytes) -> Reply {
+    /// Applies requests, and tells those who watch and those who have `asked`. The locks are taken
+    /// once for all of them.
+    pub fn apply(&self, requests: &Requests, mut asked: impl FnMut(&Request) -> Option<Asked>) {
+        let mut notices = Vec::new();
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        let applied = keys.apply(revision, body);
-        if applied.changes.is_empty() && applied.ended.is_empty() {
-            return applied.reply;
+        for request in requests {
+            let applied = keys.apply(&request.body);
+            if !applied.changes.is_empty() {
+                let events = self.watches().fire(&applied.changes, &keys);
+                notices.extend(events.into_iter().map(|(to, event)| Notice::Event(to, event)));
+            }
+            notices.extend(applied.ended.into_iter().map(Notice::Ended));
+            let answer =
+                |asked| Notice::Answer(asked, Answer::Applied(applied.reply, keys.revision()));
+            notices.extend(asked(&request).map(answer));
         }
-        let events = self.watches().fire(&applied.changes, &keys);
-        let events = events.into_iter().map(|(to, event)| Notice::Event(to, event));
-        self.tell(events.chain(applied.ended.into_iter().map(Notice::Ended)));
-        applied.reply
+        self.tell(notices);
     }
 
     /// Takes the keys of a snapshot. What changed in between is unknown, so connections with

@@ -113,7 +113,7 @@ fn state(front: &Front, with_clients: bool) -> String {
         front.shared.counters.waiting.load(Relaxed),
         keys.revision(),
         mode(front),
-        keys.len() + 1,
+        keys.len(),
     )
 }
 
@@ -204,7 +204,7 @@ fn monitored(front: &Front) -> String {
         ("zk_packets_sent", stats.sent.to_string()),
         ("zk_num_alive_connections", front.connections.len().to_string()),
         ("zk_outstanding_requests", waiting.to_string()),
-        ("zk_znode_count", (keys.len() + 1).to_string()),
+        ("zk_znode_count", keys.len().to_string()),
         ("zk_watch_count", shared.watches().len().to_string()),
         ("zk_ephemerals_count", ephemerals.to_string()),
         ("zk_approximate_data_size", keys.bytes().to_string()),

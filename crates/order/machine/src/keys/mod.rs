@@ -16,6 +16,9 @@
 //! [`REPLIES_MAX`] replies, so a call that was applied already is answered and not applied again.
 //! Sequence 0 stands for a call that is never sent again.
 //!
+//! **Revisions** count the calls that could change something. So the revisions of two changes
+//! between which nobody changed anything differ by one, as those of ZooKeeper do.
+//!
 //! **Sessions** end when their owner closes them, or by [`Command::Expire`], which is ordered like
 //! any other call. A node proposes to expire a session that nobody has touched for its timeout. The
 //! proposal names the touch that it counted from, so a touch that is ordered before it wins.
@@ -46,10 +49,13 @@ pub const REPLIES_MAX: usize = 64;
 pub const KEY_BYTES_MAX: usize = 4_096;
 /// Bytes of a value: what ZooKeeper allows by default.
 pub const VALUE_BYTES_MAX: usize = 1_048_575;
-/// Operations in one call.
-pub const OPS_MAX: usize = 4_096;
+/// Operations in one call: as many as their number can count. ZooKeeper has no limit but the length
+/// of a message.
+pub const OPS_MAX: usize = u16::MAX as usize;
 /// Sessions at once. Opening another is refused.
 pub const SESSIONS_MAX: usize = 100_000;
+/// Keys that are always there: the root, and what ZooKeeper's clients look for below it.
+const ALWAYS: [&str; 4] = ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"];
 /// Bytes that a key or a session is counted for beside its own bytes.
 const OVERHEAD_BYTES: usize = 256;
 
@@ -91,7 +97,7 @@ pub struct Session {
     pub timeout_ms: u32,
     /// What the client has to show to go on with the session at another node.
     pub password: u64,
-    /// The revision of the last sign of life.
+    /// How many signs of life there were.
     pub touched: u64,
     /// Keys that are deleted with the session.
     owned: BTreeSet<Arc<str>>,
@@ -174,12 +180,11 @@ impl Caller<'_> {
 }
 
 impl Keys {
-    /// No keys but `/`. Puts are refused when keys and values would take more bytes than
-    /// `bytes_max`, which has to be equal at all replicas.
+    /// No keys but those that are always there. Puts are refused when keys and values would take
+    /// more bytes than `bytes_max`, which has to be equal at all replicas.
     pub fn new(bytes_max: usize) -> Self {
-        let entries = [("/".into(), Entry::default())].into();
-        Self {
-            entries,
+        let mut keys = Self {
+            entries: BTreeMap::new(),
             sessions: BTreeMap::new(),
             mortal: BTreeSet::new(),
             votes: BTreeMap::new(),
@@ -187,22 +192,31 @@ impl Keys {
             now_ms: 0,
             bytes: 0,
             bytes_max,
+        };
+        for key in ALWAYS {
+            // Everybody may read the configuration, and only a super user may set it.
+            let reads = Right { bits: rights::READ, who: Identity::world() };
+            let rights = (key == "/zookeeper/config").then_some(reads).into_iter().collect();
+            // Curator's client fails when the configuration has no value.
+            let value = Some(Bytes::new());
+            keys.insert(key.into(), Entry { value, rights, ..Entry::default() });
         }
+        keys
     }
 
-    /// The revision of the last call that was applied. Revisions only grow.
+    /// The revision of the last call that could change something.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Keys, without `/`.
+    /// Keys, and among them those that are always there.
     pub fn len(&self) -> usize {
-        self.entries.len() - 1
+        self.entries.len()
     }
 
-    /// Whether there is no key but `/`.
+    /// Whether there are no keys but those that are always there.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == ALWAYS.len()
     }
 
     /// Bytes of all keys and values with their overhead.
@@ -242,10 +256,8 @@ impl Keys {
         self.sessions.get(&id).into_iter().flat_map(|session| &session.owned)
     }
 
-    /// Applies the call of a request. Revisions have to grow from call to call. A body that is no
-    /// call is refused, and changes nothing but the revision.
-    pub fn apply(&mut self, revision: u64, body: &Bytes) -> Applied {
-        self.revision = revision;
+    /// Applies the call of a request. A body that is no call is refused, and changes nothing.
+    pub fn apply(&mut self, body: &Bytes) -> Applied {
         let Ok(call) = Call::decode(body) else {
             return Applied { reply: Reply::Refused(0, Refusal::Malformed), ..Applied::default() };
         };
@@ -261,11 +273,14 @@ impl Keys {
                 return Applied { reply, ..Applied::default() };
             }
         }
+        if !matches!(call.command, Command::Touch(_)) {
+            self.revision += 1;
+        }
         let applied = self.carry_out(&call);
         if call.sequence > 0
             && let Some(session) = self.sessions.get_mut(&call.session)
         {
-            session.touched = revision;
+            session.touched += 1;
             session.replies.push_back((call.sequence, applied.reply.clone()));
             if session.replies.len() > REPLIES_MAX
                 && let Some((sequence, _)) = session.replies.pop_front()
@@ -295,7 +310,7 @@ impl Keys {
             Command::Touch(ids) => {
                 for id in ids {
                     if let Some(session) = self.sessions.get_mut(id) {
-                        session.touched = self.revision;
+                        session.touched += 1;
                     }
                 }
                 Ok(())
@@ -324,12 +339,11 @@ impl Keys {
         password: u64,
         is_new: bool,
     ) -> Result<(), Refusal> {
-        let touched = self.revision;
         if let Some(known) = self.sessions.get_mut(&id) {
             if known.password != password {
                 return Err(Refusal::NoSession);
             }
-            (known.timeout_ms, known.touched) = (timeout_ms, touched);
+            (known.timeout_ms, known.touched) = (timeout_ms, known.touched + 1);
             return Ok(());
         }
         if !is_new {
@@ -338,7 +352,7 @@ impl Keys {
         if self.sessions.len() >= SESSIONS_MAX || id == 0 {
             return Err(Refusal::Full);
         }
-        let session = Session { timeout_ms, password, touched, ..Session::default() };
+        let session = Session { timeout_ms, password, ..Session::default() };
         self.sessions.insert(id, session);
         Ok(())
     }
@@ -559,7 +573,7 @@ impl Keys {
         version: Option<u32>,
         undos: &mut Vec<Undo>,
     ) -> Result<Entry, Refusal> {
-        if key == "/" {
+        if is_always(key) {
             return Err(Refusal::BadKey);
         }
         let entry = self.entries.get(key).ok_or(Refusal::NoKey)?;
@@ -657,12 +671,10 @@ impl Entry {
         self.value.as_ref().map_or(0, Bytes::len)
     }
 
-    /// What the key counts for. The root is free.
+    /// What the key counts for. The name of a key that is always there is free.
     fn bytes(&self, key: &str) -> usize {
-        match key {
-            "/" => 0,
-            _ => key.len() + self.length() + rights::size(&self.rights) + OVERHEAD_BYTES,
-        }
+        let own = if is_always(key) { 0 } else { key.len() + OVERHEAD_BYTES };
+        own + self.length() + rights::size(&self.rights)
     }
 
     /// What undoing needs, without a copy of the names of all children.
@@ -698,6 +710,11 @@ pub fn check_key(key: &str) -> Result<(), Refusal> {
         return Err(Refusal::BadKey);
     }
     Ok(())
+}
+
+/// Whether the key is always there and cannot be deleted.
+pub fn is_always(key: &str) -> bool {
+    ALWAYS.contains(&key)
 }
 
 /// The path above a path; `None` of `/` and of a key that is no path.

@@ -1,7 +1,7 @@
 //! All keys and sessions as bytes.
 //!
 //! ```text
-//!  version u8 (2), revision u64, time in ms u64, count u32, sessions, count u32, keys,
+//!  version u8 (3), revision u64, time in ms u64, count u32, sessions, count u32, keys,
 //!  count u32, votes
 //!  key      key, has a value u8, value, created u64, modified u64, version u32, created ms u64,
 //!           modified ms u64, kind, owner u64, births u32, children modified u64,
@@ -21,7 +21,7 @@ use evenfall_core::{Malformed, Reader};
 use super::command::{optional, put_bytes, put_optional, text};
 use super::{Entry, Keys, Kind, Reply, Session, rights};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 impl Keys {
     /// Everything, for a checkpoint.

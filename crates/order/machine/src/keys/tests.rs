@@ -21,13 +21,12 @@ fn call(session: u64, sequence: u64, command: Command) -> Bytes {
 }
 
 fn change(keys: &mut Keys, ops: Vec<Op>) -> Applied {
-    let revision = keys.revision() + 1;
-    keys.apply(revision, &call(1, 0, Command::Change(ops)))
+    keys.apply(&call(1, 0, Command::Change(ops)))
 }
 
 fn opened() -> Keys {
     let mut keys = Keys::new(1 << 20);
-    keys.apply(1, &call(1, 0, Command::Open { timeout_ms: 4_000, password: 9, is_new: true }));
+    keys.apply(&call(1, 0, Command::Open { timeout_ms: 4_000, password: 9, is_new: true }));
     keys
 }
 
@@ -53,14 +52,14 @@ fn a_compare_and_set_needs_the_version() {
 fn a_call_that_is_sent_again_is_answered_and_not_applied_again() {
     let mut keys = opened();
     let body = call(1, 5, Command::Change(vec![put("n", "x", Existing::Any(true))]));
-    let first = keys.apply(2, &body);
-    let second = keys.apply(3, &body);
+    let first = keys.apply(&body);
+    let second = keys.apply(&body);
     assert_eq!(first.reply, second.reply);
     assert_eq!((keys.get("n").expect("n").version, second.changes.len()), (0, 0));
     for sequence in 6..6 + REPLIES_MAX as u64 {
-        keys.apply(sequence, &call(1, sequence, Command::Touch(vec![])));
+        keys.apply(&call(1, sequence, Command::Touch(vec![])));
     }
-    let late = keys.apply(999, &body);
+    let late = keys.apply(&body);
     assert_eq!(late.reply, Reply::Refused(0, Refusal::Forgotten));
 }
 
@@ -74,11 +73,27 @@ fn paths_need_parents_and_parents_stay_while_they_have_children() {
     let full = change(&mut keys, vec![delete("/a")]).reply;
     assert_eq!(full, Reply::Refused(0, Refusal::NotEmpty));
     assert!(matches!(change(&mut keys, vec![delete("/a/b"), delete("/a")]).reply, Reply::Done(_)));
-    assert!(keys.is_empty() && keys.bytes() == 0);
+    assert!(keys.is_empty() && keys.bytes() == Keys::new(0).bytes());
     for bad in ["", "/a/", "//a", "/a/./b", "a\0b"] {
         let reply = change(&mut keys, vec![made(bad)]).reply;
         assert!(matches!(reply, Reply::Refused(0, _)), "{bad:?}");
     }
+}
+
+#[test]
+fn signs_of_life_are_no_revision_and_what_is_always_there_stays() {
+    let mut keys = opened();
+    change(&mut keys, vec![made("/a")]);
+    keys.apply(&call(0, 0, Command::Touch(vec![1])));
+    change(&mut keys, vec![made("/a/b")]);
+    let above = keys.get("/a").expect("made");
+    assert_eq!(above.children_modified, above.created + 1);
+    for key in ALWAYS {
+        let delete = Op::Delete { key: key.into(), version: None };
+        assert_eq!(change(&mut keys, vec![delete]).reply, Reply::Refused(0, Refusal::BadKey));
+    }
+    let set = put("/zookeeper/config", "x", Existing::Any(false));
+    assert_eq!(asked_by(&mut keys, "ann", set), Reply::Refused(0, Refusal::NoRight));
 }
 
 #[test]
@@ -90,10 +105,10 @@ fn ephemeral_keys_go_with_their_session_and_a_touch_saves_both() {
     let below = change(&mut keys, vec![made("/lock-0000000000/x")]).reply;
     assert_eq!(below, Reply::Refused(0, Refusal::EphemeralParent));
     let touched = keys.session(1).expect("open").touched;
-    keys.apply(10, &call(0, 0, Command::Touch(vec![1])));
-    keys.apply(11, &call(0, 0, Command::Expire { session: 1, touched }));
+    keys.apply(&call(0, 0, Command::Touch(vec![1])));
+    keys.apply(&call(0, 0, Command::Expire { session: 1, touched }));
     assert!(keys.get("/lock-0000000000").is_some(), "the touch was ordered before");
-    let gone = keys.apply(12, &call(0, 0, Command::Expire { session: 1, touched: 10 }));
+    let gone = keys.apply(&call(0, 0, Command::Expire { session: 1, touched: touched + 1 }));
     assert_eq!((gone.changes.len(), gone.ended), (1, vec![1]));
     assert!(keys.get("/lock-0000000000").is_none() && keys.session(1).is_none());
 }
@@ -104,9 +119,8 @@ fn right(bits: u32, name: &str) -> Right {
 
 /// What the identity `name` is answered.
 fn asked_by(keys: &mut Keys, name: &str, op: Op) -> Reply {
-    let revision = keys.revision() + 1;
     let command = Command::ChangeBy(vec![Identity::new("digest", name)], vec![op]);
-    keys.apply(revision, &call(1, 0, command)).reply
+    keys.apply(&call(1, 0, command)).reply
 }
 
 #[test]
@@ -137,15 +151,15 @@ fn a_client_without_the_right_is_refused_and_the_right_is_that_of_the_key_or_its
     asked_by(&mut keys, "bob", set("/a", None, vec![right(1, "a long name")]));
     assert!(keys.bytes() > before);
     let deleted = change(&mut keys, vec![delete("/a")]).reply;
-    assert!(matches!(deleted, Reply::Done(_)) && keys.bytes() == 0, "calls of nodes may all");
+    assert!(matches!(deleted, Reply::Done(_)), "calls of nodes may all");
+    assert_eq!(keys.bytes(), Keys::new(0).bytes());
 }
 
 /// What is deleted when a node names a key.
 fn reaped(keys: &mut Keys, node: u32, key: &str, seen: u64) -> usize {
-    let revision = keys.revision() + 1;
     let named = vec![(key.to_owned(), seen)];
     let command = Command::Reap { node, nodes: 3, keys: named };
-    keys.apply(revision, &call(0, 0, command)).changes.len()
+    keys.apply(&call(0, 0, command)).changes.len()
 }
 
 #[test]
@@ -190,10 +204,10 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
     let mut prng = Prng::new(3);
     let mut keys = opened();
     let mut refused = 0;
-    for revision in 2..4_000 {
+    for _ in 2..4_000 {
         let op = |prng: &mut Prng| {
-            let names = ["/a", "/a/b", "/a/b/c", "/a/d", "k", "l"];
-            let key = names[prng.below(6) as usize].to_owned();
+            let names = ["/", "/a", "/a/b", "/a/b/c", "/a/d", "k", "l"];
+            let key = names[prng.below(7) as usize].to_owned();
             let value = prng.chance(0.9).then(|| Bytes::from(vec![7; prng.below(9) as usize]));
             let rights = match prng.below(8) {
                 0 => vec![right(1 << prng.below(5), "ann")],
@@ -221,16 +235,16 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
         let before = keys.clone();
         let who = if prng.chance(0.7) { "ann" } else { "bob" };
         let command = Command::ChangeBy(vec![Identity::new("digest", who)], ops);
-        let applied = keys.apply(revision, &call(1, 0, command));
+        let applied = keys.apply(&call(1, 0, command));
         if matches!(applied.reply, Reply::Refused(..)) {
             refused += 1;
             assert!(applied.changes.is_empty());
-            assert_eq!(Keys { revision, ..before }, keys);
+            assert_eq!(Keys { revision: before.revision + 1, ..before }, keys);
         }
     }
     assert!((500..3_900).contains(&refused), "{refused}");
     let timed: Vec<_> = keys.mortal().map(|(key, e)| (key.to_owned(), e.modified)).collect();
-    keys.apply(5_000, &call(0, 0, Command::Reap { node: 1, nodes: 3, keys: timed }));
+    keys.apply(&call(0, 0, Command::Reap { node: 1, nodes: 3, keys: timed }));
     let again = Keys::decode(&keys.encode(), 1 << 20).expect("our own");
     assert_eq!(again, keys);
 }
