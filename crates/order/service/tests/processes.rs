@@ -2,7 +2,7 @@
 //!
 //! The program of tests starts itself: with the variable set, the test [`replica`] is a replica.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -148,25 +148,57 @@ fn answers_and_sessions_survive_kill_9_of_each_replica_and_each_put_is_made_once
     drop(replicas);
 }
 
-/// kazoo is a client of ZooKeeper in Python. `scripts/deps.sh` installs it.
-#[test]
-fn a_client_of_zookeeper_finds_what_it_expects() {
+/// A script that uses kazoo, a client of ZooKeeper in Python. `None` without kazoo, which
+/// `scripts/deps.sh` installs.
+fn kazoo(script: &str, addresses: &[SocketAddr]) -> Option<Command> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = folder.join("../../../target/venv-zookeeper/bin/python");
     if !python.exists() {
         println!("skipped: no kazoo (scripts/deps.sh installs it)");
-        return;
+        return None;
     }
+    let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let mut command = Command::new(python);
+    command.arg(folder.join("tests").join(script)).arg(hosts.join(","));
+    Some(command)
+}
+
+#[test]
+fn a_client_of_zookeeper_finds_what_it_expects() {
     let directory = tempfile::tempdir().expect("a directory");
     let addresses: Vec<SocketAddr> = (4..=6).map(free).collect();
+    let Some(mut script) = kazoo("zookeeper.py", &addresses) else { return };
     let begin = |node| start(node, directory.path(), &addresses);
     let replicas = Replicas((0..3).map(begin).collect());
-    let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let script = folder.join("tests/zookeeper.py");
-    let said = Command::new(python).arg(script).arg(hosts.join(",")).output().expect("Python");
+    let said = script.output().expect("Python");
     let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     assert!(said.status.success() && out.contains("all there"), "{out}\n{err}");
     drop(replicas);
+}
+
+/// As with the client of ours, each replica is killed twice.
+#[test]
+fn a_client_of_zookeeper_loses_no_write_and_no_session_when_replicas_are_killed() {
+    const KILLS: usize = 6;
+    const WRITES: usize = 140;
+    let directory = tempfile::tempdir().expect("a directory");
+    let addresses: Vec<SocketAddr> = (8..=10).map(free).collect();
+    let Some(mut script) = kazoo("killed.py", &addresses) else { return };
+    let begin = |node| start(node, directory.path(), &addresses);
+    let mut replicas = Replicas((0..3).map(begin).collect());
+    let script = script.arg(WRITES.to_string()).stdout(Stdio::piped());
+    let mut client = Replicas(vec![script.spawn().expect("Python")]);
+    let said = client.0[0].stdout.take().expect("a pipe");
+    let mut lines = std::io::BufReader::new(said).lines().map(|line| line.expect("text"));
+    for kill in 0..KILLS {
+        let enough = ((kill + 1) * WRITES / (KILLS + 1)).to_string();
+        assert!(lines.any(|number| number == enough), "the client ended early");
+        let node = kill % 3;
+        replicas.0[node].kill().expect("a process");
+        replicas.0[node].wait().expect("a process");
+        replicas.0[node] = begin(node);
+    }
+    assert_eq!(lines.last().as_deref(), Some("all there"));
 }
 
 /// A client that says who it is, and nothing else.
