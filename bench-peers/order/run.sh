@@ -13,7 +13,7 @@ root=$(cd ../.. && pwd)
 target=$root/target/peers-order
 mkdir -p "$target"
 
-(cd "$root" && cargo build --release --quiet --package evenfall-cli --package evenfall-lab)
+(cd "$root" && cargo build --release --quiet --package evenfall-cli --package evenfall-lab --features evenfall-cli/order)
 if command -v mvn >/dev/null && command -v java >/dev/null; then
     [ -d "$target/zookeeper" ] ||
         mvn -q -f pom.xml dependency:copy-dependencies -DoutputDirectory="$target/zookeeper"

@@ -1,15 +1,16 @@
 package org.apache.curator.test;
 
-import evenfall.Door;
+import evenfall.Replicas;
 import java.io.Closeable;
 import java.io.File;
 import java.io.IOException;
+import java.nio.file.Files;
 
-/** Stands where Curator's tests look for a server of ZooKeeper, and leads to replicas of evenfall. */
+/** Stands where Curator's tests look for a server of ZooKeeper, and is replicas of evenfall. */
 public class TestingServer implements Closeable {
     private final int port;
-    private final Door door;
     private final File directory;
+    private final Replicas replicas;
 
     public TestingServer() throws Exception {
         this(-1, null, true);
@@ -36,10 +37,9 @@ public class TestingServer implements Closeable {
     }
 
     public TestingServer(int port, File directory, boolean start) throws Exception {
-        this.port = port > 0 ? port : InstanceSpec.getRandomPort();
-        this.directory = directory;
-        this.door = new Door(this.port);
-        Door.wipe();
+        this.port = port > 0 ? port : Replicas.port();
+        this.directory = directory == null ? Files.createTempDirectory("test").toFile() : directory;
+        this.replicas = new Replicas(this.port, this.directory, TestingCluster.options());
         if (start) {
             start();
         }
@@ -54,7 +54,7 @@ public class TestingServer implements Closeable {
     }
 
     public void start() throws Exception {
-        door.open();
+        replicas.start();
     }
 
     public void restart() throws Exception {
@@ -63,15 +63,15 @@ public class TestingServer implements Closeable {
     }
 
     public void stop() throws IOException {
-        door.close();
+        replicas.stop();
     }
 
     @Override
     public void close() throws IOException {
-        stop();
+        replicas.close();
     }
 
     public String getConnectString() {
-        return "127.0.0.1:" + port;
+        return Replicas.HOST + ":" + port;
     }
 }

@@ -2,7 +2,7 @@ package org.apache.zookeeper.test;
 
 import static org.junit.jupiter.api.Assertions.fail;
 
-import evenfall.Door;
+import evenfall.Replicas;
 import java.io.File;
 import java.io.IOException;
 import java.net.ProtocolException;
@@ -11,7 +11,6 @@ import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import org.apache.zookeeper.PortAssignment;
 import org.apache.zookeeper.TestableZooKeeper;
 import org.apache.zookeeper.WatchedEvent;
 import org.apache.zookeeper.Watcher;
@@ -28,19 +27,19 @@ import org.slf4j.LoggerFactory;
 
 /**
  * What ZooKeeper's tests of clients extend, with the members of ZooKeeper's own class of this name.
- * The server that a test starts and stops is a port that leads to replicas of evenfall.
+ * The server that a test starts and stops is replicas of evenfall.
  */
 public abstract class ClientBase extends ZKTestCase {
     protected static final Logger LOG = LoggerFactory.getLogger(ClientBase.class);
     public static int CONNECTION_TIMEOUT = 30000;
 
-    protected String hostPort = "127.0.0.1:" + PortAssignment.unique();
+    protected String hostPort = Replicas.HOST + ":" + Replicas.port();
     protected int maxCnxns = 0;
     protected ServerCnxnFactory serverFactory = null;
     protected File tmpDir = null;
     protected boolean exceptionOnFailedConnect = false;
     private final List<ZooKeeper> clients = new ArrayList<>();
-    private Door door;
+    private Replicas replicas;
 
     public static class CountdownWatcher implements Watcher {
         volatile CountDownLatch clientConnected;
@@ -229,7 +228,6 @@ public abstract class ClientBase extends ZKTestCase {
         setupCustomizedEnv();
         setUpAll();
         tmpDir = createTmpDir();
-        Door.wipe();
         startServer();
     }
 
@@ -239,14 +237,18 @@ public abstract class ClientBase extends ZKTestCase {
 
     protected void startServer() throws Exception {
         String first = hostPort.split("[,/]")[0];
-        door = new Door(Integer.parseInt(first.substring(first.lastIndexOf(':') + 1)));
-        door.open();
+        int port = Integer.parseInt(first.substring(first.lastIndexOf(':') + 1));
+        // The time of a tick is that of ZooKeeper's tests. The password of the super user is "test".
+        if (replicas == null) {
+            replicas = new Replicas(port, tmpDir, "tickTime=3000", "maxClientCnxns=" + maxCnxns,
+                    "superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+        }
+        replicas.start();
     }
 
     protected void stopServer() throws Exception {
-        if (door != null) {
-            door.close();
-            door = null;
+        if (replicas != null) {
+            replicas.stop();
         }
     }
 
@@ -263,7 +265,9 @@ public abstract class ClientBase extends ZKTestCase {
     public void tearDown() throws Exception {
         tearDownAll();
         stopServer();
-        recursiveDelete(tmpDir);
+        if (replicas != null) {
+            replicas.close();
+        }
         cleanUpCustomizedEnv();
     }
 }
