@@ -164,14 +164,15 @@ function memoryOverTime() {
   return made;
 }
 
-/** What each process added to its local clock, and how wrong it said its clock may be. */
+/** The offset that each process added to its local clock, and the bound that it stated. */
 function clocksOverTime() {
   const curves = run.clocks.map(({ name, at_ns: at, moved_us: moved, bound_us: bounds }) => ({ name,
     points: at.map((ns, i) => ({ at_s: (ns - series.origin_ns) / 1e9, moved: moved[i], bound: bounds[i] })) }));
   const points = curves.flatMap((curve) => curve.points);
   const { card: made, svg, width, height } = card("Clocks over time",
-    "Above: what each process added to its local clock, less what it added first. "
-    + "Below: the bound on the clock's error that the process stated. A gap: no bound.",
+    "Above: the offset that each process added to its local clock, less its first offset. "
+    + "Below: the bound on the clock's error that the process stated. A gap: no bound. "
+    + "Of more than 32 processes, those with the widest bounds are shown.",
     { wide: true, height: 320, legend: [["held", "offset"], ["raw", "bound"]] });
   const [top, middle, bottom] = [10, 140, height - 26];
   const ends = points.map((point) => point.at_s);

@@ -162,8 +162,9 @@ fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
     (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Lets this process have as many files open as it may ask for. A server of many connections calls
-/// it at its start, because shells hand out 1,024. Returns the limit, or `None` without one.
+/// Raises the limit of open files as far as this process may. A server of many connections calls
+/// this function at its start, because shells hand out 1,024. Returns the limit, or `None` when
+/// there is no limit.
 pub fn raise_files() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` outlives both calls. Where the kernel refuses, the limit stays as it was.

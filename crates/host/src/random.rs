@@ -13,7 +13,7 @@ pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
     File::open("/dev/urandom")?.read_exact(bytes)
 }
 
-/// A random number.
+/// A random number, all of whose values are equally likely.
 ///
 /// # Errors
 /// Those of [`fill`].

@@ -35,10 +35,10 @@ pub struct Options {
     /// Bytes of pooled memory that arrivals in machines may pin. Beyond this limit each arrival is
     /// copied into memory of exactly its size.
     pub pinned_bytes_max: usize,
-    /// Whether the kernel stamps arrivals when they enter the socket, and those departures about
-    /// which a machine asks when they are handed to the network card. Otherwise this process stamps
-    /// both. Stamps of arrivals cost about 5 % of a receive. A stamp of a departure costs a system
-    /// call.
+    /// Whether the kernel stamps arrivals and departures. The kernel stamps an arrival when the
+    /// datagram enters the socket. It stamps a departure about which a machine asks when the
+    /// datagram is handed to the network card. Otherwise this process stamps both. Stamps of
+    /// arrivals cost about 5 % of a receive. A stamp of a departure costs a system call.
     pub kernel_timestamps: bool,
     /// The IPv4 address of the interface for multicast groups. The port joins a bound group on this
     /// interface, and sends to groups over it. By default the routing table chooses. Without a key

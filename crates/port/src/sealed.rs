@@ -1,4 +1,4 @@
-//! A port whose datagrams only processes with the same key can read or make.
+//! A port whose datagrams can be read and made only by processes with the same key.
 //!
 //! ```text
 //!  | random number of this process 16 | count u64 | sealed datagram, code 16 |
@@ -7,10 +7,10 @@
 //! The seal is XChaCha20-Poly1305. The random number and the count are its nonce, so no nonce is
 //! used twice with one key.
 //!
-//! A datagram that does not open is dropped, and so is one whose count came before or lies far
-//! behind the last one of its process. A process that starts anew has forgotten the counts. A
-//! datagram that somebody has recorded and sends again is then an old datagram, which a machine
-//! must survive like one that was delayed.
+//! A datagram that does not open is dropped. A datagram is also dropped if its count came before, or
+//! lies far behind the last count of its process. A process that starts anew has forgotten the
+//! counts. A datagram that somebody has recorded and sends again then opens once more, and a machine
+//! must survive the recorded datagram like a delayed datagram.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,18 +30,19 @@ const NONCE_BYTES: usize = LIFE_BYTES + 8;
 const TAG_BYTES: usize = 16;
 /// Bytes that the seal adds to a datagram.
 pub const OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
-/// Processes whose last counts are remembered. The one that was heard longest ago is forgotten
+/// Processes whose last counts are remembered. The process that was heard longest ago is forgotten
 /// first.
 const PEERS_MAX: usize = 256;
-/// Counts behind the last one that are still taken.
+/// A count that lies this far behind the last count of its process is dropped.
 const WINDOW: u64 = u128::BITS as u64;
 
-/// The counts of one process that were taken: the last one, and a bit for each in front of it.
+/// The counts of one process that were taken: the last count, and a bit for each of the [`WINDOW`]
+/// counts up to the last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     last: u64,
     bits: u128,
-    /// When this process was last heard, in datagrams of all processes.
+    /// Datagrams of all processes that had opened when this process was last heard.
     heard: u64,
 }
 
@@ -70,7 +71,7 @@ pub struct Sealed {
     /// The random number of this process, and the count of its last datagram.
     nonce: [u8; NONCE_BYTES],
     count: u64,
-    /// The counts that came, by the random number of the process.
+    /// The counts that were taken, by the random number of the process.
     peers: BTreeMap<[u8; LIFE_BYTES], Taken>,
     opened: u64,
     arrivals: Vec<Arrival>,

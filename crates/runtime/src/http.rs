@@ -307,8 +307,8 @@ impl Server {
         Self::bind_guarded(address, limits, routes, None)
     }
 
-    /// Starts to serve connections as a guard allows them: sealed under its key, or plain ones of
-    /// this host. Without a guard all connections are plain.
+    /// Starts to serve connections that the guard allows: those that are sealed under its key, and
+    /// plain connections from this host. Without a guard all connections are plain.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -399,7 +399,7 @@ async fn converse(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
             let accepted = Stream::accept(stream, from, guard);
             match tokio::time::timeout(limits.header_timeout, accepted).await {
                 Ok(Ok(stream)) => stream,
-                // A client that is late or has not the key.
+                // The client is late, or does not have the key.
                 _ => return,
             }
         }

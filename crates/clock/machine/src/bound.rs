@@ -115,7 +115,8 @@ impl Verdict {
     }
 }
 
-/// Whole nanoseconds, not below.
+/// The next whole number of nanoseconds at or above `ns`. Every reading rounds, and a call of the
+/// platform's `ceil` takes some nanoseconds.
 fn whole(ns: f64) -> u64 {
     let cut = ns as u64;
     cut.saturating_add(u64::from((cut as f64) < ns))

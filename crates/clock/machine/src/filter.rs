@@ -97,8 +97,8 @@ impl Filter {
         true
     }
 
-    /// By how much the clock of the reference has jumped, when the reference shows `at` while the
-    /// node's clock is ahead of it by `ahead.0 + ahead.1`. The node's clock did not jump.
+    /// By how much the clock of the reference has jumped, if the node's clock has not. The reference
+    /// shows `at`, and the node's clock is ahead of the reference by `ahead.0 + ahead.1`.
     pub(crate) fn jump_of_reference(&self, at: Timestamp, ahead: (i64, f64)) -> i64 {
         let passed = i128::from(at.nanos()) - i128::from(self.at.nanos());
         let shown = passed + i128::from(ahead.0) - i128::from(self.base);
@@ -108,8 +108,8 @@ impl Filter {
         jump.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 
-    /// The clock of the reference has jumped ahead by `by` nanoseconds, and the node's clock went
-    /// on.
+    /// Goes on with the course after the clock of the reference has jumped ahead by `by`
+    /// nanoseconds. The node's clock has not jumped.
     pub(crate) fn follow_reference(&mut self, by: i64) {
         self.at = Timestamp::from_nanos(self.at.nanos().saturating_add_signed(by));
         self.base = self.base.saturating_sub(by);

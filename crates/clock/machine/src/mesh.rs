@@ -83,12 +83,16 @@ pub struct Health {
 }
 
 impl Health {
-    /// Calls a lost node disrupted if its clock was seen to jump, or if no line fits between the
-    /// probes of one of its pairs.
-    pub(crate) fn name_disrupted(&mut self, jumped: &BTreeSet<u32>, crossed: &[(u32, u32)]) {
+    /// Calls a node disrupted if the node's clock was seen to jump. A lost node is also called
+    /// disrupted if no line fits between the probes of one of the node's pairs.
+    pub(crate) fn name_disrupted(
+        &mut self,
+        jumped: &BTreeSet<u32>,
+        crossed: &BTreeSet<(u32, u32)>,
+    ) {
         let mut disrupted = jumped.clone();
         disrupted.extend(crossed.iter().flat_map(|(a, b)| [a, b]).filter(|node| {
-            // A node whose other pairs still lead to the reference has its time.
+            // A node that is not lost has its time by its other pairs.
             self.lost.contains(node)
         }));
         self.lost.retain(|node| !disrupted.contains(node));
@@ -157,9 +161,9 @@ impl Mesh {
         (verdicts, health)
     }
 
-    /// The clock of the reference has jumped, and those of the other nodes went on. Finds the jump
-    /// by the pairs of the reference, as the median of what the courses of their nodes say, and
-    /// goes on with all courses. `None` when no course leads to the reference.
+    /// Finds by how much the clock of the reference has jumped, and moves all courses by the jump.
+    /// The clocks of the other nodes have not jumped. Each neighbour of the reference shows a jump,
+    /// and the median counts. `None` when no neighbour of the reference has a course.
     pub fn reference_jumped(&mut self, now: Timestamp, edges: &[Edge]) -> Option<i64> {
         let middle = now - self.config.window / 2;
         let jump = |edge: &Edge| {

@@ -33,9 +33,9 @@ const ALL: usize = 1;
 /// queues does not count as a queue.
 const BENT_NS_S2: f64 = 40.0;
 
-/// The greatest time since the end of a window for which its bounds are carried on: 8 s, in which
-/// three calls to end a window may be lost. A greater time means that our own clock has jumped, and
-/// a jump must not widen the bounds that show it.
+/// Nanoseconds after the end of a window for which the bounds of the window grow: 8 s. Three calls
+/// to end a window may be lost in this time. A longer time means that our own clock has jumped, and
+/// a jump must not widen the bounds that show the jump.
 const CARRIED_NS: f64 = 8e9;
 
 /// The stamps of two probes that followed each other the same way.
@@ -163,7 +163,8 @@ impl PairMeter {
         })
     }
 
-    /// The same of two probes that the peer sent.
+    /// Whether two probes that the peer sent cannot be true together with what the last window
+    /// proved.
     pub fn incoming_defies(&self, pair: &CodedPair, config: &Config) -> bool {
         pair.sent.into_iter().zip(pair.received).any(|(sent, received)| {
             let most = self.proven_at(received, config).map(|[_, most]| most);
@@ -171,8 +172,9 @@ impl PairMeter {
         })
     }
 
-    /// The least and the greatest difference that two honest stamps can show at `at` on our clock,
-    /// before and after the delay, by what the last window proved.
+    /// The bounds of the last window on the difference of the clocks, carried on to `at` on our
+    /// clock. A delay makes the difference of an outgoing probe greater and the difference of an
+    /// incoming probe smaller, so each way is compared with one bound.
     fn proven_at(&self, at: Timestamp, config: &Config) -> Option<[i64; 2]> {
         let last = self.last.as_ref()?;
         let age = (at.signed_since(last.end) as f64).clamp(-CARRIED_NS, CARRIED_NS);
@@ -315,7 +317,8 @@ fn corners(points: &mut Points) -> Points {
     }
 }
 
-/// The nearest whole number, halves upwards; of `+` and a floor alone, so equal on every platform.
+/// The nearest whole number. Halves are rounded up. Addition and `floor` give the same result on
+/// every platform.
 fn round(y: f64) -> f64 {
     (y + 0.5).floor()
 }

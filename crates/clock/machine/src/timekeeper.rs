@@ -12,17 +12,18 @@
 //! misses the call goes on with its window, and its readings run free meanwhile.
 //!
 //! When a clock jumps by more than its proven bound, the next probes contradict what the last
-//! window proved. Whoever keeps the stamps of a pair tells the reference so at once. A node that
-//! has jumped contradicts most of its neighbours, and each of them contradicts few. The reference
-//! names the node and tells it so within some probes. The node's readings are
-//! [`State::Disrupted`](crate::State) until the window after the jump is solved. What single probes
-//! do not show, the end of the window shows: no line fits between the probes of any pair of the
-//! node ([`Gap::Crossed`]), and the solve has no place for the node.
+//! window proved. The node that keeps the stamps of a pair tells the reference at once. A node
+//! whose clock has jumped contradicts most of its neighbours, and each neighbour contradicts few
+//! nodes. Within some probes the reference names the node whose clock has jumped, and tells that
+//! node. The node's readings are [`State::Disrupted`](crate::State) until the window after the jump
+//! is solved. The end of the window shows jumps that single probes do not show: no line fits
+//! between the probes of any pair of the node ([`Gap::Crossed`]), and the solve has no place for
+//! the node.
 //!
-//! When the clock of the reference itself jumps, most of its neighbours contradict it. Nobody else
-//! is left out then, and the other nodes go on by their last verdicts. After the next window the
-//! reference knows by how much its clock has jumped, and corrects its readings by that much, so
-//! that the time of the mesh goes on as if the clock had not jumped.
+//! When the clock of the reference itself jumps, most neighbours contradict the reference. No other
+//! node is left out then, and the other nodes go on by their last verdicts. After the next window
+//! the reference knows by how much its clock has jumped, and takes the jump out of its readings.
+//! The time of the mesh goes on as if the clock had not jumped.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -60,8 +61,8 @@ const QUEUE_MAX: usize = 8_192;
 /// makes it longer by this share, and a shorter call shorter. Calls that were interrupted count no
 /// more than others.
 const CALL_STEP: f64 = 1.0 / 64.0;
-/// How often a node tells the reference in a window that a pair contradicts its bounds. Each of
-/// these datagrams may be lost.
+/// Datagrams in a window by which a node tells the reference that a pair contradicts its bounds.
+/// Each of them may be lost.
 const JUMPS_TOLD: u32 = 4;
 /// The context in which the key of the clock's datagrams is derived from the shared key.
 const KEY_CONTEXT: &str = "evenfall clock 2026-11 datagrams";
@@ -147,7 +148,8 @@ struct Office {
     jumped: BTreeSet<u32>,
     /// Whether the clock of the reference has jumped, by a time that is not known yet.
     is_astray: bool,
-    /// What the reference adds to its own clock for the time of the mesh: less all its jumps.
+    /// What the reference adds to its own clock for the time of the mesh: all jumps of that clock,
+    /// with the opposite sign.
     shift_ns: i64,
 }
 
@@ -421,8 +423,8 @@ impl Timekeeper {
         }
     }
 
-    /// Between these two nodes a clock has jumped. Leaves out a node that most of its neighbours
-    /// contradict.
+    /// Notes that the clock of `a` or the clock of `b` has jumped. Leaves out a node as soon as most
+    /// of its neighbours contradict the node.
     fn accuse(&mut self, a: u32, b: u32) {
         let Some(office) = &mut self.office else { return };
         let known = |node: u32| office.degrees.get(node as usize).is_some_and(|pairs| *pairs > 0);
@@ -452,9 +454,10 @@ impl Timekeeper {
         let edges = core::mem::take(&mut office.edges);
         let edge = |((a, b), estimate)| Edge { a, b, estimate };
         let edges: Vec<Edge> = edges.into_iter().map(edge).collect();
-        let crossed: Vec<(u32, u32)> = core::mem::take(&mut office.crossed).into_iter().collect();
-        let mut jumped = core::mem::take(&mut office.jumped);
-        if office.has_lost_itself(&edges, &crossed, &jumped) {
+        let has_lost_itself = office.has_lost_itself(&edges);
+        let crossed = core::mem::take(&mut office.crossed);
+        let jumped = core::mem::take(&mut office.jumped);
+        if has_lost_itself {
             office.is_astray = true;
             office.sources.clear();
             let health = Health { disrupted: vec![0], ..Health::default() };
@@ -462,7 +465,6 @@ impl Timekeeper {
             self.leave_out(0);
             return;
         }
-        jumped.remove(&0);
         if core::mem::take(&mut office.is_astray) {
             let by = office.mesh.reference_jumped(office.closed, &edges).unwrap_or(0);
             office.shift_ns = office.shift_ns.saturating_sub(by);
@@ -492,8 +494,8 @@ impl Timekeeper {
         self.events.push_back(TimeEvent::Solved(health, utc));
     }
 
-    /// A local clock that jumps back would leave every timer far ahead, and one that jumps ahead
-    /// would end a window with no probe from after the jump in it.
+    /// Sets the timers anew when the local clock has jumped. A jump back would leave every timer far
+    /// ahead. A jump ahead would end a window in which no probe is from after the jump.
     fn mind_own_jump(&mut self, now: Timestamp) {
         let soonest = |at: Timestamp, within: Duration| at.min(now + within);
         self.probe_at = self.probe_at.map(|at| soonest(at, self.gap));
@@ -546,18 +548,13 @@ impl Office {
         2 * contradicting as u32 > pairs && (node > 0 || pairs > 1)
     }
 
-    /// Whether the clock of the reference has jumped: most of its neighbours contradict it, and
-    /// others agree with each other.
-    fn has_lost_itself(
-        &self,
-        edges: &[Edge],
-        crossed: &[(u32, u32)],
-        jumped: &BTreeSet<u32>,
-    ) -> bool {
-        let contradicting = crossed.iter().filter(|(a, _)| *a == 0).count();
+    /// Whether the clock of the reference has jumped: most neighbours contradict the reference, and
+    /// other nodes agree with each other.
+    fn has_lost_itself(&self, edges: &[Edge]) -> bool {
+        let contradicting = self.crossed.iter().filter(|(a, _)| *a == 0).count();
         let agreeing = edges.iter().filter(|edge| edge.a == 0).count();
         let others = edges.iter().any(|edge| edge.a > 0);
-        jumped.contains(&0) || (contradicting > 1 && contradicting > agreeing && others)
+        self.jumped.contains(&0) || (contradicting > 1 && contradicting > agreeing && others)
     }
 
     /// The sources of all nodes on the time of the mesh. A source is as good as its own bound plus

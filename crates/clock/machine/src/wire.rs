@@ -111,7 +111,7 @@ pub enum Body {
     },
     /// "Your clock is left out": from the reference, to a node whose probes fit no clock.
     LeftOut,
-    /// "Between me and this neighbour a clock has jumped": from a node to the reference.
+    /// "My clock or the clock of this neighbour has jumped": from a node to the reference.
     Jump,
 }
 

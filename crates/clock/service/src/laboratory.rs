@@ -1,10 +1,10 @@
 //! Nodes on this machine whose clocks are wrong on purpose. All of them read one monotonic clock
 //! below the planted ones, so that the true error of each reading is known.
 //!
-//! [`run`] makes every node a thread with a port of its own. A program that has the rights makes
-//! every node a process on a host of its own, from the same parts: [`Host`] takes the samples, and
-//! [`compared`] knows the truth. The probes pass through the kernel either way, and the nodes
-//! compete for the cores of this machine.
+//! [`run`] makes every node a thread with a port of its own. A program with the rights to make
+//! network namespaces makes every node a process in a namespace of its own, from the same parts:
+//! [`Host`] takes the samples, and [`compared`] knows the truth. In both cases the probes pass
+//! through the kernel, and the nodes compete for the cores of this machine.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -127,8 +127,8 @@ pub fn run(planted: &Planted) -> Result<Found, Error> {
     Ok(compared(&planted.clock, since, &turned))
 }
 
-/// Compares what all nodes showed with what the reference, which is the first, showed at the same
-/// instant. Their clocks were planted from `since` on.
+/// Compares what all nodes showed with what the reference showed at the same instant. The reference
+/// is the first node. The clocks were planted from `since` on.
 ///
 /// # Panics
 /// When there is no node.
@@ -168,8 +168,8 @@ impl Host {
         Self { node, port, mesh: Mesh::new(clock, member, key, None, (since, plant)) }
     }
 
-    /// Takes samples, and calls `full` when it has all of them. Goes on answering probes as long as
-    /// `is_on` says so: the other nodes may not have all of their samples yet.
+    /// Takes samples, and calls `full` after the last sample. Answers probes until `is_on` is false,
+    /// because the other nodes may not have all of their samples yet.
     ///
     /// # Errors
     /// When the port fails.

@@ -21,11 +21,11 @@ use crate::{ClockSettings, Plant};
 
 /// Time between two readings. In 20 ms a clock of 100 ppm moves by 2 us.
 const TELL_EVERY: Duration = Duration::from_millis(20);
-/// By which share the kept lateness of readings shrinks with each reading that is less late: over
-/// half a minute it forgets a lateness.
+/// Each reading that is less late than the kept lateness makes the kept lateness smaller by one part
+/// in this many. After half a minute a quarter of a lateness is left.
 const LATE_SHRINKS: u32 = 1_000;
-/// The bound of a reading allows for a lateness that is this many times the greatest kept one. With
-/// a factor of one, 3 of 2,700 readings were used later than that, on two cores with a load of 25.
+/// The bound of a reading allows for a lateness of this many times the kept lateness. With a factor
+/// of one, 3 of 2,700 readings were beyond their bound, on two cores with a load of 25.
 const LATE_TIMES: f64 = 2.0;
 /// How often the host's own source of UTC is read. A claim counts for one window of two seconds.
 const SOURCE_EVERY: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ pub struct Standing {
     pub neighbours: u32,
     /// `unknown`, `synchronised`, `free-running` or `disrupted`.
     pub state: &'static str,
-    /// When this was so, by the local clock.
+    /// When the node read its clock, in nanoseconds of the local clock.
     pub at_ns: u64,
     /// What the node adds to its local clock for the time of the reference.
     pub offset_ns: i64,
@@ -77,8 +77,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// How much wider the proven bound is at the local time `now`, where the next reading is
-    /// overdue and the last one is still in use.
+    /// How much wider the proven bound is at the local time `now`, when the last reading is still in
+    /// use and the next reading is overdue.
     pub fn overdue_ns(&self, now: Timestamp) -> u64 {
         let due = Timestamp::from_nanos(self.at_ns) + TELL_EVERY;
         let overdue = now.since(due).mul_f64(Config::default().drift_max());
@@ -176,8 +176,8 @@ pub struct Mesh {
     source: Option<ClockWatch>,
     /// When the next reading is due.
     tell_at: Timestamp,
-    /// How late a reading comes where the process waits for a core: about the greatest lateness of
-    /// the last half minute.
+    /// The kept lateness of readings, which come late where the process waits for a core: about the
+    /// greatest lateness of the last half minute.
     late: Duration,
     events: VecDeque<ClockReading>,
     standing: Standing,

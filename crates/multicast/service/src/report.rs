@@ -74,7 +74,7 @@ pub struct Report {
     /// Memory over the run, of the [`memory::CURVES_MAX`] processes that used most, as far as they
     /// recorded it.
     pub memory: Vec<MemoryCurve>,
-    /// What the processes said of their clocks over the run.
+    /// The clocks of the processes over the run. Of many processes, those with the widest bounds.
     pub clocks: Vec<ClockCurve>,
     /// Facts that a reader must know before believing the figures.
     pub warnings: Vec<String>,
@@ -292,6 +292,7 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
 
 /// Feeds all logs to the ledger, roughly in the order of time, and the readings of their clocks to
 /// `courses`. Returns the largest clock error.
+///
 /// In a run with planted clocks, each log's offset is taken out of its times. What remains is the
 /// host's local clock, which all processes share. So no bound widens the windows of such a run.
 fn join(

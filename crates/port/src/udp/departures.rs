@@ -1,12 +1,12 @@
 //! When datagrams left, by the kernel's stamps.
 //!
-//! A program knows when it called to send and when the call returned, and a datagram left somewhere
-//! in between. The kernel stamps a datagram when it hands the datagram to the network card. A
-//! message asks for its stamp by a control message, the kernel numbers the messages that ask, and
-//! the numbers come back with the stamps over the error queue of the socket.
+//! A program knows when it called to send and when the call returned. The datagram left between
+//! these two times. The kernel stamps a datagram when the kernel hands the datagram to the network
+//! card. A message asks for its stamp by a control message, the kernel numbers the messages that
+//! ask, and the numbers come back with the stamps over the error queue of the socket.
 //!
 //! After a refused send nobody knows which numbers the kernel has used. The numbers then begin
-//! again, and a stamp from before the call of its message is a stamp of an earlier message with the
+//! again at zero. A stamp from before the call of its message belongs to an earlier message with the
 //! same number, and is not used.
 
 use std::collections::VecDeque;
@@ -28,8 +28,8 @@ use crate::sys::{CONTROL_BYTES, Control, checked};
 /// each waits for less than a millisecond. Beyond the limit the oldest gets the stamp of this
 /// process.
 const WAITING_MAX: usize = 64;
-/// How long a departure waits for its stamp. A queue of a host that holds packets for longer makes
-/// their stamps useless. The departure then gets the stamp of this process.
+/// How long a departure waits for its stamp. The departure then gets the stamp of this process. If a
+/// queue of the host holds packets for longer, their stamps are useless.
 const STAMP_WAIT: Duration = Duration::from_millis(20);
 
 /// A departure that waits for its stamp.
@@ -37,9 +37,9 @@ struct Waiting {
     number: u32,
     owner: usize,
     token: Token,
-    /// When the call began that sent it.
+    /// When the call that sent the datagram began.
     began: Timestamp,
-    /// When that call returned.
+    /// When the call that sent the datagram returned.
     returned: Timestamp,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Departures {
 }
 
 impl Departures {
-    /// A call is about to send messages that ask. Returns the present time.
+    /// Prepares for a call that sends messages that ask. Returns the present time.
     pub(super) fn begin(&mut self, socket: &Socket) -> Timestamp {
         if mem::take(&mut self.is_miscounted) && socket.stamps_departures {
             socket.renumber_departures();
@@ -62,13 +62,13 @@ impl Departures {
         MonotonicClock::now()
     }
 
-    /// A send was refused, so that the numbers of the kernel are not known any more.
+    /// Notes that a send was refused, and that the kernel's numbers are not known any more.
     pub(super) fn miscount(&mut self) {
         self.is_miscounted = true;
     }
 
-    /// A message left, in a call that began at `began`. Its answer waits for the kernel's stamp
-    /// where the message asked for it.
+    /// Notes that a message left, in a call that began at `began`. The answer waits for the kernel's
+    /// stamp if the message asked for a stamp.
     pub(super) fn left(
         &mut self,
         began: Timestamp,
@@ -118,8 +118,8 @@ impl Departures {
                 continue;
             };
             let Waiting { owner, token, began, returned, .. } = waiting;
-            // A stamp that is too late would make a delay too short, so that the earliest time is
-            // taken.
+            // A departure that is stamped too late makes the delay too short, and a delay must never
+            // be too short. Therefore the earliest time is taken.
             let is_fresh = self.stamps.look();
             let stamp = Some(self.stamps.earliest(host_ns)).filter(|at| is_fresh && *at >= began);
             match stamp {

@@ -293,7 +293,7 @@ pub(super) fn ancillary(header: &libc::msghdr) -> Ancillary {
                     let bytes = data.cast::<libc::c_int>().read_unaligned();
                     found.segment_bytes = usize::try_from(bytes).unwrap_or(0);
                 }
-                // The first of three stamps is the kernel's; zero where it did not stamp.
+                // The first of three stamps is the kernel's, or zero without a stamp of the kernel.
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS | libc::SCM_TIMESTAMPING) => {
                     let time = data.cast::<libc::timespec>().read_unaligned();
                     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

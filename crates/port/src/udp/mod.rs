@@ -17,8 +17,8 @@
 //!
 //! Limits: [`Options::queue_frames_max`] frames wait per class, and the newest beyond that is
 //! dropped and counted. Arrivals pin at most [`Options::pinned_bytes_max`]. Sending allocates
-//! nothing once every queue has reached its greatest length. 64 departures wait for a stamp of the
-//! kernel at most.
+//! nothing once every queue has reached its greatest length. At most 64 departures wait for a stamp
+//! of the kernel.
 
 mod departures;
 mod inbox;

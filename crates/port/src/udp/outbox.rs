@@ -125,8 +125,8 @@ impl Outbox {
         self.answers.take(out);
     }
 
-    /// Takes the stamps of departures that have come back. `is_sought` says that something ended
-    /// the wait of the port, and that it was no arrival. It may be a stamp that nobody waits for.
+    /// Takes the stamps of departures that have come back. `is_sought` says that the port woke and
+    /// read no arrival. A stamp for which no departure waits any more may have ended the wait.
     pub(super) fn take_stamps(
         &mut self,
         is_sought: bool,

@@ -98,7 +98,7 @@ struct Asked {
     /// Copies that have neither left nor failed.
     copies: usize,
     left: Option<Timestamp>,
-    /// Whether the kernel stamps its departure.
+    /// Whether the kernel stamps the departure of the frame.
     is_stamped: bool,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Departed {
     /// The number of the machine.
     pub(super) owner: usize,
     pub(super) token: Token,
-    /// When the call returned that sent the last copy; `None` when no copy left.
+    /// When the call that sent the last copy returned. `None` when no copy left.
     pub(super) at: Option<Timestamp>,
     /// Whether the kernel will send its own stamp of the departure.
     pub(super) is_stamped: bool,

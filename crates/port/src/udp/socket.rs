@@ -10,8 +10,8 @@ use crate::Options;
 use crate::sys::{RawAddress, checked, in_addr, option, set_option, set_struct};
 use evenfall_host::Error;
 
-/// Stamps of all arrivals, and of the departures that ask for it. A departure comes back as its
-/// number and its stamp, without its bytes.
+/// Stamps of all arrivals, and of the departures that ask for a stamp. A departure comes back as a
+/// number and a stamp, without the bytes of the datagram.
 const STAMPS_BOTH_WAYS: libc::c_uint = libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_RX_SOFTWARE
     | libc::SOF_TIMESTAMPING_OPT_ID
@@ -25,7 +25,7 @@ pub(super) struct Socket {
     pub(super) notes: Vec<String>,
     pub(super) segmentation: bool,
     pub(super) coalescing: bool,
-    /// Whether the kernel stamps departures that ask for it.
+    /// Whether the kernel stamps departures that ask for a stamp.
     pub(super) stamps_departures: bool,
     v6: bool,
     /// The class whose marks the socket carries, when marks differ by class.
@@ -169,7 +169,7 @@ impl Socket {
         let set = |flags: libc::c_uint| {
             set_option(self.fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as i32)
         };
-        // The kernel took these flags before, so that it takes them again.
+        // The kernel takes these flags again, because it took them when the socket was bound.
         drop(set(STAMPS_BOTH_WAYS & !libc::SOF_TIMESTAMPING_OPT_ID));
         drop(set(STAMPS_BOTH_WAYS));
     }

@@ -10,13 +10,13 @@
 //! ```
 //!
 //! Each direction has a key of its own, which follows from the shared key and the random bytes of
-//! both ends. The seal is ChaCha20-Poly1305, with the number of the record as the nonce and its
-//! length as associated data. An end that has not the shared key sends no record that opens, and a
-//! recorded connection opens nowhere again. A connection that is cut between two records is found
-//! by HTTP, which tells the length of every body.
+//! both ends. The seal is ChaCha20-Poly1305, with the number of the record as the nonce and the
+//! length of the record as associated data. An end without the shared key sends no record that
+//! opens, and a recorded connection opens nowhere again. HTTP finds a connection that is cut between
+//! two records, because HTTP tells the length of every body.
 //!
-//! No request of HTTP begins with a zero byte, so that a server tells sealed connections from plain
-//! ones by their first byte.
+//! No request of HTTP begins with a zero byte. A server therefore tells sealed connections from
+//! plain connections by the first byte.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -47,12 +47,12 @@ const REFUSAL: &[u8] =
                          connection: close\r\n\r\n\
                          connections from other hosts are taken only sealed under a key.\n";
 
-/// The key of a server, and who may connect without it.
+/// The key of a server, and whether clients may connect without the key.
 #[derive(Clone, Debug)]
 pub struct Guard {
     /// The key under which connections are sealed.
     pub key: SharedKey,
-    /// Whether clients on other hosts may connect without the key. Clients on this host may.
+    /// Whether clients on other hosts may connect without the key. Clients on this host always may.
     pub is_open: bool,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Sealed {
     leaving: BytesMut,
 }
 
-/// Reads as many bytes as there is room for.
+/// Reads until `out` is full.
 async fn read_all(stream: &TcpStream, mut out: &mut [u8]) -> io::Result<()> {
     while !out.is_empty() {
         stream.readable().await?;
@@ -124,7 +124,7 @@ fn hello(key: &SharedKey) -> io::Result<[u8; HELLO_BYTES]> {
     Ok(hello)
 }
 
-/// Refuses what is no beginning of a sealed connection under this key.
+/// Refuses bytes that do not begin a sealed connection under this key.
 fn check(hello: &[u8; HELLO_BYTES], key: &SharedKey) -> io::Result<()> {
     let is_ours = hello[..MAGIC.len()] == MAGIC && hello[MAGIC.len()] == key.id();
     let wrong = || io::Error::new(ErrorKind::InvalidData, "no connection under this key");
@@ -229,7 +229,7 @@ impl Sealed {
             .encrypt_in_place_detached(&nonce, &prefix, &mut self.leaving[2..])
             .expect("a record is far below the cipher's limit of 256 GiB");
         self.leaving.extend_from_slice(&tag);
-        // What the network does not take now leaves with the next write or flush.
+        // Bytes that the network does not take now leave with the next write or flush.
         if let Poll::Ready(left) = self.poll_leave(context) {
             left?;
         }
@@ -253,8 +253,8 @@ impl Stream {
         Ok(Self::Sealed(Box::new(Sealed::new(stream, key, (&own, &server), true))))
     }
 
-    /// The connection of a client as a guarded server takes it: sealed or, where the guard allows
-    /// it, plain.
+    /// The connection of a client to a guarded server: sealed, or plain if the guard allows a plain
+    /// connection.
     pub(super) async fn accept(
         stream: TcpStream,
         from: SocketAddr,

@@ -1,12 +1,12 @@
-//! What the clocks of a run's processes said over time, for the page.
+//! The offsets and the bounds of a run's clocks over time, for the report page.
 
 use evenfall_core::{ClockError, ClockReading};
 use serde::Serialize;
 
-/// Curves of a page. Of more processes those with the widest bounds are kept.
+/// Curves of a page. When there are more processes, those with the widest bounds are kept.
 const CURVES_MAX: usize = 32;
-/// Points of a curve at most. A process reads its clock 50 times a second, and two neighbouring
-/// points become one whenever there are more.
+/// Points of a curve at most. A process reads its clock 50 times a second. When there are more
+/// points, each two neighbours become one point.
 const POINTS_MAX: usize = 400;
 
 /// The clock of one process over time.
@@ -18,8 +18,8 @@ pub struct ClockCurve {
     pub at_ns: Vec<u64>,
     /// What the process added to its local clock, less what it added first, in microseconds.
     pub moved_us: Vec<f64>,
-    /// The widest bound on the error that was stated since the point before, in microseconds;
-    /// nothing where no reading had a bound.
+    /// The widest bound on the error that was stated since the point before, in microseconds.
+    /// `None` when a reading had no bound.
     pub bound_us: Vec<Option<f64>>,
 }
 

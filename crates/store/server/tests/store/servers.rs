@@ -153,7 +153,7 @@ const FILES: &str = "EVENFALL_TEST_STORE_FILES";
 
 /// A nameserver with a dataserver of evenfall's own files.
 pub struct FileServers {
-    /// In the order in which they end.
+    /// The dataserver, which ends first, and the nameserver.
     _servers: [Server; 2],
     pub address: String,
 }
@@ -187,7 +187,7 @@ fn free_address() -> SocketAddr {
     }
 }
 
-/// Is a server when the variable is set, and no test else.
+/// Runs a server when the variable [`FILES`] is set, and tests nothing.
 #[test]
 fn file_server() {
     let Ok(text) = std::env::var(FILES) else { return };
