@@ -1,14 +1,25 @@
 //! A log of records that a machine keeps on its disk, and the effects that follow a written record.
 //!
-//! Every record stands behind its length and a checksum:
+//! A log begins with a header. Every record stands behind its length and a checksum:
 //!
 //! ```text
-//!  | length u32 | checksum u64 | body |
+//! log                              record
+//!  0  "EFLG" magic                  0  bytes of the body    u32
+//!  4  version                       4  checksum of the body u64
+//!  5  zero                         12  body
+//!  8  checksum of bytes 0..8 u64
+//! 16  records ...
 //! ```
 //!
 //! A crash tears the tail of the log. The first record that is cut or does not match its checksum
 //! ends the log. The machine has not told anybody of that record or of those behind it, because it
 //! sends what depends on a record only after the record is written.
+//!
+//! **The header is written together with the first record.** A log that ends inside the header, or
+//! has zeros in its place, is the remains of a first write that no machine was answered, and counts
+//! as new. Every other log without this header is refused ([`LogError`]) and stays as it is. Another
+//! build may have written the log in another format, and to this build all of its records would
+//! look torn.
 //!
 //! **Compaction.** [`Journal::replace`] puts new records in the place of the whole log in one step.
 //!
@@ -17,17 +28,66 @@
 //! asks for the failed writes again. The machine passes its timeouts to
 //! [`Journal::handle_timeout`], and counts [`Journal::poll_timeout`] among its own timeouts.
 
+use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
 use crate::durable::Change;
-use crate::math::FNV_BASIS;
+use crate::math::{FNV_BASIS, fnv1a};
 use crate::{Reader, StorageError, Timestamp, Write, WriteId};
 
 /// Bytes in front of a record: its length and its checksum.
 const HEAD_BYTES: usize = 12;
+/// Bytes of a log's header.
+pub const HEADER_BYTES: usize = 16;
+/// The version of the format that this code writes and reads. Builds before the first version wrote
+/// logs without a header.
+pub const VERSION: u8 = 1;
+const MAGIC: &[u8; 4] = b"EFLG";
+
+/// Why a log is refused. A refused log stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The log begins with a record: a build before the first version of the format wrote the log.
+    Unversioned,
+    /// The header states another version of the format.
+    Version(u8),
+    /// The header does not match its checksum.
+    Damaged,
+    /// The file is no log of a machine. The file begins with these bytes.
+    Foreign([u8; 4]),
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DO: &str = "start the build that wrote the log, or move the file away if nothing in \
+                          it is needed";
+        match self {
+            Self::Unversioned => {
+                write!(f, "an earlier build wrote this log without a format version: {DO}")
+            }
+            Self::Version(version) => write!(
+                f,
+                "the log has format version {version}, and this build reads version {VERSION}: {DO}"
+            ),
+            Self::Damaged => f.write_str(
+                "the log's header does not match its checksum: restore the file from a copy, or \
+                 move the file away if nothing in it is needed",
+            ),
+            Self::Foreign(found) => write!(
+                f,
+                "the file begins with \"{}\" and is no log: give another directory, or move the \
+                 file away",
+                found.escape_ascii()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
 
 /// A change of the log, and the effects that follow when the change is on the disk.
 #[derive(Debug)]
@@ -53,6 +113,8 @@ impl<E> Step<E> {
 #[derive(Debug)]
 pub struct Journal<E> {
     log: &'static str,
+    /// Whether the header is on the disk or on its way there.
+    has_header: bool,
     /// Records that no step has yet.
     bytes: Vec<u8>,
     effects: Vec<E>,
@@ -80,6 +142,7 @@ impl<E> Journal<E> {
     pub fn new(log: &'static str, retry_every: Duration) -> Self {
         Self {
             log,
+            has_header: false,
             bytes: Vec::new(),
             effects: Vec::new(),
             next: VecDeque::new(),
@@ -95,15 +158,26 @@ impl<E> Journal<E> {
 
     /// The bodies of the records that a disk has in the log of this name, and the journal that goes
     /// on behind those records. The journal's first write cuts a torn tail off.
-    pub fn open(log: &'static str, retry_every: Duration, bytes: &Bytes) -> (Vec<Bytes>, Self) {
-        let (records, good) = read(bytes);
+    ///
+    /// # Errors
+    /// The log is no log of this version.
+    pub fn open(
+        log: &'static str,
+        retry_every: Duration,
+        bytes: &Bytes,
+    ) -> Result<(Vec<Bytes>, Self), LogError> {
+        let (records, good) = read(bytes)?;
         let cut = (!bytes.is_empty()).then(|| Step::cut(good));
         let next = cut.into_iter().collect();
-        (records, Self { next, good, ..Self::new(log, retry_every) })
+        let has_header = good > 0;
+        Ok((records, Self { has_header, next, good, ..Self::new(log, retry_every) }))
     }
 
     /// Adds a record, and the effects that follow once the record is on the disk.
     pub fn add(&mut self, record: &[u8], effects: impl IntoIterator<Item = E>) {
+        if !core::mem::replace(&mut self.has_header, true) {
+            self.bytes.extend(header());
+        }
         put(&mut self.bytes, record);
         self.effects.extend(effects);
     }
@@ -116,8 +190,9 @@ impl<E> Journal<E> {
         records: impl IntoIterator<Item = R>,
         effects: impl IntoIterator<Item = E>,
     ) {
-        let mut bytes = Vec::new();
+        let mut bytes = header().to_vec();
         records.into_iter().for_each(|record| put(&mut bytes, record.as_ref()));
+        self.has_header = true;
         self.bytes.clear();
         let mut all = core::mem::take(&mut self.effects);
         all.extend(self.next.drain(..).flat_map(|step| step.effects));
@@ -241,6 +316,16 @@ impl<E> Journal<E> {
     }
 }
 
+/// The header of a log.
+pub fn header() -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(MAGIC);
+    header[4] = VERSION;
+    let sum = checksum(&header[..8]);
+    header[8..].copy_from_slice(&sum.to_le_bytes());
+    header
+}
+
 fn put(out: &mut Vec<u8>, body: &[u8]) {
     out.extend((body.len() as u32).to_le_bytes());
     out.extend(checksum(body).to_le_bytes());
@@ -261,127 +346,59 @@ fn checksum(body: &[u8]) -> u64 {
     })
 }
 
-/// The bodies of the whole records at the beginning of a log, and the bytes that these records take
-/// in the log.
-pub fn read(log: &Bytes) -> (Vec<Bytes>, u64) {
-    let (mut records, mut at) = (Vec::new(), 0);
-    while let Some(head) = log.get(at..at + HEAD_BYTES) {
-        let r = &mut Reader::new(head);
-        let (Ok(len), Ok(sum)) = (r.u32(), r.u64()) else { break };
-        let len = len as usize;
-        let begin = at + HEAD_BYTES;
-        let Some(end) = begin.checked_add(len).filter(|end| *end <= log.len()) else { break };
-        let body = log.slice(begin..end);
-        if body.is_empty() || checksum(&body) != sum {
+/// The bodies of the whole records at the beginning of a log, and the bytes that the header and
+/// these records take in the log. Both are none of a log whose first write is torn.
+///
+/// # Errors
+/// The log is no log of this version.
+pub fn read(log: &Bytes) -> Result<(Vec<Bytes>, u64), LogError> {
+    let (mut records, mut at) = (Vec::new(), header_bytes(log)?);
+    if at == 0 {
+        return Ok((records, 0));
+    }
+    while let Some((body, sum)) = record(log, at) {
+        if checksum(&body) != sum {
             break;
         }
+        at += HEAD_BYTES + body.len();
         records.push(body);
-        at = begin + len;
     }
-    (records, at as u64)
+    Ok((records, at as u64))
+}
+
+/// The bytes that the header takes in a log; none in a log whose first write is torn.
+fn header_bytes(log: &Bytes) -> Result<usize, LogError> {
+    let Some(header) = log.first_chunk::<HEADER_BYTES>() else { return Ok(0) };
+    if *header == [0; HEADER_BYTES] {
+        return Ok(0);
+    }
+    let [found @ .., version, _, _, _] = *header.first_chunk::<8>().expect("a header is longer");
+    if found != *MAGIC {
+        let is_record = |(body, sum): (Bytes, u64)| {
+            // The checksums of earlier builds, the latest first.
+            checksum(&body) == sum || fnv1a(FNV_BASIS, &body) == sum
+        };
+        let is_earlier = record(log, 0).is_some_and(is_record);
+        return Err(if is_earlier { LogError::Unversioned } else { LogError::Foreign(found) });
+    }
+    if header[8..] != checksum(&header[..8]).to_le_bytes() {
+        return Err(LogError::Damaged);
+    }
+    if version != VERSION {
+        return Err(LogError::Version(version));
+    }
+    Ok(HEADER_BYTES)
+}
+
+/// The body of the record at this place of the log and the checksum that the record states; `None`
+/// where the log ends before the record does.
+fn record(log: &Bytes, at: usize) -> Option<(Bytes, u64)> {
+    let r = &mut Reader::new(log.get(at..at + HEAD_BYTES)?);
+    let (len, sum) = (r.u32().ok()? as usize, r.u64().ok()?);
+    let begin = at + HEAD_BYTES;
+    let end = begin.checked_add(len).filter(|end| *end <= log.len())?;
+    (len > 0).then(|| (log.slice(begin..end), sum))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const EVERY: Duration = Duration::from_millis(10);
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
-    }
-
-    fn full() -> StorageError {
-        StorageError::Full { name: "log".to_owned() }
-    }
-
-    /// Writes that a journal asks for now.
-    fn polled(journal: &mut Journal<u32>) -> Vec<Write> {
-        core::iter::from_fn(|| journal.poll()).collect()
-    }
-
-    #[test]
-    fn a_failure_is_told_once_and_its_writes_are_repeated_behind_a_cut() {
-        let mut journal = Journal::new("log", EVERY);
-        journal.add(b"one", [1]);
-        let first = journal.poll().expect("a record");
-        journal.add(b"two", [2]);
-        let second = journal.poll().expect("a record");
-        assert_eq!(journal.handle_written(at(1), first.id, Err(full())), Err(full()));
-        assert_eq!(journal.handle_written(at(2), second.id, Err(full())), Ok(Vec::new()));
-        assert!(journal.is_failing());
-        assert_eq!(journal.poll_timeout(), Some(at(11)), "from the first failure on");
-
-        journal.handle_timeout(at(10));
-        assert!(journal.poll().is_none(), "the retry is not due yet");
-        journal.handle_timeout(at(11));
-        let again = polled(&mut journal);
-        let changes: Vec<_> = again.iter().map(|write| write.change.clone()).collect();
-        assert_eq!(changes, [Change::Truncate(0), first.change, second.change]);
-
-        // The disk can be cut and is still full.
-        assert_eq!(journal.handle_written(at(12), again[0].id, Ok(())), Ok(Vec::new()));
-        assert_eq!(journal.handle_written(at(12), again[1].id, Err(full())), Ok(Vec::new()));
-        assert_eq!(journal.handle_written(at(12), again[2].id, Err(full())), Ok(Vec::new()));
-        assert_eq!(journal.poll_timeout(), Some(at(21)));
-
-        journal.handle_timeout(at(21));
-        let effects: Vec<u32> = polled(&mut journal)
-            .into_iter()
-            .flat_map(|write| journal.handle_written(at(22), write.id, Ok(())).expect("room"))
-            .collect();
-        assert_eq!(effects, [1, 2]);
-        assert!(!journal.is_failing());
-        assert_eq!(journal.poll_timeout(), None);
-    }
-
-    #[test]
-    fn a_log_is_gone_on_with_behind_its_last_whole_record() {
-        let mut journal = Journal::<u32>::new("log", EVERY);
-        journal.add(b"one", []);
-        journal.add(b"two", []);
-        let Some(Write { change: Change::Append(bytes), .. }) = journal.poll() else {
-            panic!("two records in an append")
-        };
-        let good = bytes.len() as u64 / 2;
-        let torn = bytes.slice(..bytes.len() - 1);
-        let (records, mut journal) = Journal::<u32>::open("log", EVERY, &torn);
-        assert_eq!(records, [Bytes::from_static(b"one")]);
-        let first = journal.poll().map(|write| write.change);
-        assert_eq!(first, Some(Change::Truncate(good)));
-        let (records, mut journal) = Journal::<u32>::open("log", EVERY, &Bytes::new());
-        assert!(records.is_empty());
-        assert_eq!(journal.poll(), None, "a new log has nothing to cut");
-    }
-
-    #[test]
-    fn a_checksum_tells_lengths_places_and_single_bits_apart() {
-        let body: Vec<u8> = (1..=21).collect();
-        let mut others = vec![[&body[..], &[0]].concat(), body[..20].to_vec(), Vec::new()];
-        others.extend((0..21 * 8).map(|bit| {
-            let mut other = body.clone();
-            other[bit / 8] ^= 1 << (bit % 8);
-            other
-        }));
-        let mut swapped = body.clone();
-        swapped.rotate_left(8);
-        others.push(swapped);
-        assert!(others.iter().all(|other| checksum(other) != checksum(&body)));
-    }
-
-    #[test]
-    fn a_log_is_long_when_it_is_four_times_as_long_as_its_replacement() {
-        let mut journal = Journal::<u32>::new("log", EVERY);
-        journal.add(&[0; 88], []);
-        assert_eq!((journal.len(), journal.is_long(101)), (100, false));
-        assert!(journal.is_long(100));
-        journal.replace([[0_u8; 88]], []);
-        assert!(!journal.is_long(0), "the replacement is not written yet");
-        let write = journal.poll().expect("a replacement");
-        journal.handle_written(at(0), write.id, Ok(())).expect("room");
-        journal.add(&[0; 287], []);
-        assert_eq!((journal.len(), journal.is_long(100)), (399, false));
-        journal.add(&[0], []);
-        assert!(journal.is_long(100));
-    }
-}
+mod tests;

@@ -54,7 +54,7 @@ impl Ledger {
 
     /// Goes on where the log ends, behind its last whole record.
     fn keeper(log: &Bytes) -> Self {
-        let (entries, journal) = Journal::open(LOG, AGAIN, log);
+        let (entries, journal) = Journal::open(LOG, AGAIN, log).expect("a log of a ledger");
         let kept = entries.len() as u8;
         Self { to: None, next: kept, kept, journal, send: VecDeque::new(), again_at: None }
     }
@@ -180,7 +180,8 @@ impl Observer<Altered<Ledger, Mutant>, Wire> for Owner {
     fn event(&mut self, _: Seen, (): ()) {}
     fn revive(&mut self, _: NodeIndex, _: Timestamp) -> Option<Altered<Ledger, Mutant>> {
         let log = self.bytes();
-        self.torn += u64::from(journal::read(&log).1 < log.len() as u64);
+        let (_, good) = journal::read(&log).expect("a log of a ledger");
+        self.torn += u64::from(good < log.len() as u64);
         Some(Altered::new(Ledger::keeper(&log), self.mutant))
     }
 }
@@ -228,7 +229,8 @@ impl Campaign for Bookkeeping {
         let counts =
             vec![("crashes", crashes), ("torn logs", owner.torn), ("failed writes", failed)];
         let mut run = Run { digest: world.digest(), story, counts, ..Run::default() };
-        let kept: Vec<u8> = journal::read(&owner.bytes()).0.iter().map(|entry| entry[0]).collect();
+        let (entries, _) = journal::read(&owner.bytes()).expect("a log of a ledger");
+        let kept: Vec<u8> = entries.iter().map(|entry| entry[0]).collect();
         let is_whole = kept.iter().copied().eq(0..ENTRIES);
         run.expect(Check::Kept, is_whole, || format!("{} entries: {kept:?}", kept.len()));
         run

@@ -157,7 +157,8 @@ impl Dataserver {
         log: &Bytes,
         chunks: Vec<(FileId, u64, Scan)>,
     ) -> Result<Self, FilesError> {
-        let (records, journal) = Journal::open(LOG, config.full_retry, log);
+        let (records, journal) =
+            Journal::open(LOG, config.full_retry, log).map_err(FilesError::Log)?;
         let mut server = Self {
             config,
             nameserver,
@@ -184,7 +185,7 @@ impl Dataserver {
             foreign: 0,
         };
         for record in records {
-            let record = serde_json::from_slice(&record).map_err(|_| FilesError::Log(LOG))?;
+            let record = serde_json::from_slice(&record).map_err(|_| FilesError::Record)?;
             server.replay(record);
         }
         if server.disk == DiskId(0) {

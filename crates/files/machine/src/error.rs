@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use evenfall_core::journal::LogError;
 use serde::{Deserialize, Serialize};
 
 /// Why a call was refused. Every reason has its exception in Hadoop.
@@ -78,17 +79,19 @@ impl std::error::Error for Refusal {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FilesError {
-    /// The log of this name has a record of another program.
-    Log(&'static str),
+    /// The log on the disk is refused.
+    Log(LogError),
+    /// The log has a record of another program or of another version.
+    Record,
 }
 
 impl fmt::Display for FilesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Log(log) => write!(
-                f,
-                "the log {log:?} has a record that this version cannot read: was it written by \
-                 another version?"
+            Self::Log(error) => error.fmt(f),
+            Self::Record => f.write_str(
+                "the log has a record that this build cannot read: start the build that wrote the \
+                 log",
             ),
         }
     }

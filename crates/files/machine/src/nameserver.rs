@@ -135,10 +135,11 @@ impl Nameserver {
     /// # Errors
     /// When the log cannot be read.
     pub fn new(config: NameConfig, seed: u64, log: &Bytes) -> Result<Self, FilesError> {
-        let (records, journal) = Journal::open(LOG, config.full_retry, log);
+        let (records, journal) =
+            Journal::open(LOG, config.full_retry, log).map_err(FilesError::Log)?;
         let mut space = Space::default();
         for record in records {
-            let record = serde_json::from_slice(&record).map_err(|_| FilesError::Log(LOG))?;
+            let record = serde_json::from_slice(&record).map_err(|_| FilesError::Record)?;
             space.apply(record);
         }
         let files = space.inodes().keys().filter(|id| space.file(**id).is_some());

@@ -1,12 +1,13 @@
 //! Clusters with keys and racks, disks that leave, old logs, and reads of two copies.
 
 use std::fs::File;
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use evenfall_files_machine::DiskId;
+use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_files_machine::wire::{Control, Message};
-use evenfall_files_service::{Client, Fetched, Source};
+use evenfall_files_machine::{DiskId, FileId, chunk};
+use evenfall_files_service::{Client, Fetched, Options, Source, run_dataserver, run_nameserver};
 use evenfall_host::process::Signal;
 use serde_json::Value;
 
@@ -200,6 +201,32 @@ fn damage_that_no_reader_meets_is_found_and_mended() {
     until("the copy is not made anew", || {
         chunk().is_some_and(|path| std::fs::read(path).is_ok_and(|bytes| bytes == good))
     });
+}
+
+#[test]
+fn servers_refuse_the_log_of_an_earlier_build_and_change_no_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // Before logs had a header, a log began with a record: length, checksum, body.
+    let body = br#"{"Disk":{"disk":7}}"#;
+    let sum = fnv1a(FNV_BASIS, body);
+    let old = [&(body.len() as u32).to_le_bytes()[..], &sum.to_le_bytes(), body].concat();
+    let chunk = chunk::log_name(FileId(1), 0);
+    for name in ["names", "copies", &chunk] {
+        std::fs::write(directory.path().join(name), &old).expect("a file");
+    }
+    let listen = (Ipv4Addr::LOCALHOST, 0).into();
+    let options = Options::local(listen, listen, directory.path().to_owned());
+    for (name, ended) in [
+        ("names", run_nameserver(&options, || panic!("the nameserver starts"))),
+        ("copies", run_dataserver(&options, || panic!("the dataserver starts"))),
+    ] {
+        let error = ended.expect_err("the log is refused").to_string();
+        let path = directory.path().join(name).display().to_string();
+        assert!(error.starts_with(&path) && error.contains("an earlier build"), "{error}");
+    }
+    for name in ["names", "copies", &chunk] {
+        assert!(std::fs::read(directory.path().join(name)).expect("a file") == old, "{name}");
+    }
 }
 
 #[test]

@@ -178,8 +178,9 @@ impl Canopus {
         log: &Bytes,
     ) -> Result<Self, OrderError> {
         let leaf = tree.super_leaf_of(me).ok_or(OrderError::Stranger(me))?.clone();
-        let (bodies, journal) = Journal::open(journal::LOG, config.full_retry, log);
-        let records = journal::records(&bodies).map_err(OrderError::Log)?;
+        let (bodies, journal) =
+            Journal::open(journal::LOG, config.full_retry, log).map_err(OrderError::Log)?;
+        let records = journal::records(&bodies)?;
         let members: Vec<NodeId> = leaf.members.iter().map(|member| member.node).collect();
         let others = leaf.members.iter().filter(|member| member.node != me);
         let install = Install::Group(PEERS, others.map(|member| member.address).collect());

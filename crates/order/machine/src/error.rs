@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use evenfall_core::journal::LogError;
 use evenfall_core::{Malformed, NodeId};
 
 /// Why a replica was not made, or did not take a request.
@@ -12,8 +13,10 @@ pub enum OrderError {
     Tree(&'static str),
     /// The tree does not have the node.
     Stranger(NodeId),
-    /// The log on the disk is not of this protocol or of another tree.
-    Log(Malformed),
+    /// The log on the disk is refused.
+    Log(LogError),
+    /// The log has a record of another protocol or of another version of this protocol.
+    Record(Malformed),
     /// As many requests wait as may wait. Try again when some are committed.
     Full,
     /// The request is longer than what the tree allows a node in one cycle.
@@ -34,7 +37,12 @@ impl fmt::Display for OrderError {
         match self {
             Self::Tree(what) => write!(f, "the tree is not usable: {what}"),
             Self::Stranger(node) => write!(f, "the tree has no node {node}"),
-            Self::Log(what) => write!(f, "the log cannot be read: {what}"),
+            Self::Log(error) => error.fmt(f),
+            Self::Record(what) => write!(
+                f,
+                "the log has a record that this build cannot read ({what}): start the build that \
+                 wrote the log"
+            ),
             Self::Full => write!(f, "too many requests wait: try again when some are committed"),
             Self::TooLong { bytes, bytes_max } => {
                 write!(f, "a request of {bytes} bytes: at most {bytes_max} fit a cycle")

@@ -56,6 +56,8 @@ pub fn calls(data: &[u8]) {
     const BYTES_MAX: usize = 1 << 20;
     let body = Bytes::copy_from_slice(data);
     let _ = journal::read(&body);
+    let header = evenfall_core::journal::header();
+    let _ = journal::read(&[&header[..], data].concat().into());
     let _ = Keys::decode(&body, BYTES_MAX);
     if let Ok(call) = Call::decode(&body) {
         assert_eq!(Call::decode(&call.encode()), Ok(call));

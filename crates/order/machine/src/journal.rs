@@ -20,7 +20,7 @@ use evenfall_core::{Malformed, NodeId, Reader, journal};
 
 use crate::checkpoint::Checkpoint;
 use crate::group::Report;
-use crate::{Proposal, State, wire};
+use crate::{OrderError, Proposal, State, wire};
 
 /// The name of the log.
 pub const LOG: &str = "order";
@@ -93,17 +93,18 @@ pub fn body(record: &Record) -> Vec<u8> {
     body
 }
 
-/// The whole records at the beginning of a log, and the bytes that these records take in the log.
+/// The whole records at the beginning of a log, and the bytes that these records and the header take
+/// in the log.
 ///
 /// # Errors
-/// A record that matches its checksum and is not of this protocol.
-pub fn read(log: &Bytes) -> Result<(Vec<Record>, u64), Malformed> {
-    let (bodies, good) = journal::read(log);
+/// The log is refused, or a record matches its checksum and is not of this protocol.
+pub fn read(log: &Bytes) -> Result<(Vec<Record>, u64), OrderError> {
+    let (bodies, good) = journal::read(log).map_err(OrderError::Log)?;
     Ok((records(&bodies)?, good))
 }
 
-pub(crate) fn records(bodies: &[Bytes]) -> Result<Vec<Record>, Malformed> {
-    bodies.iter().map(record).collect()
+pub(crate) fn records(bodies: &[Bytes]) -> Result<Vec<Record>, OrderError> {
+    bodies.iter().map(record).collect::<Result<_, _>>().map_err(OrderError::Record)
 }
 
 fn record(body: &Bytes) -> Result<Record, Malformed> {

@@ -84,6 +84,8 @@ impl Settings {
 pub enum ServiceError {
     /// The machine refused.
     Order(evenfall_order_machine::OrderError),
+    /// The machine refused this log. The log stays as it is.
+    Log(PathBuf, evenfall_order_machine::OrderError),
     /// The host refused a socket or a thread.
     Host(evenfall_host::Error),
     /// A file or a connection failed: what was done, and the error.
@@ -106,6 +108,7 @@ impl std::fmt::Display for ServiceError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Order(error) => error.fmt(f),
+            Self::Log(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Host(error) => error.fmt(f),
             Self::Io(what, error) => write!(f, "{what}: {error}"),
             Self::Disk(error) => write!(f, "the log cannot be written: {error}"),
@@ -124,7 +127,7 @@ impl std::error::Error for ServiceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         // The words of an error say its cause already, so what is left is the cause behind it.
         match self {
-            Self::Order(error) => error.source(),
+            Self::Order(error) | Self::Log(_, error) => error.source(),
             Self::Host(error) => error.source(),
             Self::Io(_, error) => error.source(),
             Self::Disk(error) => error.source(),

@@ -13,7 +13,7 @@ use evenfall_core::{ClockReading, NodeId, Timestamp};
 use evenfall_host::writes::Writes;
 use evenfall_host::{Waker, interrupt, random};
 use evenfall_order_machine::keys::{Call, Command, Keys, Kind, REAPED_MAX, Reply};
-use evenfall_order_machine::{Canopus, Config, Event, Request, journal};
+use evenfall_order_machine::{Canopus, Config, Event, OrderError, Request, journal};
 use evenfall_port::run::Loop;
 use evenfall_port::sealed::{self, Sealed};
 use evenfall_port::{Options, Port};
@@ -140,7 +140,13 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     if settings.key.is_some() {
         config.datagram_bytes = NETWORK_BYTES - sealed::OVERHEAD_BYTES;
     }
-    let machine = Canopus::new(config, tree, node, random_number()?, &log)?;
+    let machine = Canopus::new(config, tree, node, random_number()?, &log);
+    let machine = machine.map_err(|error| match error {
+        OrderError::Log(_) | OrderError::Record(_) => {
+            ServiceError::Log(settings.directory.join(journal::LOG), error)
+        }
+        _ => error.into(),
+    })?;
     drop(log);
     let address = settings.replicas[settings.node];
     let mut port = match &settings.key {

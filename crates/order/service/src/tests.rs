@@ -4,16 +4,17 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use evenfall_order_machine::journal;
 use evenfall_order_machine::keys::{Existing, Op, Refusal};
 
 use crate::jute::{Fields, Message, error, op};
 use crate::{Client, Options, ServiceError, Settings};
 
-/// A replica in a thread that lives as long as the test program.
-fn replica(directory: &std::path::Path) -> SocketAddr {
+/// The settings of a single replica.
+fn settings(directory: &std::path::Path) -> Settings {
     let free = || TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     let udp = UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let settings = Settings {
+    Settings {
         node: 0,
         replicas: vec![udp],
         listen: free(),
@@ -21,7 +22,12 @@ fn replica(directory: &std::path::Path) -> SocketAddr {
         bytes_max: 64 << 20,
         zookeeper: Options { tick_ms: 100, ..Options::default() },
         key: None,
-    };
+    }
+}
+
+/// A replica in a thread that lives as long as the test program.
+fn replica(directory: &std::path::Path) -> SocketAddr {
+    let settings = settings(directory);
     let listen = settings.listen;
     let (started, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -37,6 +43,19 @@ fn put(key: &str, value: &'static str, existing: Existing) -> Op {
 
 fn client(at: SocketAddr) -> Client {
     Client::new(vec![at], Duration::from_secs(60))
+}
+
+#[test]
+fn a_replica_refuses_the_log_of_another_version_and_leaves_it_as_it_is() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join(journal::LOG);
+    let log = b"EFLG\xff, and what another version wrote";
+    std::fs::write(&path, log).expect("a log");
+    let started = || panic!("the replica starts");
+    let error = crate::run(&settings(directory.path()), started).expect_err("the log is refused");
+    let words = format!("{}: the log", path.display());
+    assert!(error.to_string().starts_with(&words), "{error}");
+    assert_eq!(std::fs::read(&path).expect("the log"), log);
 }
 
 #[test]

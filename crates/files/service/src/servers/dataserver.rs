@@ -66,7 +66,7 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let (listen, nameserver, http) = (options.listen, options.nameserver, options.reached_at);
     let (seed, config) = (owner::random_number()?, DataConfig::default());
     let machine = Dataserver::new(config, nameserver, http, seed, &log, chunks);
-    let mut machine = machine.map_err(ServiceError::Files)?;
+    let mut machine = machine.map_err(|e| ServiceError::Log(directory.join(LOG), e))?;
     machine.set_labels(&options.name, &options.rack);
     if options.key.is_some() {
         machine.trust_senders();

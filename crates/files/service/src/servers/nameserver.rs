@@ -44,7 +44,8 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let (dead_after, room_bytes_min) = (options.files.dead_after, options.files.room_bytes_min);
     let config = NameConfig { dead_after, room_bytes_min, ..NameConfig::default() };
     let seed = owner::random_number()?;
-    let machine = Nameserver::new(config, seed, &log).map_err(ServiceError::Files)?;
+    let machine = Nameserver::new(config, seed, &log);
+    let machine = machine.map_err(|e| ServiceError::Log(options.directory.join(LOG), e))?;
     drop(log);
     let listen = options.listen;
     let key = options.key.as_ref();

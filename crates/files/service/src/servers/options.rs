@@ -98,8 +98,8 @@ pub enum ServiceError {
     Io(String, std::io::Error),
     /// The disk failed.
     Disk(evenfall_core::StorageError),
-    /// The log cannot be read.
-    Files(evenfall_files_machine::FilesError),
+    /// The machine refused this log. The log stays as it is.
+    Log(PathBuf, evenfall_files_machine::FilesError),
     /// The address lies beyond loopback.
     Unkeyed(SocketAddr),
     /// The server refused: the name of the exception, and its words.
@@ -123,7 +123,7 @@ impl std::fmt::Display for ServiceError {
             Self::Host(error) => error.fmt(f),
             Self::Io(what, error) => write!(f, "{what}: {error}"),
             Self::Disk(error) => error.fmt(f),
-            Self::Files(error) => error.fmt(f),
+            Self::Log(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Unkeyed(address) => write!(
                 f,
                 "{address} lies beyond loopback, which needs a key: give run.key_file, or an \
@@ -144,7 +144,7 @@ impl std::error::Error for ServiceError {
             Self::Host(error) => error.source(),
             Self::Io(_, error) => error.source(),
             Self::Disk(error) => error.source(),
-            Self::Files(error) => error.source(),
+            Self::Log(_, error) => error.source(),
             Self::Unanswered(_, error) => Some(error),
             Self::Unkeyed(_) | Self::Refused(..) | Self::Answer(_) => None,
         }

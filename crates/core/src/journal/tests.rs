@@ -1,0 +1,171 @@
+use super::*;
+
+const EVERY: Duration = Duration::from_millis(10);
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * 1_000_000)
+}
+
+fn full() -> StorageError {
+    StorageError::Full { name: "log".to_owned() }
+}
+
+fn open(log: &Bytes) -> Result<(Vec<Bytes>, Journal<u32>), LogError> {
+    Journal::open("log", EVERY, log)
+}
+
+/// The changes that a journal asks for now.
+fn changes(journal: &mut Journal<u32>) -> Vec<Change> {
+    polled(journal).into_iter().map(|write| write.change).collect()
+}
+
+/// Writes that a journal asks for now.
+fn polled(journal: &mut Journal<u32>) -> Vec<Write> {
+    core::iter::from_fn(|| journal.poll()).collect()
+}
+
+#[test]
+fn a_failure_is_told_once_and_its_writes_are_repeated_behind_a_cut() {
+    let mut journal = Journal::new("log", EVERY);
+    journal.add(b"one", [1]);
+    let first = journal.poll().expect("a record");
+    journal.add(b"two", [2]);
+    let second = journal.poll().expect("a record");
+    assert_eq!(journal.handle_written(at(1), first.id, Err(full())), Err(full()));
+    assert_eq!(journal.handle_written(at(2), second.id, Err(full())), Ok(Vec::new()));
+    assert!(journal.is_failing());
+    assert_eq!(journal.poll_timeout(), Some(at(11)), "from the first failure on");
+
+    journal.handle_timeout(at(10));
+    assert!(journal.poll().is_none(), "the retry is not due yet");
+    journal.handle_timeout(at(11));
+    let again = polled(&mut journal);
+    let asked: Vec<_> = again.iter().map(|write| write.change.clone()).collect();
+    assert_eq!(asked, [Change::Truncate(0), first.change, second.change]);
+
+    // The disk can be cut and is still full.
+    assert_eq!(journal.handle_written(at(12), again[0].id, Ok(())), Ok(Vec::new()));
+    assert_eq!(journal.handle_written(at(12), again[1].id, Err(full())), Ok(Vec::new()));
+    assert_eq!(journal.handle_written(at(12), again[2].id, Err(full())), Ok(Vec::new()));
+    assert_eq!(journal.poll_timeout(), Some(at(21)));
+
+    journal.handle_timeout(at(21));
+    let effects: Vec<u32> = polled(&mut journal)
+        .into_iter()
+        .flat_map(|write| journal.handle_written(at(22), write.id, Ok(())).expect("room"))
+        .collect();
+    assert_eq!(effects, [1, 2]);
+    assert!(!journal.is_failing());
+    assert_eq!(journal.poll_timeout(), None);
+}
+
+#[test]
+fn a_log_is_gone_on_with_behind_its_last_whole_record() {
+    let mut journal = Journal::<u32>::new("log", EVERY);
+    journal.add(b"one", []);
+    journal.add(b"two", []);
+    let Some(Write { change: Change::Append(bytes), .. }) = journal.poll() else {
+        panic!("two records in an append")
+    };
+    let good = (HEADER_BYTES + HEAD_BYTES + 3) as u64;
+    let torn = bytes.slice(..bytes.len() - 1);
+    let (records, mut journal) = open(&torn).expect("a log of ours");
+    assert_eq!(records, [Bytes::from_static(b"one")]);
+    assert_eq!(changes(&mut journal), [Change::Truncate(good)]);
+    let (records, mut journal) = open(&Bytes::new()).expect("a new log");
+    assert!(records.is_empty());
+    assert_eq!(journal.poll(), None, "a new log has nothing to cut");
+    journal.replace([b"one", b"two"], []);
+    assert_eq!(changes(&mut journal), [Change::Replace(bytes)], "the header goes first");
+}
+
+/// A log with one record.
+fn log() -> Bytes {
+    let mut journal = Journal::<u32>::new("log", EVERY);
+    journal.add(b"one", []);
+    let Some(Write { change: Change::Append(bytes), .. }) = journal.poll() else {
+        panic!("a record in an append")
+    };
+    bytes
+}
+
+#[test]
+fn a_log_whose_first_write_is_torn_is_begun_anew() {
+    let log = log();
+    let zeros = Bytes::from(vec![0; 100]);
+    // A crash keeps or loses each sector of a write by itself.
+    let without_first_sector = Bytes::from([vec![0; 512], vec![7; 512]].concat());
+    let cut = (1..HEADER_BYTES).map(|len| log.slice(..len));
+    for torn in cut.chain([zeros, without_first_sector]) {
+        let (records, mut journal) = open(&torn).expect("a new log");
+        assert!(records.is_empty());
+        journal.add(b"one", []);
+        let writes = [Change::Truncate(0), Change::Append(log.clone())];
+        assert_eq!(changes(&mut journal), writes, "{torn:?}");
+    }
+    let (records, mut journal) = open(&log.slice(..HEADER_BYTES)).expect("a header");
+    assert!(records.is_empty());
+    journal.add(b"one", []);
+    let writes = [Change::Truncate(HEADER_BYTES as u64), Change::Append(log.slice(HEADER_BYTES..))];
+    assert_eq!(changes(&mut journal), writes, "there is one header");
+}
+
+#[test]
+fn a_log_of_another_build_is_refused_and_named() {
+    let ours = log();
+    let header = |version: u8, is_whole: bool| {
+        let mut bytes = ours.to_vec();
+        bytes[4] = version;
+        if is_whole {
+            let sum = checksum(&bytes[..8]);
+            bytes[8..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+        }
+        Bytes::from(bytes)
+    };
+    // The two formats of builds before the header: they differ in their checksums.
+    let record = |sum: u64| {
+        let parts = [&3_u32.to_le_bytes()[..], &sum.to_le_bytes(), b"one", b"the next record"];
+        Bytes::from(parts.concat())
+    };
+    for (log, error) in [
+        (record(fnv1a(FNV_BASIS, b"one")), LogError::Unversioned),
+        (record(checksum(b"one")), LogError::Unversioned),
+        (record(1), LogError::Foreign([3, 0, 0, 0])),
+        (Bytes::from_static(b"#!/bin/sh\nexit 1\n"), LogError::Foreign(*b"#!/b")),
+        (header(VERSION + 1, true), LogError::Version(VERSION + 1)),
+        (header(VERSION + 1, false), LogError::Damaged),
+    ] {
+        assert_eq!(open(&log).map(drop), Err(error));
+    }
+}
+
+#[test]
+fn a_checksum_tells_lengths_places_and_single_bits_apart() {
+    let body: Vec<u8> = (1..=21).collect();
+    let mut others = vec![[&body[..], &[0]].concat(), body[..20].to_vec(), Vec::new()];
+    others.extend((0..21 * 8).map(|bit| {
+        let mut other = body.clone();
+        other[bit / 8] ^= 1 << (bit % 8);
+        other
+    }));
+    let mut swapped = body.clone();
+    swapped.rotate_left(8);
+    others.push(swapped);
+    assert!(others.iter().all(|other| checksum(other) != checksum(&body)));
+}
+
+#[test]
+fn a_log_is_long_when_it_is_four_times_as_long_as_its_replacement() {
+    let mut journal = Journal::<u32>::new("log", EVERY);
+    journal.add(&[0; 72], []);
+    assert_eq!((journal.len(), journal.is_long(101)), (100, false));
+    assert!(journal.is_long(100));
+    journal.replace([[0_u8; 72]], []);
+    assert!(!journal.is_long(0), "the replacement is not written yet");
+    let write = journal.poll().expect("a replacement");
+    journal.handle_written(at(0), write.id, Ok(())).expect("room");
+    journal.add(&[0; 287], []);
+    assert_eq!((journal.len(), journal.is_long(100)), (399, false));
+    journal.add(&[0], []);
+    assert!(journal.is_long(100));
+}
