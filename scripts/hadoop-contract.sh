@@ -12,6 +12,7 @@ program=$1
 shift
 [[ $program == hdfs ]] || program=$(realpath "$program")
 cd "$(dirname "$0")/.."
+source bench-peers/files/minicluster.sh
 directory=$(mktemp -d)
 server=
 finish() {
@@ -25,15 +26,7 @@ java=$(bench-peers/files/jars.sh 2>"$directory/said") || {
   exit 0
 }
 if [[ $program == hdfs ]]; then
-  mkfifo "$directory/end"
-  $java Minicluster "$directory/hdfs" 3 <"$directory/end" >"$directory/address" 2>"$directory/log" &
-  server=$!
-  exec 9>"$directory/end"
-  until grep -q webhdfs "$directory/address"; do
-    kill -0 "$server" || { tail "$directory/log"; exit 1; }
-    sleep .5
-  done
-  address=$(grep webhdfs "$directory/address")
+  minicluster 3
 else
   host=127.0.97.1:9870
   "$program" run files --local 3 --webhdfs "$host" --dir "$directory/files" >"$directory/log" 2>&1 &

@@ -7,23 +7,16 @@
 # it comes, without a sync.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+source bench-peers/files/minicluster.sh
 cargo build --release --quiet --package evenfall-cli --features files --package evenfall-lab
 lab=target/release/evenfall-lab
 java=$(bench-peers/files/jars.sh) || java=
 directory=$(mktemp -d -p target)
 trap 'rm -rf "$directory"' EXIT
 hdfs() {
-  mkfifo "$directory/end"
-  $java Minicluster "$directory/hdfs" "$1" "$2" <"$directory/end" >"$directory/address" 2>"$directory/log" &
-  server=$!
-  exec 9>"$directory/end"
-  until grep -q webhdfs "$directory/address"; do
-    kill -0 "$server" || { tail "$directory/log"; exit 1; }
-    sleep .5
-  done
-  at=$(sed -n 's|webhdfs://||p' "$directory/address")
+  minicluster "$1" "$2"
   shift 2
-  "$lab" bench files --server "$at" --pid "$server" --user "$(id -un)" --json "$@"
+  "$lab" bench files --server "${address#webhdfs://}" --pid "$server" --user "$(id -un)" --json "$@"
   exec 9>&-
   wait "$server" || true
   rm -rf "$directory"/*
