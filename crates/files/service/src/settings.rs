@@ -4,19 +4,19 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenfall_core::{NodeId, SharedKey};
+use evenfall_core::SharedKey;
 use evenfall_runtime::settings::{
     self, Document, Mistake, Run, SettingsError, check_closed, check_nodes, keys_of,
 };
 use serde::{Deserialize, Serialize};
 
-/// The word of the nameserver's role in `[[node]]`.
+/// What `role` in `[[node]]` says of the nameserver.
 pub const NAMESERVER: &str = "nameserver";
-/// The word of a dataserver's role.
+/// What `role` in `[[node]]` says of a dataserver.
 pub const DATASERVER: &str = "dataserver";
-/// The word of a flowserver's role.
+/// What `role` in `[[node]]` says of the flowserver.
 pub const FLOWSERVER: &str = "flowserver";
-/// The words of all roles.
+/// Every `role` in `[[node]]` that is a server of files.
 pub const ROLES: [&str; 3] = [NAMESERVER, DATASERVER, FLOWSERVER];
 /// Bytes of the name of a rack, as the machines allow.
 const RACK_BYTES_MAX: usize = 128;
@@ -56,59 +56,55 @@ impl Default for Files {
 }
 
 /// A server of replicated files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The name by which people call the server. Names are unique.
-    pub name: String,
-    /// The number of the node. Numbers are unique.
-    pub id: NodeId,
-    /// Its role.
-    pub role: String,
-    /// Where the server takes HTTP, and datagrams on the same number.
-    pub address: SocketAddr,
-    /// Unused: these servers take HTTP at their address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub http: Option<SocketAddr>,
+    /// The keys that every service knows. The server takes HTTP at its address, and datagrams on the
+    /// same number.
+    pub plain: settings::Node,
+    /// The keys that only servers of files have.
+    pub own: Own,
+}
+
+/// The keys of `[[node]]` that only servers of files have.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Own {
     /// The address at which other servers and clients reach the server, when that differs from the
     /// address at which it listens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advertise: Option<SocketAddr>,
     /// The rack of a dataserver's host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rack: Option<String>,
     /// Directory of the server's log and chunks, relative to the settings file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<PathBuf>,
 }
 
 impl Node {
+    fn is(&self, role: &str) -> bool {
+        self.plain.role == role
+    }
+
     fn is_ours(&self) -> bool {
-        ROLES.contains(&self.role.as_str())
+        ROLES.contains(&self.plain.role.as_str())
     }
 
     /// The address at which others reach the server.
     pub fn reached_at(&self) -> SocketAddr {
-        self.advertise.unwrap_or(self.address)
-    }
-
-    fn plain(&self) -> settings::Node {
-        let Self { name, id, role, address, http, .. } = self.clone();
-        settings::Node { name, id, role, address, http }
+        self.own.advertise.unwrap_or(self.plain.address)
     }
 
     fn check(&self, at: usize) -> Result<(), Mistake> {
         let wrong = |key: &str, why: &str| {
-            Err(Mistake::new(format!("node.{at}.{key}"), format!("node {}: {why}", self.name)))
+            let why = format!("node {}: {why}", self.plain.name);
+            Err(Mistake::new(format!("node.{at}.{key}"), why))
         };
-        let is_dataserver = self.role == DATASERVER;
-        if self.rack.is_some() && !is_dataserver {
+        let Own { advertise, rack, files } = &self.own;
+        if rack.is_some() && !self.is(DATASERVER) {
             return wrong("rack", "rack belongs to a dataserver");
         }
-        if self.rack.as_ref().is_some_and(|rack| rack.len() > RACK_BYTES_MAX) {
+        if rack.as_ref().is_some_and(|rack| rack.len() > RACK_BYTES_MAX) {
             return wrong("rack", "rack has more than 128 bytes");
         }
         if !self.is_ours() {
-            return match (&self.files, &self.advertise) {
+            return match (files, advertise) {
                 (Some(_), _) => wrong("files", "files belongs to a nameserver or a dataserver"),
                 (_, Some(_)) => {
                     wrong("advertise", "advertise belongs to a nameserver or a dataserver")
@@ -116,7 +112,7 @@ impl Node {
                 _ => Ok(()),
             };
         }
-        if self.http.is_some() {
+        if self.plain.http.is_some() {
             return wrong("http", "a server of files takes HTTP at its address; leave http out");
         }
         let reached = self.reached_at();
@@ -142,7 +138,7 @@ pub struct Settings {
 impl Settings {
     /// The tables and keys that these settings own, for [`Document::refuse_unknown`].
     pub fn known() -> Vec<(&'static str, &'static [&'static str])> {
-        vec![("files", &[]), ("node", keys_of::<Node>())]
+        vec![("files", &[]), ("node", keys_of::<Own>())]
     }
 
     /// Reads the file, then the environment, then `sets` (`key=value`).
@@ -158,17 +154,19 @@ impl Settings {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn of(document: &Document) -> Result<Self, SettingsError> {
-        let all: Vec<Node> = document.list("node")?;
         let refuse = |mistake| document.refuse(mistake);
-        let plain: Vec<settings::Node> = all.iter().map(Node::plain).collect();
+        let plain: Vec<settings::Node> = document.list("node")?;
         check_nodes(&plain).map_err(refuse)?;
+        let own: Vec<Own> = document.list("node")?;
+        let all = plain.into_iter().zip(own).map(|(plain, own)| Node { plain, own });
+        let all: Vec<Node> = all.collect();
         for (at, node) in all.iter().enumerate() {
             node.check(at).map_err(refuse)?;
         }
         for role in [NAMESERVER, FLOWSERVER] {
-            let mut found = all.iter().enumerate().filter(|(_, node)| node.role == role);
+            let mut found = all.iter().enumerate().filter(|(_, node)| node.is(role));
             if let (Some(_), Some((at, second))) = (found.next(), found.next()) {
-                let why = format!("node {}: there may be one {role}", second.name);
+                let why = format!("node {}: there may be one {role}", second.plain.name);
                 return Err(refuse(Mistake::new(format!("node.{at}.role"), why)));
             }
         }
@@ -186,8 +184,8 @@ impl Settings {
         run.rebase(document.base());
         let mut nodes: Vec<Node> = all.into_iter().filter(Node::is_ours).collect();
         for node in &mut nodes {
-            let directory = node.files.take().map(|directory| document.base().join(directory));
-            node.files = Some(directory.unwrap_or_else(|| run.dir.join(&node.name)));
+            let directory = node.own.files.take().map(|directory| document.base().join(directory));
+            node.own.files = Some(directory.unwrap_or_else(|| run.dir.join(&node.plain.name)));
         }
         Ok(Self { run, files, nodes })
     }
@@ -197,9 +195,9 @@ impl Settings {
     /// # Errors
     /// The first of them, and what to do.
     pub fn check_closed(&self) -> Result<(), Mistake> {
-        let plain: Vec<settings::Node> = self.nodes.iter().map(Node::plain).collect();
+        let plain: Vec<_> = self.nodes.iter().map(|node| node.plain.clone()).collect();
         check_closed(&plain, self.run.is_keyed())?;
-        let is_there = self.nodes.iter().any(|node| node.role == NAMESERVER);
+        let is_there = self.nodes.iter().any(|node| node.is(NAMESERVER));
         match is_there || self.nodes.is_empty() {
             true => Ok(()),
             false => Err(Mistake::new("", "no [[node]] has role = \"nameserver\"")),
@@ -211,13 +209,13 @@ impl Settings {
     /// # Errors
     /// When no node has that role.
     pub fn nameserver(&self) -> Result<&Node, SettingsError> {
-        let found = self.nodes.iter().find(|node| node.role == NAMESERVER);
+        let found = self.nodes.iter().find(|node| node.is(NAMESERVER));
         found.ok_or_else(|| SettingsError::new("no [[node]] has role = \"nameserver\""))
     }
 
     /// Where the flowserver is reached, if there is one.
     pub fn flowserver(&self) -> Option<SocketAddr> {
-        let found = self.nodes.iter().find(|node| node.role == FLOWSERVER);
+        let found = self.nodes.iter().find(|node| node.is(FLOWSERVER));
         found.map(Node::reached_at)
     }
 
@@ -226,10 +224,11 @@ impl Settings {
     /// # Errors
     /// The names of the nodes with this role.
     pub fn node(&self, role: &str, name: Option<&str>) -> Result<&Node, SettingsError> {
-        let all: Vec<&Node> = self.nodes.iter().filter(|node| node.role == role).collect();
-        let names = || all.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
+        let all: Vec<&Node> = self.nodes.iter().filter(|node| node.is(role)).collect();
+        let names =
+            || all.iter().map(|node| node.plain.name.as_str()).collect::<Vec<_>>().join(", ");
         let error = match (name, &all[..]) {
-            (Some(name), _) => match all.iter().find(|node| node.name == name) {
+            (Some(name), _) => match all.iter().find(|node| node.plain.name == name) {
                 Some(node) => return Ok(node),
                 None => format!("no {role} is called {name}; there are: {}", names()),
             },
@@ -272,9 +271,10 @@ mod tests {
         let settings = of(&format!("{names}{data}")).unwrap();
         let data = settings.node(DATASERVER, None).unwrap();
         assert_eq!(data.reached_at().to_string(), "10.0.0.2:9871");
-        assert_eq!((data.rack.as_deref(), &data.files), (Some("b"), &Some("disk".into())));
+        let Own { rack, files, .. } = &data.own;
+        assert_eq!((rack.as_deref(), files), (Some("b"), &Some("disk".into())));
         let names = settings.nameserver().unwrap();
-        assert_eq!(names.files, Some(Path::new("run").join(&names.name)));
+        assert_eq!(names.own.files, Some(Path::new("run").join(&names.plain.name)));
         assert!(settings.check_closed().unwrap_err().why.contains("run.key_file"));
     }
 

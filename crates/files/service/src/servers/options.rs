@@ -54,16 +54,16 @@ impl Options {
     /// # Errors
     /// When there is no nameserver, or the key cannot be read.
     pub fn of(settings: &Settings, node: &Node) -> Result<Self, SettingsError> {
-        let local = node.files.clone().unwrap_or_default();
+        let local = node.own.files.clone().unwrap_or_default();
         let nameserver = settings.nameserver()?.reached_at();
         Ok(Self {
             reached_at: node.reached_at(),
-            name: node.name.clone(),
-            rack: node.rack.clone().unwrap_or_default(),
+            name: node.plain.name.clone(),
+            rack: node.own.rack.clone().unwrap_or_default(),
             flowserver: settings.flowserver(),
             key: settings.key()?,
             files: settings.files.clone(),
-            ..Self::local(node.address, nameserver, local)
+            ..Self::local(node.plain.address, nameserver, local)
         })
     }
 
