@@ -9,6 +9,7 @@ use clap::Subcommand;
 use evenfall_host::interrupt;
 use evenfall_multicast_service::Settings;
 use evenfall_runtime::program::counted;
+use humantime::parse_duration;
 use serde_json::{Map, Value};
 
 use crate::{Outcome, instrument, stat};
@@ -52,7 +53,7 @@ struct Watch {
     #[command(flatten)]
     asked: Asked,
     /// Time from one print to the next, such as 2s.
-    #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "2s", value_parser = parse_duration)]
     every: Duration,
 }
 

@@ -36,6 +36,7 @@ use evenfall_multicast_service::report::text;
 use faults::Fault;
 pub use folder::write_key;
 use folder::{Folder, KEY_FILE, SETTINGS_FILE};
+use humantime::parse_duration;
 use takeover::{Takeovers, Voting};
 use verdict::{Judged, verdict};
 
@@ -101,20 +102,10 @@ pub struct Args {
     /// 30s. By default the replay takes 6 s to 30 s, at a mean of 2,500 messages per second at
     /// most. A longer feed keeps its own times and has its longest silences cut. A shorter feed is
     /// stretched.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration,
-        conflicts_with = "silence"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "silence")]
     fit: Option<Duration>,
     /// Cut silences between two messages to this length, such as 500ms.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration,
-        conflicts_with = "rate"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "rate")]
     silence: Option<Duration>,
     /// Messages to generate without --feed.
     #[arg(long, default_value_t = Synthetic::default().messages)]

@@ -21,6 +21,7 @@ use evenfall_host::interrupt;
 use evenfall_runtime::settings::read_key;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use humantime::parse_duration;
 use serde_json::json;
 
 use crate::Outcome;
@@ -78,20 +79,10 @@ struct Play {
     #[arg(long, value_name = "TIMES", conflicts_with = "fit")]
     speed: Option<f64>,
     /// Play by the messages' own times, scaled so that the whole file takes this long, such as 30s.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration,
-        conflicts_with = "silence"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "silence")]
     fit: Option<Duration>,
     /// Cut silences between two messages to this length, such as 500ms.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration,
-        conflicts_with = "rate"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "rate")]
     silence: Option<Duration>,
     /// Share of packets that each side loses at random: .05 is 5 %.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
@@ -101,12 +92,7 @@ struct Play {
     seed: u64,
     /// How long the end is announced and requests are answered, counted from the end or the last
     /// request.
-    #[arg(
-        long,
-        default_value = "5s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = parse_duration)]
     linger: Duration,
     /// The key file of the run. MoldUDP64 itself carries no key, but without a key evenfall sends
     /// nothing beyond loopback.

@@ -21,6 +21,7 @@ use evenfall_store_engine::{
 use evenfall_store_format::layout::{parse_chunk_name, parse_journal_name};
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::Loss;
+use humantime::parse_duration;
 use serde_json::json;
 
 use self::backing::Backing;
@@ -89,7 +90,7 @@ struct Retain {
     /// A file or a recording.
     name: String,
     /// Age by the wall clock beyond which records may be deleted, such as 30d.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     age: Option<std::time::Duration>,
     /// Bytes of each file beyond which the oldest records may be deleted, counted in chunks of 4
     /// MiB.

@@ -17,6 +17,7 @@ use evenfall_multicast_machine::SharedKey;
 use serde_json::json;
 
 use evenfall_runtime::program::Outcome;
+use humantime::parse_duration;
 
 pub(super) use shuffle::program;
 
@@ -68,12 +69,7 @@ struct Fanout {
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Length of one measurement.
-    #[arg(
-        long,
-        default_value = "1s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
     /// Seal and authenticate datagrams under a key.
     #[arg(long)]

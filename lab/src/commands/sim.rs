@@ -33,6 +33,7 @@ use serde_json::Value;
 use evenfall_multicast_service::report::text;
 use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
+use humantime::parse_duration;
 
 /// Arguments of `evenfall sim`.
 #[derive(clap::Args, Debug)]
@@ -194,12 +195,7 @@ struct Multicast {
     #[arg(long)]
     messages: Option<usize>,
     /// Duration of the feed in simulated time.
-    #[arg(
-        long,
-        default_value = "2s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
     /// The cloud: aws, gcp, quiet, or the path of a file of the same form.
     #[arg(long, value_name = "NAME|FILE", default_value = "aws", value_parser = Model::named)]
@@ -208,7 +204,7 @@ struct Multicast {
     #[arg(long, default_value = "sockets")]
     stack: Stack,
     /// Clocks of hosts are wrong by up to this much, ahead or behind, instead of the model's error.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     clock_error: Option<Duration>,
     /// Seed of the run. The same seed gives the same run on any machine.
     #[arg(long, default_value_t = 1)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use evenfall_files_service::{Client, ServiceError, Settings, Source};
 use evenfall_runtime::progress::Progress;
+use humantime::parse_duration;
 use serde_json::Value;
 
 use crate::Outcome;
@@ -34,7 +35,7 @@ pub struct FilesArgs {
         global = true,
         value_name = "TIME",
         default_value = "30s",
-        value_parser = humantime::parse_duration
+        value_parser = parse_duration
     )]
     patience: Duration,
     /// Print JSON.

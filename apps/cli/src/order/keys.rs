@@ -7,6 +7,7 @@ use clap::Subcommand;
 use evenfall_host::interrupt;
 use evenfall_order_service::keys::{Existing, Op, Outcome as Changed, Stat};
 use evenfall_order_service::{Client, Found, status};
+use humantime::parse_duration;
 use serde_json::json;
 
 use crate::Outcome;
@@ -35,7 +36,7 @@ pub struct KvArgs {
         global = true,
         value_name = "TIME",
         default_value = "30s",
-        value_parser = humantime::parse_duration
+        value_parser = parse_duration
     )]
     patience: Duration,
     /// Print JSON.

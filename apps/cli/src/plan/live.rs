@@ -22,6 +22,7 @@ use evenfall_placement_survey::Settings;
 use evenfall_placement_survey::settings::Survey;
 use evenfall_placement_survey::surveyor;
 use evenfall_runtime::settings;
+use humantime::parse_duration;
 use serde_json::{Value, json};
 
 use super::apply::Feed;
@@ -54,20 +55,10 @@ pub struct Wanted {
     #[arg(long, value_name = "PROBES/S", default_value_t = 1_000)]
     pub rate: u32,
     /// Time in which probes count, in each whole measurement.
-    #[arg(
-        long,
-        default_value = "1s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = parse_duration)]
     pub duration: Duration,
     /// Time before the measurement, in which probes warm the path up.
-    #[arg(
-        long,
-        default_value = "100ms",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "100ms", value_name = "DURATION", value_parser = parse_duration)]
     pub warmup: Duration,
     /// Rounds of a measurement. A measurement ends early after the round in which the choice is
     /// clear. With 1, each measurement takes its whole time.

@@ -14,6 +14,7 @@ use evenfall_multicast_recorder::recording::{Recorder, Replay, arrival_of, strea
 use evenfall_store_engine::{Level, Store};
 use evenfall_store_format::ordering::{Offered, Ordering, OrderingConfig};
 use evenfall_store_format::schema::{Arrival, Sides};
+use humantime::parse_duration;
 
 use super::backing::Backing;
 use super::open_as;
@@ -69,7 +70,7 @@ pub struct ArrivalArgs {
     /// Sort records that go back in time by at most this, such as 1s, and drop copies (by the
     /// packet's number, where there are sides). Records that go back by more are refused. Records
     /// that wait in the window are not acknowledged.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     window: Option<Duration>,
 }
 

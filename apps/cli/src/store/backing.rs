@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenfall_store_engine::{ClusterConfig, Names, StoreConfig};
+use humantime::parse_duration;
 
 /// The places of a store's objects and names. The store's directory remembers both.
 #[derive(clap::Args, Debug)]
@@ -18,12 +19,7 @@ pub struct Backing {
     #[arg(long, value_name = "ADDRESS")]
     names: Option<String>,
     /// Time after which a silent node of the cluster may be replaced, such as 10s; 2s at least.
-    #[arg(
-        long,
-        default_value = "10s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = parse_duration)]
     lease: Duration,
     /// Take over the files whose primary has no lease any more. Without --names, take over the
     /// files of which this directory has copies.
@@ -31,12 +27,7 @@ pub struct Backing {
     pub take_over: bool,
     /// How far a record's time may lie ahead of this machine's clock. A batch with a later record
     /// is refused.
-    #[arg(
-        long,
-        default_value = "1d",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "1d", value_name = "DURATION", value_parser = parse_duration)]
     time_ahead: Duration,
     /// The server of a second node, such as 127.0.0.1:7411. It gets a copy of each append at the
     /// level replica.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use evenfall_host::interrupt;
 use evenfall_store_engine::{NamesError, Store, StoreConfig, StoreError};
 use evenfall_store_server::Server;
+use humantime::parse_duration;
 
 use super::backing::Backing;
 use super::{said, tell};
@@ -56,15 +57,10 @@ pub struct Serve {
     /// Close a connection that asks for nothing for this long. A connection that has never asked
     /// for anything is closed after 30s. When 256 connections are open, a new one replaces the
     /// connection that was idle for longest.
-    #[arg(
-        long,
-        default_value = "1h",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = parse_duration)]
     idle_timeout: Duration,
     /// Print the sizes of the stages at this interval, such as 10s, each time as one line of JSON.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     occupancy_every: Option<Duration>,
 }
 

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::store::{Failure, medians};
 use evenfall_core::Prng;
+use humantime::parse_duration;
 use load::{Decode, Edge, Encode, Load, Measured};
 use replica::{End, KEY_BYTES, SEQUENCE_BYTES};
 
@@ -57,23 +58,13 @@ pub struct Args {
     #[arg(long, default_value = ".")]
     dir: PathBuf,
     /// Shortest time between the starts of two cycles of a replica.
-    #[arg(
-        long,
-        default_value = "1ms",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "1ms", value_name = "DURATION", value_parser = parse_duration)]
     cycle_every: Duration,
     /// Cycles under way at once.
     #[arg(long, default_value_t = 4)]
     pipeline: u64,
     /// Duration of each measurement, behind a warm-up of one second.
-    #[arg(
-        long,
-        default_value = "5s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
     /// Number of runs. The medians are printed, with the least and the greatest rate.
     #[arg(long, default_value_t = 1)]

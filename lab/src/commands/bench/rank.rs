@@ -19,6 +19,7 @@ use evenfall_host::{interrupt, pin};
 use serde::{Deserialize, Serialize};
 
 use evenfall_runtime::program::Outcome;
+use humantime::parse_duration;
 
 /// How far ahead of its pace a rank may run. A rank wakes every half of this time, and may be late
 /// by the other half, as on a host with more ranks than cores.
@@ -40,7 +41,7 @@ pub struct Args {
     #[arg(long)]
     core: Option<usize>,
     /// How long to look for arrivals before each sleep.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     yield_for: Duration,
 }
 

@@ -24,6 +24,7 @@ use serde_json::json;
 use super::median;
 use super::rank::{Line, Round, Spec, Totals};
 use evenfall_runtime::program::Outcome;
+use humantime::parse_duration;
 
 /// Port of every rank in a lab.
 const LAB_PORT: u16 = 9_300;
@@ -103,12 +104,7 @@ pub struct Args {
     #[arg(long, value_name = "RANK@ROUND", value_parser = kill_at)]
     kill: Option<(usize, usize)>,
     /// How long a rank may be silent before the other ranks take it for dead.
-    #[arg(
-        long,
-        default_value = "1s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = parse_duration)]
     silence: Duration,
     /// Payload of a packet. By default, the longest that the link takes in one piece.
     #[arg(long)]
@@ -124,7 +120,7 @@ pub struct Args {
     grant_packets: u32,
     /// How long a waiting rank looks for arrivals before it sleeps. It yields its core between two
     /// looks. By default 200us where links have no limit, else none.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     yield_for: Option<Duration>,
     /// Keep each rank on one core, also the ranks of --mpi. Pinning takes luck out of a comparison
     /// where there are more ranks than cores.

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::median;
 use evenfall_runtime::program::Outcome;
+use humantime::parse_duration;
 
 pub(super) type Failure = Box<dyn std::error::Error>;
 
@@ -36,12 +37,7 @@ pub struct Args {
     )]
     ack: Level,
     /// Duration of the appends.
-    #[arg(
-        long,
-        default_value = "5s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
     /// Records per second to offer. Each append is timed from when it is due. Without it, appends
     /// go as fast as they can. Not with --embedded.
@@ -78,7 +74,7 @@ pub struct Args {
     keep_bytes: Option<u64>,
     /// Beside each run, also measure the rate of a raw file on the same disk, for this long per
     /// way, such as 5s.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     raw: Option<Duration>,
     /// Measure reading instead: scans to Arrow from the cache and from cold objects, and the share
     /// of the index search in a read.

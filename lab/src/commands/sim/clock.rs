@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
+use humantime::parse_duration;
 
 use super::seeds;
 use crate::clock::{Params, Results, Spread, run};
@@ -45,12 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "KBIT/S", default_value_t = 500)]
     budget: u64,
     /// How long clocks are observed, in simulated time.
-    #[arg(
-        long,
-        default_value = "20s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "20s", value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
     /// The same seed gives the same run, on any machine.
     #[arg(long, default_value_t = 1)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evenfall_runtime::program::Outcome;
+use humantime::parse_duration;
 use serde_json::{Value, json};
 
 use crate::order::wide::{self, Scenario};
@@ -30,21 +31,11 @@ pub struct Args {
     )]
     writes: u64,
     /// Shortest time between the starts of two cycles of a replica.
-    #[arg(
-        long,
-        default_value = "5ms",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "5ms", value_name = "DURATION", value_parser = parse_duration)]
     cycle_every: Duration,
     /// Processor time of a write at one replica. The default is a third of what `evenfall bench
     /// order --replicas 3` measured for its three replicas.
-    #[arg(
-        long,
-        default_value = "270ns",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "270ns", value_name = "DURATION", value_parser = parse_duration)]
     write_cost: Duration,
     /// Requests per second of all clients. Without it, the highest rate at which requests are
     /// answered as they come is looked for.

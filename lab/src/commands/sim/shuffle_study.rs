@@ -14,6 +14,7 @@ use crate::shuffle::plot;
 use crate::shuffle::study::{self, Figure, Record, Run};
 use crate::shuffle::unfinished::Unfinished;
 use crate::studies::Table;
+use humantime::parse_duration;
 
 /// The word behind the key of a run that ended in a deadlock, in the file of finished runs.
 const DEADLOCK: &str = "deadlock";
@@ -40,7 +41,7 @@ pub struct Args {
     plots: Option<PathBuf>,
     /// Begin no further run after this long, such as 30min. The tables state how many runs there
     /// are (shuffle only).
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     budget: Option<Duration>,
 }
 

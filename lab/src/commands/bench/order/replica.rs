@@ -29,6 +29,7 @@ use evenfall_order_machine::{
 };
 use evenfall_port::run::Loop;
 use evenfall_runtime::program::Outcome;
+use humantime::parse_duration;
 use serde::{Deserialize, Serialize};
 
 use crate::order::memory::Logged;
@@ -59,7 +60,7 @@ pub struct Args {
     #[arg(long)]
     value_bytes: usize,
     /// Shortest time between the starts of two cycles.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_parser = parse_duration)]
     cycle_every: Duration,
     /// Cycles under way at once.
     #[arg(long)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use evenfall_core::Prng;
 use evenfall_order_service::jute::{Fields, Message, error, op};
 use evenfall_runtime::program::Outcome;
+use humantime::parse_duration;
 use serde_json::json;
 
 use super::load::{Decode, Encode, Load};
@@ -54,20 +55,10 @@ pub struct Args {
     #[arg(long = "pid")]
     pids: Vec<u32>,
     /// Time before the measurement, in which servers compile themselves.
-    #[arg(
-        long,
-        default_value = "5s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = parse_duration)]
     warm_up: Duration,
     /// Duration of the measurement.
-    #[arg(
-        long,
-        default_value = "5s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
     /// Print one JSON object.
     #[arg(long)]
