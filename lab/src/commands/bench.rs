@@ -14,12 +14,14 @@ use crate::fanout::root::RootSource;
 use crate::fanout::{FanoutBench, FanoutResult, Sinks, bench_source, highest_lossless};
 use clap::Subcommand;
 use evenfall_multicast_machine::SharedKey;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
 
 pub(super) use shuffle::program;
+
+type Failure = Box<dyn std::error::Error>;
 
 /// Arguments of `evenfall bench`.
 #[derive(clap::Args, Debug)]
@@ -104,6 +106,49 @@ fn once(bench: &FanoutBench, key: bool) -> Result<FanoutResult, evenfall_host::E
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The median of each number, over several results of the same shape.
+fn medians(runs: &[Value]) -> Value {
+    match runs.first() {
+        Some(Value::Object(first)) => {
+            let part = |key: &String| -> Vec<Value> {
+                runs.iter().filter_map(|run| run.get(key).cloned()).collect()
+            };
+            let parts = first.keys().map(|key| (key.clone(), medians(&part(key))));
+            Value::Object(parts.collect::<Map<_, _>>())
+        }
+        Some(Value::Number(_)) => json!(median(runs.iter().filter_map(Value::as_f64).collect())),
+        Some(other) => other.clone(),
+        None => Value::Null,
+    }
+}
+
+/// Measures several times. The result has the median of each number, and the least and the greatest
+/// of the rate of this name.
+fn several(
+    runs: usize,
+    rate: &str,
+    one: impl Fn(usize) -> Result<Value, Failure>,
+) -> Result<Value, Failure> {
+    let runs = runs.max(1);
+    let mut all = Vec::new();
+    for run in 0..runs {
+        let value = one(run)?;
+        if runs > 1 {
+            eprintln!("run {} of {runs}: {value}", run + 1);
+        }
+        all.push(value);
+    }
+    let rates = || all.iter().filter_map(|run| run[rate].as_f64());
+    let (least, greatest) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
+    let mut value = medians(&all);
+    if greatest > 0.0 {
+        value[format!("{rate}_least")] = json!(least);
+        value[format!("{rate}_greatest")] = json!(greatest);
+    }
+    value["runs"] = json!(runs);
+    Ok(value)
 }
 
 fn fanout(args: &Fanout) -> Outcome {

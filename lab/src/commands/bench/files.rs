@@ -23,7 +23,7 @@ use evenfall_host::{process, procstat};
 use evenfall_runtime::program::Outcome;
 use serde_json::{Map, Value, json};
 
-use super::median;
+use super::medians;
 use crate::product;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -38,7 +38,7 @@ const FOLDER: &str = "/bench";
 /// Arguments of `evenfall bench files`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Dataservers on this machine, and copies of each file.
+    /// Number of dataservers on this machine, each of which keeps a copy of every file.
     #[arg(long, default_value_t = 1)]
     copies: u16,
     /// Bytes of a large file.
@@ -311,17 +311,15 @@ pub fn main(args: &Args) -> Outcome {
     let rates = measure(args, &directory);
     // The error of the measurement is reported, and not that of the removal.
     let _ = std::fs::remove_dir_all(&directory);
-    let rates = rates.map_err(|error| error.to_string())?;
-    let of = |name: &str| rates.get(name).copied().unwrap_or(f64::NAN);
+    let mut rates = rates.map_err(|error| error.to_string())?;
+    let of = |name: &str| rates[name].as_f64().unwrap_or(f64::NAN);
     if args.json {
-        let mut all: Map<String, Value> =
-            rates.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        all.insert("copies".into(), json!(args.copies));
-        all.insert("bytes".into(), json!(args.bytes));
-        all.insert("rounds".into(), json!(args.rounds.max(1)));
-        all.insert("put_share".into(), json!(of("put_mb_s") / of("raw_put_mb_s")));
-        all.insert("get_share".into(), json!(of("get_mb_s") / of("raw_get_mb_s")));
-        println!("{}", Value::Object(all));
+        let share = |way: &str| of(&format!("{way}_mb_s")) / of(&format!("raw_{way}_mb_s"));
+        let (put, get) = (share("put"), share("get"));
+        (rates["put_share"], rates["get_share"]) = (json!(put), json!(get));
+        (rates["copies"], rates["bytes"]) = (json!(args.copies), json!(args.bytes));
+        rates["rounds"] = json!(args.rounds.max(1));
+        println!("{rates}");
         return Ok(());
     }
     println!("files of {} bytes in {} copies, medians of {}", args.bytes, args.copies, args.rounds);
@@ -345,24 +343,19 @@ pub fn main(args: &Args) -> Outcome {
     Ok(())
 }
 
-fn measure(
-    args: &Args,
-    directory: &Path,
-) -> Result<std::collections::BTreeMap<String, f64>, Failure> {
+fn measure(args: &Args, directory: &Path) -> Result<Value, Failure> {
     let (local, scratch) = (directory.join("local"), directory.join("scratch"));
     let mut prng = Prng::new(1);
     let words = (0..args.bytes.div_ceil(8)).flat_map(|_| prng.next_u64().to_le_bytes());
     let bytes: Vec<u8> = words.take(args.bytes).collect();
     std::fs::write(&local, bytes)?;
     let servers = Servers::start(args, directory)?;
-    let mut all = std::collections::BTreeMap::<String, Vec<f64>>::new();
+    let mut rounds = Vec::new();
     for number in 0..args.rounds.max(1) {
         if !args.json {
             eprintln!("round {} of {}", number + 1, args.rounds.max(1));
         }
-        for (name, value) in round(args, &servers, &local, &scratch)? {
-            all.entry(name).or_default().push(value.as_f64().unwrap_or(f64::NAN));
-        }
+        rounds.push(Value::Object(round(args, &servers, &local, &scratch)?));
     }
-    Ok(all.into_iter().map(|(name, values)| (name, median(values))).collect())
+    Ok(medians(&rounds))
 }

@@ -18,7 +18,7 @@ use evenfall_host::{process, procstat};
 use evenfall_runtime::program::Outcome;
 use serde_json::{Value, json};
 
-use super::store::{Failure, medians};
+use super::{Failure, several};
 use evenfall_core::Prng;
 use humantime::parse_duration;
 use load::{Decode, Edge, Encode, Load, Measured};
@@ -89,20 +89,7 @@ pub fn main(args: &Args) -> Outcome {
     if args.replicas == 0 || args.outstanding < args.replicas || args.keys == 0 {
         return Err("--replicas, --outstanding and --keys: one or more, and a write each".into());
     }
-    let mut runs = Vec::new();
-    for run in 0..args.runs.max(1) {
-        let value = one(args)?;
-        if args.runs > 1 {
-            eprintln!("run {} of {}: {value}", run + 1, args.runs);
-        }
-        runs.push(value);
-    }
-    let rates = || runs.iter().filter_map(|run| run["writes_per_s"].as_f64());
-    let (least, greatest) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
-    let mut value = medians(&runs);
-    value["writes_per_s_least"] = json!(least);
-    value["writes_per_s_greatest"] = json!(greatest);
-    value["runs"] = json!(runs.len());
+    let value = several(args.runs, "writes_per_s", |_| one(args))?;
     match args.json {
         true => println!("{value}"),
         false => print(args, &value),

@@ -10,13 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_store_engine::Level;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::median;
+use super::{Failure, median, several};
 use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
-
-pub(super) type Failure = Box<dyn std::error::Error>;
 
 /// Arguments of `evenfall bench store`.
 #[derive(clap::Args, Clone, Debug)]
@@ -115,43 +113,16 @@ fn times_us(times_ns: &mut [u64]) -> Value {
     json!({"p50": percentile(times_ns, 0.5), "p99": percentile(times_ns, 0.99)})
 }
 
-/// The median of each number, over several results of the same shape.
-pub(super) fn medians(runs: &[Value]) -> Value {
-    match runs.first() {
-        Some(Value::Object(first)) => {
-            let part = |key: &String| -> Vec<Value> {
-                runs.iter().filter_map(|run| run.get(key).cloned()).collect()
-            };
-            let parts = first.keys().map(|key| (key.clone(), medians(&part(key))));
-            Value::Object(parts.collect::<Map<_, _>>())
-        }
-        Some(Value::Number(_)) => json!(median(runs.iter().filter_map(Value::as_f64).collect())),
-        Some(other) => other.clone(),
-        None => Value::Null,
-    }
-}
-
 /// Measures what the arguments ask for, and prints the results.
 pub fn main(args: &Args) -> Outcome {
     if let Some(figure) = args.figure {
         return figures::main(args, figure);
     }
-    let mut runs = Vec::new();
-    for run in 0..args.runs.max(1) {
-        let value = one(args, &args.fresh(run))?;
-        if args.runs > 1 {
-            eprintln!("run {} of {}: {value}", run + 1, args.runs);
-        }
-        runs.push(value);
-    }
-    let rates = || runs.iter().filter_map(|run| run["records_per_s"].as_f64());
-    let (least, greatest) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
-    let mut value = medians(&runs);
-    if args.runs > 1 && greatest > 0.0 {
-        value["records_per_s_least"] = json!(least);
-        value["records_per_s_greatest"] = json!(greatest);
-        value["runs"] = json!(args.runs);
-    }
+    let one = |run| one(args, &args.fresh(run));
+    let value = match args.runs {
+        0 | 1 => one(0)?,
+        runs => several(runs, "records_per_s", one)?,
+    };
     match args.json {
         true => println!("{value}"),
         false => print(&value, ""),

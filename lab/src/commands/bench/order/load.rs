@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use evenfall_core::Histogram;
 
-use super::super::store::Failure;
+use super::super::Failure;
 
 /// Time between two looks for writes that are due.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
