@@ -33,15 +33,15 @@ const BEHIND_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest wait of a writer for a lead that another dataserver has. The nameserver may have named
 /// this dataserver before the lead came here.
 const LEAD_PATIENCE: Duration = Duration::from_secs(2);
-/// Shortest body that the flowserver is told of.
+/// Shortest body of a write that is reported to the flowserver.
 const FLOW_BYTES_MIN: u64 = 8 << 20;
 /// Longest wait for a nameserver that makes a file: more than the nameserver waits for its log.
 const MAKE_PATIENCE: Duration = Duration::from_secs(40);
-/// First wait for the lead of a new file, which takes one write of the log here, or for the
-/// committed length. Later waits are longer.
+/// A request that waits for the lead of a new file, or for the committed length, first looks again
+/// after this time. The lead takes one write of the log here. Later looks are further apart.
 const FIRST_ROUND: Duration = Duration::from_micros(250);
-/// Files that clients write at once. Each has up to 13 MB on the way to the disks, and all together
-/// have as many as the windows of the machine.
+/// Limit of the files that clients write at once. Each file has up to 13 MB on the way to the
+/// disks, and the machine has a limit for the bytes of all files together.
 const WRITERS_MAX: usize = 64;
 
 /// The routes of a dataserver.
@@ -69,7 +69,7 @@ impl Drop for Writing<'_> {
 }
 
 impl Files {
-    /// In front of this dataserver.
+    /// The routes in front of this dataserver.
     pub fn new(inbox: Inbox<Dataserver>, options: &Options, counts: Counts) -> Self {
         let Options { directory, reached_at: own, nameserver, key, .. } = options.clone();
         let (steering, written) = (options.steering(), Arc::default());
@@ -81,8 +81,8 @@ impl Files {
         &self.inbox
     }
 
-    /// Takes the set. Every change of the set is one call, so a thread that panicked has left a
-    /// whole set.
+    /// Locks the set. A thread that panicked while it held the lock has left the set in order,
+    /// because every change of the set is one call.
     fn written(&self) -> MutexGuard<'_, BTreeSet<FileId>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,9 +138,10 @@ impl Files {
         Ok(self.inbox.ask(look)?)
     }
 
-    /// Waits until the copy has `end` bytes that all members have. A copy that lacks some of them
-    /// for a while and does not lead names its primary, which has them. Hadoop's client does not
-    /// follow a redirect from a dataserver.
+    /// Waits until the copy has `end` bytes that all members have. If a copy that does not lead
+    /// still lacks some of these bytes after a while, the wait ends with the address of its
+    /// primary, which has all of them. Hadoop's client does not follow a redirect from a
+    /// dataserver.
     fn wait_for(&self, file: FileId, end: u64) -> Result<Result<Found, SocketAddr>, Exception> {
         let (begun, mut rest) = (Instant::now(), FIRST_ROUND);
         loop {
@@ -152,7 +153,7 @@ impl Files {
                         return Ok(Err(primary));
                     }
                 }
-                // The file was deleted, or this dataserver is new to it.
+                // The file was deleted, or this dataserver has just been given a copy of the file.
                 None if begun.elapsed() >= BEHIND_PATIENCE => return Err(Refusal::NotHere.into()),
                 _ => {}
             }
@@ -180,7 +181,8 @@ impl Files {
         }
         let bytes = length.unwrap_or(u64::MAX).min(committed - offset);
         let others = view.members.iter().map(|place| place.http).filter(|http| *http != self.own);
-        // A dataserver that found its own copy damaged asks for the bytes of this copy only.
+        // The reader is a dataserver that found its own copy damaged, and wants the bytes of this
+        // copy only.
         let others = if request.flag("only")? { Vec::new() } else { others.collect() };
         let range = offset..offset + bytes;
         let (directory, of) = (self.directory.clone(), (file, request.path.as_str()));
@@ -214,9 +216,10 @@ impl Files {
         exchange_under(self.key.as_ref(), url, method, Upload::none(), patience, &mut |_| {})
     }
 
-    /// Has the nameserver make the file of which this dataserver gets the bytes.
+    /// Asks the nameserver to make the file whose bytes this dataserver is about to take.
     fn make(&self, request: &Request) -> Result<FileId, Exception> {
-        // A file that takes no bytes afterwards would have replaced another one for nothing.
+        // Without room for one more writer, the new file would replace the old file and then get no
+        // bytes.
         expect_room(&self.written())?;
         let disk = self.inbox.ask(|server, _| server.disk())?;
         let (names, path) = (self.nameserver, escaped(&request.path));
@@ -302,7 +305,7 @@ impl Files {
         if let Some(steering) = &self.steering {
             steering.end(&flows);
         }
-        // The nameserver learns the length also when the body was cut.
+        // The nameserver learns the length even when the body was cut.
         let flushed = self.flush(file);
         written.and(flushed)?;
         if !is_create {
@@ -349,7 +352,7 @@ impl Files {
     /// Waits until this dataserver leads the file.
     ///
     /// # Errors
-    /// When it does not in this time, or when another dataserver leads for a while.
+    /// The lead does not come in this time, or another dataserver has led for a while.
     pub fn wait_to_lead(&self, file: FileId, patience: Duration) -> Result<View, Exception> {
         let (begun, mut rest) = (Instant::now(), FIRST_ROUND);
         loop {
@@ -379,7 +382,7 @@ impl Files {
             match pending.wait(PATIENCE.saturating_sub(begun.elapsed())) {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(refusal @ Refusal::NotHere)) => return Err(refusal.into()),
-                // A dataserver that was left out does not come to lead soon.
+                // A dataserver that was left out of the group will not lead soon.
                 Some(Err(Refusal::NotPrimary)) if begun.elapsed() < LEAD_PATIENCE => {
                     std::thread::sleep(ROUND);
                 }
@@ -405,7 +408,7 @@ fn expect_room(written: &BTreeSet<FileId>) -> Result<(), Exception> {
     Ok(())
 }
 
-/// Appends everything that comes, which has to have this length.
+/// Appends the whole body, which has to have this length.
 fn push_all(
     pipeline: &mut Pipeline<'_>,
     from: &mut dyn BufRead,

@@ -19,8 +19,8 @@ use super::flows::Steering;
 use super::webhdfs::{ORDERS, PREFIX, escaped};
 use crate::ServiceError;
 
-/// A server from which nothing comes for this long is given up: more than a server waits for
-/// others.
+/// A server that sends nothing for this long is given up. A server waits for other servers for less
+/// time.
 const SILENCE: Duration = Duration::from_secs(90);
 /// Time between two attempts.
 const ROUND: Duration = Duration::from_millis(200);
@@ -95,15 +95,16 @@ fn unanswered(whom: &str, error: RequestError) -> ServiceError {
     ServiceError::Unanswered(whom.to_owned(), error)
 }
 
-/// How long to try again: counted from the first failure, since a first failure may take as long
-/// as a server waits for others.
+/// Limits how long a request is tried again. The time counts from the first failure, because the
+/// first attempt alone may take as long as a server waits for other servers.
 pub struct Attempts {
     patience: Duration,
     failing_since: Option<Instant>,
 }
 
 impl Attempts {
-    /// Whether to try again after a failure, which `may` succeed later. Rests for a moment before.
+    /// Whether to try again after a failure. `may` says whether the request may succeed later.
+    /// Rests for a moment before it answers yes.
     pub fn again(&mut self, may: bool) -> bool {
         let since = *self.failing_since.get_or_insert_with(Instant::now);
         let is_again = may && since.elapsed() < self.patience;
@@ -185,7 +186,8 @@ impl Client {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            // A change may have been made when its answer is lost, and is not made twice.
+            // A change whose answer is lost may have been made, so the change is not asked for
+            // again.
             let is_without_effect = match &error {
                 ServiceError::Unanswered(_, RequestError::Connection(_)) => true,
                 ServiceError::Unanswered(..) => method == Method::GET,
@@ -350,7 +352,7 @@ impl Client {
     fn settle(&self, path: &str) -> Result<u64, ServiceError> {
         let mut attempts = self.attempts();
         loop {
-            // An append of nothing ends when the nameserver knows the length.
+            // An append of no bytes returns when the nameserver knows the length.
             let url = self.url(path, "APPEND", &[]);
             let to = location(&self.ask(&Method::POST, &url)?)?;
             match self.send(Method::POST, &to, Upload::none(), &mut |_| {}) {
@@ -456,7 +458,8 @@ impl Client {
         Ok(length)
     }
 
-    /// Gives a range of the file with this number to `out`, out of one copy after the other.
+    /// Gives a range of the file with this number to `out`. When a copy fails, the reading goes on
+    /// in another copy.
     ///
     /// # Errors
     /// As [`open`](Self::open), and when another file has the path now.
@@ -593,7 +596,7 @@ impl Local {
     }
 }
 
-/// A writer that compares its bytes with a local file.
+/// A writer that keeps nothing, and compares what it is given with a local file.
 struct Same {
     source: Box<dyn Read + Send>,
     is_same: bool,

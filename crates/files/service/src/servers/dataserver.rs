@@ -95,7 +95,7 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
                 let appends = joins.read(file, disk, chunks, offset).or_else(|damage| {
                     tracing::warn!("file {}: {damage}", file.0);
                     match damage {
-                        // The machine takes a copy without these appends for damaged.
+                        // Without these appends, the machine takes the copy for damaged.
                         Damage::At(_) => Ok(Vec::new()),
                         // The disk may open the log when the machine asks again.
                         Damage::Disk(error) => Err(error),

@@ -16,7 +16,7 @@ const CRC32C: u8 = 2;
 /// The rack of dataservers whose racks are not known.
 const RACK: &str = "/default-rack";
 
-/// The settings of a client that has none of its own.
+/// The settings for a client that has no settings of its own.
 pub fn server_defaults() -> Value {
     json!({ "FsServerDefaults": {
         "blockSize": BLOCK_BYTES, "bytesPerChecksum": 512, "writePacketSize": 65_536,

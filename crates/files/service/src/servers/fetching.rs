@@ -36,13 +36,14 @@ const COPIES_MAX: usize = 3;
 /// A lane from which nothing has come for this long is given up. A disk that is busy with the
 /// writes of others may take a second.
 const HANG: Duration = Duration::from_secs(2);
-/// A lane that is slower than this share of the other lane's rate tries another copy.
+/// A lane whose rate is below this share of the other lane's rate tries another copy.
 const SLOW: f64 = 0.5;
 /// Time between two looks at lanes from which nothing comes.
 const LOOK: Duration = Duration::from_millis(100);
 /// Bytes that a lane hands over at once.
 const PIECE_BYTES: usize = 128 << 10;
-/// Pieces that wait to be written. A lane that has one more waits with it.
+/// Limit of the pieces that wait to be written. A lane with a further piece waits until there is
+/// room.
 const PIECES_MAX: usize = 16;
 /// Redirects that a lane follows until a server gives bytes.
 const REDIRECTS_MAX: usize = 5;
@@ -72,7 +73,7 @@ struct Copy {
     flow: Option<u64>,
 }
 
-/// What a lane says.
+/// A message of a lane.
 enum Said {
     Bytes(Vec<u8>),
     Ended(Result<(), ServiceError>),
@@ -80,10 +81,11 @@ enum Said {
 
 /// A part that is being read.
 struct Lane {
-    /// The number of this reading. What a lane says that was given up counts no more.
+    /// The number of this reading. After a lane is given up, messages with its old number are
+    /// ignored.
     turn: u64,
     copy: usize,
-    /// Where the reading stops, which another lane may bring nearer.
+    /// Where the reading stops. Another lane may take the last bytes and set an earlier end.
     end: Arc<AtomicU64>,
     begun: Instant,
     moved: u64,
@@ -298,7 +300,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// Gives the lanes without a part their next one.
+    /// Gives its next part to each lane that has none.
     fn begin_parts(&mut self) {
         for at in 0..self.lanes_max {
             if self.lanes[at].is_some() {
@@ -356,7 +358,7 @@ impl Fetch<'_> {
             let ended = read_part(&client, &url, range.start, &end, &mut |piece| {
                 say.send((turn, Said::Bytes(piece))).is_ok()
             });
-            // Nobody hears a lane that was given up.
+            // The message of a lane that was given up has no receiver.
             let _ = say.send((turn, Said::Ended(ended)));
         };
         // The thread of a lane that is given up ends when its server falls silent.

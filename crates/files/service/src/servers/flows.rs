@@ -31,7 +31,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const REST: Duration = Duration::from_secs(5);
 /// Time between two counts of a dataserver.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
-/// Counts after which a dataserver names its rack again, for a flowserver that has started anew.
+/// A dataserver names its rack with every tenth count, because the flowserver may have started
+/// anew.
 const PLACE_EVERY: u32 = 10;
 /// Flows that a dataserver counts at once. Further flows are not counted.
 const FLOWS_MAX: usize = 1_000;
@@ -45,7 +46,8 @@ const LOOK: Duration = Duration::from_millis(100);
 struct Flows(Arc<Mutex<Flowserver>>);
 
 impl Flows {
-    /// Takes the state. Every call leaves it whole, also one that panics.
+    /// Locks the state. A thread that panicked while it held the lock has left the state in order,
+    /// because each order is one call of the flowserver.
     fn state(&self) -> MutexGuard<'_, Flowserver> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,7 +229,8 @@ impl Steering {
     }
 }
 
-/// Bytes of flows that leave a dataserver: of each flow their number, and when the last one left.
+/// Counts the bytes of flows that leave a dataserver. The values of a flow are the number of its
+/// bytes, and when the last byte left.
 #[derive(Clone, Debug, Default)]
 pub struct Counts(Arc<Mutex<BTreeMap<u64, (u64, Instant)>>>);
 
@@ -245,7 +248,7 @@ impl Counts {
         }
     }
 
-    /// Tells the flowserver once a second, until the process ends.
+    /// Tells the flowserver the counts once a second, until the process ends.
     pub fn tell(self, steering: &Steering, host: IpAddr, rack: &str) {
         let mut turn = 0;
         while !interrupt::raised() {

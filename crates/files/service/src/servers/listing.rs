@@ -12,14 +12,14 @@ const PAGE: usize = 1_000;
 /// Inodes that are summed up at once.
 const SUM_STEP: usize = 5_000;
 
-/// Some entries of a directory, or the one entry of a file.
+/// Some entries of a directory. A file is listed as its own single entry.
 pub struct Page {
     pub directory: FileId,
     /// The statuses as JSON, with commas between them.
     pub text: String,
     /// The name of the last one.
     pub last: String,
-    /// Entries behind the last one, at most [`PAGE`] of them counted.
+    /// Number of entries behind the last one. Counting stops at [`PAGE`].
     pub left: usize,
 }
 

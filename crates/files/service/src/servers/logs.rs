@@ -16,9 +16,9 @@ use rustix::io::Errno;
 pub struct Logs {
     directory: PathBuf,
     open: Option<(String, File)>,
-    /// Bytes that the disk is asked for at least.
+    /// Least number of bytes that is read from the disk at once.
     ahead_bytes: usize,
-    /// Where the bytes begin that the disk gave last, and these bytes.
+    /// The bytes of the last read from the disk, with their first offset.
     ahead: (u64, Bytes),
 }
 
@@ -32,9 +32,9 @@ impl Logs {
         Self::ahead(directory, 0)
     }
 
-    /// The chunks of this directory, for a reader of one byte after the other. The disk gives so
-    /// many bytes at once. Bytes that have been read are not read again, so the reader must only
-    /// ask for bytes that do not change any more.
+    /// The chunks of this directory, for a reader of one byte after the other. `ahead_bytes` are
+    /// read from the disk at once. Bytes that have been read are not read again, so the reader must
+    /// only ask for bytes that do not change any more.
     pub fn ahead(directory: PathBuf, ahead_bytes: usize) -> Self {
         Self { directory, open: None, ahead_bytes, ahead: (0, Bytes::new()) }
     }
@@ -44,8 +44,8 @@ impl Logs {
         self.open = None;
     }
 
-    /// Up to so many bytes of a log: fewer at its end, none when the log is missing. A sector that
-    /// the disk cannot read ends the log too, so that the bytes count as damaged.
+    /// Up to `len` bytes of a log: fewer at the end of the log, none when the log is missing. A
+    /// sector that the disk cannot read ends the log too, so that the bytes count as damaged.
     ///
     /// # Errors
     /// When the log cannot be opened or read for another reason.
@@ -83,7 +83,7 @@ impl Logs {
         Ok(bytes.slice(..len.min(bytes.len())))
     }
 
-    /// What all chunks have. Empty logs, which are those of deleted chunks, are removed.
+    /// Scans all chunks of the directory. An empty log belongs to a deleted chunk, and is removed.
     ///
     /// # Errors
     /// When the directory or a log cannot be read.

@@ -29,17 +29,17 @@ use super::webhdfs::{self, Exception, Request, escaped, json_of};
 
 /// Evenfall's own operation with which a dataserver makes a file.
 pub const MAKE: &str = "MAKE";
-/// Evenfall's own operation that puts a file into the place of another one, unless that one has
-/// changed.
+/// Evenfall's own operation that puts a file into the place of another file, unless the other file
+/// has changed.
 pub const REPLACE: &str = "REPLACE";
 /// Evenfall's own operation with which a dataserver copies the beginnings of files into a new one.
 pub const GATHER: &str = "GATHER";
 /// The arguments of `CREATE` that the dataserver hands back to the nameserver.
 pub const CREATE_ARGUMENTS: [&str; 5] =
     ["permission", "replication", "overwrite", "createflag", "createparent"];
-/// Dataservers among which new files take turns: those whose disks are least used.
+/// New files take turns among this many dataservers, whose disks are the least used.
 const WRITERS: usize = 3;
-/// Files that one `CONCAT` appends. A request line has room for their names.
+/// Most files that one `CONCAT` appends. A request line has room for their names.
 const SOURCES_MAX: usize = 500;
 /// Longest wait for a dataserver that copies: half a minute for each gigabyte of a file of 30 GB.
 const GATHER_PATIENCE: Duration = Duration::from_secs(900);
@@ -77,12 +77,13 @@ impl Asked {
     }
 }
 
-/// A file out of which another one is made: its path, where it is, and how many of its bytes.
+/// A part of a file that is made out of other files: the path of a source, where its copies are,
+/// and how many of its first bytes are taken.
 struct Part(String, Located, u64);
 
 impl Names {
-    /// Waits until so many dataservers live, shortly after the start. A file that is made before
-    /// the dataservers have said that they live has too few copies.
+    /// Waits until `count` dataservers live, if the nameserver has just started. A file that is
+    /// made before the dataservers have said that they live has too few copies.
     fn wait_for_dataservers(&self, count: u16) -> Result<(), Exception> {
         let live = |server: &mut Nameserver, now| {
             server.servers().keys().filter(|disk| server.is_live(now, **disk)).count()
@@ -93,7 +94,7 @@ impl Names {
         Ok(())
     }
 
-    /// The first step of `CREATE`: refuses what is refused for certain, and names a dataserver.
+    /// The first step of `CREATE`: refuses a request that is sure to fail, and names a dataserver.
     pub fn redirect_writer(&self, request: &Request) -> Result<Answer, Exception> {
         let asked = Asked::read(request, None)?;
         self.wait_for_dataservers(asked.replication)?;
@@ -240,7 +241,7 @@ impl Names {
     }
 }
 
-/// Has a dataserver copy the parts into a new file that the dataserver leads.
+/// Asks a dataserver to copy the parts into a new file that the dataserver leads.
 fn gather(
     key: Option<&SharedKey>,
     primary: &Place,

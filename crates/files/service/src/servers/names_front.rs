@@ -29,16 +29,16 @@ pub const ROUND: Duration = Duration::from_millis(20);
 pub struct Names {
     pub inbox: Inbox<Nameserver>,
     pub started: Instant,
-    /// Time after the start in which dataservers may still be on their way.
+    /// Time after the start in which live dataservers may not have reported yet.
     pub grace: Duration,
-    /// Copies take turns.
+    /// Counts reads, so that equally near copies take turns.
     turn: AtomicUsize,
     /// The key under which dataservers are reached.
     pub key: Option<SharedKey>,
 }
 
 impl Names {
-    /// In front of this nameserver, which starts now.
+    /// The routes in front of a nameserver that starts now.
     pub fn new(inbox: Inbox<Nameserver>, grace: Duration, key: Option<SharedKey>) -> Self {
         Self { inbox, started: Instant::now(), grace, turn: AtomicUsize::new(0), key }
     }
@@ -79,7 +79,7 @@ impl Names {
         }
     }
 
-    /// Deletes. A path that is not there gives false, and so does the root, as in HDFS.
+    /// Deletes a path. As in HDFS, a missing path and the root give `false`.
     fn delete(&self, request: &Request) -> Result<Answer, Exception> {
         let (path, recursive) = (request.path.clone(), request.flag("recursive")?);
         let is_root = names(&path)?.is_empty();
@@ -120,7 +120,7 @@ impl Names {
                 self.look(request, |_, _, _| ())?;
                 return Ok(webhdfs::empty(StatusCode::OK));
             }
-            // As an HDFS without Kerberos, which gives no tokens and asks for none.
+            // HDFS without Kerberos also gives no tokens and asks for none.
             "GETDELEGATIONTOKEN" => json!({ "Token": null }),
             op => return Err(no_operation(&Method::GET, op)),
         };
@@ -166,7 +166,8 @@ impl Names {
         })
     }
 
-    /// A rename that cannot be made is false without options, as in HDFS, and an error with them.
+    /// As in HDFS, a rename that cannot be made gives `false` when the request has no options, and
+    /// an error when the request has options.
     fn rename(&self, request: &Request) -> Result<Answer, Exception> {
         let Some(to) = request.text("destination") else {
             return Err(Exception::argument("there is no argument destination"));
@@ -224,8 +225,8 @@ impl Names {
                     space.inodes().get(&id).map(|inode| Page::of(space, id, inode, &after))
                 });
                 match next {
-                    // Entries that were left may have gone meanwhile, with their directory or
-                    // without.
+                    // The entries that were still to list may have been deleted meanwhile, alone or
+                    // with their directory.
                     Ok(next) => page = next.filter(|next| !next.text.is_empty()),
                     Err(refusal) => return Some(Err(io::Error::other(refusal))),
                 }
@@ -289,7 +290,8 @@ impl Names {
         pending.wait(PATIENCE).ok_or_else(late)
     }
 
-    /// A file, and who has it: the primary first, as far as its address is known.
+    /// A file and the dataservers that have a copy of it. The primary comes first when its address
+    /// is known.
     pub fn locate(&self, path: &str, client: IpAddr) -> Result<Located, Exception> {
         let path = path.to_owned();
         let found = self.inbox.ask(move |server, now| {
@@ -364,7 +366,8 @@ impl Names {
         }
     }
 
-    /// One of the first `most` dataservers, each in turn, without those that the client excludes.
+    /// One of the first `most` dataservers that the client does not exclude. Repeated calls take
+    /// turns among them.
     pub fn in_turn<'a>(
         &self,
         request: &Request,
@@ -377,7 +380,7 @@ impl Names {
     }
 }
 
-/// A file, and who has it.
+/// A file and the dataservers that have a copy of it.
 pub struct Located {
     pub id: FileId,
     /// The length that the nameserver knows.
@@ -424,7 +427,7 @@ fn found<'a>(space: &'a Space, path: &str) -> Result<(FileId, &'a Inode), Refusa
     })
 }
 
-/// Whether the client excludes a dataserver, because the client has met it dead.
+/// Whether the client excludes a dataserver that did not answer the client.
 fn is_excluded(request: &Request, place: &Place) -> bool {
     let excluded = request.text("excludedatanodes").unwrap_or_default();
     excluded.split(',').any(|one| one == place.http.to_string())

@@ -18,14 +18,15 @@ const CLOCK_EVERY: Duration = Duration::from_millis(100);
 /// The limits of connections of both kinds of servers.
 pub fn limits() -> Limits {
     Limits {
-        // Each has a thread while a request is answered.
+        // Each connection has a thread while its request is answered.
         connections_max: 256,
-        // An escaped path of 8,000 bytes has up to 24,000. Bodies are read in buffers of this size.
+        // A path of 8,000 bytes has up to 24,000 bytes when it is escaped. Bodies are read in
+        // buffers of this size too.
         header_bytes_max: 64 << 10,
         headers_max: 64,
         // Clients keep connections between two requests.
         header_timeout: Duration::from_secs(30),
-        // More than any wait for another server, while which no byte moves.
+        // Longer than any wait for another server. No byte moves during such a wait.
         request_timeout: Duration::from_secs(60),
     }
 }

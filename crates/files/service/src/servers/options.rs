@@ -13,7 +13,7 @@ use crate::settings::{Files, Node, Settings};
 /// What a server needs to know.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where this server takes HTTP, and on the same number receives datagrams.
+    /// Where this server takes HTTP and, on the same port number, datagrams.
     pub listen: SocketAddr,
     /// The address at which other servers and clients reach this server.
     pub reached_at: SocketAddr,
@@ -139,7 +139,8 @@ impl std::fmt::Display for ServiceError {
 
 impl std::error::Error for ServiceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The words of most errors say their cause already, so what is left is the cause behind it.
+        // The text of most errors contains the cause already, so the source is the cause of that
+        // cause.
         match self {
             Self::Host(error) => error.source(),
             Self::Io(_, error) => error.source(),

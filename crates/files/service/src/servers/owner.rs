@@ -18,19 +18,22 @@ use evenfall_port::{Options, Port};
 
 use crate::ServiceError;
 
-/// Calls that wait for the owner. A request that has one more waits with it.
+/// Limit of the calls that wait for the owner. A request with a further call waits until there is
+/// room.
 const INPUTS_MAX: usize = 4_096;
 /// Calls that are taken between two turns of the loop.
 const INPUTS_PER_TURN: usize = 256;
-/// Kernel memory for datagrams on their way: a primary sends each follower up to 1 MiB ahead.
+/// Kernel memory for datagrams on their way. A primary sends each follower up to 1 MiB before the
+/// follower answers.
 const BUFFER_BYTES: usize = 16 << 20;
-/// Datagrams that wait in this process when the kernel takes no more, 57 KiB each at most.
+/// Limit of the datagrams that wait in this process while the kernel takes no more. Each has 57 KiB
+/// at most.
 const QUEUE_FRAMES_MAX: usize = 1_024;
 
 /// How a call with a token ended.
 pub type Ended = Result<(), Refusal>;
 
-/// Who waits for which token.
+/// The requests that wait, by the tokens of their calls.
 #[derive(Debug, Default)]
 pub struct Waits {
     last: u64,
@@ -47,7 +50,7 @@ impl Waits {
     /// The call of this token has ended.
     pub fn end(&mut self, token: u64, ended: Ended) {
         if let Some(to) = self.waits.remove(&token) {
-            // The request that asked may be gone. Its channel has room for the one answer.
+            // The request that asked may be gone. Its channel has room for the only answer.
             let _ = to.try_send(ended);
         }
     }
@@ -87,7 +90,7 @@ impl<M> Clone for Inbox<M> {
 
 impl<M: 'static> Inbox<M> {
     fn put(&self, input: Input<M>) {
-        // An error means that the owner has ended, and the answer's channel says the same.
+        // An error means that the owner has ended. The channel of the answer then ends too.
         let _ = self.inputs.send(input);
         self.waker.wake();
     }
@@ -154,7 +157,7 @@ pub struct Owner<M: Machine> {
     taken: Receiver<Input<M>>,
     waits: Waits,
     told: VecDeque<M::Event>,
-    /// Time between two looks of the owner at the world.
+    /// Time between two calls of `look`.
     every: Duration,
     _watch: interrupt::Watch,
 }

@@ -22,10 +22,10 @@ use super::webhdfs::{PREFIX, escaped};
 
 /// A dataserver from which nothing comes for this long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes that a reader takes from the disk at once. Each of 256 connections has up to three times
-/// as many on their way.
+/// Bytes that a reader takes from the disk at once. Each of up to 256 connections has three times
+/// as many bytes on their way at most.
 const AHEAD_BYTES: usize = 1 << 20;
-/// Copies that are read for joiners of which the place is remembered.
+/// Limit of the readings for joiners whose place is remembered.
 const READERS_MAX: usize = 64;
 
 /// The bytes of a file, append by append. From a damaged append on, the bytes come from another

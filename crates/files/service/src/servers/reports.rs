@@ -15,7 +15,7 @@ use super::webhdfs::{Exception, json_of};
 
 /// Longest wait for the log of the nameserver.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Files that are not in order and that are named.
+/// Most files that a report names as not in order.
 const WRONG_MAX: usize = 10_000;
 /// Inodes that are looked at in one call of the owner.
 const STEP: usize = 5_000;
@@ -46,8 +46,8 @@ pub fn servers(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
     Ok(json_of(&value))
 }
 
-/// Has all copies leave a dataserver, or lets the dataserver have copies again. The dataserver is
-/// called by its name, by its address or by its disk.
+/// Moves all copies away from a dataserver, or lets the dataserver have copies again. The
+/// dataserver is called by its name, by its address or by its disk.
 pub fn leave(
     inbox: &Inbox<Nameserver>,
     called: &str,
@@ -74,7 +74,7 @@ pub fn leave(
     Ok(json_of(&json!({ "disk": disk, "leaving": is_leaving })))
 }
 
-/// Begins to move copies from full disks to empty ones, so many bytes a second, or stops.
+/// Begins to move copies from full disks to empty ones at this rate. A rate of 0 stops it.
 pub fn balance(inbox: &Inbox<Nameserver>, bytes_per_s: u64) -> Result<Answer, Exception> {
     inbox.ask(move |server, _| server.balance((bytes_per_s > 0).then_some(bytes_per_s)))?;
     Ok(json_of(&json!({ "bytesPerSecond": bytes_per_s })))
@@ -92,8 +92,8 @@ pub fn fsck(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
     Ok(json_of(&json!({ "files": files, "wrong": wrong, "unnamed": strangers })))
 }
 
-/// Files behind a number that lack something, how many files were looked at, and the last number
-/// when there are more.
+/// Looks at some files whose numbers are above `after`. Returns the files that lack copies or
+/// bytes, how many files were looked at, and the last number if there are more files.
 fn step(server: &Nameserver, now: Timestamp, after: FileId) -> (Vec<Value>, u64, Option<FileId>) {
     let (space, mut wrong, mut count, mut last) = (server.space(), Vec::new(), 0, None);
     let behind = space.inodes().range((Bound::Excluded(after), Bound::Unbounded));

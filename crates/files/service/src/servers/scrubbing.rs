@@ -23,13 +23,13 @@ pub struct Scrubber {
     inbox: Inbox<Dataserver>,
     logs: Logs,
     bytes_per_s: u64,
-    /// When the reading began, or last was behind, and the bytes since then.
+    /// When the reading began or was last behind its rate, and the bytes read since then.
     since: Instant,
     bytes: u64,
 }
 
 impl Scrubber {
-    /// Reads the chunks of this directory, so many bytes a second.
+    /// Reads the chunks of this directory at this rate.
     pub fn new(inbox: Inbox<Dataserver>, directory: PathBuf, bytes_per_s: u64) -> Self {
         let (logs, since) = (Logs::new(directory), Instant::now());
         Self { inbox, logs, bytes_per_s: bytes_per_s.max(1), since, bytes: 0 }
@@ -77,7 +77,7 @@ impl Scrubber {
                 Err(damage) => return self.report(file, epoch, &damage),
             }
         }
-        // An open chunk that was deleted meanwhile would keep its room on the disk.
+        // A chunk that was deleted meanwhile keeps its room on the disk as long as it is open.
         self.logs.close();
         Ok(())
     }
@@ -102,8 +102,8 @@ impl Scrubber {
 }
 
 /// Tells the machine of damage in a copy of this epoch, and returns whether the copy is made anew.
-/// A copy of another epoch may have been cut or removed since, which is no damage, and a disk that
-/// refuses to open a file has damaged none.
+/// A copy of another epoch may have been cut or removed since, which is no damage. A disk that
+/// refuses to open a file is no damage either.
 ///
 /// # Errors
 /// The owner has ended.

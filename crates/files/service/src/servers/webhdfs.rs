@@ -13,9 +13,9 @@ use evenfall_runtime::http::streams::{Answer, Content};
 use evenfall_runtime::http::{self, Answered, StatusCode};
 use serde_json::{Value, json};
 
-/// In front of every path.
+/// The prefix of every path.
 pub const PREFIX: &str = "/webhdfs/v1";
-/// In front of the path of every order of an operator.
+/// The prefix of the path of every order of an operator.
 pub const ORDERS: &str = "/evenfall";
 /// The block size in statuses: the length of a chunk.
 pub const BLOCK_BYTES: u64 = 128 << 20;
@@ -37,7 +37,7 @@ impl Exception {
         Self { status, class: class.into(), message: message.into() }
     }
 
-    /// What another server has refused, in the words of that server.
+    /// The exception with which another server has refused, in the words of that server.
     pub fn of(answer: Answered) -> Self {
         let status = answer.status;
         let value: Value = answer
@@ -160,7 +160,7 @@ pub fn redirect_to(url: &str) -> Answer {
     answer
 }
 
-/// Text out of its escapes; `None` when an escape is cut or the text is no UTF-8.
+/// Text without its escapes; `None` when an escape is cut or the text is no UTF-8.
 fn unescaped(text: &str, plus_is_space: bool) -> Option<String> {
     let (mut out, mut bytes) = (Vec::with_capacity(text.len()), text.bytes());
     while let Some(byte) = bytes.next() {
@@ -287,7 +287,7 @@ impl Request {
         }
     }
 
-    /// Rights in octal digits.
+    /// The argument `permission`: rights in octal digits.
     ///
     /// # Errors
     /// When the argument is no octal number, or is above 1777.
@@ -303,7 +303,7 @@ impl Request {
     /// Copies that a file shall have.
     ///
     /// # Errors
-    /// When the argument is no number, or there may not be so many.
+    /// When the argument is no number, or a file may not have so many.
     pub fn replication(&self) -> Result<u16, Exception> {
         let asked = self.number("replication")?.unwrap_or(REPLICATION);
         let most = config::REPLICATION_MAX;

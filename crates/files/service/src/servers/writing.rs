@@ -15,17 +15,17 @@ use super::bytes_front::Files;
 use super::owner::{Ended, Pending};
 use super::webhdfs::Exception;
 
-/// Longest wait for the end of an append: more than it takes to leave out a dead dataserver.
+/// Longest wait for the end of an append. Leaving out a dead dataserver takes less time.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// A dataserver that does not lead a file any more after this wait for an append was left out: more
-/// than a change of the dataservers of a file takes.
+/// A dataserver that has waited this long for an append and no longer leads the file was left out.
+/// A change of the dataservers of a file takes less time.
 const LEFT_OUT: Duration = Duration::from_secs(8);
 /// Time between two looks at who leads.
 const LOOK: Duration = Duration::from_secs(1);
 /// Time between two attempts.
 pub const ROUND: Duration = Duration::from_millis(20);
-/// Appends of one request on their way at once: 12 MB, which is below the window of a file. A disk
-/// that syncs for 20 ms then still takes 600 MB/s.
+/// Limit of the appends of one request on their way at once. Together they have 12 MB, which is
+/// below the window of a file. A disk that syncs for 20 ms then still takes 600 MB/s.
 const PIPELINE: usize = 224;
 
 /// See the documentation of the module.
@@ -33,7 +33,7 @@ pub struct Pipeline<'a> {
     files: &'a Files,
     file: FileId,
     /// Where the next append begins. The machine refuses an append that would begin elsewhere, so
-    /// that no append overtakes one in front of it that was refused.
+    /// no append is made before an earlier append that was refused.
     next: u64,
     under_way: VecDeque<(Bytes, Pending)>,
 }
@@ -85,7 +85,7 @@ impl<'a> Pipeline<'a> {
             match pending.wait(PATIENCE) {
                 Some(Err(refusal)) if is_not_there(&refusal) => again.push(bytes),
                 Some(Err(refusal)) => return Err(refusal.into()),
-                // No append is there without those in front of it.
+                // An append is never made without the appends before it.
                 Some(Ok(())) | None => return Err(Refusal::Unknown.into()),
             }
         }
@@ -100,7 +100,7 @@ impl<'a> Pipeline<'a> {
         Ok(())
     }
 
-    /// Waits for an append. A primary that was left out is not told what became of its appends.
+    /// Waits for an append. Nobody tells a primary that was left out what became of its appends.
     fn end_of(&self, pending: &Pending) -> Result<Ended, Exception> {
         let begun = Instant::now();
         loop {
