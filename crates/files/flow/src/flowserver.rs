@@ -1,4 +1,5 @@
-//! A flowserver: what it knows of hosts, racks and flows, and which copies it gives to a read.
+//! A flowserver. It keeps a picture of the hosts, racks and flows of a cluster, and chooses the
+//! copies that a read takes.
 //!
 //! ```text
 //!              core                 a link of each rack carries `rack_bytes_per_s`
@@ -9,8 +10,8 @@
 //! ```
 //!
 //! Clients tell of the reads that begin and end, and dataservers tell of writes and count the bytes
-//! of flows. A tenant of a cloud sees no switches, so the network is taken for the tree above, and
-//! the paths between two racks are one. The choice is that of the [`Selector`].
+//! of flows. A tenant of a cloud sees no switches. The flowserver therefore takes the network for
+//! the tree above, with a single path between two racks. The [`Selector`] makes the choice.
 //!
 //! A flow of which nothing is heard for a while is dead: its client has died, or the message of its
 //! end was lost. A host without flows is forgotten when the room for hosts is needed.
@@ -26,11 +27,11 @@ use crate::policy::{Count, Policy, Read};
 use crate::selector::{Selector, Two};
 use crate::topology::{NodeIndex, Topology};
 
-/// Hosts that are known at once.
+/// Most hosts that are known at once.
 pub const HOSTS_MAX: usize = 4_096;
-/// Flows at once. Further flows are not known, and their readers choose alone.
+/// Most flows that are known at once. Readers beyond this number choose their copies themselves.
 pub const FLOWS_MAX: usize = 100_000;
-/// Copies of one read that are looked at.
+/// Most copies of one file among which a read can choose.
 pub const COPIES_MAX: usize = 16;
 
 /// The settings of a flowserver.
@@ -47,11 +48,11 @@ pub struct Spec {
 /// A flow of a read: its name, the host of its copy, and the bytes that it is expected to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// The name, by which the flow is counted and ended.
+    /// The name of the flow. The messages that count the flow and that end it carry this name.
     pub flow: FlowId,
-    /// The copy, as its place in the list of copies.
+    /// The index of the copy in the list of copies that the reader gave.
     pub copy: usize,
-    /// The bytes.
+    /// The bytes that the flow is expected to read.
     pub bytes: u64,
 }
 
@@ -75,7 +76,7 @@ struct Known {
     bytes: Option<u64>,
     /// Bytes since the flow began.
     moved: u64,
-    /// Bytes before the network was last built anew.
+    /// The value of `moved` when the network was last built anew.
     before: u64,
 }
 
@@ -94,12 +95,13 @@ pub struct Flowserver {
 }
 
 impl Flowserver {
-    /// A flowserver that knows no flow. `first` is a random number from which names of flows count,
-    /// so that the names of an earlier life are not taken for those of this one.
+    /// A flowserver that knows no flow. The names of flows count up from `first`, a random number.
+    /// A flowserver that starts again then does not take flows of its earlier life for its own.
     pub fn new(spec: Spec, first: u64) -> Self {
         let selector = selector_of(Topology::new(), &spec);
         let (racks, nodes, flows) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        // Names fit into the integers of JavaScript with room for all flows of a life.
+        // 48 bits leave room for all later flows below 2^53, the largest integer that JavaScript
+        // keeps exactly.
         let last = first & 0xffff_ffff_ffff;
         Self { spec, selector, racks, nodes, flows, last, totals: Totals::default() }
     }
@@ -134,8 +136,9 @@ impl Flowserver {
         }
     }
 
-    /// Chooses the copies of a read, and takes its flows in. Empty when too many flows or hosts are
-    /// known, or when the client is on the host of a copy, which needs no network.
+    /// Chooses the copies of a read, and adds its flows to the picture. The list is empty when too
+    /// many flows or hosts are known, and when the client is on the host of a copy, because that
+    /// read needs no network.
     pub fn read(
         &mut self,
         now: Timestamp,
@@ -172,8 +175,8 @@ impl Flowserver {
         given
     }
 
-    /// A dataserver tells of a write that begins: bytes of unknown number from one host to another.
-    /// `None` when too many flows or hosts are known.
+    /// A dataserver reports a write that begins: an unknown number of bytes from one host to
+    /// another. `None` when too many flows or hosts are known.
     pub fn write(&mut self, now: Timestamp, from: IpAddr, to: IpAddr) -> Option<FlowId> {
         self.expire(now);
         self.totals.writes += 1;
@@ -195,7 +198,7 @@ impl Flowserver {
     }
 
     /// A dataserver has counted bytes of flows since they began. Returns the flows that are not
-    /// known, which need no further counts.
+    /// known. The dataserver stops counting those.
     pub fn counted(&mut self, now: Timestamp, counts: &[(FlowId, u64)]) -> Vec<FlowId> {
         let mut unknown = Vec::new();
         let mut known = Vec::new();
@@ -235,7 +238,7 @@ impl Flowserver {
         self.selector.model_mut().add(now, flow, paths.path(0), left);
     }
 
-    /// Makes these hosts known. False when there are too many.
+    /// Adds these hosts. Returns false when there are too many.
     fn know(&mut self, now: Timestamp, hosts: &[IpAddr]) -> bool {
         if hosts.iter().any(|host| !self.nodes.contains_key(host)) {
             self.rebuild(now, hosts);
@@ -311,7 +314,7 @@ mod tests {
     #[test]
     fn a_read_goes_to_the_copy_whose_links_are_idle_and_avoids_a_busy_rack() {
         let mut server = four();
-        // The client is no host of a dataserver, and its link is its own.
+        // The client is not on a host of a dataserver, and shares its link with nobody.
         let first = server.read(at(1), host(9), &[host(1), host(3)], 100_000_000);
         assert_eq!(first.len(), 1);
         // The next client finds the other copy idle.

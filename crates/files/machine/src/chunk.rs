@@ -101,7 +101,7 @@ pub struct Scan {
 /// Looks at a chunk that begins at `start` and whose log has this many bytes.
 ///
 /// # Errors
-/// The errors of `read`, which gives so many bytes of the log from a position on.
+/// The errors of `read`, which is given a position in the log and a number of bytes.
 pub fn scan(file: FileId, start: u64, bytes: u64, read: ReadLog<'_>) -> Result<Scan, StorageError> {
     let log = log_name(file, start);
     let mut read = |at, len| read(&log, at, len);
@@ -118,7 +118,8 @@ pub fn scan(file: FileId, start: u64, bytes: u64, read: ReadLog<'_>) -> Result<S
         heads.push(head);
         (scan.end, scan.good) = (scan.end + u64::from(head.length), next);
     }
-    // One write may have many appends. Those of all writes under way are in the window of the file.
+    // One write may have many appends. The appends of all writes under way fit into the window of
+    // the file.
     let torn_from = scan.end.saturating_sub(WINDOW_BYTES_MAX as u64);
     let verified_from = scan.marks.partition_point(|mark| mark.offset < torn_from);
     let verified_from = verified_from.min(heads.len().saturating_sub(WRITES_MAX));
@@ -139,7 +140,7 @@ pub fn scan(file: FileId, start: u64, bytes: u64, read: ReadLog<'_>) -> Result<S
 pub enum Damage {
     /// The disk gave an error.
     Disk(StorageError),
-    /// The bytes from this offset of the file on are not the written ones.
+    /// From this offset of the file on, the bytes are not those that were written.
     At(u64),
 }
 
@@ -154,7 +155,8 @@ impl core::fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-/// Gives so many bytes of a log from a position on: fewer at its end.
+/// Reads from the log of this name, from this position on, this many bytes: fewer at the end of the
+/// log.
 pub type ReadLog<'a> = &'a mut dyn FnMut(&str, u64, usize) -> Result<Bytes, StorageError>;
 
 /// Reads the appends of a copy one after the other.

@@ -5,30 +5,33 @@ use std::time::Duration;
 /// Most bytes of one append, which is written whole or not at all. A datagram on loopback has room
 /// for one append with its head.
 pub const APPEND_BYTES_MAX: usize = 56 << 10;
-/// Bytes of appends that a primary keeps for one file until all members have them: more than a
-/// disk writes in the time of one answer. A crash tears at most as many bytes at the end of a file.
+/// Limit of the bytes of appends that a primary keeps for one file until all members have them. A
+/// disk writes fewer bytes in the time that one answer takes. A crash tears at most this many bytes
+/// at the end of a file.
 pub const WINDOW_BYTES_MAX: usize = 16 << 20;
-/// Bytes of appends that become one write. Joining copies what is there already, so a write of this
-/// size is copied four times at most.
+/// Bytes of appends that become one write. Joining an append to a write copies the bytes that the
+/// write has already. A write of this size is copied four times at most.
 pub const JOINED_BYTES_MAX: usize = 256 << 10;
-/// Bytes of appends of all files that a primary keeps. Appends beyond are refused as busy.
+/// Limit of the bytes of appends that a primary keeps for all files together. Further appends are
+/// refused as busy.
 pub const WINDOWS_BYTES_MAX: usize = 256 << 20;
-/// Bytes on the way to one follower. The receive buffer of a port has room for several files.
+/// Limit of the bytes on the way to one follower. The receive buffer of a port has room for the
+/// bytes of several files.
 pub const FLIGHT_BYTES_MAX: u64 = 4 << 20;
 /// Bytes that a primary asks its owner to read for a joiner at once.
 pub const READ_BYTES: usize = 512 << 10;
-/// Appends of one chunk. The head of each append is read again when a dataserver starts.
+/// Most appends of one chunk. The head of each append is read again when a dataserver starts.
 pub const CHUNK_APPENDS_MAX: usize = 65_536;
-/// Copies that one beat names. Later beats name the other copies, in turn.
+/// Most copies that one beat names. Later beats name the other copies in turn.
 pub const PAGE_MAX: usize = 64;
-/// Datagrams that wait to be sent. Beyond this number the newest datagram is dropped, and its
-/// message is sent again later.
+/// Limit of the datagrams that wait to be sent. Beyond this number the newest datagram is dropped,
+/// and its message is sent again later.
 pub const TRANSMITS_MAX: usize = 8_192;
-/// Copies that are in the making at once, over all files that have too few copies.
+/// Limit of the copies that are being made at once, over all files that have too few copies.
 pub const JOINS_MAX: usize = 16;
-/// Files whose state a nameserver looks at in one tick.
+/// Most files whose state a nameserver looks at in one tick.
 pub const LOOKS_MAX: usize = 4_096;
-/// Assignments that a nameserver sends to one dataserver as the answer to one beat.
+/// Most assignments that a nameserver sends to one dataserver in answer to one beat.
 pub const OWED_MAX: usize = 128;
 /// Bytes of a path. Hadoop allows 8,000 characters.
 pub const PATH_BYTES_MAX: usize = 8_000;
@@ -40,7 +43,7 @@ pub const DEPTH_MAX: usize = 1_000;
 pub const ENTRIES_MAX: usize = 1_048_576;
 /// Files and directories in all: each takes about 500 bytes of memory.
 pub const INODES_MAX: usize = 4_000_000;
-/// Files without a name that a nameserver with an old log counts.
+/// Limit of the files without a name that a nameserver with an old log counts.
 pub const STRANGERS_MAX: usize = 10_000;
 /// Parts into which the used share of a disk is counted.
 pub const USED_PARTS: u64 = 1_024;
@@ -70,7 +73,7 @@ pub struct NameConfig {
 }
 
 impl Default for NameConfig {
-    /// For processes that a machine may stop for a second.
+    /// The defaults bear with a machine that stops a process for a second.
     fn default() -> Self {
         Self {
             dead_after: Duration::from_secs(5),
@@ -90,7 +93,7 @@ pub struct DataConfig {
     pub chunk_bytes: u64,
     /// Time between two signs of life.
     pub beat: Duration,
-    /// Time after which a primary sends appends again that were not acknowledged.
+    /// Time after which a primary repeats appends that were not acknowledged.
     pub resend: Duration,
     /// Bytes of the log of promises beyond which a checkpoint replaces the log. The log also has to
     /// be four times as long as the last checkpoint.

@@ -48,7 +48,8 @@ pub struct Copy {
     /// The promise is on the disk.
     pub is_promise_written: bool,
     pub start: u64,
-    /// Whether the copy is a member's, and so has every acknowledged byte.
+    /// Whether the dataserver of the copy is a member of the file. The copy then has every
+    /// acknowledged byte.
     pub is_member: bool,
     /// The epoch began in this life of the dataserver. A primary of another life may have sent
     /// appends that this life does not know.
@@ -59,9 +60,9 @@ pub struct Copy {
     marks: VecDeque<Mark>,
     pub length: u64,
     pub queued: u64,
-    /// The committed length as the primary told it, which may be more than there is here.
+    /// The committed length as the primary told it. This copy may have fewer bytes.
     pub told: u64,
-    /// A number that changes with every cut. Answers to writes of an earlier life count no more.
+    /// A number that changes with every cut. Answers to writes of an earlier number are ignored.
     pub life: u64,
     pub is_broken: bool,
     /// Logs whose removal has failed.
@@ -107,7 +108,8 @@ impl Copy {
         }
     }
 
-    /// Takes the next chunk that the disk has. False when it does not follow the chunks before it.
+    /// Takes the next chunk that the disk has. Returns false when this chunk does not follow the
+    /// chunks before it.
     pub fn adopt(&mut self, start: u64, scan: &Scan) -> bool {
         if start != self.queued || scan.end == start {
             return false;

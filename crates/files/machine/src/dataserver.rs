@@ -125,7 +125,7 @@ pub struct Dataserver {
     lives: u64,
     /// The name of this dataserver, and the rack of its host.
     labels: (String, String),
-    /// Datagrams are sealed, so that any sender is a server of the cluster.
+    /// Whether datagrams are sealed. The sender of a sealed datagram is a server of the cluster.
     is_sealed: bool,
     free: u64,
     journal: Journal<Effect>,
@@ -136,7 +136,7 @@ pub struct Dataserver {
     pub(crate) events: VecDeque<Event>,
     beat_at: Timestamp,
     tick_at: Timestamp,
-    /// When the copies are mended whose chunks could not be written.
+    /// When copies whose chunks could not be written are mended.
     mend_at: Option<Timestamp>,
     paged: Option<FileId>,
     /// Datagrams of other clusters.
@@ -258,7 +258,7 @@ impl Dataserver {
         self.copies.values().map(|copy| copy.length).sum()
     }
 
-    /// Up to `most` files of which there is a copy here, behind a number.
+    /// Up to `most` files of which there is a copy here, in order, from the file behind `after` on.
     pub fn files(&self, after: Option<FileId>, most: usize) -> Vec<FileId> {
         let after = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let behind = self.copies.range((after, std::ops::Bound::Unbounded));
@@ -286,9 +286,10 @@ impl Dataserver {
         self.labels = (name.to_owned(), rack.to_owned());
     }
 
-    /// From now on the first datagram of any sender names the cluster, and not only one that comes
-    /// from the address of the nameserver: the datagrams are sealed, and a nameserver may send from
-    /// another address than the one at which it is reached.
+    /// From now on, this dataserver learns the name of the cluster from the first datagram of any
+    /// sender. Without this call, the datagram has to come from the address of the nameserver.
+    /// Sealed datagrams come from servers of the cluster alone, and a nameserver may send from
+    /// another address than the address at which it is reached.
     pub fn trust_senders(&mut self) {
         self.is_sealed = true;
     }
@@ -303,7 +304,7 @@ impl Dataserver {
         self.copies.get(&file).filter(|copy| copy.epoch > 0).map(Copy::view)
     }
 
-    /// Has the nameserver write down the acknowledged length of a file. [`Event::Flushed`] or
+    /// Asks the nameserver to write down the acknowledged length of a file. [`Event::Flushed`] or
     /// [`Event::Refused`] follows.
     ///
     /// # Errors
@@ -384,7 +385,8 @@ impl Dataserver {
         if !is_same || bytes.len() + more.len() > JOINED_BYTES_MAX {
             return false;
         }
-        // Nobody else has the bytes of a write that was not taken, so they are not copied here.
+        // The bytes of a write that the driver has not taken have no second owner, so that they are
+        // not copied here.
         let mut all =
             core::mem::take(bytes).try_into_mut().unwrap_or_else(|shared| shared[..].into());
         all.extend_from_slice(more);
@@ -619,7 +621,7 @@ impl Dataserver {
                 self.events.push_back(Event::Failed(error));
             }
             copy.switch = None;
-            // Answers to the writes under way count no more.
+            // Answers to the writes under way are ignored from now on.
             copy.life = u64::MAX;
             if let Some(lead) = copy.lead.take() {
                 self.windows_bytes -= lead.window_bytes;

@@ -12,18 +12,20 @@ use crate::valid::Valid;
 use crate::wire::{Assignment, Control, Held, Place};
 use crate::{DiskId, FileId};
 
-/// Ticks that a seal waits for joiners. A seal waits for a member as long as the member lives.
+/// Number of ticks for which a seal waits for joiners. A seal waits for a member as long as the
+/// member lives.
 const JOINERS_WAIT_TICKS: u32 = 8;
 
-/// Ticks between two assignments of a file that is being copied. Without the repetition, a primary
-/// that gets an older assignment of the same epoch last would not know the joiner.
+/// Ticks between two assignments of a file that is being copied. Assignments may overtake each
+/// other. Without the repetition, a primary that received an older assignment of the same epoch
+/// last would not know the joiner.
 const REFRESH_TICKS: u32 = 16;
 
 /// A dataserver that copies a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Joiner {
     disk: DiskId,
-    /// What is right of the copy on the joiner's disk.
+    /// The bytes of the joiner's copy that are right.
     valid: Valid,
     /// The last epoch that the joiner has said to hold.
     held: u64,
@@ -101,15 +103,15 @@ impl Nameserver {
         }
         self.works.remove(&id);
         if !group.former.is_empty() {
-            // The file has all its copies, so older ones are not needed.
+            // The file has all its copies, so the copies of former members are not needed.
             let group = Group { former: Vec::new(), ..group };
             self.record(Record::Group { id, group }, None);
         }
         is_empty
     }
 
-    /// The joiners of a file that somebody can bring up to date. Other joiners wait for a dead
-    /// member, and must not keep the places of those that can go on.
+    /// The joiners of a file whose copies a live member can complete. Other joiners wait for a dead
+    /// member, and must not take the places of joiners that can go on.
     fn joins(&self, now: Timestamp, id: FileId, work: &Work) -> usize {
         let members = self.space.file(id).map_or(&[][..], |file| &file.group.members);
         let is_served = members.iter().any(|member| self.is_live(now, *member));
@@ -121,7 +123,7 @@ impl Nameserver {
         self.is_live(now, disk) && self.servers.get(&disk).is_none_or(|server| !server.is_ill)
     }
 
-    /// Chooses who copies a file that has too few copies beside those that move.
+    /// Chooses a joiner for a file that has too few copies, not counting copies that move.
     fn find_joiner(
         &mut self,
         now: Timestamp,
@@ -154,7 +156,7 @@ impl Nameserver {
         }
         let Some(work) = self.works.get_mut(&id) else { return };
         if count > 0 && chosen.is_empty() && fit.is_empty() {
-            // A copy that has no place to go stays.
+            // No disk takes the copy, so the copy does not move.
             work.moves = None;
         }
         let is_stale = !fit.is_empty() && now >= work.told_at + self.config.tick * REFRESH_TICKS;
@@ -215,7 +217,7 @@ impl Nameserver {
         let (wanted, noted) = (usize::from(file.replication), file.length);
         let moving = self.moving(id, &group);
         let length = |disk: &DiskId| replies[disk].0;
-        // The greatest length that was acknowledged as far as the log and the asked disks know. A
+        // The greatest length that was acknowledged, as far as the log and the asked disks know. A
         // shorter copy is damaged.
         let floor = asked.iter().map(|disk| replies[disk].1).fold(noted, u64::max);
         let most = asked.iter().map(length).max().unwrap_or(0);
@@ -285,7 +287,7 @@ impl Nameserver {
         }
     }
 
-    /// Sends a disk its assignment of a file. A deleted file is owed no more.
+    /// Sends a disk its assignment of a file. There is no assignment for a deleted file any more.
     pub(crate) fn assign_to(&mut self, disk: DiskId, id: FileId) {
         let Some(server) = self.servers.get(&disk) else { return };
         let to = server.place.address;
@@ -420,10 +422,10 @@ impl Nameserver {
         }
     }
 
-    /// The disk from which a file goes on that has lost all its members, and what is right of the
-    /// copy there.
+    /// For a file that has lost all its members: the disk from which the file goes on, and the
+    /// bytes of the copy there that are right.
     fn heir(&self, id: FileId, group: &mut Group) -> Option<(DiskId, Valid)> {
-        // Every byte of a joiner came from a primary of the epoch that it holds.
+        // Every byte of a joiner came from a primary of the epoch that the joiner holds.
         let joiners = self.works.get(&id).map_or(&[][..], |work| &work.joiners);
         let mut joiners = joiners
             .iter()
@@ -440,8 +442,8 @@ impl Nameserver {
     /// A dataserver says that it has a copy.
     pub(crate) fn look_at_copy(&mut self, now: Timestamp, place: Place, held: Held) {
         let (id, disk) = (held.file, place.disk);
-        // A crash may still undo changes that are not in the log, so no copy may be dropped on
-        // their account.
+        // A crash may still undo changes that are not in the log, so no copy is dropped because of
+        // such a change.
         let is_written = self.journal.unwritten() == 0;
         let Some(file) = self.space.file(id) else {
             if !is_written {

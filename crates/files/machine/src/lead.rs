@@ -1,4 +1,5 @@
-//! What a primary keeps beside its copy: followers, and the appends that they may still need.
+//! The state that a primary keeps beside its copy: its followers, and the appends that they may
+//! still need.
 
 use evenfall_core::Timestamp;
 
@@ -16,7 +17,7 @@ pub struct Follower {
     pub acked: Option<u64>,
     /// The next byte to send.
     pub next: u64,
-    /// The last progress, or the last attempt.
+    /// When the follower last made progress or was last sent something.
     pub sent_at: Timestamp,
     /// The owner was asked to read appends for the follower.
     pub is_reading: bool,
@@ -37,7 +38,7 @@ pub struct Lead {
 pub enum Next {
     /// The append at this place in the window.
     Append(usize),
-    /// An append that only the disk has.
+    /// The append at this offset, which only the disk has.
     Read(u64),
     /// Nothing now.
     Nothing,
@@ -70,8 +71,8 @@ impl Lead {
         before - self.window_bytes
     }
 
-    /// What is sent to a follower next, when the primary has handed `queued` bytes to its disk, of
-    /// which `length` are there.
+    /// What is sent to a follower next. The primary has handed `queued` bytes to its disk, and the
+    /// disk has `length` of them.
     pub fn next(&self, follower: &Follower, queued: u64, length: u64) -> Next {
         let Some(acked) = follower.acked else { return Next::Nothing };
         if follower.next >= queued || follower.next - acked >= FLIGHT_BYTES_MAX {

@@ -55,7 +55,7 @@ pub enum Event {
     Lost {
         /// The file.
         file: FileId,
-        /// The places of the first lost byte and of the byte behind the last lost one.
+        /// The offset of the first lost byte, and the offset behind the last lost byte.
         range: (u64, u64),
     },
 }
@@ -83,13 +83,13 @@ pub struct Server {
     pub rack: String,
     /// When the dataserver was last heard.
     pub heard: Timestamp,
-    /// Its disk refuses writes.
+    /// Whether its disk refuses writes.
     pub is_ill: bool,
     /// Bytes of files on its disk.
     pub used: u64,
     /// Bytes that its disk has left.
     pub free: u64,
-    /// The nameserver has noticed its silence.
+    /// Whether the nameserver has noticed that the dataserver is silent.
     pub(crate) is_given_up: bool,
     /// Files whose assignment the dataserver has not confirmed, each with the number of the last
     /// assignment.
@@ -115,7 +115,7 @@ pub struct Nameserver {
     outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
     started: Option<Timestamp>,
-    /// Every dataserver has had the time to send a beat since the start.
+    /// Whether every dataserver has had the time to send a beat since the start.
     is_started: bool,
     /// The number of the last assignment.
     pub(crate) rounds: u64,
@@ -357,7 +357,7 @@ impl Nameserver {
         let was_live = old.is_some() && self.is_live(now, disk);
         let was_ill = old.is_some_and(|old| old.is_ill);
         if is_new {
-            // Another disk at the same address: the old disk is gone.
+            // A beat names another disk at the same address, so the old disk is gone.
             let is_same = |(other, server): &(&DiskId, &Server)| {
                 **other != disk && server.place.address == place.address
             };
@@ -384,8 +384,8 @@ impl Nameserver {
         }
     }
 
-    /// The state of a disk has changed. A disk at a new address is owed the assignments of its
-    /// files, and so are the other members of these files.
+    /// The state of a disk has changed. A disk at a new address is sent the assignments of its
+    /// files again, and so are the other members of these files.
     pub(crate) fn look_at_files_of(&mut self, disk: DiskId, is_new: bool) {
         let mut owed = Vec::new();
         let racks: BTreeSet<&String> = self.servers.values().map(|server| &server.rack).collect();

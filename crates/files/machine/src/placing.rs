@@ -22,7 +22,8 @@ use crate::{DiskId, FileId, Refusal};
 pub struct Move {
     /// The disk that has the copy.
     pub from: DiskId,
-    /// The disk that shall have the copy. Another disk gets it when this one dies meanwhile.
+    /// The disk that shall have the copy. When this disk dies meanwhile, another disk gets the
+    /// copy.
     pub to: DiskId,
 }
 
@@ -111,8 +112,8 @@ impl Nameserver {
         true
     }
 
-    /// Has all copies leave a disk, or lets the disk have copies again. [`Event::Done`] follows
-    /// when the log has it. The copies move afterwards.
+    /// Moves all copies away from a disk, or lets the disk have copies again. [`Event::Done`]
+    /// follows when the log has it. The copies move afterwards.
     ///
     /// [`Event::Done`]: crate::nameserver::Event::Done
     ///
@@ -167,8 +168,9 @@ impl Nameserver {
         (most.0 - least.0 > UNEVEN_PARTS).then_some((most.1, least.1))
     }
 
-    /// Whether a copy may move for balance: the file is in order, its racks are not fewer
-    /// afterwards, and the disk that gets the copy stays the emptier one.
+    /// Whether a copy may move for balance. The file has to be in order, the move must not leave
+    /// its copies in fewer racks, and the disk that gets the copy has to stay the emptier of the
+    /// two.
     fn may_move(&self, id: FileId, from: DiskId, to: DiskId) -> Option<u64> {
         let file = self.space.file(id).filter(|_| !self.works.contains_key(&id))?;
         let members = &file.group.members;
@@ -185,7 +187,8 @@ impl Nameserver {
         (is_spread && is_emptier).then_some(file.length)
     }
 
-    /// Lets the next copy move for balance, one at a time and not more bytes than may move.
+    /// Lets the next copy move for balance. Copies move one at a time, within the limit of bytes a
+    /// second.
     pub(crate) fn drive_balance(&mut self, now: Timestamp) {
         let Some(mut balance) = self.balance.filter(|balance| now >= balance.next_at) else {
             return;
@@ -211,7 +214,7 @@ impl Nameserver {
                 self.dirty.insert(id);
                 self.balanced += 1;
                 let takes = Duration::from_secs_f64(length as f64 / balance.bytes_per_s as f64);
-                // The next choice has to wait for beats that tell of this move.
+                // The next choice waits until beats have reported the used bytes after this move.
                 balance.next_at = now + takes.max(self.config.dead_after);
                 (balance.looked, balance.has_moved) = (Some(id), true);
             }

@@ -145,7 +145,7 @@ impl Dataserver {
             follower.next = follower.next.max(length);
         } else if !follower.is_member {
             // A joiner that was dropped and asked again in the same epoch begins anew. An old
-            // answer does no harm: what is behind it is sent once more.
+            // acknowledgement does no harm, because the bytes behind it are sent once more.
             follower.acked = Some(length);
         }
         self.advance(file);
@@ -166,8 +166,8 @@ impl Dataserver {
         }
     }
 
-    /// Tells the members the committed length, so that their readers need not wait for the next
-    /// tick, which tells it again.
+    /// Tells the members the committed length at once, so that their readers do not wait for the
+    /// next tick. The tick repeats the length.
     pub(crate) fn tell_followers(&mut self, file: FileId) {
         let Some(copy) = self.copies.get(&file) else { return };
         let (epoch, committed, offset) = (copy.epoch, copy.committed(), copy.queued);

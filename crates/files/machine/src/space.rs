@@ -26,12 +26,13 @@ pub struct Group {
     pub start: u64,
     /// Disks that have every acknowledged byte. The first is the primary's.
     pub members: Vec<DiskId>,
-    /// Disks that are members no more, each with what is right of its copy.
+    /// Disks of former members, each with the bytes of its copy that are right.
     pub former: Vec<(DiskId, Valid)>,
     /// Set when all members have lost their disks and a former member or a joiner is the only
-    /// member now: what is right of its copy.
+    /// member now. The value says which bytes of its copy are right.
     pub adopted: Option<Valid>,
-    /// The range of acknowledged bytes that no disk has any more: first, and last exclusive.
+    /// The range of acknowledged bytes that no disk has any more: the first offset, and the offset
+    /// behind the last byte.
     pub lost: Option<(u64, u64)>,
 }
 
@@ -97,8 +98,9 @@ pub enum Call {
         /// The disk of the dataserver that takes the bytes. This disk leads the file.
         writer: Option<DiskId>,
     },
-    /// Puts a file into the place of another one, whose rights, owner, times and number of copies
-    /// it takes, and deletes the files of which it has the bytes. All of this is one change.
+    /// Puts a file into the place of another file, and deletes the files whose bytes the new file
+    /// has. The new file takes over rights, owner, times and number of copies. All of this is one
+    /// change.
     Replace {
         /// The file that is replaced.
         path: String,
@@ -107,7 +109,7 @@ pub enum Call {
         /// The files that are deleted.
         sources: Vec<String>,
         /// The number and the length of the file at `path`, and then of each source. The call is
-        /// refused when one of these files is another one now, or has another length.
+        /// refused when another file has one of these paths by now, or a file has another length.
         was: Vec<(FileId, u64)>,
     },
     /// Moves a file or a directory.
@@ -255,7 +257,8 @@ fn count(id: FileId) -> u64 {
 }
 
 impl Record {
-    /// A record that changes nothing. Effects that wait for the records before it go with it.
+    /// A record that changes nothing. A call without a change writes this record, so that its
+    /// effects wait for all earlier records.
     pub(crate) const NOTHING: Self = Self::Next { next: FileId(0) };
 }
 
@@ -337,8 +340,8 @@ impl Space {
     }
 
     /// Whether the number of an inode was given in this log. A number that was given and has no
-    /// inode is that of a deleted file. Another number was given by a nameserver whose log went on
-    /// where this log ends, as when an old log is put back.
+    /// inode belongs to a deleted file. A number that was not given in this log comes from a
+    /// nameserver with a longer log, as after an old log is put back.
     pub fn has_given(&self, id: FileId) -> bool {
         let Some(at) = self.terms.iter().position(|(term, _)| *term == id.0 >> COUNT_BITS) else {
             return false;
@@ -615,7 +618,7 @@ impl Space {
             return Err(Refusal::Invalid("the root cannot be renamed".into()));
         }
         let mut there = self.find(to).ok();
-        // `mv` moves into a directory, too.
+        // As `mv` does, a rename moves the entry into an existing directory.
         if let (Some((_, Inode { kind: Kind::Directory(entries), .. })), false) = (there, is_exact)
         {
             let name = old[old.len() - 1];
@@ -756,7 +759,7 @@ impl Space {
         }
     }
 
-    /// Records that make this state out of an empty space. Directories come before their entries.
+    /// Records that make this state out of an empty state. Directories come before their entries.
     pub fn records(&self) -> Vec<Record> {
         let next = Record::Next { next: FileId(self.next) };
         let mut records = vec![Record::Cluster { cluster: self.cluster }, next];

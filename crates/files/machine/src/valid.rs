@@ -1,10 +1,10 @@
-//! What is right of a copy that is not a member's.
+//! How many bytes are right in a copy whose disk is not a member of the file.
 
 use serde::{Deserialize, Serialize};
 
-/// The length up to which the bytes of a copy are right. A copy that never came to an epoch may
-/// have other bytes behind the beginning of the epoch, and the nameserver may not know whether the
-/// copy came to it. The copy knows.
+/// The length up to which the bytes of a copy are right. A copy that never held an epoch may have
+/// other bytes behind the beginning of the epoch. The nameserver may not know whether the copy held
+/// the epoch, and the copy knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Valid {
     /// The length, if the copy holds this epoch or a later one.
@@ -30,7 +30,7 @@ impl Valid {
         if epoch >= self.epoch { self.length } else { self.before }
     }
 
-    /// The same, and no more than `length`.
+    /// The same lengths, limited to `length`.
     pub fn at_most(self, length: u64) -> Self {
         Self { length: self.length.min(length), before: self.before.min(length), ..self }
     }

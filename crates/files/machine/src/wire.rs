@@ -55,7 +55,7 @@ pub struct Assignment {
     pub start: u64,
     /// The dataservers that have every acknowledged byte. The first is the primary.
     pub members: Vec<Place>,
-    /// The dataservers that copy the file, each with what is right of its copy.
+    /// The dataservers that copy the file, each with the bytes of its copy that are right.
     pub joiners: Vec<(Place, Valid)>,
 }
 
@@ -66,7 +66,7 @@ pub struct Held {
     pub file: FileId,
     /// The epoch of the copy.
     pub epoch: u64,
-    /// The dataserver has restarted and asks for the assignment of the file.
+    /// Whether the dataserver asks for the assignment of the file, because it has restarted.
     pub asks: bool,
 }
 
