@@ -1,5 +1,5 @@
-//! The machine: what comes in, what goes out. Cycles are in `cycles`, the talk inside a super-leaf
-//! is in `gossip`.
+//! The machine: its inputs and its outputs. Cycles are in `cycles`, and the messages inside a
+//! super-leaf are in `gossip`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,44 +26,44 @@ const PEERS: GroupId = GroupId(0);
 /// Bytes of a datagram that say its kind and its sender.
 const HEAD_BYTES: usize = 16;
 
-/// What a replica tells its owner.
+/// An event of a replica for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A cycle is committed. Cycles come in order, each once, and all replicas get the same sets.
-    /// After a restart the replica tells all cycles that its disk has, from the first, or from the
-    /// one behind its checkpoint.
+    /// After a restart, the replica repeats all cycles that its disk has, from the first cycle or
+    /// from the cycle behind its checkpoint.
     Committed {
         /// The state of the root: execute the requests of its sets in order.
         state: Arc<State>,
         /// Reads of this replica's clients that are due, in order.
         reads: Vec<Read>,
-        /// A digest of who takes part in the cycle: equal at all replicas.
+        /// A digest of the nodes that take part in the cycle. It is equal at all replicas.
         table: u64,
     },
     /// The super-leaf goes on without this replica, which asks to come back by itself.
     Expelled,
     /// This replica takes part again from this cycle on.
     Joined(u64),
-    /// The replicas that answer have forgotten the next cycle of this one. This replica fetches a
+    /// This replica needs a cycle that every replica that answers has forgotten. It fetches a
     /// checkpoint from one of them.
     Behind(u64),
-    /// Forget what was executed so far and go on behind this snapshot: it comes from another
-    /// replica, or from the disk after a restart.
+    /// The owner has to replace its state by this snapshot and go on from there. The snapshot comes
+    /// from another replica, or from the own disk after a restart.
     Installed {
         /// The last cycle that the snapshot has.
         cycle: u64,
-        /// What an owner gave to [`checkpoint`](Canopus::checkpoint).
+        /// The bytes that an owner gave to [`checkpoint`](Canopus::checkpoint).
         snapshot: Bytes,
         /// Requests, by client and sequence, that this replica proposed in cycles that it has
-        /// missed. Whether they were committed is for the snapshot to say.
+        /// missed. Only the snapshot can tell whether they were committed.
         unknown: Vec<(u64, u64)>,
     },
     /// The log is long, or another replica needs a snapshot: call
     /// [`checkpoint`](Canopus::checkpoint) when all cycles so far are executed.
     CheckpointWanted,
-    /// The disk is full. The replica is silent, the others go on without it, and it tries again
-    /// after [`Config::full_retry`].
+    /// The disk is full. The replica is silent, and the other replicas go on without it. The
+    /// replica tries to write again after [`Config::full_retry`].
     DiskFull(StorageError),
     /// The disk has room again, and the replica goes on.
     DiskBack,
@@ -80,7 +80,7 @@ pub struct Read {
     pub after: usize,
 }
 
-/// What waits for a cycle.
+/// A request or a read that waits for a cycle.
 #[derive(Clone, Debug)]
 pub(crate) enum Pending {
     Write(Request),
@@ -99,7 +99,7 @@ pub(crate) struct Cycle {
     pub(crate) started_at: Timestamp,
 }
 
-/// What is known of a peer.
+/// What this replica knows of a peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) heard: Timestamp,
@@ -132,7 +132,8 @@ pub struct Canopus {
     pub(crate) last_start: Timestamp,
     pub(crate) pending: VecDeque<Pending>,
     pub(crate) pending_bytes: usize,
-    /// What was proposed, by cycle, until the cycle is committed.
+    /// The requests and reads of this replica in each cycle that it proposed and that is not
+    /// committed.
     pub(crate) proposed: BTreeMap<u64, Vec<Pending>>,
     /// Nodes that asked to come back: every node of the tree once at most.
     pub(crate) sponsored: BTreeSet<(NodeId, u32)>,
@@ -144,7 +145,7 @@ pub struct Canopus {
     pub(crate) is_leaving: bool,
     is_stopped: bool,
     pub(crate) was_expelled: bool,
-    /// A status is due.
+    /// Whether a status is due.
     pub(crate) speaks: bool,
     out: VecDeque<Transmit>,
     out_bytes: usize,
@@ -165,8 +166,8 @@ pub struct Canopus {
 }
 
 impl Canopus {
-    /// The replica of a node, out of what its log [`journal::LOG`] has; an empty log is a new
-    /// replica. Randomness comes from the seed, which must differ from life to life.
+    /// The replica of a node, as its log [`journal::LOG`] has it. With an empty log the replica is
+    /// new. Randomness comes from the seed, which must differ from life to life.
     ///
     /// # Errors
     /// When the tree does not have the node, or the log cannot be read.
@@ -232,7 +233,7 @@ impl Canopus {
         Ok(replica)
     }
 
-    /// Takes what the disk has for what was decided.
+    /// Repeats the decisions that the log has.
     fn replay(&mut self, records: Vec<Record>) {
         for record in records {
             match record {
@@ -294,19 +295,20 @@ impl Canopus {
         (self.encoded, self.checkpoint) = (encoded.into(), Some(checkpoint));
     }
 
-    /// The group of an owner, when it is of this incarnation.
+    /// The group of an owner, if the group has this incarnation.
     pub(crate) fn group(&mut self, owner: NodeId, incarnation: u32) -> Option<&mut Group> {
         self.groups.get_mut(&owner).filter(|group| group.incarnation() == incarnation)
     }
 
-    /// Most bytes of the requests of one proposal, each counted with its head: as configured, and
-    /// not more than leaves room in a state for every node.
+    /// Most bytes of the requests of one proposal, where each request counts with its head. The
+    /// configured limit is lowered where a state would not have room for the proposals of all
+    /// nodes.
     pub fn batch_bytes_max(&self) -> usize {
         let share = STATE_BYTES_MAX / self.tree.members().count();
         self.config.batch_bytes.min(share.saturating_sub(SET_HEAD_BYTES))
     }
 
-    /// Has a request ordered. [`Event::Committed`] says when and where.
+    /// Proposes a request. [`Event::Committed`] reports its place in the order.
     ///
     /// # Errors
     /// [`OrderError::Full`], [`OrderError::TooLong`] or [`OrderError::Stopped`].
@@ -319,8 +321,8 @@ impl Canopus {
         self.push(now, Pending::Write(request))
     }
 
-    /// Has a read wait until all requests that were answered before it are committed here. The read
-    /// itself is not sent to anybody.
+    /// Makes a read wait until all requests that were answered before it are committed here. The
+    /// read itself is not sent to any node.
     ///
     /// # Errors
     /// [`OrderError::Full`] or [`OrderError::Stopped`].
@@ -375,13 +377,13 @@ impl Canopus {
         self.table.latest(self.me).is_some()
     }
 
-    /// Requests and reads that wait for a cycle or for the end of theirs.
+    /// Requests and reads that wait for a cycle to start or for their cycle to end.
     pub fn waiting(&self) -> usize {
         self.pending.len() + self.proposed.values().map(Vec::len).sum::<usize>()
     }
 
-    /// Datagrams that were dropped because the driver was too slow. The node that misses one asks
-    /// again.
+    /// Datagrams that were dropped because the driver was too slow. A node that misses a datagram
+    /// asks for its contents again.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -515,7 +517,7 @@ impl Canopus {
     }
 }
 
-/// Bytes that something takes in a proposal.
+/// Bytes that a pending request takes in a proposal.
 pub(crate) fn bytes_of(pending: &Pending) -> usize {
     match pending {
         Pending::Write(request) => request.body.len() + REQUEST_HEAD_BYTES,
@@ -527,7 +529,8 @@ impl Machine for Canopus {
     type Event = Event;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        // What is kept shares the bytes of this copy, and not a large buffer of the port.
+        // Values that are kept share the bytes of this copy, and do not keep a large buffer of the
+        // port alive.
         let datagram = Bytes::copy_from_slice(&arrival.datagram);
         let (from, message) = Message::decode(&datagram, self.digest)?;
         if from == self.me || self.tree.address(from).is_none() {
@@ -667,7 +670,8 @@ impl Durable for Canopus {
                 self.out_bytes = 0;
             }
             Err(error) => {
-                // The end of the log is unknown, and a promise may be lost: silence is safe.
+                // The end of the log is unknown, and a promise may be lost. A silent replica breaks
+                // no promise.
                 self.is_stopped = true;
                 self.events.push_back(Event::Stopped(error));
             }
@@ -675,7 +679,8 @@ impl Durable for Canopus {
     }
 }
 
-/// Changes that one proposal carries: more nodes that ask to come back wait for the next cycle.
+/// Most changes that one proposal carries. Further nodes that ask to come back wait for the next
+/// cycle.
 pub(crate) const CHANGES_PER_PROPOSAL: usize = 2;
 
 /// The changes that a proposal of this replica carries.

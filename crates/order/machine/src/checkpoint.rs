@@ -1,4 +1,5 @@
-//! Checkpoints: the state after all cycles up to one, as the owner of a replica encodes it.
+//! Checkpoints. A checkpoint has the state after all cycles up to a certain cycle, as the owner of
+//! a replica encodes it.
 //!
 //! ```text
 //!   log    | c1 | c2 | ... | c900 | c901 |          Event::CheckpointWanted
@@ -23,14 +24,14 @@ use crate::journal::{self, Effect, Record};
 use crate::wire::{Message, Whole};
 use crate::{Table, parts};
 
-/// The state after all cycles up to one.
+/// The state after all cycles up to `cycle`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The last of these cycles.
     pub cycle: u64,
     /// The members that take part, as these cycles have agreed.
     pub table: Table,
-    /// The state that the owner of the replica has made of the requests.
+    /// The state that the owner of the replica has computed from the requests.
     pub snapshot: Bytes,
 }
 
@@ -65,8 +66,8 @@ pub(crate) struct Fetching {
 
 impl Canopus {
     /// Takes the owner's state after all cycles up to the last [`Event::Committed`], and compacts
-    /// the log. False when no cycle was committed since the last checkpoint, when the snapshot is
-    /// too long, or when the log is being compacted already.
+    /// the log. Returns false when no cycle was committed since the last checkpoint, when the
+    /// snapshot is too long, or when the log is being compacted already.
     pub fn checkpoint(&mut self, snapshot: Bytes) -> bool {
         let last = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.cycle);
         let is_too_long = snapshot.len() > CHECKPOINT_BYTES_MAX;
@@ -195,8 +196,8 @@ impl Canopus {
     }
 
     /// Forgets the proposals of this replica in cycles up to this one, which the replica will never
-    /// see. Reads wait again. Returns the writes, by client and sequence, which may have been
-    /// committed or not.
+    /// see. Their reads wait for a later cycle. Returns the client and the sequence of each write,
+    /// which may have been committed or not.
     fn forget_proposed(&mut self, cycle: u64) -> Vec<(u64, u64)> {
         let later = self.proposed.split_off(&(cycle + 1));
         let earlier = core::mem::replace(&mut self.proposed, later);

@@ -24,13 +24,13 @@ use crate::journal::{self, Effect, Record};
 use crate::wire::Message;
 use crate::{Change, Proposal, RequestSet, Requests, State, VnodeId};
 
-/// Every member of a super-leaf asks for a missing state, and not only the state's representatives,
-/// after this many times the interval between two requests: one interval for the way of the state,
-/// one for its relay, one that may be lost.
+/// Number of request intervals after which every member of a super-leaf asks for a missing state,
+/// and no longer only its representatives. The state takes one interval, its relay another, and one
+/// request may be lost.
 pub(crate) const PATIENCE: u32 = 3;
 
 impl Canopus {
-    /// Starts, computes and commits whatever can be.
+    /// Starts, computes and commits every cycle for which that is possible now.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         loop {
             let before = (self.started, self.committed);
@@ -61,7 +61,8 @@ impl Canopus {
             // `of_super_leaf`.
             return true;
         }
-        // A replica that may not propose starts nothing, or it would start cycles without end.
+        // A replica that may not propose starts no cycle. Its requests would stay, and it would
+        // start cycles without end.
         let is_in = self.groups.get(&self.me).is_some_and(|own| {
             own.is_open() && self.table.latest(self.me) == Some(own.incarnation())
         });
@@ -200,7 +201,7 @@ impl Canopus {
         self.cycles.get(&cycle)?.states.get(&vnode).cloned()
     }
 
-    /// Keeps a state, and sends it to those who wait for it.
+    /// Keeps a state, and sends it to the nodes that wait for it.
     fn keep(&mut self, state: Arc<State>) {
         let (number, vnode) = (state.cycle, state.vnode);
         let Some(cycle) = self.cycles.get_mut(&number) else { return };
@@ -216,7 +217,8 @@ impl Canopus {
     }
 
     fn commit(&mut self) {
-        // A disk that is too slow delays commits, so that what waits for the disk stays bounded.
+        // A disk that is too slow delays commits, so that the bytes that wait for the disk stay
+        // bounded.
         while self.journal.unwritten() <= UNWRITTEN_BYTES_MAX
             && let Some(state) = self.state(self.committed + 1, VnodeId::ROOT)
         {
@@ -229,8 +231,9 @@ impl Canopus {
         }
     }
 
-    /// All cycles before `next` are committed here: nobody's entries of them are needed any more.
-    /// What this replica can then say about groups, once that is on the disk.
+    /// All cycles before `next` are committed here, so that no entries of these cycles are needed
+    /// any more. Returns the reports about groups that this replica can then make, once they are on
+    /// the disk.
     pub(crate) fn skip(&mut self, next: u64) -> Vec<Effect> {
         let me = self.me;
         let others = self.groups.iter_mut().filter(|(owner, _)| **owner != me);
@@ -269,8 +272,9 @@ impl Canopus {
         first.filter(|first| *first <= self.committed).unwrap_or(self.committed + 1)
     }
 
-    /// Forgets the oldest cycles, and of others all states below the root. Others may still ask
-    /// for those of the last cycles; the state of the root answers for them later.
+    /// Forgets the oldest cycles, and of later cycles all states below the root. Other nodes may
+    /// still ask for the states of the last cycles. In later answers, the state of the root stands
+    /// for them.
     fn forget(&mut self) {
         let near = self.committed.saturating_sub(self.config.pipeline);
         if let Some(cycle) = self.cycles.get_mut(&near) {
@@ -314,7 +318,7 @@ impl Canopus {
     }
 
     /// The reads of this replica that a committed cycle makes due. When the cycle does not have the
-    /// replica's proposal, its requests and reads wait again, in front of all others.
+    /// replica's proposal, the requests and reads of the proposal wait again, before all others.
     fn take_back(&mut self, state: &State) -> Vec<Read> {
         let Some(mine) = self.proposed.remove(&state.cycle) else { return Vec::new() };
         if state.set_of(self.me).is_some() {
@@ -361,7 +365,7 @@ impl Canopus {
         (0..count).any(|step| live[(first + step) % live.len()] == self.me)
     }
 
-    /// Asks for what this cycle still needs from other super-leaves.
+    /// Asks for the states of other super-leaves that this cycle still needs.
     pub(crate) fn fetch(&mut self, now: Timestamp, number: u64) {
         for vnode in self.foreign() {
             if self.state(number, vnode).is_some() {
@@ -406,7 +410,7 @@ impl Canopus {
         }
     }
 
-    /// Whether a state of another is needed here.
+    /// Whether this replica needs a state of another super-leaf.
     pub(crate) fn wants_state(&self, number: u64, vnode: VnodeId) -> bool {
         let is_under_way = number > self.committed && number <= self.started;
         let is_above = vnode == VnodeId::ROOT || self.foreign().contains(&vnode);
@@ -425,7 +429,7 @@ impl Canopus {
         self.keep(Arc::new(state));
     }
 
-    /// Drops cycles that nobody has started here and that hold no question.
+    /// Drops cycles that this replica has not started and for whose states no node waits.
     pub(crate) fn tidy(&mut self) {
         let started = self.started;
         self.cycles

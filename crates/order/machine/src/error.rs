@@ -1,4 +1,4 @@
-//! What a caller can see go wrong.
+//! The errors that a caller can see.
 
 use core::fmt;
 
@@ -17,7 +17,7 @@ pub enum OrderError {
     Log(LogError),
     /// The log has a record of another protocol or of another version of this protocol.
     Record(Malformed),
-    /// As many requests wait as may wait. Try again when some are committed.
+    /// The limit of waiting requests is reached. Try again when some are committed.
     Full,
     /// The request is longer than what the tree allows a node in one cycle.
     TooLong {

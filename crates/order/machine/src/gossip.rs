@@ -1,5 +1,5 @@
-//! The talk inside a super-leaf: reports, missing entries, suspicion, the ends of groups, and
-//! coming back.
+//! The messages inside a super-leaf: reports, missing entries, suspicion, the ends of groups, and
+//! the return of nodes.
 
 use core::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::wire::{Message, Status};
 use crate::{Proposal, VnodeId};
 
 impl Canopus {
-    /// What this replica says of itself.
+    /// The status that this replica sends to its peers.
     pub fn status(&self) -> Status {
         let me = self.me;
         let groups = self.groups.iter();
@@ -30,7 +30,8 @@ impl Canopus {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         peer.committed = peer.committed.max(status.committed);
         peer.oldest = status.oldest;
-        // A replica starts no more cycles on a peer's word than it keeps for its peers.
+        // A peer's status makes this replica start at most as many cycles as the replica keeps for
+        // its peers.
         self.seen = self.seen.max(status.started.min(self.started + self.config.history));
         for (owner, incarnation, report) in &status.groups {
             let Some(group) = self.group(*owner, *incarnation) else { continue };
@@ -195,8 +196,8 @@ impl Canopus {
     }
 
     /// Asks for cycles that others have committed and this replica has not. A peer that is silent
-    /// is not asked: it may be down, and what it once had would hide that the others have
-    /// forgotten these cycles and a checkpoint is needed.
+    /// is not asked: it may be down. Cycles that the silent peer once had would hide that all other
+    /// peers have forgotten them, and that a checkpoint is needed.
     fn catch_up(&mut self, now: Timestamp) {
         let next = self.committed + 1;
         let is_ahead = |(node, peer): (&NodeId, &Peer)| {
@@ -234,7 +235,8 @@ impl Canopus {
         }
     }
 
-    /// The state of a root came from this peer: a replica that is still behind asks on at once.
+    /// The state of a root came from this peer. A replica that is still behind asks the peer for
+    /// the next ones at once.
     pub(crate) fn ask_on(&mut self, from: NodeId) {
         let there = self.peers.get(&from).map_or(0, |peer| peer.committed);
         if self.committed >= self.asked_until && there > self.committed {

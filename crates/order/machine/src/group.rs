@@ -32,8 +32,8 @@ use evenfall_core::NodeId;
 
 use crate::Proposal;
 
-/// No node has this name. A member that accepts an end in a term that it was not asked to promise
-/// has promised the term to nobody: two leaders of a term would end a log twice.
+/// No node has this name. A member that accepts an end in a term that it never promised promises
+/// the term to this name. No second leader of the term can then end the log a second time.
 pub const NOBODY: NodeId = NodeId(u32::MAX);
 
 /// What a member has on its disk of one group. Every field only grows.
@@ -47,7 +47,7 @@ pub struct Report {
     pub promised: (u32, NodeId),
     /// The end that the member accepted: its term, and the first cycle without the owner.
     pub end: Option<(u32, u64)>,
-    /// The end is committed.
+    /// Whether the end is committed.
     pub closed: bool,
 }
 
@@ -74,7 +74,7 @@ impl Report {
     }
 }
 
-/// What became of a member's part in a cycle.
+/// The state of a member's part in a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
     /// Nobody knows yet.
@@ -89,12 +89,12 @@ pub enum Part<'a> {
 #[derive(Clone, Debug)]
 pub struct Group {
     incarnation: u32,
-    /// What this member has decided; its disk follows.
+    /// The decisions of this member. They may still be on their way to its disk.
     mine: Report,
-    /// What every member, this one among them, has on its disk.
+    /// The reports of all members, this one among them, about what their disks have.
     reports: BTreeMap<NodeId, Report>,
     entries: BTreeMap<u64, Proposal>,
-    /// Entries from here on are not committed, as far as is known.
+    /// The first entry that is not known to be committed.
     commit: u64,
     closed: Option<u64>,
 }
@@ -130,7 +130,7 @@ impl Group {
         Report { closed: self.closed.is_some(), end: self.closed_end(report.end), ..report }
     }
 
-    /// The end that is told: the committed one, when there is one.
+    /// The end for a report: the committed end if there is one.
     fn closed_end(&self, accepted: Option<(u32, u64)>) -> Option<(u32, u64)> {
         match self.closed {
             Some(end) => Some((accepted.map_or(1, |accepted| accepted.0), end)),
@@ -148,8 +148,9 @@ impl Group {
         self.closed.is_some()
     }
 
-    /// Whether the owner cannot go on and the end is not committed yet. That is so when the owner
-    /// has promised a later term, or when too few living members have promised none.
+    /// Whether the owner cannot go on and the end is not committed yet. This is the case when the
+    /// owner has promised a later term, or when fewer living members than a majority have promised
+    /// no later term.
     pub fn is_ending(&self, owner: NodeId, lives: impl Fn(NodeId) -> bool) -> bool {
         let loyal = |report: &Report| report.promised.0 == 0;
         let all = self.mine.promised.0 == 0 && self.reports.values().all(loyal);
@@ -188,7 +189,7 @@ impl Group {
         is_next
     }
 
-    /// Takes over what a compacted log says that this member has decided.
+    /// Takes over the decisions of this member from a compacted log.
     pub fn restore(&mut self, report: Report) {
         self.mine.merge(&report);
         if let (true, Some((_, end))) = (report.closed, report.end) {
@@ -196,7 +197,7 @@ impl Group {
         }
     }
 
-    /// Restores an entry out of the log that the member's report counts already.
+    /// Restores an entry from the log. The member's report counts the entry already.
     pub fn recall(&mut self, proposal: &Proposal) {
         if proposal.cycle < self.mine.have {
             self.entries.insert(proposal.cycle, proposal.clone());
@@ -249,7 +250,7 @@ impl Group {
         self.closed.is_none() && asked.promised.0 > self.mine.promised.0 && up_to_date
     }
 
-    /// The end that this member, elected in its term, has everybody accept.
+    /// The end that this member, which was elected in its term, asks all members to accept.
     pub fn won(&self, me: NodeId) -> Option<(u32, u64)> {
         let (term, to) = self.mine.promised;
         if self.closed.is_some() || term == 0 || to != me || self.mine.end_term() >= term {
@@ -267,7 +268,7 @@ impl Group {
         (self.closed.is_none() && is_new && self.mine.have >= end).then_some((term, end))
     }
 
-    /// Hears what a member's disk has.
+    /// Takes in the report of a member about its disk.
     pub fn hear(&mut self, member: NodeId, report: &Report) {
         let Some(known) = self.reports.get_mut(&member) else { return };
         known.merge(report);

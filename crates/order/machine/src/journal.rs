@@ -25,7 +25,7 @@ use crate::{OrderError, Proposal, State, wire};
 /// The name of the log.
 pub const LOG: &str = "order";
 
-/// A record, read back.
+/// A record of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// An entry of a member's group was stored.

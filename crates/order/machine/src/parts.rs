@@ -1,9 +1,9 @@
 //! Values that are longer than a datagram: cutting them, and putting them together again.
 //!
-//! A value with a name has the same bytes at every node that has it. So a receiver keeps the parts
-//! that came, from whomever they came, and a value that is sent again fills the gaps. Only values
-//! that the replica waits for are kept, and the caller says how long each may be, so that the
-//! memory is bounded: by the pipeline, by the members of the super-leaf and by the limits in
+//! A value with a name has the same bytes at every node that has it. A receiver therefore keeps
+//! parts from all senders, and a value that is sent again fills the gaps. Only values that the
+//! replica waits for are kept, and the caller says how long each may be, so that the memory is
+//! bounded: by the pipeline, by the members of the super-leaf and by the limits in
 //! [`config`](crate::config).
 
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use bytes::Bytes;
 
 use crate::wire::{PART_HEAD_BYTES, Part, Whole};
 
-/// Shortest part, for a setting that leaves less room than the head takes.
+/// Shortest part. It is used when the configured datagram has no room behind the head.
 const PART_BYTES_MIN: usize = 64;
 
-/// The parts of a value from `offset` on, at most so many bytes of it.
+/// The parts of a value from `offset` on, up to this many bytes.
 pub fn cut(
     of: Whole,
     value: &Bytes,
@@ -71,8 +71,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Takes a part. The value, when this was its last part. A part that gives the value another
-    /// length than the parts before it begins the value anew.
+    /// Takes a part. Returns the value when this was its last missing part. A part that gives the
+    /// value another length than the parts before it begins the value anew.
     pub fn take(&mut self, part: Part) -> Option<Bytes> {
         let gathering = self.gatherings.entry(part.of).or_default();
         if gathering.length != part.length {

@@ -1,4 +1,4 @@
-//! Proposals, and the states of vnodes that proposals are merged to.
+//! Proposals, and the states of vnodes into which proposals are merged.
 //!
 //! A state is the ordered sets of requests of all nodes below its vnode, with the largest proposal
 //! number and all membership changes. Merging sorts the children by their numbers, and equal
@@ -19,12 +19,12 @@ pub struct Request {
     pub client: u64,
     /// The client's own number of the request.
     pub sequence: u64,
-    /// What the request is, which the machine does not read.
+    /// The contents of the request, which the machine does not read.
     pub body: Bytes,
 }
 
 /// Requests one behind the other, in the bytes in which they travel and are written. Copies share
-/// the bytes, so nothing is done for a single request between its proposal and its execution.
+/// the bytes, so that no work is done for a single request between its proposal and its execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     count: u16,
@@ -35,7 +35,7 @@ impl Requests {
     /// Most requests of one node in one cycle.
     pub const COUNT_MAX: usize = u16::MAX as usize;
 
-    /// Reads so many requests, which share the bytes of `whole`.
+    /// Reads `count` requests, which share the bytes of `whole`.
     pub(crate) fn read(r: &mut Reader<'_>, whole: &Bytes, count: u16) -> Result<Self, Malformed> {
         let (ahead, mut length) = (&mut r.clone(), 0);
         for _ in 0..count {
@@ -113,7 +113,7 @@ impl Iterator for Iter<'_> {
     }
 }
 
-/// A change of who takes part.
+/// A change of the nodes that take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
     /// The node makes no proposals any more under this incarnation.
@@ -129,7 +129,7 @@ pub struct RequestSet {
     pub node: NodeId,
     /// How often the node has joined.
     pub incarnation: u32,
-    /// The proposal number: random, and what the sets are sorted by.
+    /// The proposal number. It is random, and sets are sorted by it.
     pub number: u64,
     /// In the order in which the node received them.
     pub requests: Requests,
@@ -162,7 +162,8 @@ pub struct State {
 }
 
 impl State {
-    /// The state of a super-leaf: proposals of its members, and what became of members without.
+    /// The state of a super-leaf: the proposals of its members, and the changes for members without
+    /// a proposal.
     pub fn of_proposals<'a>(
         cycle: u64,
         vnode: VnodeId,

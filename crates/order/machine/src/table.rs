@@ -19,7 +19,7 @@ struct Span {
     is_in: bool,
 }
 
-/// Who takes part in which cycle.
+/// The nodes that take part in each cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// The spans of each node, sorted by cycle; never empty.
@@ -62,9 +62,10 @@ impl Table {
         self.next_in(node, u64::MAX)
     }
 
-    /// Applies a change that is agreed in `cycle`, from a later cycle on. Whether the change did
-    /// anything: changes are repeated. A node comes back only when every cycle that is not yet
-    /// committed does without its last incarnation, so that two groups of a node never overlap.
+    /// Applies a change that is agreed in `cycle`, from a later cycle on. Returns whether the table
+    /// has changed, because changes are repeated. A node comes back only when every cycle that is
+    /// not yet committed does without its last incarnation, so that two groups of a node never
+    /// overlap.
     pub fn apply(&mut self, change: Change, cycle: u64, from: u64) -> bool {
         let (node, incarnation, is_in) = match change {
             Change::Leave(node, incarnation) => (node, incarnation, false),
@@ -81,7 +82,7 @@ impl Table {
         is_next
     }
 
-    /// Forgets what is about cycles before this one.
+    /// Forgets the spans that ended before this cycle.
     pub fn forget(&mut self, before: u64) {
         for life in self.lives.values_mut() {
             while life.len() > 1 && life[1].from <= before {

@@ -1,4 +1,4 @@
-//! A client of the keys: every change takes effect once, however often it had to be sent.
+//! A client of the keys. Every change takes effect once, however often the client had to send it.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read as _, Write as _};
@@ -16,15 +16,15 @@ use crate::watches::Told;
 /// Timeout of the session. The client has no ephemeral keys, so the longest timeout that replicas
 /// give does no harm when the client is killed.
 const TIMEOUT_MS: i32 = 60_000;
-/// A replica that does not answer for this long is left for another, which is asked the same.
+/// A client that gets no answer for this long repeats its request at another replica.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// A replica that does not take a connection for this long is left for another.
+/// A client that gets no connection for this long tries another replica.
 const CONNECT: Duration = Duration::from_secs(1);
 /// Time between two rounds over all replicas.
 const ROUND: Duration = Duration::from_millis(50);
-/// Longest answer: a range of values, or many names.
+/// Longest answer that is read. Long answers are ranges of values and lists of names.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Longest answer about a replica.
+/// Longest answer to a question about the replica itself.
 const STATUS_BYTES_MAX: u64 = 64 << 10;
 const PING_XID: i32 = -2;
 const EVENT_XID: i32 = -1;
@@ -36,16 +36,16 @@ pub struct Found {
     pub key: String,
     /// The value.
     pub value: Bytes,
-    /// What is known of the key.
+    /// Versions, times and owner of the key.
     pub stat: Stat,
 }
 
-/// A change that a watch tells.
+/// A change that a watch reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Next {
-    /// What happened.
+    /// The kind of the change, such as `changed`.
     pub told: &'static str,
-    /// To which key.
+    /// The key that changed.
     pub key: String,
 }
 
@@ -53,7 +53,7 @@ pub struct Next {
 #[derive(Debug)]
 pub struct Client {
     replicas: Vec<SocketAddr>,
-    /// The replica that is asked first.
+    /// The index of the replica that is asked first.
     at: usize,
     stream: Option<BufReader<TcpStream>>,
     session: u64,
@@ -105,7 +105,7 @@ impl Client {
         }
     }
 
-    /// The value of a key, behind all changes that were answered before.
+    /// The value of a key, after all changes that were answered before this call.
     ///
     /// # Errors
     /// [`ServiceError::Unanswered`].
@@ -168,7 +168,7 @@ impl Client {
         Ok(Watching { client: self })
     }
 
-    /// Asks until a replica answers. Errors of the keys come back as they are.
+    /// Asks until a replica answers. An error that the keys gave is part of the answer.
     fn ask(
         &mut self,
         number: i32,
@@ -240,7 +240,7 @@ impl Client {
         frame(length, stream, ANSWER_BYTES_MAX)
     }
 
-    /// Connects to the replica whose turn it is, with the session that there is.
+    /// Connects to the replica whose turn it is, and goes on with the session if there is one.
     fn connect(&mut self) -> io::Result<()> {
         if self.stream.is_some() {
             return Ok(());
@@ -273,13 +273,13 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         if self.stream.is_some() {
-            // Without this request the session ends at its timeout.
+            // The request may be lost, because the session then ends at its timeout.
             let _ = self.send(Message::default().int(0).int(op::CLOSE));
         }
     }
 }
 
-/// What a replica says of itself, by name.
+/// What a replica reports about itself: values by their names.
 ///
 /// # Errors
 /// When the replica cannot be reached.
@@ -321,7 +321,7 @@ impl Watching {
             }
             return Err(ended(error));
         }
-        // A message has begun, so the rest of it comes.
+        // The first bytes of a message have come, so the rest will come soon.
         let stream =
             client.stream.as_ref().ok_or_else(|| ended(io::ErrorKind::NotConnected.into()))?;
         stream.get_ref().set_read_timeout(Some(CONNECT * 10)).map_err(ended)?;

@@ -1,5 +1,5 @@
-//! The connection of a client: what it has sent, the answers that it waits for in their order, and
-//! what it has not taken yet. Nothing here waits.
+//! The connection of a client: the bytes that the client has sent, the answers that it waits for in
+//! their order, and the bytes that it has not taken yet. No call here blocks.
 //!
 //! ```text
 //!  New ──hello──> Greeting ──session──> Open ──close──> Leaving ──> Closing
@@ -23,22 +23,25 @@ use crate::shared::Shared;
 use crate::watches::Event;
 use crate::{rights, words};
 
-/// Requests of a client that wait for their answers. The replica reads no more meanwhile.
+/// Limit of the requests of a client that wait for their answers. At the limit, the replica reads
+/// nothing more from the client.
 pub const SLOTS_MAX: usize = 1_024;
-/// Answers that a client has not taken. The replica answers no more requests meanwhile.
+/// Bytes of answers that a client has not taken. At this number, the replica answers no further
+/// requests of the client.
 const OUTPUT_HIGH_BYTES: usize = 1 << 20;
-/// Events and answers that a client has not taken. The connection is then closed, and the client
-/// sets its watches again.
+/// Limit of the bytes of events and answers that a client has not taken. At the limit the
+/// connection is closed. The client then connects anew and sets its watches again.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
-/// Bytes that are read from a client before others have their turn.
+/// Bytes that are read from a client before other clients have their turn.
 const READ_BYTES: usize = 256 << 10;
-/// Buffers of this length are kept for the next message.
+/// An empty buffer of up to this length is kept for the next message.
 const KEPT_BYTES: usize = 1 << 10;
 /// Longest first message: a session and its password, with room for other versions.
 const HELLO_BYTES_MAX: usize = 256;
-/// A client that has connected has this long to say who it is, and its pings may come this late.
+/// A client that has connected has this long to send its first message. Its pings may also come
+/// this late.
 pub const HELLO: Duration = Duration::from_secs(10);
-/// A client that takes nothing for this long is left.
+/// The connection of a client that takes nothing for this long is closed.
 const STALL: Duration = Duration::from_secs(30);
 /// Bytes of a password, of which ours uses the first eight.
 const PASSWORD_BYTES: usize = 16;
@@ -46,15 +49,16 @@ const PASSWORD_BYTES: usize = 16;
 const EVENT_XID: i32 = -1;
 const PING_XID: i32 = -2;
 const AUTH_XID: i32 = -4;
-/// The state that an event tells: connected.
+/// The state in every event: connected.
 const CONNECTED: i32 = 3;
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The client is gone, has been silent, takes nothing, or must ask again.
+    /// The client is gone, was silent for too long, takes nothing, or has to repeat a request at
+    /// another replica.
     Gone,
-    /// The client sent what cannot be read.
+    /// The client sent bytes that cannot be read.
     Malformed,
 }
 
@@ -71,24 +75,24 @@ enum Stage {
     Open,
     /// The client has asked to close its session, and waits for the answer.
     Leaving,
-    /// The client gets what is in the output.
+    /// The connection is closed when the client has taken the output.
     Closing,
 }
 
-/// What is answered next.
+/// A request that waits for its answer.
 #[derive(Debug)]
 enum Slot {
-    /// A call or a sync without an answer, since this time.
+    /// A call or a sync that has no answer yet, and when it was asked.
     Asked(i32, Shape, Instant),
     /// A call or a sync with its answer.
     Answered(i32, Shape, Reply, u64),
-    /// A read, out of the keys at its turn.
+    /// A read, which is answered out of the keys when its turn comes.
     Read(i32, Query),
-    /// A message that is ready.
+    /// An answer that is ready to be sent.
     Ready(Message),
 }
 
-/// What a client has asked for when its session was opened.
+/// What a client asked for when it opened its session.
 #[derive(Clone, Copy, Debug)]
 pub struct Hello {
     seen: i64,
@@ -108,7 +112,8 @@ pub struct Stats {
     pub received: u64,
     /// Answers and events.
     pub sent: u64,
-    /// Calls and syncs with an answer, their time in microseconds, the shortest and the longest.
+    /// Of all calls and syncs that were answered: their number, and the sum, the least and the
+    /// greatest of their times in microseconds.
     pub latency: (u64, u64, u64, u64),
 }
 
@@ -121,7 +126,7 @@ impl Stats {
     }
 }
 
-/// A read, and on whose behalf.
+/// The client for which a read is made.
 #[derive(Debug)]
 pub struct Reading<'a> {
     /// The number of the connection.
@@ -130,9 +135,9 @@ pub struct Reading<'a> {
     pub session: u64,
     /// Who the client is.
     pub who: &'a [Identity],
-    /// Events that the client has missed and is told in front of the answer.
+    /// Events that the client has missed. They are sent before the answer.
     pub missed: Vec<Event>,
-    /// The client may have no more watches.
+    /// Whether the client has as many watches as it may have.
     pub is_full: bool,
 }
 
@@ -147,11 +152,11 @@ pub struct Connection {
     pub session: u64,
     /// The timeout of the session.
     pub timeout_ms: u64,
-    /// Requests and answers of this connection.
+    /// Number of requests and of answers of this connection.
     pub packets: (u64, u64),
     stream: TcpStream,
     stage: Stage,
-    /// The client sends no more.
+    /// Whether the client has sent its last byte.
     is_done: bool,
     who: Vec<Identity>,
     input: Vec<u8>,
@@ -166,7 +171,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A client on this stream, which does not wait.
+    /// A client on this stream. The stream does not block.
     pub fn new(id: u64, stream: TcpStream, peer: SocketAddr) -> Self {
         Self {
             id,
@@ -193,23 +198,23 @@ impl Connection {
         &self.stream
     }
 
-    /// Whether there is room for what the client sends.
+    /// Whether there is room for further bytes from the client.
     pub fn wants_input(&self) -> bool {
         !self.is_done && self.may_take() && self.input.len() <= FRAME_BYTES_MAX + 4
     }
 
-    /// Whether the client has to take something.
+    /// Whether bytes wait for the client.
     pub fn wants_output(&self) -> bool {
         self.taken < self.output.len()
     }
 
-    /// Whether all is said.
+    /// Whether everything was sent and the connection can be closed.
     pub fn is_over(&self) -> bool {
         let is_silent = self.is_done && self.slots.is_empty() && !self.has_request();
         (self.stage == Stage::Closing || is_silent) && !self.wants_output()
     }
 
-    /// Bytes that the client makes this replica hold.
+    /// Bytes in the buffers that this replica holds for the client.
     pub fn held_bytes(&self) -> usize {
         self.input.capacity() + self.output.capacity()
     }
@@ -224,7 +229,7 @@ impl Connection {
         self.stage == Stage::Open
     }
 
-    /// Whether more can be done without waiting for the client or for the order.
+    /// Whether a further step is possible without waiting for the client or for the order.
     pub fn can_go_on(&self) -> bool {
         let has_answer = !matches!(self.slots.front(), None | Some(Slot::Asked(..)));
         let has_room = self.output.len() - self.taken < OUTPUT_HIGH_BYTES;
@@ -272,7 +277,8 @@ impl Connection {
         matches!(self.stage, Stage::New | Stage::Open) && self.slots.len() < SLOTS_MAX
     }
 
-    /// Whether a whole request, a word or something that is too long waits to be taken.
+    /// Whether a whole request, a word of four letters, or a message that is too long has come and
+    /// was not taken.
     pub fn has_request(&self) -> bool {
         let Some(first) = self.input.first_chunk() else { return false };
         let length = u32::from_be_bytes(*first) as usize;
@@ -281,7 +287,7 @@ impl Connection {
         self.may_take() && (is_word || is_whole)
     }
 
-    /// Bytes of the longest message that is taken now.
+    /// Bytes of the longest message that the state of the connection allows.
     fn longest(&self) -> usize {
         if self.stage == Stage::New { HELLO_BYTES_MAX } else { FRAME_BYTES_MAX }
     }
@@ -325,7 +331,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks the order. The answer comes to the slot.
+    /// Hands a call to the order. The answer comes to the slot.
     fn ask(&mut self, shared: &Shared, xid: i32, shape: Shape, command: Option<Call>) {
         let asked = Asked { connection: self.id, slot: self.answered + self.slots.len() as u64 };
         shared.inbox.send(match command {
@@ -394,8 +400,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A call with a sequence. Session and identities are those of the connection, whatever the
-    /// client says.
+    /// A call with a sequence. Its session and identities are replaced by those of the connection.
     fn own_call(&mut self, shared: &Shared, xid: i32, body: &Bytes) -> Result<(), End> {
         let call = Call::decode(body)?;
         let (Command::Change(ops) | Command::ChangeBy(_, ops)) = call.command else {
@@ -410,7 +415,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Who the client says it is. A client that fails is told, and the connection ends.
+    /// Checks who the client says it is. A client whose proof is wrong gets an error, and the
+    /// connection ends.
     fn authenticate(&mut self, shared: &Shared, fields: &mut Fields<'_>) -> Result<Slot, End> {
         let (_kind, scheme, proof) = (fields.int()?, fields.text()?, fields.buffer()?);
         let super_digest = shared.settings.zookeeper.super_digest.as_deref();
@@ -432,7 +438,7 @@ impl Connection {
     pub fn answer_of(&mut self, slot: u64, answer: Answer, stats: &mut Stats) -> Result<(), End> {
         let at = slot.checked_sub(self.answered).and_then(|at| usize::try_from(at).ok());
         let Some(slot) = at.and_then(|at| self.slots.get_mut(at)) else { return Ok(()) };
-        // The client learns from the end of the connection that it has to ask again.
+        // The end of the connection tells the client to ask again.
         let Answer::Applied(reply, revision) = answer else { return Err(End::Gone) };
         let nothing = Slot::Ready(Message::default());
         *slot = match core::mem::replace(slot, nothing) {
@@ -445,7 +451,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers what can be answered, in order, while the client takes it.
+    /// Answers requests in their order, as long as answers are there and the client takes them.
     pub fn answer(&mut self, keys: &Keys, shared: &Shared, stats: &mut Stats) -> Result<(), End> {
         while self.output.len() - self.taken < OUTPUT_HIGH_BYTES
             && !matches!(self.slots.front(), None | Some(Slot::Asked(..)))
@@ -491,8 +497,8 @@ impl Connection {
     }
 
     fn opened(&mut self, hello: Hello, reply: &Reply, revision: u64) -> Result<Message, End> {
-        // All that this client was ever answered is in front of the call; else it was another
-        // service.
+        // The revision of the call is above every revision that this client has seen. Otherwise the
+        // client has seen another service.
         if hello.seen > revision as i64 {
             return Err(End::Gone);
         }
@@ -507,8 +513,8 @@ impl Connection {
         Ok(message.long(self.session as i64).buffer(&shown).bool(false))
     }
 
-    /// Tells an event in front of all answers that are not in the output yet. A client that may not
-    /// read the key is not told.
+    /// Sends an event before all answers that are not in the output yet. A client that may not read
+    /// the key does not get the event.
     pub fn tell(&mut self, event: &Event, stats: &mut Stats) -> Result<(), End> {
         if !allows(&event.rights, READ, &self.who) {
             return Ok(());
@@ -524,12 +530,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Says a text as it is, for people.
+    /// Sends a text for people, without a head.
     pub fn say(&mut self, text: &str) {
         self.output.extend(text.as_bytes());
     }
 
-    /// Gives the client what it takes.
+    /// Sends the client as much of the output as it takes now.
     pub fn write(&mut self) -> Result<(), End> {
         while self.wants_output() {
             match self.stream.write(&self.output[self.taken..]) {
@@ -555,7 +561,7 @@ impl Connection {
     }
 }
 
-/// Gives the memory of a long buffer back once the buffer is empty.
+/// Frees the memory of a long buffer when the buffer is empty.
 fn give_back(buffer: &mut Vec<u8>) {
     if buffer.is_empty() && buffer.capacity() > KEPT_BYTES {
         *buffer = Vec::new();

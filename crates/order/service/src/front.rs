@@ -19,18 +19,18 @@ use crate::connection::{Connection, End, Stats};
 use crate::shared::{Notice, Shared};
 use crate::{ServiceError, words};
 
-/// Bytes that all clients together make this replica hold. A client that needs a long buffer
-/// beyond that is turned away.
+/// Limit of the bytes in the buffers of all clients together. Beyond the limit, a client that needs
+/// a long buffer is turned away.
 const HELD_BYTES_MAX: usize = 256 << 20;
 /// A buffer of this length counts as a long one.
 const LONG_BYTES: usize = 64 << 10;
-/// Sockets that are looked at in one turn.
+/// Most sockets that one turn serves.
 const READY_MAX: usize = 1_024;
-/// Connections that are taken in one turn.
+/// Most connections that one turn accepts.
 const ACCEPTS_PER_TURN: usize = 256;
 /// Time between two looks for clients that are late.
 const LOOK: Duration = Duration::from_millis(500);
-/// What is read at once.
+/// Bytes that one read takes from a socket at most.
 const SCRATCH_BYTES: usize = 64 << 10;
 /// The numbers of what is waited for beside connections.
 const WAKER: u64 = 0;
@@ -59,14 +59,14 @@ pub struct Front {
     pub connections: BTreeMap<u64, Connection>,
     /// What is counted.
     pub stats: Stats,
-    /// Since when clients are served.
+    /// When the replica began to serve clients.
     pub started: Instant,
-    /// Bytes that the clients make this replica hold.
+    /// Bytes in the buffers of all clients.
     pub held_bytes: usize,
     listener: TcpListener,
     waker: Waker,
     epoll: OwnedFd,
-    /// What is waited for on each socket.
+    /// The events for which the thread waits, for each socket.
     interest: HashMap<u64, EventFlags>,
     by_session: HashMap<u64, u64>,
     by_address: HashMap<IpAddr, usize>,
@@ -103,7 +103,7 @@ impl Front {
     fn run(mut self) {
         let mut scratch = vec![0; SCRATCH_BYTES];
         let mut ready = Vec::with_capacity(READY_MAX);
-        // Clients of which more can be done without waiting.
+        // Clients for which a further step is possible without waiting.
         let mut more = BTreeSet::new();
         loop {
             let wait = if more.is_empty() { LOOK } else { Duration::ZERO };
@@ -175,15 +175,15 @@ impl Front {
         let is_gone = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         let is_read = match connection.wants_input() {
             true => connection.read(scratch),
-            // What the client still sends is not wanted, and nothing reaches the client.
+            // The client is gone: its last bytes are not wanted, and no byte reaches the client.
             false if is_gone => Err(End::Gone),
             false => Ok(()),
         };
         self.check(id, is_read);
     }
 
-    /// Does what can be done for these clients and those that have notices. Returns the clients of
-    /// which more can be done at once.
+    /// Serves these clients and all clients that have notices. Returns the clients for which a
+    /// further step is possible at once.
     fn turn(&mut self, mut due: BTreeSet<u64>) -> BTreeSet<u64> {
         let shared = Arc::clone(&self.shared);
         let mut says = Vec::new();
@@ -197,8 +197,9 @@ impl Front {
             }
         }
         {
-            // The events of all changes that reads see go in front of the answers, and those of
-            // later changes go behind: the watch that a read sets is known to the client then.
+            // The events of all changes that a read sees are sent before its answer. Events of
+            // later changes are sent after the answer, because only then does the client know of
+            // the watch that the read has set.
             let keys = shared.keys();
             for notice in shared.take_notices() {
                 self.notice(notice, &mut due);
@@ -217,7 +218,7 @@ impl Front {
         }
         let mut more = BTreeSet::new();
         for id in &due {
-            // Room for answers is room for requests, too.
+            // A client that has taken answers may have requests that waited for room.
             self.take(*id, &mut Vec::new());
             let Some(connection) = self.connections.get_mut(id) else { continue };
             let written = connection.write();
@@ -253,7 +254,7 @@ impl Front {
             }
             Notice::Ended(session) => {
                 let Some(id) = self.by_session.get(&session).copied() else { return };
-                // A client that has asked for the end waits for its answer.
+                // A client that has asked to close its session still waits for the answer.
                 let is_asked = self.connections.get(&id).is_some_and(Connection::is_leaving);
                 (id, if is_asked { Ok(()) } else { Err(End::Gone) })
             }
@@ -266,7 +267,8 @@ impl Front {
         self.check(id, done);
     }
 
-    /// A session goes on at this connection. Its other connection ends: the client has left it.
+    /// A session goes on at this connection. Its earlier connection is closed, because the client
+    /// has left that connection.
     fn adopt(&mut self, id: u64, session: u64) {
         if let Some(other) = self.by_session.insert(session, id)
             && other != id
@@ -294,7 +296,8 @@ impl Front {
         let _ = epoll::delete(&self.epoll, connection.stream());
     }
 
-    /// Ends a connection of which all is said, and waits for what the connection needs next.
+    /// Closes a connection that is over. For another connection, sets the events for which the
+    /// thread waits.
     fn settle(&mut self, id: u64) {
         let Some(connection) = self.connections.get(&id) else { return };
         if connection.is_over() {
@@ -313,8 +316,8 @@ impl Front {
         }
     }
 
-    /// Ends connections that are silent for too long, and those with long buffers while all
-    /// buffers together are too long.
+    /// Closes connections that are silent for too long. While all buffers together are above their
+    /// limit, it also closes connections with long buffers.
     fn end_late(&mut self) {
         let now = Instant::now();
         let late = self.connections.values().filter(|connection| connection.is_late(now));

@@ -15,7 +15,7 @@ use crate::shared::Shared;
 use crate::{Options, Settings};
 
 /// Input is requests of clients, each behind two bytes of length and without its xid. Any bytes are
-/// a request that is answered, or refused. A call for the order survives its encoding.
+/// either answered as a request or refused. A call for the order survives its encoding.
 pub fn requests(data: &[u8]) {
     let address = ([127, 0, 0, 1], 0).into();
     let settings = Settings {
@@ -64,7 +64,7 @@ pub fn requests(data: &[u8]) {
 mod tests {
     use std::path::Path;
 
-    /// What once was interesting stays harmless.
+    /// Inputs that a fuzzer once found interesting do no harm.
     #[test]
     fn the_corpus_is_answered() {
         let corpus =

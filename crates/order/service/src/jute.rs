@@ -18,9 +18,10 @@ use evenfall_order_machine::keys::{Kind, Refusal, Stat};
 
 /// Longest message of a client: what ZooKeeper's `jute.maxbuffer` allows by default.
 pub const FRAME_BYTES_MAX: usize = 0xf_ffff;
-/// The owner of a timed key has these bits, and below them its time to live in milliseconds.
+/// The owner of a timed key has these upper bits. The bits below are its time to live in
+/// milliseconds.
 const TIMED: u64 = 0xff << 56;
-/// Longest time to live, in milliseconds: what fits into the owner.
+/// Longest time to live in milliseconds, which are 40 bits of the owner.
 pub const TTL_MS_MAX: i64 = (1 << 40) - 1;
 /// Most entries of a list in a request.
 const LIST_MAX: i32 = 100_000;
@@ -130,7 +131,7 @@ impl<'a> Fields<'a> {
     /// An integer of 32 bits.
     ///
     /// # Errors
-    /// [`Malformed`] at the end of the bytes; so do the others.
+    /// [`Malformed`] at the end of the bytes.
     pub fn int(&mut self) -> Result<i32, Malformed> {
         Ok(i32::from_be_bytes(self.0.array()?))
     }
@@ -143,7 +144,7 @@ impl<'a> Fields<'a> {
         Ok(i64::from_be_bytes(self.0.array()?))
     }
 
-    /// A truth.
+    /// A boolean.
     ///
     /// # Errors
     /// As [`int`](Self::int).
@@ -162,7 +163,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Bytes behind their length. No buffer is an empty one.
+    /// Bytes behind their length. A missing buffer is read as an empty one.
     ///
     /// # Errors
     /// As [`int`](Self::int).
@@ -173,13 +174,13 @@ impl<'a> Fields<'a> {
     /// A text behind its length.
     ///
     /// # Errors
-    /// [`Malformed`] when it is not UTF-8 either.
+    /// As [`int`](Self::int), and when the text is not UTF-8.
     pub fn text(&mut self) -> Result<&'a str, Malformed> {
         let bytes = self.buffer()?;
         core::str::from_utf8(bytes).map_err(|_| self.0.malformed("a text that is not UTF-8"))
     }
 
-    /// A stat. What ZooKeeper's stat does not have is zero.
+    /// A stat. Fields that ZooKeeper's stat does not have are zero.
     ///
     /// # Errors
     /// As [`int`](Self::int).
@@ -224,7 +225,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Writes the fields of a message, behind room for its length.
+/// Writes the fields of a message, and leaves room for its length in front of them.
 #[derive(Debug)]
 pub struct Message(Vec<u8>);
 
@@ -269,7 +270,7 @@ impl Message {
         message
     }
 
-    /// Adds bytes behind their length, or that there are none.
+    /// Adds bytes behind their length, or the mark of a missing buffer.
     #[must_use]
     pub fn optional(self, bytes: Option<&[u8]>) -> Self {
         match bytes {
@@ -292,7 +293,8 @@ impl Message {
             Kind::Timed(ms) => (TIMED | ms) as i64,
             _ => stat.owner as i64,
         };
-        // ZooKeeper counts children that were made and children that were deleted.
+        // ZooKeeper's version of the children counts children that were made and children that were
+        // deleted.
         let children_version = stat.births.wrapping_mul(2).wrapping_sub(stat.children);
         self.long(stat.created as i64)
             .long(stat.modified as i64)
@@ -307,7 +309,7 @@ impl Message {
             .long(stat.children_modified as i64)
     }
 
-    /// Bytes so far.
+    /// Bytes of the message so far.
     pub fn length(&self) -> usize {
         self.0.len()
     }

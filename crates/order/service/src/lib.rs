@@ -57,7 +57,7 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Most bytes of keys and values. Equal at all replicas.
     pub bytes_max: usize,
-    /// What ZooKeeper's servers are told by their `zoo.cfg`.
+    /// Options that ZooKeeper's servers read from their file `zoo.cfg`.
     pub zookeeper: Options,
     /// The key that all replicas share. Without a key nothing leaves loopback.
     pub key: Option<SharedKey>,
@@ -100,7 +100,8 @@ pub enum ServiceError {
     Unanswered(String),
     /// An answer cannot be read.
     Answer(evenfall_core::Malformed),
-    /// An option of ZooKeeper is unknown, or its value cannot be: the option and what it may be.
+    /// An option of ZooKeeper is unknown or has a value that is not allowed: the option, and what
+    /// is allowed.
     Option(String, &'static str),
 }
 
@@ -125,7 +126,8 @@ impl std::fmt::Display for ServiceError {
 
 impl std::error::Error for ServiceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The words of an error say its cause already, so what is left is the cause behind it.
+        // The text of an error contains its cause already, so the source is the cause of that
+        // cause.
         match self {
             Self::Order(error) | Self::Log(_, error) => error.source(),
             Self::Host(error) => error.source(),

@@ -1,4 +1,5 @@
-//! The operations of clients: which call a write is, and how reads and writes are answered.
+//! The operations of clients. Writes become calls for the order, and reads are answered from the
+//! keys.
 
 use bytes::Bytes;
 use evenfall_core::Malformed;
@@ -13,25 +14,25 @@ use crate::rights;
 use crate::shared::Shared;
 use crate::watches::{Event, Kind as Watch, Told};
 
-/// Keys that one read of a range gives.
+/// Most keys that one read of a range gives.
 const RANGE_MAX: usize = 10_000;
-/// Bytes of keys and values that one read of a range gives; a range that is longer is read on from
-/// its last key.
+/// Most bytes of keys and values that one read of a range gives. The client reads the rest of a
+/// longer range with further reads, from the last key on.
 const RANGE_BYTES_MAX: usize = 1 << 20;
-/// Reads in one `multiRead`.
+/// Most reads in one `multiRead`.
 const READS_MAX: usize = 4_096;
-/// Bytes of the answer to one `multiRead`. ZooKeeper has no limit, and its clients take 4 MiB by
-/// default.
+/// Most bytes of the answer to one `multiRead`. ZooKeeper has no limit, and its clients take 4 MiB
+/// by default.
 const READS_BYTES_MAX: usize = 16 << 20;
 
-/// A request, read.
+/// A request of a client.
 #[derive(Debug)]
 pub enum Request {
     /// A call for the order, and the shape of its answer.
     Write(Command, Shape),
     /// A call with its sequence, as the client encoded it.
     Call(Bytes),
-    /// A wait for everything that was answered before.
+    /// A wait until this replica has applied everything that was answered before.
     Sync(String),
     /// A read.
     Read(Query),
@@ -82,7 +83,7 @@ pub enum Query {
     SetWatches(u64, Vec<(Set, Vec<String>)>),
     /// `addWatch`.
     AddWatch(String, Watch),
-    /// `checkWatches`, and `removeWatches` when the truth is set.
+    /// `checkWatches`, or `removeWatches` if the boolean is set.
     Watches(String, Vec<Watch>, bool),
     /// `getEphemerals` below a path.
     Ephemerals(String),
@@ -90,7 +91,7 @@ pub enum Query {
     Count(String),
     /// `whoAmI`.
     Who,
-    /// A prefix, the first key, and how many.
+    /// The keys with a prefix: the prefix, the first key, and the most keys.
     Range(String, String, usize),
 }
 
@@ -282,7 +283,7 @@ impl Request {
                 return Ok(Self::Read(Query::Range(prefix, first, count)));
             }
             op::EXISTS => {
-                // Our own client asks for keys that are no paths.
+                // Evenfall's own client asks for keys that are no paths.
                 let key = f.text()?.to_owned();
                 Query::Exists(key, f.bool()?)
             }
@@ -394,7 +395,8 @@ pub fn refused(message: Message, count: usize, at: usize, number: i32) -> Messag
 }
 
 impl Query {
-    /// The answer out of these keys. Watches are set before anybody can change the keys.
+    /// The answer to a read, from these keys. The read sets its watches while the caller holds the
+    /// lock of the keys, so that no change comes in between.
     pub fn answer(&self, xid: i32, keys: &Keys, shared: &Shared, to: &mut Reading<'_>) -> Message {
         let revision = keys.revision();
         let failed = |error| Message::reply(xid, revision, error);
@@ -433,7 +435,7 @@ impl Query {
                 range(ok, keys, (prefix.as_str(), first.as_str()), *count, to.who)
             }
             Self::Who => to.who.iter().fold(ok.int(to.who.len() as i32), |message, one| {
-                // A digest is nobody's business.
+                // A digest is as good as a password, so nobody is told the digest.
                 let name = one.name.split(':').next().unwrap_or_default();
                 let name = if one.scheme == "digest" { name } else { &one.name };
                 message.text(&one.scheme).text(name)
@@ -467,7 +469,7 @@ impl Query {
         if allows(&entry.rights, bits, who) { Ok(entry) } else { Err(error::NO_AUTH) }
     }
 
-    /// Sets the watch that the read asks for. False when the client has too many.
+    /// Sets the watch that the read asks for. Returns false when the client has too many watches.
     fn watch(&self, shared: &Shared, to: &Reading<'_>) -> bool {
         match self {
             Self::Exists(path, true) | Self::Data(path, true) => {
@@ -556,7 +558,8 @@ fn range(
     message.bool(is_cut)
 }
 
-/// Sets a watch of a client that has connected anew, or tells at once what the client has missed.
+/// Sets a watch of a client that has connected anew. If the client has missed a change, the client
+/// gets the event at once instead.
 fn set_again(seen: u64, set: Set, path: &str, keys: &Keys, shared: &Shared, to: &mut Reading<'_>) {
     let entry = keys.get(path);
     let told = match (set, entry) {

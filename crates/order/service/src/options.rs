@@ -1,10 +1,10 @@
-//! What ZooKeeper's servers are told by their `zoo.cfg`, under ZooKeeper's names.
+//! Options that ZooKeeper's servers read from their file `zoo.cfg`, under ZooKeeper's names.
 
 use std::time::Duration;
 
 use crate::ServiceError;
 
-/// Names, with what their values may be.
+/// The names of the options, each with its allowed values.
 const NAMES: [(&str, &str); 7] = [
     ("tickTime", "milliseconds, from 1 to 60000"),
     ("minSessionTimeout", "milliseconds, from 100 to 600000"),
@@ -41,9 +41,10 @@ impl Default for Options {
             tick_ms: 2_000,
             session_timeout_ms_min: None,
             session_timeout_ms_max: None,
-            // ZooKeeper has 60. A replica on loopback has all its clients at one address.
+            // ZooKeeper allows 60. A replica on loopback has all its clients at one address.
             client_connections_max: 0,
-            // Each takes a file descriptor, of which a process has some thousands at least.
+            // Each connection takes a file descriptor, and a process may have some thousands of
+            // them at least.
             connections_max: 20_000,
             super_digest: None,
             reap_every_ms: 60_000,
@@ -90,13 +91,15 @@ impl Options {
         (least, most.max(least))
     }
 
-    /// The timeout of a session whose client asks for `asked_ms`.
+    /// The timeout that a session gets when its client asks for a timeout of `asked_ms`
+    /// milliseconds. The answer lies between the shortest and the longest timeout.
     pub fn timeout_ms(&self, asked_ms: i32) -> u32 {
         let (least, most) = self.timeouts_ms();
         u32::try_from(asked_ms).unwrap_or(0).clamp(least, most)
     }
 
-    /// Time between two looks for keys that are over.
+    /// Time between two looks for containers without children and for timed keys whose time is
+    /// over.
     pub fn reap_every(&self) -> Duration {
         Duration::from_millis(self.reap_every_ms.into())
     }

@@ -21,16 +21,19 @@ use evenfall_port::{Options, Port};
 use crate::shared::{Notice, Shared};
 use crate::{ServiceError, Settings, front};
 
-/// Calls that wait for the replica thread. A connection that has one more waits with it.
+/// Limit of the calls that wait for the replica thread. The thread of the connections waits with a
+/// further call.
 const INPUTS_MAX: usize = 8_192;
 /// Calls that are taken between two turns of the loop.
 const INPUTS_PER_TURN: usize = 1_024;
 /// Time between two reports of which sessions live, and between two looks for sessions that do not:
 /// a quarter of the shortest timeout of a session.
 const SESSIONS_EVERY: Duration = Duration::from_millis(250);
-/// Bytes of requests of one node in a cycle: a value of the longest length, with room around it.
+/// Limit of the bytes of a node's requests in one cycle. The longest value fits, with room for its
+/// call.
 const BATCH_BYTES: usize = 2 << 20;
-/// Longest datagram between hosts: what an Ethernet carries in one piece, with room for tunnels.
+/// Longest datagram between hosts. Ethernet carries it in one piece, with room for the headers of
+/// tunnels.
 const NETWORK_BYTES: usize = 1_400;
 
 /// The answer to a call or a sync.
@@ -42,7 +45,7 @@ pub enum Answer {
     Unknown,
 }
 
-/// Who waits for an answer.
+/// The request that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The number of the connection.
@@ -51,12 +54,12 @@ pub struct Asked {
     pub slot: u64,
 }
 
-/// What connections ask of the replica thread.
+/// A request of a connection to the replica thread.
 #[derive(Debug)]
 pub enum Input {
     /// A call, as [`Call::encode`] writes it.
     Call(Bytes, Option<Asked>),
-    /// A wait until all that was answered before is applied here.
+    /// A wait until this replica has applied everything that was answered before.
     Sync(Asked),
 }
 
@@ -104,7 +107,7 @@ pub fn random_number() -> Result<u64, ServiceError> {
     Ok((random::number().map_err(failed)? >> 1) | 1)
 }
 
-/// What the replica thread keeps beside the machine.
+/// The state of the replica thread beside the machine.
 struct Owner {
     node: NodeId,
     /// The name under which this life of the replica proposes.
@@ -115,10 +118,12 @@ struct Owner {
     shared: Arc<Shared>,
     bytes_max: usize,
     wants_checkpoint: bool,
-    /// Since when a session was not touched, as this replica saw it.
+    /// For each session, the revision of its last sign of life, and when this replica saw that
+    /// revision first.
     silent: HashMap<u64, (u64, Instant)>,
     sessions_at: Instant,
-    /// Since when a timed key was not set, as this replica saw it.
+    /// For each timed key, the revision at which the key was last set, and when this replica saw
+    /// that revision first.
     ages: HashMap<String, (u64, Instant)>,
     reaped_at: Instant,
     ended: Option<ServiceError>,
@@ -184,7 +189,8 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     };
     let mut machines = [machine];
     let mut turns = Loop::new().with_writes(0, writes);
-    // The first input is a clock reading. The machine tells what its log has before that.
+    // A clock reading is the first input of the machine. Before it, the machine reports the
+    // contents of its log.
     let reading = ClockReading::default();
     let mut take = |_: &Canopus, _: Timestamp, event: Event| owner.take(event);
     turns.adopt_clock(reading, &mut machines, port.as_mut(), &mut take)?;
@@ -357,7 +363,7 @@ impl Owner {
             if since.0 != known.touched {
                 *since = (known.touched, now);
             }
-            // Signs of life come up to this much later than the client gave them.
+            // A sign of life arrives up to this much later than the client gave it.
             let timeout = Duration::from_millis(known.timeout_ms.into()) + 2 * SESSIONS_EVERY;
             if now.duration_since(since.1) > timeout {
                 commands.push(Command::Expire { session, touched: known.touched });
@@ -366,8 +372,8 @@ impl Owner {
         commands
     }
 
-    /// Timed keys of the log are as old as the clock of this host says. The age of all others
-    /// counts from when this replica sees them, by a clock that does not step.
+    /// The age of a timed key from the log is what the clock of this host says. The age of any
+    /// other timed key counts from when this replica sees the key, by a clock that does not step.
     fn age_what_was_logged(&mut self) {
         let (now, now_ms, keys) = (Instant::now(), now_ms(), self.shared.keys());
         for (key, entry) in keys.mortal() {
@@ -377,7 +383,8 @@ impl Owner {
         }
     }
 
-    /// Containers that are left, and timed keys whose time is over as far as this replica knows.
+    /// The command that deletes containers without children and timed keys whose time is over, as
+    /// far as this replica knows.
     fn look_at_keys(&mut self) -> Option<Command> {
         let (now, keys) = (Instant::now(), self.shared.keys());
         let (mut over, mut ages) = (Vec::new(), HashMap::new());

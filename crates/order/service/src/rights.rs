@@ -40,7 +40,7 @@ pub fn authenticate(
     }
 }
 
-/// Rights in a request, or the number of an error. No rights stand for all to everybody.
+/// The rights in a request, or the number of an error. An empty list gives all rights to everybody.
 pub fn read(
     fields: &mut Fields<'_>,
     who: &[Identity],
@@ -77,7 +77,8 @@ fn is_digest(name: &str) -> bool {
     name.split_once(':').is_some_and(|(_, digest)| !digest.is_empty() && !digest.contains(':'))
 }
 
-/// Adds the rights of a key. A client that may not set them does not see the digests.
+/// Adds the rights of a key. A client that may not change these rights does not see the digests in
+/// them.
 pub fn put(message: Message, entry: &Entry, who: &[Identity]) -> Message {
     if entry.rights.is_empty() {
         return message.int(1).int(ALL as i32).text("world").text("anyone");

@@ -1,4 +1,5 @@
-//! What the two threads of a replica share: the keys, the watches, and notices for clients.
+//! The state that the two threads of a replica share: the keys, the watches, and notices for
+//! clients.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +13,7 @@ use crate::Settings;
 use crate::replica::{Answer, Asked, Inbox};
 use crate::watches::{Event, Watches};
 
-/// What the replica thread tells `mntr` and `kv status`.
+/// Numbers that the replica thread keeps for `mntr` and `kv status`.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// The last cycle that is committed here.
@@ -23,7 +24,8 @@ pub struct Counters {
     pub waiting: AtomicU64,
 }
 
-/// What the replica thread tells the front, in the order in which it happened.
+/// A notice of the replica thread for the front. Notices come in the order in which things
+/// happened.
 #[derive(Debug)]
 pub enum Notice {
     /// The answer to a call or a sync.
@@ -32,7 +34,7 @@ pub enum Notice {
     Event(u64, Event),
     /// A session has ended.
     Ended(u64),
-    /// Keys changed without events, so these connections have missed some.
+    /// Keys have changed without events, so these connections have missed events.
     Missed(Vec<u64>),
 }
 
@@ -46,7 +48,7 @@ pub struct Shared {
     front: Waker,
     /// Sessions that gave a sign of life since the last report.
     alive: Mutex<BTreeSet<u64>>,
-    /// How calls reach the order.
+    /// The inbox of the replica thread.
     pub inbox: Inbox,
     /// What the replica thread counts.
     pub counters: Counters,
@@ -54,14 +56,14 @@ pub struct Shared {
     pub settings: Settings,
 }
 
-/// Takes a lock. A thread that panicked with the lock held has left a value that is whole: every
-/// change under these locks is one call.
+/// Takes a lock. A thread that panicked while it held the lock has left the value in order, because
+/// every change under these locks is one call.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
-    /// What a replica begins with.
+    /// The shared state of a replica that starts.
     pub fn new(settings: Settings, inbox: Inbox, front: Waker) -> Self {
         Self {
             keys: RwLock::new(Keys::new(settings.bytes_max)),
@@ -96,8 +98,8 @@ impl Shared {
         }
     }
 
-    /// The notices that have come. Who holds the keys meanwhile has the events of all changes that
-    /// these keys contain.
+    /// The notices that have come. A caller that holds the keys during this call gets the events of
+    /// all changes that these keys contain.
     pub fn take_notices(&self) -> Vec<Notice> {
         core::mem::take(&mut *lock(&self.notices))
     }
@@ -139,7 +141,7 @@ impl Shared {
         core::mem::take(&mut *lock(&self.alive)).into_iter().collect()
     }
 
-    /// Notes what the machine says of itself.
+    /// Takes over the counters of the machine.
     pub fn note(&self, machine: &Canopus) {
         self.counters.cycle.store(machine.committed(), Relaxed);
         self.counters.is_member.store(machine.is_member().into(), Relaxed);

@@ -1,4 +1,4 @@
-//! ZooKeeper's watches: which connection is told of which change.
+//! ZooKeeper's watches: the connections that get an event for a change of a key.
 //!
 //! | watch | told of | how often |
 //! |---|---|---|
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenfall_order_machine::keys::{self, Change, Keys, Rights, What};
 
-/// Watches of one connection.
+/// Most watches of one connection.
 pub const WATCHES_MAX: usize = 100_000;
 
 /// What a watch waits for.
@@ -21,13 +21,13 @@ pub enum Kind {
     Data,
     /// The keys right below.
     Children,
-    /// Both, more than once.
+    /// The key itself and the keys right below, more than once.
     Persistent,
-    /// The key and all below, more than once.
+    /// The key itself and all keys below, more than once.
     Recursive,
 }
 
-/// What a client is told, by ZooKeeper's numbers.
+/// The kinds of events, with ZooKeeper's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(i32)]
 pub enum Told {
@@ -44,11 +44,11 @@ pub enum Told {
 /// An event for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The kind of the event.
     pub told: Told,
-    /// To which key.
+    /// The key of the event.
     pub path: String,
-    /// The rights of the key. A client that may not read the key is not told.
+    /// The rights of the key. A client that may not read the key gets no event.
     pub rights: Rights,
 }
 
@@ -60,7 +60,7 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Sets a watch. False when the connection has as many as it may have.
+    /// Sets a watch. Returns false when the connection has as many watches as it may have.
     pub fn set(&mut self, connection: u64, path: &str, kind: Kind) -> bool {
         let own = self.by_connection.entry(connection).or_default();
         if own.len() >= WATCHES_MAX {
@@ -76,7 +76,7 @@ impl Watches {
         self.by_path.get(path).is_some_and(|all| all.contains(&(connection, kind)))
     }
 
-    /// Removes a watch. Whether it was there.
+    /// Removes a watch, and returns whether the watch was set.
     pub fn remove(&mut self, connection: u64, path: &str, kind: Kind) -> bool {
         if let Some(own) = self.by_connection.get_mut(&connection) {
             own.remove(&(path.to_owned(), kind));
@@ -112,13 +112,13 @@ impl Watches {
         self.by_path.iter().map(move |(path, all)| (path.as_str(), connections(all)))
     }
 
-    /// Watches now.
+    /// Number of watches.
     pub fn len(&self) -> usize {
         self.by_connection.values().map(BTreeSet::len).sum()
     }
 
-    /// The connections that are told of these changes, in order, each with its event. A watch that
-    /// fires once is removed. `keys` have the changes.
+    /// The events of these changes, in order, each with its connection. Watches that fire once are
+    /// removed. `keys` have the changes already.
     pub fn fire(&mut self, changes: &[Change], keys: &Keys) -> Vec<(u64, Event)> {
         let mut events = Vec::new();
         if self.by_path.is_empty() {
@@ -153,8 +153,8 @@ impl Watches {
         events
     }
 
-    /// Recursive watches on `path` hear what happened to `key` below it, unless the connection has
-    /// been told of it already.
+    /// Adds the event of a key below `path` for each recursive watch on `path`, unless the
+    /// connection of the watch has the event already.
     fn fire_above(&self, path: &str, event: &Event, events: &mut Vec<(u64, Event)>) {
         let Some(all) = self.by_path.get(path) else { return };
         for (connection, _) in all.iter().filter(|(_, kind)| *kind == Kind::Recursive) {
@@ -174,7 +174,7 @@ impl Watches {
     }
 }
 
-/// A connection with several watches on a path is told once of a change.
+/// Adds an event once for a connection that has several watches on the path.
 fn push(events: &mut Vec<(u64, Event)>, connection: u64, event: Event) {
     let event = (connection, event);
     if !events.contains(&event) {

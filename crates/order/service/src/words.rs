@@ -11,7 +11,7 @@ const WORDS: [&[u8; 4]; 16] = [
     b"srst", b"srvr", b"stat", b"wchc", b"wchp", b"wchs",
 ];
 const VERSION: &str = concat!("3.8.0-evenfall ", env!("CARGO_PKG_VERSION"));
-/// Longest answer. A list that is longer is cut.
+/// Longest answer. A longer list is cut.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// Whether the first bytes of a connection are a word.
@@ -117,7 +117,8 @@ fn state(front: &Front, with_clients: bool) -> String {
     )
 }
 
-/// No replica leads. Monitors that look for a leader or a follower find a follower.
+/// The mode that monitors read. No replica leads, so a replica that takes part is a follower, and a
+/// replica that does not is an observer.
 fn mode(front: &Front) -> &'static str {
     match front.shared.counters.is_member.load(Relaxed) {
         1 => "follower",

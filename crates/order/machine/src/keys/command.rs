@@ -46,7 +46,7 @@ pub enum Kind {
     Timed(u64),
 }
 
-/// What a put expects to find.
+/// The state of the key that a put expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// Anything. The key is made when it is missing, if that is allowed.
@@ -79,13 +79,13 @@ pub enum Op {
         key: String,
         /// The value, or none.
         value: Option<Bytes>,
-        /// What has to be there.
+        /// The expected state of the key.
         existing: Existing,
         /// How long a new key lives.
         kind: Kind,
-        /// Whether ten digits are added to the name: how many children the parent ever had.
+        /// Whether the name gets ten more digits: the number of children that the parent ever had.
         numbered: bool,
-        /// Who may do what with a new key. No entry means that everybody may do everything.
+        /// The rights of a new key. An empty list means that everybody may do everything.
         rights: Vec<Right>,
     },
     /// Deletes the key.
@@ -95,7 +95,7 @@ pub enum Op {
         /// The version, or any.
         version: Option<u32>,
     },
-    /// Sets who may do what with the key.
+    /// Sets the rights of the key.
     SetRights {
         /// The key.
         key: String,
@@ -131,7 +131,7 @@ pub enum Command {
     Open {
         /// Silence after which the session may be expired.
         timeout_ms: u32,
-        /// What the client shows to go on with the session.
+        /// The password with which the client goes on with the session.
         password: u64,
         /// Whether the session is made when there is none.
         is_new: bool,
@@ -171,7 +171,7 @@ pub struct Call {
     pub command: Command,
 }
 
-/// What is known of a key beside its value.
+/// The versions, times and owner of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// The revision that made the key.
@@ -205,7 +205,7 @@ pub struct Stat {
 pub struct Outcome {
     /// The key, with its number when it got one.
     pub key: Arc<str>,
-    /// What is known of the key.
+    /// The versions, times and owner of the key.
     pub stat: Stat,
 }
 
@@ -258,7 +258,7 @@ impl Stat {
 pub enum Reply {
     /// An outcome for each operation.
     Done(Vec<Outcome>),
-    /// Nothing was done, because of the operation at this place.
+    /// Nothing was done, because the operation with this index was refused.
     Refused(u16, Refusal),
 }
 
@@ -292,7 +292,7 @@ pub enum Refusal {
     Full,
     /// The key or the value is too long.
     TooLong,
-    /// This cannot be a key.
+    /// The text cannot be a key.
     BadKey,
     /// The call was applied so long ago that its reply is forgotten.
     Forgotten,

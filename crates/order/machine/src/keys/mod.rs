@@ -43,11 +43,11 @@ pub use command::{Call, Command, Existing, Kind, Op, Outcome, Refusal, Reply, St
 pub use mortal::REAPED_MAX;
 pub use rights::{Identity, Right, Rights};
 
-/// Replies that a session keeps: a client may have as many calls without an answer.
+/// Number of replies that a session keeps. A client may have this many calls without an answer.
 pub const REPLIES_MAX: usize = 64;
-/// Bytes of a key.
+/// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 4_096;
-/// Bytes of a value: what ZooKeeper allows by default.
+/// Most bytes of a value, as ZooKeeper allows by default.
 pub const VALUE_BYTES_MAX: usize = 1_048_575;
 /// Operations in one call: as many as their number can count. ZooKeeper has no limit but the length
 /// of a message.
@@ -59,10 +59,10 @@ const ALWAYS: [&str; 4] = ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/q
 /// Bytes that a key or a session is counted for beside its own bytes.
 const OVERHEAD_BYTES: usize = 256;
 
-/// A key and what is known of it.
+/// The state of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The value. ZooKeeper's clients tell no value from an empty one.
+    /// The value. ZooKeeper's clients distinguish no value from an empty value.
     pub value: Option<Bytes>,
     /// The revision that made the key.
     pub created: u64,
@@ -84,7 +84,7 @@ pub struct Entry {
     pub births: u32,
     /// The revision that last made or deleted a child.
     pub children_modified: u64,
-    /// Who may do what with the key.
+    /// The rights of the key.
     pub rights: Rights,
     /// How often the rights were set since the key was made.
     pub rights_version: u32,
@@ -95,7 +95,7 @@ pub struct Entry {
 pub struct Session {
     /// Silence after which nodes propose to expire the session.
     pub timeout_ms: u32,
-    /// What the client has to show to go on with the session at another node.
+    /// The password with which the client goes on with the session at another node.
     pub password: u64,
     /// How many signs of life there were.
     pub touched: u64,
@@ -107,7 +107,7 @@ pub struct Session {
     forgotten: u64,
 }
 
-/// What became of a key.
+/// What happened to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// The key was made.
@@ -123,9 +123,9 @@ pub enum What {
 pub struct Change {
     /// The key.
     pub key: Arc<str>,
-    /// What became of it.
+    /// What happened to the key.
     pub what: What,
-    /// The rights of the key: who may not read the key is not told.
+    /// The rights of the key. A client that may not read the key gets no event.
     pub rights: Rights,
 }
 
@@ -147,7 +147,8 @@ pub struct Keys {
     sessions: BTreeMap<u64, Session>,
     /// Containers and timed keys.
     mortal: BTreeSet<Arc<str>>,
-    /// Which nodes hold the time of a timed key to be over, since the key changed at this revision.
+    /// For each timed key, the revision of its last change and the nodes that have since named it
+    /// as over.
     votes: BTreeMap<Arc<str>, (u64, BTreeSet<u32>)>,
     revision: u64,
     now_ms: u64,
@@ -156,17 +157,17 @@ pub struct Keys {
     bytes_max: usize,
 }
 
-/// What undoes an operation of a call of which a later operation is refused.
+/// The way to undo an operation when a later operation of the same call is refused.
 enum Undo {
     Put(Arc<str>, Option<Entry>),
     /// The births of a parent, and the revision of its children.
     Parent(Arc<str>, u32, u64),
 }
 
-/// On whose behalf an operation is carried out.
+/// The client for which an operation is carried out.
 struct Caller<'a> {
     session: u64,
-    /// `None` may do everything.
+    /// The identities of the client; `None` for a caller who may do everything.
     who: Option<&'a [Identity]>,
 }
 
@@ -366,7 +367,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Deletes a key without children on nobody's behalf.
+    /// Deletes a key without children, without a check of rights.
     fn drop_key(&mut self, key: Arc<str>, changes: &mut Vec<Change>) {
         let caller = Caller { session: 0, who: None };
         if let Ok(gone) = self.delete(&caller, &key, None, &mut Vec::new()) {
@@ -374,7 +375,8 @@ impl Keys {
         }
     }
 
-    /// All operations, or none and the place of the first that is refused.
+    /// Carries out all operations, or none of them. The error has the index of the first operation
+    /// that is refused.
     fn change(&mut self, caller: &Caller<'_>, ops: &[Op], changes: &mut Vec<Change>) -> Reply {
         let (mut outcomes, mut undos) = (Vec::new(), Vec::new());
         for (at, op) in ops.iter().enumerate() {
@@ -419,7 +421,7 @@ impl Keys {
             }
             Op::SetRights { key, version, rights } => {
                 let key = self.set_rights(caller, key, *version, rights, undos)?;
-                // No watch is told of rights.
+                // A change of rights fires no watch.
                 let entry = self.entries.get(&key).ok_or(Refusal::NoKey)?;
                 return Ok(Outcome::new(key, entry));
             }
@@ -506,7 +508,7 @@ impl Keys {
             return Err(Refusal::NoKey);
         };
         if *existing == Existing::None {
-            // A client that may not make the key is not told that the key exists.
+            // A client that may not make the key must not learn whether the key exists.
             let above = parent(key).and_then(|path| self.entries.get(path));
             above.map_or(Ok(()), |above| caller.needs(rights::CREATE, above))?;
             return Err(Refusal::KeyExists);
@@ -596,7 +598,7 @@ impl Keys {
         Ok(entry)
     }
 
-    /// Adds a key, and notes it wherever keys are listed.
+    /// Adds a key to all lists of keys.
     fn insert(&mut self, key: Arc<str>, entry: Entry) {
         self.bytes += entry.bytes(&key);
         if let Some(owner) = self.sessions.get_mut(&entry.owner) {
@@ -611,7 +613,7 @@ impl Keys {
         self.entries.insert(key, entry);
     }
 
-    /// Takes a key away from wherever keys are listed.
+    /// Removes a key from all lists of keys.
     fn remove(&mut self, key: &str) -> Option<(Arc<str>, Entry)> {
         let (key, entry) = self.entries.remove_entry(key)?;
         self.bytes -= entry.bytes(&key);
@@ -677,7 +679,7 @@ impl Entry {
         own + self.length() + rights::size(&self.rights)
     }
 
-    /// What undoing needs, without a copy of the names of all children.
+    /// The part of the entry that undoing needs. The names of its children are not copied.
     fn without_children(&self) -> Self {
         Self {
             children: BTreeSet::new(),
@@ -695,7 +697,7 @@ fn check_version(is: u32, expected: Option<u32>) -> Result<(), Refusal> {
     }
 }
 
-/// Whether this may be a key.
+/// Checks that the text can be a key.
 ///
 /// # Errors
 /// [`Refusal::BadKey`] or [`Refusal::TooLong`].

@@ -4,17 +4,17 @@
 //! ([`Command::Reap`](super::Command::Reap)), each with the revision at which the node saw the key
 //! change last. The order decides:
 //!
-//! - A **container** is deleted when it once had children, has none, and has not changed since. No
-//!   clock is part of that, so the word of one node is enough.
+//! - A **container** is deleted when it once had children, has none, and has not changed since. The
+//!   rule needs no clock, so that one node is enough to decide.
 //! - A **timed** key is deleted when it has no children and more than half of all nodes have named
-//!   it since its value was set. So no clock that is wrong, and no node that slept, deletes a key
-//!   alone.
+//!   it since its value was set. A single node with a wrong clock, or a node that slept, therefore
+//!   deletes no key.
 
 use std::collections::BTreeSet;
 
 use super::{Change, Entry, Keys, Kind};
 
-/// Keys that a node names in one call.
+/// Most keys that a node names in one call.
 pub const REAPED_MAX: usize = 1_000;
 
 impl Entry {

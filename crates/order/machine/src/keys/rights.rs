@@ -1,4 +1,4 @@
-//! Who may do what with a key: ZooKeeper's access control lists.
+//! The rights of clients to a key: ZooKeeper's access control lists.
 //!
 //! A call names the identities of its client, and a key has a list of rights. A right gives some
 //! bits to one identity. An operation needs one bit:
@@ -33,10 +33,10 @@ pub const DELETE: u32 = 8;
 pub const ADMIN: u32 = 16;
 /// Everything.
 pub const ALL: u32 = 31;
-/// Entries of a list of rights, and identities of a client.
+/// Most entries of a list of rights, and most identities of a client.
 pub const RIGHTS_MAX: usize = 1_024;
 
-/// Somebody, by a scheme of identities.
+/// A client's identity in a scheme of identities.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// `world`, `digest`, `ip` or `super`.
@@ -78,7 +78,7 @@ impl Identity {
         Ok(Self { scheme: text(r)?.to_owned(), name: text(r)?.to_owned() })
     }
 
-    /// Whether the rights of `other` are those of this client.
+    /// Whether rights of the identity `other` hold for this identity.
     fn is(&self, other: &Self) -> bool {
         self.scheme == other.scheme
             && match self.scheme.as_str() {

@@ -102,7 +102,7 @@ impl Keys {
 }
 
 fn entry(r: &mut Reader<'_>, snapshot: &Bytes) -> Result<Entry, Malformed> {
-    // The snapshot may be long and the value short: a copy lets go of the snapshot.
+    // A short value would keep a long snapshot alive, so the value is copied.
     let value = optional(r, snapshot)?.map(|value| Bytes::copy_from_slice(&value));
     let (created, modified, version) = (r.u64()?, r.u64()?, r.u32()?);
     let (created_ms, modified_ms) = (r.u64()?, r.u64()?);
