@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::{Outcome, instrument, stat};
 
-/// How long after a signal `evenfall clock watch` ends, at most.
+/// Longest time between a signal and the end of `evenfall clock watch`.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Arguments of `evenfall clock`.

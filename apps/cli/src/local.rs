@@ -13,10 +13,10 @@ pub struct LocalArgs {
     /// logs there go on where the logs end.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Which process this one is, counted from 0.
+    /// The number of this process, counted from 0.
     #[arg(long, hide = true)]
     pub(crate) node: Option<usize>,
-    /// How many processes there are.
+    /// The number of all processes.
     #[arg(long, hide = true)]
     pub(crate) of: Option<usize>,
 }
@@ -64,8 +64,8 @@ mod processes {
         started: Instant,
     }
 
-    /// Starts processes of this program, and starts again what ends, until a signal comes. `name`
-    /// is what notes call a process, and `arguments` adds the arguments of a process.
+    /// Starts processes of this program, and starts a process again when it ends, until a signal
+    /// comes. `name` is what notes call a process, and `arguments` adds the arguments of a process.
     ///
     /// # Errors
     /// When a process ends with an error in the first second. The same error would come again.

@@ -26,8 +26,8 @@ pub struct RunArgs {
     /// Limit of all keys and values together, in MiB. Changes beyond the limit are refused.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub(crate) keys_mib: usize,
-    /// An option of ZooKeeper's servers, such as --zoo tickTime=500 or --zoo maxClientCnxns=60; may
-    /// be repeated. docs/order.md lists all options.
+    /// Set an option that ZooKeeper's servers read from zoo.cfg, such as --zoo tickTime=500. May be
+    /// repeated. docs/order.md lists all options.
     #[arg(long = "zoo", value_name = "NAME=VALUE")]
     pub(crate) zookeeper_options: Vec<String>,
 }

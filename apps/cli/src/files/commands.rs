@@ -29,7 +29,7 @@ pub struct FilesArgs {
     /// Settings file of the cluster, which has the address of the nameserver and the key.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// How long to try again while nothing succeeds.
+    /// Longest time to repeat a request without success.
     #[arg(
         long,
         global = true,
@@ -50,17 +50,17 @@ enum FilesCommand {
         #[arg(value_parser = remote)]
         path: String,
     },
-    /// Show what is known of a file or a directory.
+    /// Show the status of a file or a directory.
     Stat {
         #[arg(value_parser = remote)]
         path: String,
     },
-    /// Make a directory and all that are missing above it.
+    /// Make a directory and all missing directories above it.
     Mkdir {
         #[arg(value_parser = remote)]
         path: String,
     },
-    /// Make a file out of a local one; - reads standard input.
+    /// Make a file from a local file; - reads standard input.
     Put {
         local: PathBuf,
         #[arg(value_parser = remote)]
@@ -68,11 +68,11 @@ enum FilesCommand {
         /// Replace a file that is there.
         #[arg(long)]
         force: bool,
-        /// Copies that there shall be, by default 3.
+        /// Number of copies of the file, by default 3.
         #[arg(long, value_name = "COUNT")]
         copies: Option<u16>,
     },
-    /// Copy a file to a local one; - writes standard output.
+    /// Copy a file to a local file; - writes standard output.
     Get {
         #[arg(value_parser = remote)]
         path: String,
@@ -92,7 +92,8 @@ enum FilesCommand {
         #[arg(long)]
         recursive: bool,
     },
-    /// Move a file or a directory. A directory at the new path takes it.
+    /// Move a file or a directory. If a directory has the new path, the entry moves into that
+    /// directory.
     Mv {
         #[arg(value_parser = remote)]
         from: String,
@@ -106,17 +107,18 @@ enum FilesCommand {
     Fsck,
     /// Show the dataservers.
     Status,
-    /// Have all copies leave a dataserver, so that the dataserver can go.
+    /// Move all copies away from a dataserver, so that the dataserver can be removed.
     Decommission {
-        /// Its name, its address or its disk, as `evenfall files status` shows them.
+        /// The name, the address or the disk of the dataserver, as `evenfall files status` shows
+        /// them.
         server: String,
-        /// Let the dataserver have copies again.
+        /// Let the dataserver take copies again.
         #[arg(long)]
         undo: bool,
     },
     /// Move copies from full disks to empty ones until their used shares differ by a tenth at most.
     Balance {
-        /// Megabytes that move in a second at most.
+        /// Most megabytes that move in a second.
         #[arg(long, value_name = "MEGABYTES", default_value_t = 50)]
         rate: u64,
         /// Move no further copies.
@@ -171,7 +173,7 @@ fn source(local: &Path) -> Result<(Source, Option<u64>), String> {
     }
 }
 
-/// The progress of a transfer. A short one shows none.
+/// The progress of a transfer. A short transfer shows no progress.
 struct Bar {
     progress: Option<Progress>,
     length: u64,
@@ -254,8 +256,8 @@ pub fn files(args: &FilesArgs) -> Outcome {
     Ok(())
 }
 
-/// Moves a file. A rename with options takes the new path as it stands, so the name below a
-/// directory is added here.
+/// Moves a file. A rename with options never moves an entry into a directory, so the name of the
+/// entry is added to the path here.
 fn mv(client: &Client, from: &str, to: &str, force: bool) -> Outcome {
     let mut to = to.to_owned();
     if let Ok(there) = client.get(&to, "GETFILESTATUS", &[])
@@ -270,7 +272,7 @@ fn mv(client: &Client, from: &str, to: &str, force: bool) -> Outcome {
     Ok(())
 }
 
-/// Copies a file to a local one. A part of the file never has the name of the whole.
+/// Copies a file to a local file. The local file gets its name when all bytes are there.
 fn get(client: &Client, path: &str, local: &Path) -> Outcome {
     if is_dash(local) {
         client.open(path, &mut evenfall_runtime::program::Stdout, &mut |_| {}, &mut |_| {})?;
@@ -285,7 +287,8 @@ fn get(client: &Client, path: &str, local: &Path) -> Outcome {
     let mut begin = |length| *bar.borrow_mut() = Some(Bar::new(&words, Some(length)));
     let mut tell = |done| bar.borrow().iter().for_each(|bar: &Bar| bar.at(done));
     if let Err(error) = client.fetch(path, &out, &mut begin, &mut tell) {
-        // The command fails with the first error, and a part that stays is no second one.
+        // The command reports the first error. A part of the file that cannot be removed is not
+        // reported.
         let _ = std::fs::remove_file(&part);
         return Err(error.into());
     }

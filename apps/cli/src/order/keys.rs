@@ -162,7 +162,7 @@ fn watch(client: Client, key: &str, below: bool, json: bool) -> Outcome {
     Ok(())
 }
 
-/// What is shown of a replica, with its name in `mntr`.
+/// The values that `kv status` shows of a replica, each with its name in `mntr`.
 const SHOWN: [(&str, &str); 6] = [
     ("state", "zk_server_state"),
     ("revision", "evenfall_revision"),

@@ -15,7 +15,7 @@ use crate::settings::ORDER;
 /// Most replicas on this machine. The simulator shows what more replicas do.
 const LOCAL_MAX: usize = 7;
 
-/// Which replica this process is, and where all are.
+/// The number of this replica, and the addresses of all replicas.
 struct Place {
     node: usize,
     replicas: Vec<SocketAddr>,

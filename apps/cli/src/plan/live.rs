@@ -351,7 +351,7 @@ pub fn main(args: &Args) -> Outcome {
             } else {
                 report.print()
             }
-            // The plan stands without the model.
+            // The plan is good even if the model could not be written.
             written.transpose().map(drop)
         }
         Err(_) if stopped && args.state.is_some() => {
