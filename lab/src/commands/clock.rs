@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::bench::cross;
 use crate::clock::Spread;
 
-/// Clock reads of a busy loop between two looks whether it shall end.
+/// Clock reads of a busy loop between two checks whether the loop should end.
 const BUSY_READS: u32 = 10_000;
 
 /// Arguments of `evenfall-lab clock`.
@@ -89,7 +89,7 @@ struct Lab {
     json: bool,
 }
 
-/// What came of a laboratory.
+/// The results of a laboratory.
 #[derive(Debug, Serialize)]
 struct Results {
     hosts: u32,

@@ -125,7 +125,7 @@ impl Servers {
         Client::new(&self.address, &args.user, PATIENCE)
     }
 
-    /// Processor seconds of the servers and of this process.
+    /// Processor seconds that the servers and this process have taken so far.
     fn cpu(&self) -> Result<f64, Failure> {
         let mut all = procstat::this_process()?.cpu;
         for pid in &self.pids {
@@ -135,7 +135,7 @@ impl Servers {
     }
 }
 
-/// An address from which on so many ports are free.
+/// An address whose port and the ports behind it, `count` in all, are free.
 fn free(count: usize) -> io::Result<String> {
     loop {
         let first = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -221,7 +221,7 @@ fn small(
     })
 }
 
-/// Throws away what it is given.
+/// A writer that drops all bytes.
 struct Dropped;
 
 impl io::Write for Dropped {

@@ -26,7 +26,7 @@ use replica::{End, KEY_BYTES, SEQUENCE_BYTES};
 
 /// Time before a measurement.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// How long the answers of the last writes and the talk behind the last cycle may take.
+/// Time for the answers to the last writes, and for the messages after the last cycle.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Shares of the peak at which the latency is measured.
 const SHARES: [u32; 3] = [25, 50, 70];
@@ -41,7 +41,7 @@ pub struct Args {
     /// replicas otherwise.
     #[arg(long)]
     racks: Option<usize>,
-    /// Bytes of a value. A key has eight bytes beside.
+    /// Bytes of a value. A key has eight bytes.
     #[arg(long, default_value_t = 16)]
     value_bytes: usize,
     /// Number of keys, which the writes choose at random.
@@ -50,8 +50,8 @@ pub struct Args {
     /// Writes under way, over all replicas.
     #[arg(long, default_value_t = 6_000)]
     outstanding: usize,
-    /// Keep a log on the disk, and sync it before anything that depends on it is sent. Without
-    /// this, replicas keep their log in memory.
+    /// Keep the logs on the disk. A replica then syncs a record before it sends any message that
+    /// depends on the record. Without this option, the logs are in memory.
     #[arg(long)]
     durable: bool,
     /// Directory below which fresh logs are made, and removed afterwards.
@@ -87,7 +87,10 @@ impl Args {
 /// Measures what the arguments ask for, and prints the results.
 pub fn main(args: &Args) -> Outcome {
     if args.replicas == 0 || args.outstanding < args.replicas || args.keys == 0 {
-        return Err("--replicas, --outstanding and --keys: one or more, and a write each".into());
+        return Err(
+            "--replicas and --keys: must be 1 or more; --outstanding: at least 1 for each replica"
+                .into(),
+        );
     }
     let value = several(args.runs, "writes_per_s", |_| one(args))?;
     match args.json {
@@ -225,8 +228,8 @@ struct Cost {
     host_us: f64,
 }
 
-/// Carries out a measurement, and takes the processor times of servers, generator and host at both
-/// of its edges.
+/// Carries out a measurement, and reads the processor times of servers, generator and host at its
+/// begin and at its end.
 fn measured(
     servers: &[u32],
     measurement: impl FnOnce(&mut Edge<'_>) -> Result<Measured, Failure>,
@@ -296,7 +299,7 @@ impl Replicas {
         self.all.iter().map(|served| served.child.id()).collect()
     }
 
-    /// Ends the replicas in order. What each of them has executed.
+    /// Ends the replicas with SIGTERM, and returns what each of them has executed.
     fn end(mut self) -> Result<Vec<End>, Failure> {
         std::thread::sleep(SETTLE);
         let all = self.all.iter();

@@ -46,12 +46,12 @@ struct Spec {
     key: [u8; 32],
 }
 
-/// What a node says in a line.
+/// A line that a node prints.
 #[derive(Debug, Serialize, Deserialize)]
 enum Line {
-    /// It has all of its samples.
+    /// The node has all of its samples.
     Full,
-    /// It has ended.
+    /// The node has ended, and these are its samples.
     Turned(Turned),
 }
 
@@ -157,7 +157,7 @@ fn heard_from(heard: &Heard) -> Result<(u32, Line), String> {
     }
 }
 
-/// Is a node.
+/// Runs one node.
 pub fn node() -> Outcome {
     let mut line = String::new();
     stdin().read_line(&mut line)?;
@@ -171,7 +171,7 @@ pub fn node() -> Outcome {
     let is_on = Arc::new(AtomicBool::new(true));
     let heard = Arc::clone(&is_on);
     std::thread::spawn(move || {
-        // An error ends the node as the end of the input does.
+        // An error of the input ends the node, as the end of the input does.
         drop(io::copy(&mut stdin(), &mut io::sink()));
         heard.store(false, Ordering::Release);
     });

@@ -21,16 +21,18 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// Bytes of answers that one read takes.
 const ANSWERS_BYTES: usize = 64 << 10;
 
-/// Adds so many requests to the bytes that are sent next.
+/// Adds this many requests to the bytes that are sent next.
 pub type Encode = Box<dyn FnMut(usize, &mut Vec<u8>) + Send>;
-/// Takes the whole answers in front of what has come: how many bytes, and how many answers.
+/// Reads the whole answers at the beginning of the bytes that have come. Returns the number of
+/// bytes that they take, and the number of answers.
 pub type Decode = Box<dyn FnMut(&[u8]) -> Result<(usize, usize), String> + Send>;
-/// Says hello on a new connection with this number, and begins a protocol on it.
+/// Opens a session on a new connection with this number, and returns the protocol of the
+/// connection.
 pub type Open<'a> = dyn Fn(u64, &mut TcpStream) -> Result<(Encode, Decode), String> + Sync + 'a;
-/// What is called at the begin and at the end of a measurement.
+/// The function that is called at the begin and at the end of a measurement.
 pub type Edge<'a> = dyn FnMut() -> Result<(), Failure> + 'a;
 
-/// What to send, and where.
+/// The load: its connections and its requests.
 pub struct Load<'a> {
     /// The server of each connection.
     pub addresses: Vec<SocketAddr>,
@@ -40,7 +42,7 @@ pub struct Load<'a> {
     pub duration: Duration,
 }
 
-/// What a measurement has found.
+/// The result of a measurement.
 pub struct Measured {
     /// Requests that were answered.
     pub done: u64,
@@ -54,7 +56,7 @@ impl Measured {
     }
 }
 
-/// What the threads of a measurement share.
+/// The state that the threads of a measurement share.
 #[derive(Default)]
 struct Phase {
     counts: AtomicBool,
@@ -63,7 +65,7 @@ struct Phase {
 }
 
 impl Load<'_> {
-    /// Keeps so many requests under way on each connection.
+    /// Keeps this many requests under way on each connection.
     pub fn closed(&self, outstanding: usize, edge: &mut Edge<'_>) -> Result<Measured, Failure> {
         let phase = Phase::default();
         std::thread::scope(|scope| {
@@ -76,7 +78,7 @@ impl Load<'_> {
         })
     }
 
-    /// Sends so many requests in a second, in equal shares on all connections.
+    /// Sends this many requests in a second, in equal shares over all connections.
     pub fn paced(&self, rate: f64, edge: &mut Edge<'_>) -> Result<Measured, Failure> {
         let phase = Phase::default();
         let every = Duration::from_secs_f64(self.addresses.len() as f64 / rate);
@@ -174,7 +176,7 @@ impl Load<'_> {
                     sent.fetch_add(count, Relaxed);
                     std::thread::sleep(LOOK_EVERY);
                 }
-                // One request more, whose answer ends the wait of the reader.
+                // The answer to one last request ends the wait of the reader.
                 ended.store(true, Relaxed);
                 sent.fetch_add(1, Relaxed);
                 send(1)
@@ -221,7 +223,7 @@ impl Answers {
         Self { decode, buffer: vec![0; ANSWERS_BYTES], kept: 0 }
     }
 
-    /// Waits for bytes of answers. How many answers they complete.
+    /// Waits for bytes, and returns how many answers they complete.
     fn read(&mut self, stream: &mut TcpStream) -> Result<usize, String> {
         let count = stream.read(&mut self.buffer[self.kept..]).map_err(failed)?;
         if count == 0 {

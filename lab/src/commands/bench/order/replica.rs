@@ -40,8 +40,8 @@ pub const SEQUENCE_BYTES: usize = 8;
 pub const KEY_BYTES: usize = 8;
 /// Bytes that one read of a connection takes.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks that wait for the replica thread. A connection that has one more waits with it, and so
-/// does the generator.
+/// Limit of the chunks that wait for the replica thread. A connection with a further chunk waits,
+/// so that the generator waits too.
 const CHUNKS_MAX: usize = 64;
 
 /// Arguments of the hidden `evenfall bench order-replica`.
@@ -70,7 +70,7 @@ pub struct Args {
     dir: Option<PathBuf>,
 }
 
-/// What a replica says at its end.
+/// The last line of a replica.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct End {
     /// Cycles that were committed.
@@ -83,7 +83,7 @@ pub struct End {
     pub dropped: u64,
 }
 
-/// The tree of so many racks, with the replicas spread over the racks in the order of their names.
+/// The tree of this many racks. The replicas are spread over the racks in the order of their names.
 pub fn tree(replicas: &[SocketAddr], racks: usize) -> Result<Tree, OrderError> {
     let size = replicas.len().div_ceil(racks.max(1)).max(1);
     let member = |(node, address): (usize, &SocketAddr)| Member {
@@ -102,7 +102,8 @@ pub fn tree(replicas: &[SocketAddr], racks: usize) -> Result<Tree, OrderError> {
 /// A connection of the load generator, by the name under which its requests are ordered.
 type Connections = Arc<Mutex<HashMap<u64, TcpStream>>>;
 
-/// What a replica executes: a map, as the replicas of other protocols' benchmarks do.
+/// The owner of a replica. It executes requests on a map, as the replicas in benchmarks of other
+/// protocols do.
 struct Owner {
     node: NodeId,
     map: HashMap<u64, Box<[u8]>>,
@@ -151,8 +152,8 @@ impl Owner {
         }
     }
 
-    /// Sends the answers of a cycle. A connection has room for them: the generator has a stated
-    /// number of requests under way, whose answers fit the buffers of a socket.
+    /// Sends the answers of a cycle. A connection has room for the answers, because the answers to
+    /// all requests that the generator has under way fit the buffers of a socket.
     fn answer(&mut self) {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         for (client, answers) in &mut self.answers {

@@ -18,10 +18,10 @@ use super::{measured, times_us};
 const PARENT: &str = "/bench";
 /// Timeout of the sessions. A run is shorter, and needs no ping.
 const TIMEOUT_MS: i32 = 40_000;
-/// Bytes of a reply in front of what it says: xid, revision, error.
+/// Bytes of the head of a reply: xid, revision and error.
 const REPLY_BYTES: usize = 16;
 
-/// What is measured.
+/// The operation that is measured.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// `setData`.
@@ -54,7 +54,7 @@ pub struct Args {
     /// Process of a server, whose processor time is then printed per operation.
     #[arg(long = "pid")]
     pids: Vec<u32>,
-    /// Time before the measurement, in which servers compile themselves.
+    /// Time before the measurement. Servers on a Java machine compile their code in this time.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = parse_duration)]
     warm_up: Duration,
     /// Duration of the measurement.
@@ -118,7 +118,7 @@ fn read_message(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     evenfall_order_service::jute::frame(length, stream, 1 << 20)
 }
 
-/// Makes the keys, and leaves those that are there.
+/// Makes the keys that do not exist yet.
 fn make_keys(args: &Args) -> Outcome {
     let mut stream = TcpStream::connect(args.servers[0])?;
     greet(&mut stream)?;
