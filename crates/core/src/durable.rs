@@ -32,7 +32,7 @@ pub const WRITES_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriteId(pub u64);
 
-/// What a write does to its log.
+/// A change of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// These bytes are added at the end of the log. A missing log is created.
@@ -51,7 +51,7 @@ pub struct Write {
     pub id: WriteId,
     /// The log: 1 to 64 letters, digits, `-` and `_`.
     pub log: String,
-    /// What the write does to the log.
+    /// The change of the log.
     pub change: Change,
 }
 

@@ -108,7 +108,7 @@ pub struct ClockReading {
     pub error: ClockError,
 }
 
-/// How fast a clock in use is corrected, in parts per million. 500 is the rate of NTP.
+/// Rate at which a clock in use is corrected, in parts per million. 500 is the rate of NTP.
 pub const SLEW_PPM: u64 = 500;
 /// The fastest rate at which an honest source moves against the local clock, in parts per million.
 /// Crystals of servers keep 100 each, and a daemon corrects its clock by a few hundred more.
@@ -130,9 +130,9 @@ pub struct Clock {
     reading: ClockReading,
     /// The last reading of the source, and its local time.
     source: Option<(Timestamp, ClockReading)>,
-    /// What the clock still has to make up, in nanoseconds.
+    /// Nanoseconds by which the clock still has to be corrected.
     lag_ns: i64,
-    /// What the bounds of earlier readings add since the source stepped, in nanoseconds.
+    /// The part of the bound that comes from readings before the source stepped, in nanoseconds.
     carried_ns: u64,
     steps: u64,
 }

@@ -1,4 +1,4 @@
-//! What a node is told about its clock, and what a reading of the clock says about itself.
+//! The verdict of the mesh about a node's clock, and the readings of that clock with their bounds.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::table::Slope;
 /// The horizon of the reference, whose bounds do not grow.
 pub(crate) const ALWAYS: Duration = Duration::from_nanos(u64::MAX);
 
-/// How a clock stands.
+/// The state of a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -41,14 +41,14 @@ impl State {
 pub struct Verdict {
     /// Where the line begins.
     pub at: Timestamp,
-    /// What to add to the node's clock at `at`.
+    /// The correction at `at`: nanoseconds to add to the node's clock.
     pub offset_ns: i64,
-    /// How much more to add for each nanosecond after `at`.
+    /// The growth of the correction for each nanosecond after `at`.
     pub rate: f64,
-    /// Whether the course goes on or began anew.
+    /// Whether the clock goes on as before or began anew.
     pub state: State,
-    /// The part of the assumed bound that does not grow with time: what the last solve left at the
-    /// pairs, and the share for asymmetry that nobody can measure.
+    /// The part of the assumed bound that does not grow with time: the remainders of the pairs
+    /// after the last solve, and the assumed share of asymmetry, which no measurement shows.
     pub standing_ns: f64,
     /// Variances at `at`, in nanoseconds and seconds: offset, offset with rate, rate.
     pub variances: [f64; 3],
@@ -77,7 +77,7 @@ impl Verdict {
         }
     }
 
-    /// What the clock says at its own time `now`.
+    /// The reading of the clock at its own time `now`.
     pub fn reading(&self, now: Timestamp, config: &Config) -> Reading {
         let age_ns = now.signed_since(self.at);
         let age = age_ns as f64;
@@ -125,9 +125,9 @@ fn whole(ns: f64) -> u64 {
 /// One reading of a clock, with two bounds on its error against the reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// What to add to the local clock.
+    /// Nanoseconds to add to the local clock.
     pub offset_ns: i64,
-    /// How the clock stands.
+    /// The state of the clock.
     pub state: State,
     /// The error is not larger as long as delays are not negative, stamps are honest, and clocks
     /// keep the worst drift and wander of the configuration. `None` when nothing is proven.

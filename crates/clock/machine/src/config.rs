@@ -2,16 +2,16 @@
 
 use core::time::Duration;
 
-/// How clocks are measured and how far they are believed.
+/// The settings of the measurement, and of the trust in clocks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Time over which the probes of a pair of nodes become one estimate. In two seconds the rate
     /// of a crystal changes so little that its time stays within tens of nanoseconds of a straight
     /// line, and a budget of 500 kb/s gives dozens of probes to each pair.
     pub window: Duration,
-    /// Windows whose probes count for the proven bound. Four windows of two seconds bound the rate
-    /// of one clock against another to a few parts per million. In that time `wander_ppb_s` widens
-    /// the bound by 6 us.
+    /// Number of windows whose probes count for the proven bound. Four windows of two seconds bound
+    /// the rate of one clock against another to a few parts per million. In that time
+    /// `wander_ppb_s` widens the bound by 6 us.
     pub windows_proven: usize,
     /// Time between the two probes of a pair. A full packet takes 12 us at 1 Gb/s: two probes 20 us
     /// apart that meet a queue do not arrive 20 us apart.
@@ -33,10 +33,11 @@ pub struct Config {
     /// for good on all its links alike. No measurement shows this difference, so it is assumed: 1 %
     /// of 50 us is 500 ns.
     pub asymmetry_share: f64,
-    /// What a node may send for its probes, in bits a second with the headers of all layers.
+    /// Limit of the bits that a node sends for its probes in a second, with the headers of all
+    /// layers.
     pub budget_bits_s: u64,
-    /// How fast a clock in use is corrected, in parts per million. NTP allows 500. A slewed clock
-    /// never goes back.
+    /// Rate at which a clock in use is corrected at most, in parts per million. NTP allows 500. A
+    /// slewed clock never goes back.
     pub slew_ppm: u32,
     /// Width of the assumed bound in standard errors of the network. Normally distributed errors
     /// exceed four standard errors in one reading of 16,000. Heavier tails exceed them more often,
@@ -72,8 +73,8 @@ impl Config {
         f64::from(self.drift_ppb_max) * 1e-9
     }
 
-    /// How far a line and a bending difference of two clocks can be apart after so many
-    /// nanoseconds.
+    /// Greatest distance, after `age_ns` nanoseconds, between a straight line and the difference of
+    /// two clocks whose rates change.
     pub fn bend_ns(&self, age_ns: f64) -> f64 {
         // A rate that changes by `w` parts per billion each second moves the difference of two
         // clocks by `w / 2 * t^2` nanoseconds in `t` seconds, away from the straight line.

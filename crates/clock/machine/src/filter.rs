@@ -28,9 +28,9 @@ const STEP_NS_MIN: f64 = 20_000.0;
 pub(crate) struct Filter {
     /// Time of the reference.
     at: Timestamp,
-    /// The node's clock less the reference's, in whole nanoseconds.
+    /// The whole nanoseconds of the node's clock less the clock of the reference.
     base: i64,
-    /// What comes to `base`.
+    /// The fraction of the difference, which is added to `base`.
     rest: f64,
     /// Nanoseconds for each second.
     rate: f64,
@@ -56,7 +56,8 @@ impl Filter {
     }
 
     /// Takes a measurement at the reference's time `at`: offset in two parts, rate, and the
-    /// variances of both in nanoseconds squared and in nothing. False when the clock stepped.
+    /// variances of both in nanoseconds squared and in nothing. Returns false when the clock has
+    /// stepped.
     pub(crate) fn advance(
         course: &mut Option<Self>,
         at: Timestamp,
@@ -102,7 +103,7 @@ impl Filter {
     pub(crate) fn jump_of_reference(&self, at: Timestamp, ahead: (i64, f64)) -> i64 {
         let passed = i128::from(at.nanos()) - i128::from(self.at.nanos());
         let shown = passed + i128::from(ahead.0) - i128::from(self.base);
-        // What the node's clock shows, as a time of the reference without the jump.
+        // The reading of the node's clock, as a time of the reference without the jump.
         let real = (shown as f64 + ahead.1 - self.rest) / (1.0 + self.rate * 1e-9);
         let jump = passed - real as i128;
         jump.clamp(i64::MIN.into(), i64::MAX.into()) as i64
@@ -115,8 +116,8 @@ impl Filter {
         self.base = self.base.saturating_sub(by);
     }
 
-    /// What the course says at the reference's time `now`. `bounds` are the proven ones at `now`
-    /// and `horizon` later, less `coarse`.
+    /// The verdict of the course at the reference's time `now`. `bounds` are the proven bounds at
+    /// `now` and at `horizon` later, less `coarse`.
     pub(crate) fn verdict(
         &self,
         now: Timestamp,
@@ -131,7 +132,7 @@ impl Filter {
         let shift = (i128::from(coarse) - i128::from(offset)) as f64;
         let rise = self.rate * horizon.as_secs_f64();
         let horizon_ns = horizon.as_secs_f64() * 1e9;
-        // A node that is further ahead than said has to be set back further.
+        // A node that is further ahead than the estimate has to be set back further.
         let early = |bound: f64| -(shift + bound);
         let late = |bound: f64| -(shift + bound - rise);
         let [from, to] = [bounds[0][1], bounds[0][0]].map(early);

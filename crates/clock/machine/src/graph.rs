@@ -1,9 +1,10 @@
-//! Who probes whom: a random graph in which every node has O(log N) neighbours.
+//! The pairs of nodes that probe each other: a random graph in which every node has O(log N)
+//! neighbours.
 //!
-//! All pairs would cost N probes a node, and a star would make the middle of the star the whole
-//! truth. A random graph of degree log2 N connects all nodes by a few hops over many ways that do
-//! not meet, so that errors of pairs average out and a liar stands alone (Firefly, SIGCOMM 2025,
-//! takes such a graph; the proof that few links suffice is Huygens', section 4.2).
+//! All pairs would cost N probes a node, and in a star all nodes would depend on the probes of the
+//! middle node. A random graph of degree log2 N connects all nodes by a few hops over many ways
+//! that do not meet, so that errors of pairs average out and a liar stands alone (Firefly, SIGCOMM
+//! 2025, takes such a graph; the proof that few links suffice is Huygens', section 4.2).
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ use evenfall_core::Prng;
 /// nodes had no such neighbours: seven of ten nodes of degree 4.
 const ALL_PAIRS: u32 = 16;
 
-/// The degree for so many nodes: all others for 16 nodes and fewer, and otherwise log2 N, rounded
-/// up to an even number.
+/// The number of neighbours in a mesh of this many nodes. Up to 16 nodes, all other nodes are
+/// neighbours. In larger meshes the number is log2 N, rounded up to an even number.
 pub fn degree(nodes: u32) -> u32 {
     if nodes <= ALL_PAIRS {
         return ALL_PAIRS;

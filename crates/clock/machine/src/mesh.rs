@@ -44,14 +44,14 @@ const REMAINDER_MAX: f64 = 6.0;
 /// Remainders below this never make a liar: estimates are in whole nanoseconds, and perfect
 /// networks have no usual remainder to compare with.
 const REMAINDER_FLOOR_NS: f64 = 20.0;
-/// Times that liars are looked for. Liars hide each other; the sixth look found none in any test.
+/// Number of looks for liars, because liars hide each other. The sixth look found none in any test.
 const LOOKS: usize = 6;
-/// Loops that are counted beside those that were seen, each with an error of a quarter of a band.
-/// Two nodes close no loop, so that nothing shows how the network errs there. Beside the 36 loops
-/// of ten nodes these two count little.
+/// Number of assumed loops that are added to the measured loops, each with an error of a quarter of
+/// a band. Two nodes close no loop, so that no measurement shows the errors of the network between
+/// them. Beside the 36 loops of ten nodes these two count little.
 const LOOPS_ASSUMED: f64 = 2.0;
-/// Rounds in which proven bounds go on. A graph of 5,000 nodes is six hops wide, and later rounds
-/// only narrow what is right already.
+/// Number of rounds in which proven bounds spread from neighbour to neighbour. A graph of 5,000
+/// nodes is six hops wide, and later rounds only narrow bounds that are right already.
 const BOUND_ROUNDS: usize = 12;
 
 /// The estimate of a pair of nodes, by their numbers.
@@ -65,7 +65,7 @@ pub struct Edge {
     pub estimate: PairEstimate,
 }
 
-/// What a solve says besides the verdicts.
+/// The findings of a solve besides the verdicts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Health {
     /// Nodes that tell their neighbours different times.
@@ -92,7 +92,7 @@ impl Health {
     ) {
         let mut disrupted = jumped.clone();
         disrupted.extend(crossed.iter().flat_map(|(a, b)| [a, b]).filter(|node| {
-            // A node that is not lost has its time by its other pairs.
+            // The other pairs of a node that is not lost still give the node its time.
             self.lost.contains(node)
         }));
         self.lost.retain(|node| !disrupted.contains(node));
@@ -121,7 +121,7 @@ struct Attempt<'a> {
     rate_remainders: Vec<f64>,
     /// The usual remainder, as far as loops show it.
     usual: f64,
-    /// What is assumed of the error of a pair, also where few loops show it.
+    /// The assumed error of a pair, which also holds where few loops show errors.
     error: f64,
     surplus: f64,
 }
@@ -133,8 +133,8 @@ impl Mesh {
         Self { config, reference, filters, remainders: BTreeMap::new() }
     }
 
-    /// One verdict for each node that can be told, and how the network is. `now` is the time of the
-    /// reference at which the windows of the estimates ended.
+    /// The verdicts of all nodes that have one, and the health of the network. `now` is the time of
+    /// the reference at which the windows of the estimates ended.
     pub fn solve(&mut self, now: Timestamp, edges: &[Edge]) -> (Vec<Option<Verdict>>, Health) {
         let middle = now - self.config.window / 2;
         let mut liars: Vec<u32> = Vec::new();
@@ -249,7 +249,7 @@ impl Mesh {
                     continue;
                 }
                 let edge = edges[k as usize];
-                // From b to a the time at a is known by way of the estimate's own offset.
+                // On the way from b to a, the estimate's own offset gives the time at a.
                 let step = if edge.a == node {
                     difference(&edge.estimate, middle, here) as i64
                 } else {
@@ -384,8 +384,8 @@ impl Mesh {
         bounds
     }
 
-    /// A node's bounds out of those of its neighbours: the reference is believed, and of the others
-    /// the best `passed_over` are passed over.
+    /// A node's bounds from the bounds of its neighbours. The reference is trusted, and of all
+    /// other neighbours the `passed_over` neighbours with the narrowest bounds are left out.
     fn narrowed(
         &self,
         spans: &[(u32, f64, f64)],
@@ -412,7 +412,8 @@ impl Mesh {
         [best[0].max(-passed(&mut lows)), best[1].min(passed(&mut highs))]
     }
 
-    /// What `b - a` can be when the reference shows `at` and a's clock shows `at + a`.
+    /// The least and the greatest `b - a` when the reference shows `at` and a's clock shows `at +
+    /// a`.
     fn span(&self, edge: &Edge, at: Timestamp, a: i64) -> [(i64, f64); 2] {
         let estimate = &edge.estimate;
         let here = i128::from(at.nanos()) + i128::from(a);
@@ -451,7 +452,7 @@ fn difference(estimate: &PairEstimate, at: Timestamp, a: i64) -> f64 {
     estimate.offset_ns as f64 + estimate.rate * age
 }
 
-/// How far the clock of b is ahead of that of a. Two hostile estimates make this wider than 64
+/// The clock of b less the clock of a. Two hostile estimates can make the difference wider than 64
 /// bits.
 fn apart(a: i64, b: i64) -> i128 {
     i128::from(b) - i128::from(a)

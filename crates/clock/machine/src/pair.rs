@@ -23,9 +23,9 @@ use crate::hull::{Band, Point, Side, boundary};
 /// and dropped, so that a peer that sends too many costs bounded memory.
 pub const SAMPLES_MAX: usize = 1_000;
 
-/// Place of the intact pairs among the corners of a window.
+/// Index of the intact pairs among the corners of a window.
 const CODED: usize = 0;
-/// Place of all probes.
+/// Index of all probes.
 const ALL: usize = 1;
 
 /// The usual change of the rate of one clock against another, in nanoseconds per second squared.
@@ -66,7 +66,7 @@ pub enum Gap {
     Crossed,
 }
 
-/// What the probes of one window say: `peer's clock - our clock` as a line, and its bounds.
+/// The estimate of one window: `peer's clock - our clock` as a line, and its bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairEstimate {
     /// The middle of the window, on our clock.
@@ -88,7 +88,7 @@ pub struct PairEstimate {
 }
 
 impl PairEstimate {
-    /// Says in a report that no line fits between the probes of a window that ended at `end`.
+    /// The report that no line fits between the probes of a window that ended at `end`.
     pub(crate) fn crossed(end: Timestamp) -> Self {
         Self {
             middle: end,
@@ -126,7 +126,7 @@ pub struct PairMeter {
     all: Points,
     /// Corners of the clouds of the last windows: of intact pairs, and of all probes.
     earlier: VecDeque<[Points; 2]>,
-    /// What the last window proved.
+    /// The estimate of the last window, with its proven bounds.
     last: Option<PairEstimate>,
     /// Probes beyond [`SAMPLES_MAX`].
     dropped: u64,
@@ -216,7 +216,7 @@ impl PairMeter {
     /// Ends the window at `end` on our clock and begins the next.
     ///
     /// # Errors
-    /// [`Gap`] when the window says nothing.
+    /// [`Gap`] when the window gives no estimate.
     pub fn close(&mut self, end: Timestamp, config: &Config) -> Result<PairEstimate, Gap> {
         self.last = None;
         let mut coded = core::mem::take(&mut self.coded);

@@ -9,8 +9,8 @@
 /// Rounds of conjugate gradients at most: a ring of 1,000 nodes, the worst graph that anybody would
 /// choose, needs 500.
 const ROUNDS: usize = 600;
-/// Relative size of what is left when the solve ends; a solve of milliseconds is right to
-/// nanoseconds.
+/// Relative size of the remainder at which the solve ends. Offsets of milliseconds are then right
+/// to nanoseconds.
 const LEFT: f64 = 1e-9;
 
 /// The equations of a graph.
@@ -50,7 +50,7 @@ impl Laplacian {
         self.sum_weights();
     }
 
-    /// What the solution leaves at each pair.
+    /// The remainder of each pair under the solution.
     pub(crate) fn remainders(&self, wanted: &[f64], solution: &[f64]) -> Vec<f64> {
         let rest = |(&(a, b), wanted): (&(u32, u32), &f64)| {
             wanted - (solution[b as usize] - solution[a as usize])

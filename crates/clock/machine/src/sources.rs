@@ -10,7 +10,7 @@
 
 use crate::wire::Claim;
 
-/// What one node's source says about UTC, against the time of the mesh.
+/// The claim of one node's source about UTC, against the time of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Witness {
     /// The node.
@@ -19,7 +19,7 @@ pub struct Witness {
     pub claim: Claim,
 }
 
-/// What the sources say together.
+/// The UTC on which the sources agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Utc {
     /// UTC less the time of the mesh; `None` when no more than half of the sources agree.
@@ -51,7 +51,7 @@ pub fn vet(witnesses: &[Witness]) -> Utc {
             shared = ends[k + 1..].iter().find(|end| end.1).map(|end| [at, end.0]);
         }
     }
-    // Of two sources that differ nobody can say which is right.
+    // When two sources differ, nobody can tell which of them is right.
     let Some([low, high]) = shared.filter(|_| 2 * most > witnesses.len()) else {
         return Utc::default();
     };

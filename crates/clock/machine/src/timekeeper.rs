@@ -82,15 +82,15 @@ pub struct Seat {
     pub started: u32,
 }
 
-/// What the machine tells its owner.
+/// An event of the machine for its owner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TimeEvent {
     /// A window ended and the node knows its clock anew.
     Verdict(Verdict, Option<Claim>),
     /// A window with a neighbour ended, as this node saw it.
     Window(u32, Result<PairEstimate, Gap>),
-    /// Two probes of a neighbour are complete, for those who compare other methods: the neighbour,
-    /// whether this node sent them, and the stamps.
+    /// Two probes of a neighbour are complete. Comparisons with other methods need their stamps:
+    /// the neighbour, whether this node sent them, and the stamps.
     Pair(u32, bool, CodedPair),
     /// The reference solved a window.
     Solved(Health, Utc),
@@ -98,7 +98,7 @@ pub enum TimeEvent {
     LeftOut,
 }
 
-/// Stamps of one's own pair on its way.
+/// The stamps of a pair of this node that is on its way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Departure {
     number: u32,
@@ -117,7 +117,7 @@ impl Departure {
 struct Neighbour {
     number: u32,
     address: SocketAddr,
-    /// Only at the end with the lower number.
+    /// Only the end with the lower number has a meter.
     meter: Option<PairMeter>,
     next: u32,
     departures: VecDeque<Departure>,
@@ -131,7 +131,7 @@ struct Neighbour {
     defying: u32,
 }
 
-/// What only the reference keeps.
+/// The state that only the reference keeps.
 #[derive(Debug)]
 struct Office {
     mesh: Mesh,
@@ -148,7 +148,7 @@ struct Office {
     jumped: BTreeSet<u32>,
     /// Whether the clock of the reference has jumped, by a time that is not known yet.
     is_astray: bool,
-    /// What the reference adds to its own clock for the time of the mesh: all jumps of that clock,
+    /// The time of the mesh less the clock of the reference: the sum of all jumps of that clock,
     /// with the opposite sign.
     shift_ns: i64,
 }
@@ -211,7 +211,7 @@ impl Timekeeper {
         // Two probes and all headers, within the budget.
         let bits = 2 * 8 * (PROBE_BYTES + OVERHEAD_BYTES) as u64;
         let gap = Duration::from_nanos(bits * 1_000_000_000 / config.budget_bits_s.max(1));
-        // Neighbours do not begin at one instant.
+        // Nodes begin to probe at different instants.
         let phase = nanos(gap) * u64::from(seat.number % 64) / 64;
         Self {
             clock,
@@ -257,8 +257,8 @@ impl Timekeeper {
         reading
     }
 
-    /// What the run adds to the time of the reference, so that stamps count from 1970. Chosen once,
-    /// at the reference. All nodes adopt it with their first verdict.
+    /// Nanoseconds to add to the time of the reference, so that stamps count from 1970. The
+    /// reference chooses the number once, and all nodes adopt it with their first verdict.
     pub fn base_ns(&self) -> i64 {
         self.base_ns
     }
@@ -398,7 +398,8 @@ impl Timekeeper {
         }
     }
 
-    /// What the host's own source says, if the source states a bound and was read in this window.
+    /// The claim of the host's own source, if the source states a bound and was read in this
+    /// window.
     fn claim(&self, now: Timestamp) -> Option<Claim> {
         let (at, reading) = self.source.filter(|(at, _)| now.since(*at) <= self.config.window)?;
         let ClockError::Within(bound) = reading.error else { return None };
@@ -598,7 +599,7 @@ impl Neighbour {
             self.arrivals.len() - 1
         });
         let arrival = &mut self.arrivals[place];
-        // A copy that the network made says nothing.
+        // A second copy of the probe, made by the network, is ignored.
         if arrival.1[half].is_some() {
             return;
         }
@@ -611,7 +612,7 @@ impl Neighbour {
         }
     }
 
-    /// The neighbour's pair of this number, with its departures; once.
+    /// The neighbour's pair of this number, with its departures. Each pair is returned once.
     fn completed(&mut self, number: u32, departed: [Timestamp; 2]) -> Option<CodedPair> {
         if number == 0 || number == self.used.1 || departed[0] == Timestamp::ZERO {
             return None;
@@ -622,7 +623,7 @@ impl Neighbour {
         Some(CodedPair { sent: departed, received: [first, second] })
     }
 
-    /// The own pair that the neighbour says it heard; once.
+    /// The pair of this node that the neighbour has heard. Each pair is returned once.
     fn echoed(&mut self, probe: &Probe) -> Option<CodedPair> {
         if probe.heard_number == self.used.0 || probe.heard[0] == Timestamp::ZERO {
             return None;
@@ -718,9 +719,9 @@ impl Machine for Timekeeper {
     fn handle_sent(&mut self, _: Timestamp, sent: Sent) {
         let Token(token) = sent.token;
         let (k, number, half) = ((token >> 33) as usize, (token >> 1) as u32, (token & 1) as usize);
-        // A stamp that this process takes after the call may be later than the departure. The
-        // delay would then look too short, and the proven bound would be wrong. So it only tells
-        // how long the call took.
+        // A stamp that this process takes after the call may be later than the departure. The delay
+        // would then look too short, and the proven bound would be wrong. Such a stamp therefore
+        // only tells how long the call took.
         let Some(neighbour) = self.neighbours.get_mut(k) else { return };
         let departure = neighbour.departures.iter_mut().find(|own| own.number == number);
         let Some(departure) = departure else { return };

@@ -101,8 +101,8 @@ impl Path {
     }
 }
 
-/// What our clock shows at the true time zero: thirty-five years, so that a peer that is thirty
-/// years behind has a time too.
+/// The reading of our clock at the true time zero: 35 years, so that the clock of a peer that is 30
+/// years behind does not go below zero.
 pub(crate) const ZERO: i128 = 35 * 31_557_600 * 1_000_000_000;
 
 /// A time of our clock.

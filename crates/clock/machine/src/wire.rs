@@ -58,14 +58,15 @@ pub const HEADER_BYTES: usize = 32;
 pub const PROBE_BYTES: usize = 76;
 /// Estimates of one report, which then has 1,168 bytes and fits every path.
 pub const REPORT_ESTIMATES: usize = 14;
-/// Says that there is no bound, and so nothing to bound.
+/// The bound in a datagram without a claim.
 const NO_BOUND: u64 = u64::MAX;
 const MAC_OFFSET: usize = 24;
 
-/// Time from somewhere else: what to add to a clock, and how wrong the sum may be.
+/// A claim about another time: the correction of a clock, and the bound on the error of the
+/// corrected clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What to add, in nanoseconds.
+    /// The correction, in nanoseconds.
     pub offset_ns: i64,
     /// The bound that is stated, in nanoseconds.
     pub bound_ns: u64,
@@ -86,25 +87,25 @@ pub struct Probe {
     pub heard: [Timestamp; 2],
 }
 
-/// What a datagram says.
+/// The body of a datagram.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     /// A probe.
     Probe(Probe),
     /// "Your window ends": from the reference to all.
     Close,
-    /// What a window said: from a node to the reference.
+    /// The estimates of a window, from a node to the reference.
     Report {
-        /// What the node's own source of time says, against the node's clock.
+        /// The claim of the node's own source of time, against the node's clock.
         source: Option<Claim>,
         /// Neighbours by number, with the estimates.
         estimates: Vec<(u32, PairEstimate)>,
     },
-    /// What the solve said of the node: from the reference.
+    /// The verdict of the solve about a node, from the reference to that node.
     Verdict {
         /// The node's clock.
         verdict: Verdict,
-        /// What the run adds to the time of the reference, in nanoseconds.
+        /// Nanoseconds to add to the time of the reference, so that stamps count from 1970.
         base_ns: i64,
         /// UTC against the time of the reference.
         utc: Option<Claim>,
@@ -124,7 +125,7 @@ pub struct Message {
     pub from: u32,
     /// Number of the pair of probes, of the window, or of the neighbour.
     pub number: u32,
-    /// What the datagram says.
+    /// The body.
     pub body: Body,
 }
 
@@ -133,7 +134,7 @@ fn finite(r: &mut Reader<'_>) -> Result<f64, Malformed> {
     if value.is_finite() { Ok(value) } else { Err(r.malformed("not a finite number")) }
 }
 
-/// A rate of a clock: nothing real gains or loses a whole nanosecond in each.
+/// A rate of a clock. No real clock gains or loses a whole nanosecond in each nanosecond.
 fn rate(r: &mut Reader<'_>) -> Result<f64, Malformed> {
     let value = finite(r)?;
     if value.abs() < 1.0 { Ok(value) } else { Err(r.malformed("a rate that no clock has")) }
@@ -188,7 +189,7 @@ fn put_verdict(out: &mut BytesMut, verdict: &Verdict) {
     out.put_f64_le(verdict.rate);
     out.put_f64_le(verdict.standing_ns);
     verdict.variances.iter().for_each(|&value| out.put_f64_le(value));
-    // Nothing proven is infinite; the wire has the greatest number instead.
+    // A bound that is not proven is infinite. The wire has the greatest number in its place.
     verdict.proven_ns.iter().for_each(|&ns| out.put_f64_le(ns.clamp(f64::MIN, f64::MAX)));
     let slope = |rate: f64| if rate.is_finite() { rate.clamp(-0.5, 0.5) } else { 0.0 };
     verdict.proven_rate.iter().for_each(|&rate| out.put_f64_le(slope(rate)));

@@ -23,7 +23,7 @@ use crate::{ClockSettings, Mesh, Plant, View};
 /// Time between two samples of a node. No multiple of the time between two readings.
 const SAMPLE_EVERY: Duration = Duration::from_millis(37);
 
-/// What is planted.
+/// The nodes of a laboratory, and the errors that are planted in their clocks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planted {
     /// Nodes. The first is the reference, and its clock is planted too.
@@ -31,7 +31,7 @@ pub struct Planted {
     /// Samples of each node. The first one is taken when the node knows its time, and the others
     /// follow 27 times a second.
     pub samples: u32,
-    /// The nodes' clocks, and what is planted in them.
+    /// The settings of the nodes' clocks, with the planted errors.
     pub clock: ClockSettings,
 }
 
@@ -40,7 +40,8 @@ pub struct Planted {
 pub struct Sample {
     /// The node.
     pub node: u32,
-    /// What the node showed less what the reference showed at the same instant, in nanoseconds.
+    /// The time that the node showed less the time that the reference showed at the same instant,
+    /// in nanoseconds.
     pub error_ns: i64,
     /// The proven bound at the time, in nanoseconds.
     pub proven_ns: Option<u64>,
@@ -48,7 +49,7 @@ pub struct Sample {
     pub assumed_ns: Option<u64>,
 }
 
-/// What came of a laboratory.
+/// The results of a laboratory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// The samples of all nodes but the reference, those of each node in the order of time.
@@ -59,14 +60,14 @@ pub struct Found {
     pub sent_bits_s: u64,
 }
 
-/// A node: its port, its clock and what is planted there.
+/// A node: its port, its clock and the error that is planted in the clock.
 pub struct Host {
     node: u32,
     port: Box<dyn Port>,
     mesh: Mesh,
 }
 
-/// What a node showed at an instant of the monotonic clock.
+/// The time that a node showed at an instant of the monotonic clock.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Shown {
     node: u32,
@@ -76,12 +77,12 @@ pub struct Shown {
     assumed_ns: Option<u64>,
 }
 
-/// What came of one node.
+/// The results of one node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Turned {
     /// The looks at its clock, in the order of time.
     pub shown: Vec<Shown>,
-    /// What the run adds to the time of the reference.
+    /// Nanoseconds to add to the time of the reference, so that stamps count from 1970.
     pub base_ns: i64,
     /// Share of a core that the node took, system calls included.
     pub core_share: f64,
@@ -127,8 +128,8 @@ pub fn run(planted: &Planted) -> Result<Found, Error> {
     Ok(compared(&planted.clock, since, &turned))
 }
 
-/// Compares what all nodes showed with what the reference showed at the same instant. The reference
-/// is the first node. The clocks were planted from `since` on.
+/// Compares the times that all nodes showed with the times that the reference showed at the same
+/// instants. The reference is the first node. The clocks were planted from `since` on.
 ///
 /// # Panics
 /// When there is no node.

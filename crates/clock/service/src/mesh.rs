@@ -33,7 +33,7 @@ const SOURCE_EVERY: Duration = Duration::from_millis(500);
 /// and verdicts in it.
 const COST_EVERY: Duration = Duration::from_secs(2);
 
-/// What a node last knew of its clock.
+/// The last state of a node's clock, as the node knows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Standing {
     /// The place of the node among the nodes of the mesh; the reference has place 0.
@@ -46,9 +46,9 @@ pub struct Standing {
     pub state: &'static str,
     /// When the node read its clock, in nanoseconds of the local clock.
     pub at_ns: u64,
-    /// What the node adds to its local clock for the time of the reference.
+    /// Nanoseconds to add to the local clock for the time of the reference.
     pub offset_ns: i64,
-    /// What the run adds to the time of the reference, so that stamps count from 1970.
+    /// Nanoseconds to add to the time of the reference, so that stamps count from 1970.
     pub base_ns: i64,
     /// The error is not larger, as long as delays are not negative.
     pub proven_ns: Option<u64>,
@@ -68,9 +68,9 @@ pub struct Standing {
     pub disrupted: Vec<u32>,
     /// Nodes whose source of UTC left its own bound; known at the reference.
     pub sources_dropped: Vec<u32>,
-    /// What the node may send for its probes, in bits a second with all headers.
+    /// Limit of the bits that the node sends for its probes in a second, with all headers.
     pub budget_bits_s: u64,
-    /// What the node sent for its clock in the last seconds, in bits a second with all headers.
+    /// Bits a second that the node sent for its clock in the last seconds, with all headers.
     pub sent_bits_s: u64,
     /// Share of a core that the machine took in the last seconds, without the system calls.
     pub core_share: f64,
@@ -145,7 +145,7 @@ pub struct Member {
     pub place: u32,
 }
 
-/// What the clock costs, counted over spans of [`COST_EVERY`].
+/// The cost of the clock, measured over spans of [`COST_EVERY`].
 #[derive(Debug)]
 struct Cost {
     since: Timestamp,
@@ -239,7 +239,7 @@ impl Mesh {
         }
     }
 
-    /// What the mesh last knew.
+    /// The last state of the mesh.
     pub fn view(&self) -> View {
         self.view.clone()
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// worst drift that the mesh allows for.
 const DRIFT_PPB_MAX: u32 = 100_000;
 
-/// How wrong the clocks of a laboratory may be, written as `20ms,100ppm`.
+/// The greatest planted errors of the clocks of a laboratory, written as `20ms,100ppm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Planting {
@@ -106,7 +106,7 @@ pub struct Plant {
 }
 
 impl Plant {
-    /// What the planted clock shows when the host's monotonic clock shows `at`.
+    /// The time that the planted clock shows when the host's monotonic clock shows `at`.
     pub fn shown(&self, at: Timestamp) -> Timestamp {
         let passed = i128::from(at.nanos()) - i128::from(self.since.nanos());
         let gained = passed * i128::from(self.drift_ppb) / 1_000_000_000;

@@ -20,11 +20,12 @@ pub fn steps_file(node: &str) -> String {
     format!("{node}.step")
 }
 
-/// How the nodes of a run measure each other's clocks, where `run.clock` asks for that.
+/// The settings of the clocks, for runs whose `run.clock` lets the nodes measure each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClockSettings {
-    /// What a node sends for its probes at most, in bits a second with the headers of all layers.
+    /// Limit of the bits that a node sends for its probes in a second, with the headers of all
+    /// layers.
     pub budget_bits_s: u64,
     /// Local clocks that are wrong on purpose, a tool for experiments: every node's clock is
     /// planted up to this offset and this rate. Without it clocks are as they are.
