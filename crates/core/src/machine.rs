@@ -240,7 +240,7 @@ impl std::error::Error for Malformed {}
 
 /// A protocol without IO. The documentation of the module states the loop and the rule.
 pub trait Machine {
-    /// What the machine tells its owner.
+    /// The events of the machine for its owner.
     type Event;
 
     /// One datagram arrived.

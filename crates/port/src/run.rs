@@ -161,7 +161,7 @@ impl Loop {
         self
     }
 
-    /// What the loop did so far.
+    /// The counters of the loop.
     pub fn counters(&self) -> &LoopCounters {
         &self.counters
     }
@@ -351,7 +351,7 @@ impl Loop {
         Ok(answered)
     }
 
-    /// Tells machines which of their writes are done, and takes what they want written.
+    /// Answers the writes of the machines that are done, and takes their next writes.
     fn take_written<M: Machine>(
         &mut self,
         machines: &mut [M],
@@ -373,7 +373,7 @@ impl Loop {
         Ok(())
     }
 
-    /// What a rest ended for, before anything else.
+    /// Hands in the timeouts for which a rest has ended, before any arrival.
     fn take_prompt_timeouts<M: Machine>(
         &mut self,
         machines: &mut [M],

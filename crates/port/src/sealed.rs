@@ -30,8 +30,8 @@ const NONCE_BYTES: usize = LIFE_BYTES + 8;
 const TAG_BYTES: usize = 16;
 /// Bytes that the seal adds to a datagram.
 pub const OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
-/// Processes whose last counts are remembered. The process that was heard longest ago is forgotten
-/// first.
+/// Limit of the processes whose last counts are remembered. The process that was heard longest ago
+/// is forgotten first.
 const PEERS_MAX: usize = 256;
 /// A count that lies this far behind the last count of its process is dropped.
 const WINDOW: u64 = u128::BITS as u64;
@@ -47,7 +47,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Takes a count. False when it was taken before, or lies too far behind.
+    /// Takes a count. Returns false when the count was taken before, or lies too far behind.
     fn take(&mut self, count: u64) -> bool {
         if count > self.last {
             let ahead = count - self.last;
@@ -78,7 +78,7 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Seals what goes through a port. `purpose` names the protocol and its version: datagrams of
+    /// Seals the datagrams of a port. `purpose` names the protocol and its version: datagrams of
     /// another purpose do not open.
     ///
     /// # Errors

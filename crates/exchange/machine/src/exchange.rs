@@ -82,7 +82,7 @@ impl Plan {
     }
 }
 
-/// What the exchange tells its owner.
+/// An event of the exchange for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message has arrived in full. Messages come in any order, each exactly once.

@@ -56,7 +56,7 @@ struct Peer {
     left: Option<Timestamp>,
 }
 
-/// What an operation reports to the exchange.
+/// An event of an operation for the exchange.
 #[derive(Debug)]
 pub(crate) enum Happened {
     Message(u16, Bytes),

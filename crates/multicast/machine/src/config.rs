@@ -41,7 +41,7 @@ impl Mode {
 }
 
 impl fmt::Display for Mode {
-    /// The word of the settings.
+    /// Writes the name of the mode as in the settings.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unicast => "unicast",

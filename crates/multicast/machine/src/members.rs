@@ -59,7 +59,7 @@ pub(crate) enum Joined {
 /// of joins of that size cannot fill the memory of a root without a list of nodes.
 pub(crate) const MEMBERS_MAX: usize = 65_536;
 
-/// What the book asks its owner to send or to tell.
+/// An action that the book asks of its owner.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Send its place to the node at this address.

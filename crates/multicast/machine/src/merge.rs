@@ -158,7 +158,7 @@ pub(crate) struct Margins {
 
 impl Margins {
     /// A frame arrived for the first time, `delay` after the root sent it; `None` when this node's
-    /// clock is not sound. The frame then counts as received, and lengthens nobody's hold.
+    /// clock is not sound. The frame then counts as received, and its delay lengthens no hold.
     pub(crate) fn arrived(&mut self, sequence: u64, delay: Option<Duration>, sampled: bool) {
         delay.iter().for_each(|delay| self.delays.record(*delay));
         if sampled {

@@ -63,7 +63,7 @@ pub struct Resume {
     pub message: u64,
 }
 
-/// What a receiver tells its owner.
+/// An event of a receiver for its owner.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub enum ReceiverEvent {

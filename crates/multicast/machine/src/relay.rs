@@ -26,7 +26,7 @@ use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
 use crate::wire::{Datagram, Kind, SAMPLED};
 
-/// What a proxy tells its owner.
+/// An event of a proxy for its owner.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayEvent {
@@ -65,7 +65,7 @@ pub struct RelayStatus {
     pub dropped: u64,
     /// Delays of sampled frames that were dropped because reports had no room.
     pub samples_dropped: u64,
-    /// What the proxy keeps at present.
+    /// Numbers of the frames that the proxy keeps at present.
     pub stored: Stored,
     /// Counters of refused datagrams.
     pub refusals: Refusals,

@@ -20,7 +20,7 @@ pub(crate) struct Frame {
     pub body: Bytes,
 }
 
-/// What a machine keeps at present. Each number has its limit in the configuration.
+/// The amounts that a machine keeps at present. Each number has its limit in the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Stored {
     /// Frames in the ring (`repair.ring_frames`).

@@ -51,7 +51,8 @@ struct Open {
 /// of the seal.
 const BODY_BYTES_MAX: usize = 65_507 - HEADER_BYTES - crate::seal::TAG_BYTES;
 
-/// What the root remembers of a sampled frame until receivers have reported its delay.
+/// The state of a sampled frame, which the root keeps until receivers have reported the frame's
+/// delay.
 #[derive(Clone, Copy, Debug)]
 struct SampledFrame {
     /// How long the frame was to be held, if it had a deadline.
@@ -105,7 +106,7 @@ pub struct Root {
     events: VecDeque<RootEvent>,
     installs: VecDeque<Install>,
     status: RootStatus,
-    /// What voters know of this root's frames; `None` for a root that asks nobody.
+    /// The frames of this root among the voters; `None` for a root without voters.
     voted: Option<Voted>,
 }
 

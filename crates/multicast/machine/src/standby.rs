@@ -75,7 +75,7 @@ impl Draft {
     }
 }
 
-/// What a leader asks the voters to agree on.
+/// An entry on which a leader asks the voters to agree.
 ///
 /// ```text
 ///  0       1          5
@@ -216,8 +216,8 @@ impl Sequence {
         self.next
     }
 
-    /// Takes the next request of the order. Returns its entry, or `None` for an entry that counts
-    /// for nothing: of another root than the leader, of another term, or out of turn.
+    /// Takes the next request of the order. Returns its entry, or `None` for an entry that is
+    /// ignored, because it is of another root than the leader, of another term, or out of turn.
     pub fn take(&mut self, from: NodeId, body: &Bytes) -> Option<Entry> {
         let (term, entry) = Entry::decode(body).ok()?;
         let is_leading = self.leader == Some(from) && term == self.term;
@@ -244,7 +244,8 @@ impl Sequence {
         Some(entry)
     }
 
-    /// Takes what the voters agreed on about themselves. Returns whether the lead has changed.
+    /// Takes in the changes of the voters on which the voters agreed. Returns whether the lead has
+    /// changed.
     pub fn turn_out(&mut self, changes: impl Iterator<Item = Turnout>) -> bool {
         for change in changes {
             let (node, incarnation, is_in) = match change {

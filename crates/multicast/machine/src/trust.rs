@@ -11,8 +11,8 @@
 //! the nodes have measured the clock anew, whatever the delays of the feed show.
 //!
 //! A receiver whose clock is not sound releases a frame the hold's length after the frame arrived.
-//! That is never before the deadline, so that nobody gains by a wrong clock. The delays that such a
-//! receiver measures say nothing, and lengthen nobody's hold.
+//! The release is never before the deadline, so that no receiver gains by a wrong clock. The delays
+//! that such a receiver measures are worthless, and lengthen no hold.
 
 use core::time::Duration;
 

@@ -85,7 +85,7 @@ pub(crate) struct Uplink {
     /// changing this time, because an occasional needless look is cheaper than a look per packet.
     due: Timestamp,
     pub window: Option<Window>,
-    /// What the delays of the feed say of this node's clock.
+    /// The judgement of this node's clock by the delays of the feed.
     pub trust: Trust,
     pub gaps: Gaps,
     /// The frame after the highest frame that is known to exist, even when that frame lies beyond
@@ -682,7 +682,7 @@ impl Uplink {
         targets
     }
 
-    /// How to go on after a repair copy from this node.
+    /// The next step after a repair copy from this node.
     fn answer(&self, from: NodeId) -> Option<Answer> {
         let listed = |peers: &[Peer]| peers.iter().find(|p| p.id == from).map(|p| p.addr);
         let addr = if self.root_id == Some(from) {

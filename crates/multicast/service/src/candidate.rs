@@ -35,8 +35,9 @@ use evenfall_order_machine::{
     Canopus, Change, Config, Event, Member, OrderError, Request, State, SuperLeaf, Tree,
 };
 
-/// Cycles that voters keep for a voter that was away: a minute and more at a cycle each
-/// millisecond. The bytes of their frames are limited too, by the order's own setting.
+/// Number of cycles that voters keep for a voter that was away. At a cycle each millisecond, they
+/// last for more than a minute. The bytes of their frames are limited too, by the order's own
+/// setting.
 pub const HISTORY_CYCLES: u64 = 65_536;
 /// Silence after which a voter is taken for gone. Two voters may ask for the same promise at once
 /// and then ask again, so that a takeover begins after one to four times this long. The nodes need
@@ -47,10 +48,10 @@ const DATAGRAM_BYTES_LOCAL: usize = 60_000;
 /// Longest datagram between voters on several hosts. It fits a frame of Ethernet, as the default of
 /// `framing.datagram_bytes` does.
 const DATAGRAM_BYTES: usize = 1_400;
-/// Bytes of frames in one proposal.
+/// Most bytes of frames in one proposal.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// What a candidate tells its owner.
+/// An event of a candidate for its owner.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum CandidateEvent {
@@ -80,7 +81,7 @@ pub enum CandidateEvent {
     Replaced,
 }
 
-/// What a candidate needs to be one of several.
+/// The place of a candidate among several roots.
 #[derive(Clone, Debug)]
 pub struct Ballot {
     /// This root.
@@ -105,7 +106,7 @@ struct Voice {
     asked: Option<u32>,
     /// The term in which the root stands as leader.
     leads: Option<u32>,
-    /// What the owner wants the voters to know, until the replica has room for it.
+    /// Entries of the owner for the voters, which wait until the replica has room for them.
     asks: VecDeque<Entry>,
     requests: u64,
 }
@@ -118,7 +119,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// A root that asks nobody.
+    /// A root without voters.
     pub fn alone(root: Root) -> Self {
         Self { root, voice: None, events: VecDeque::new() }
     }
@@ -179,7 +180,7 @@ impl Candidate {
         self.voice.iter().flat_map(|voice| voice.session.missing()).collect()
     }
 
-    /// Since when this root hears no majority of the voters.
+    /// The time since which this root hears no majority of the voters.
     pub fn heard_majority(&self, now: Timestamp) -> Timestamp {
         self.voice.as_ref().map_or(now, |voice| voice.session.heard_majority(now))
     }
@@ -299,7 +300,7 @@ impl Candidate {
         if before == leads {
             return;
         }
-        // What was asked in an earlier term would be refused.
+        // The voters would refuse entries of an earlier term.
         voice.asks.clear();
         let (_, next_message) = voice.sequence.next();
         self.tell(match leads {
@@ -309,7 +310,7 @@ impl Candidate {
         self.root.stand(now, run, leads.is_some());
     }
 
-    /// Tells the owner something behind all that the root has told.
+    /// Queues an event for the owner behind all events of the root.
     fn tell(&mut self, event: CandidateEvent) {
         let told = core::iter::from_fn(|| self.root.poll_event()).map(CandidateEvent::Root);
         self.events.extend(told);

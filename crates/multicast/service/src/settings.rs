@@ -54,7 +54,7 @@ pub enum RoleName {
 }
 
 impl fmt::Display for RoleName {
-    /// The word of the settings.
+    /// Writes the name of the role as in the settings.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Root => "root",

@@ -405,7 +405,7 @@ impl Plan {
 
     /// Moves past `messages` messages, which left at `left` or will never leave. Returns the copies
     /// and bytes that they carried. For every frame without further copies in the plan, `answer`
-    /// gets what is known about its departure.
+    /// gets the departure as far as it is known.
     pub(super) fn advance(
         &mut self,
         messages: usize,

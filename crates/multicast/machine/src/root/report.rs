@@ -4,7 +4,7 @@ use evenfall_core::{NodeId, SyncTime};
 
 use super::*;
 
-/// What the root tells its owner.
+/// An event of the root for its owner.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootEvent {
@@ -69,7 +69,7 @@ impl core::fmt::Display for PublishError {
 
 impl std::error::Error for PublishError {}
 
-/// What the root knows of the run.
+/// The state of the run as the root knows it.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct RootStatus {
     /// Number of the view in force.
@@ -100,7 +100,7 @@ pub struct RootStatus {
     /// root, ns; `None` for a root that asks nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub voters_ns: Option<(u64, u64)>,
-    /// What the root keeps at present.
+    /// The amounts that the root keeps at present.
     pub stored: Stored,
     /// Counters of refused datagrams.
     pub refusals: Refusals,

@@ -10,11 +10,12 @@ use crate::admission::Run;
 use crate::hold::LoadClass;
 use crate::standby::Draft;
 
-/// What voters know of a root's frames.
+/// The frames of a root among the voters.
 #[derive(Debug, Default)]
 pub(super) struct Voted {
     is_leading: bool,
-    /// Frames on which the voters have not agreed yet. At most as many as may wait to be sent.
+    /// Frames on which the voters have not agreed yet. Their number has the same limit as the
+    /// frames that wait to be sent.
     proposed: VecDeque<Proposed>,
     /// How many of them the owner has taken.
     taken: usize,
@@ -51,7 +52,8 @@ impl Root {
         self
     }
 
-    /// Whether this root asks voters and does not lead. It then sends nothing and hears nothing.
+    /// Whether this root asks voters and does not lead. Such a root sends nothing and ignores all
+    /// datagrams.
     pub fn is_waiting(&self) -> bool {
         self.voted.as_ref().is_some_and(|voted| !voted.is_leading)
     }

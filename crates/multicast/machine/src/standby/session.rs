@@ -1,4 +1,4 @@
-//! The session of the roots that vote: which life of each root takes part.
+//! The session of the roots that vote. A session has one life of each root.
 //!
 //! A root keeps its votes in memory. A root that was started again has forgotten them, so it might
 //! vote a second time and for something else. Therefore the roots first tell each other a random
@@ -59,8 +59,8 @@ const CODE_BYTES: usize = 8;
 /// Time between two greetings of a root that is in no session. Roots start within seconds of each
 /// other.
 const HELLO_EVERY: Duration = Duration::from_millis(50);
-/// Greetings that wait to be sent: a few for each of five roots. The oldest is dropped, because
-/// each greeting says more than those before.
+/// Limit of the greetings that wait to be sent: a few for each of five roots. Beyond the limit the
+/// oldest greeting is dropped, because a later greeting contains all that an earlier greeting says.
 const OUT_MAX: usize = 64;
 
 /// Another root of the run.
@@ -155,12 +155,13 @@ impl Session {
         all.filter(|(_, life)| **life == 0).map(|(peer, _)| peer.node)
     }
 
-    /// Since when this root hears no majority of the roots, itself counted.
+    /// The time since which this root hears no majority of the roots, where this root counts as
+    /// heard.
     pub fn heard_majority(&self, now: Timestamp) -> Timestamp {
         let mut heard: Vec<Timestamp> = self.peers.iter().map(|peer| peer.heard).collect();
         heard[self.place] = now;
         heard.sort();
-        // As many roots as make a majority were heard at this time or later.
+        // A majority of the roots was heard at this time or later.
         heard[heard.len() - (heard.len() / 2 + 1)]
     }
 

@@ -16,7 +16,8 @@ pub struct ClockCurve {
     pub name: String,
     /// Times of the points, in nanoseconds since 1970.
     pub at_ns: Vec<u64>,
-    /// What the process added to its local clock, less what it added first, in microseconds.
+    /// The correction that the process added to its local clock, less its first correction, in
+    /// microseconds.
     pub moved_us: Vec<f64>,
     /// The widest bound on the error that was stated since the point before, in microseconds.
     /// `None` when a reading had no bound.

@@ -36,7 +36,7 @@ const OVER_PATIENCE: Duration = Duration::from_secs(1);
 /// are 200 ms apart. What came during the pause is read before the next look.
 const PAUSED: Duration = Duration::from_secs(1);
 
-/// What the voters agreed on.
+/// The decisions of the voters.
 #[derive(Debug, Default)]
 pub(super) struct Lead {
     /// When the first message of the feed is due.
@@ -160,7 +160,7 @@ impl Run<'_> {
         }
     }
 
-    /// Has the voters agree that the feed is over, so that no other root goes on with it.
+    /// Asks the voters to agree that the feed is over, so that no other root goes on with it.
     pub(super) fn close(&mut self) -> Result<(), RoleError> {
         if self.lead.is_lost {
             return Ok(());

@@ -72,7 +72,7 @@ struct Run<'a> {
     intake: &'a mut dyn Intake,
     process: Process,
     roots: Vec<Candidate>,
-    /// What the roots told since the last look, with the number of the tree.
+    /// The events of the roots since the last look, each with its time and the number of its tree.
     told: VecDeque<(Timestamp, usize, CandidateEvent)>,
     lead: Lead,
     book: Book,
