@@ -17,9 +17,9 @@
 //!
 //! **The header is written together with the first record.** A log that ends inside the header, or
 //! has zeros in its place, is the remains of a first write that no machine was answered, and counts
-//! as new. Every other log without this header is refused ([`LogError`]) and stays as it is. Another
-//! build may have written the log in another format, and to this build all of its records would
-//! look torn.
+//! as new. Every other log without this header is refused ([`LogError`]) and stays as it is.
+//! Another build may have written the log in another format, and to this build all of its records
+//! would look torn.
 //!
 //! **Compaction.** [`Journal::replace`] puts new records in the place of the whole log in one step.
 //!
@@ -332,9 +332,10 @@ fn put(out: &mut Vec<u8>, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// A hash that finds torn records: the hash of Fowler, Noll and Vo, with one multiplication for each
-/// word of eight bytes in place of each byte. Each step is a bijection of the hash, so two bodies
-/// that differ in one word never have the same hash. The hash does not protect against forgers.
+/// A hash that finds torn records: the hash of Fowler, Noll and Vo, with one multiplication for
+/// each word of eight bytes in place of each byte. Each step is a bijection of the hash, so two
+/// bodies that differ in one word never have the same hash. The hash does not protect against
+/// forgers.
 fn checksum(body: &[u8]) -> u64 {
     let (words, rest) = body.as_chunks::<8>();
     let mut last = [0; 8];

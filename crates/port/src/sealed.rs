@@ -7,10 +7,10 @@
 //! The seal is XChaCha20-Poly1305. The random number and the count are its nonce, so no nonce is
 //! used twice with one key.
 //!
-//! A datagram that does not open is dropped. A datagram is also dropped if its count came before, or
-//! lies far behind the last count of its process. A process that starts anew has forgotten the
-//! counts. A datagram that somebody has recorded and sends again then opens once more, and a machine
-//! must survive the recorded datagram like a delayed datagram.
+//! A datagram that does not open is dropped. A datagram is also dropped if its count came before,
+//! or lies far behind the last count of its process. A process that starts anew has forgotten the
+//! counts. A datagram that somebody has recorded and sends again then opens once more, and a
+//! machine must survive the recorded datagram like a delayed datagram.
 
 use std::collections::BTreeMap;
 use std::io;

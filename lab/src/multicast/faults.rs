@@ -660,9 +660,10 @@ fn clock_step(prng: &mut Prng) -> i64 {
     seconds * if prng.chance(0.5) { 1_000_000_000 } else { -1_000_000_000 }
 }
 
-/// Adds a time of some hundred milliseconds in which the other nodes disprove the clock of the root,
-/// and in which the root's readings are wrong by some milliseconds or more. Only a quarter of the
-/// seeds in which the root's clock does not step get such a time. Returns whether this seed does.
+/// Adds a time of some hundred milliseconds in which the other nodes disprove the clock of the
+/// root, and in which the root's readings are wrong by some milliseconds or more. Only a quarter of
+/// the seeds in which the root's clock does not step get such a time. Returns whether this seed
+/// does.
 fn disprove_root(seed: u64, faults: &mut Vec<(SimTime, Fault)>) -> bool {
     let (mut prng, root) = (Prng::new(seed).fork(0x72_6f_6f_74), NodeIndex(0));
     let steps =

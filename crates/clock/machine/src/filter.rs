@@ -98,8 +98,8 @@ impl Filter {
         true
     }
 
-    /// By how much the clock of the reference has jumped, if the node's clock has not. The reference
-    /// shows `at`, and the node's clock is ahead of the reference by `ahead.0 + ahead.1`.
+    /// By how much the clock of the reference has jumped, if the node's clock has not. The
+    /// reference shows `at`, and the node's clock is ahead of the reference by `ahead.0 + ahead.1`.
     pub(crate) fn jump_of_reference(&self, at: Timestamp, ahead: (i64, f64)) -> i64 {
         let passed = i128::from(at.nanos()) - i128::from(self.at.nanos());
         let shown = passed + i128::from(ahead.0) - i128::from(self.base);

@@ -424,8 +424,8 @@ impl Timekeeper {
         }
     }
 
-    /// Notes that the clock of `a` or the clock of `b` has jumped. Leaves out a node as soon as most
-    /// of its neighbours contradict the node.
+    /// Notes that the clock of `a` or the clock of `b` has jumped. Leaves out a node as soon as
+    /// most of its neighbours contradict the node.
     fn accuse(&mut self, a: u32, b: u32) {
         let Some(office) = &mut self.office else { return };
         let known = |node: u32| office.degrees.get(node as usize).is_some_and(|pairs| *pairs > 0);
@@ -495,8 +495,8 @@ impl Timekeeper {
         self.events.push_back(TimeEvent::Solved(health, utc));
     }
 
-    /// Sets the timers anew when the local clock has jumped. A jump back would leave every timer far
-    /// ahead. A jump ahead would end a window in which no probe is from after the jump.
+    /// Sets the timers anew when the local clock has jumped. A jump back would leave every timer
+    /// far ahead. A jump ahead would end a window in which no probe is from after the jump.
     fn mind_own_jump(&mut self, now: Timestamp) {
         let soonest = |at: Timestamp, within: Duration| at.min(now + within);
         self.probe_at = self.probe_at.map(|at| soonest(at, self.gap));

@@ -169,8 +169,8 @@ impl Host {
         Self { node, port, mesh: Mesh::new(clock, member, key, None, (since, plant)) }
     }
 
-    /// Takes samples, and calls `full` after the last sample. Answers probes until `is_on` is false,
-    /// because the other nodes may not have all of their samples yet.
+    /// Takes samples, and calls `full` after the last sample. Answers probes until `is_on` is
+    /// false, because the other nodes may not have all of their samples yet.
     ///
     /// # Errors
     /// When the port fails.

@@ -21,8 +21,8 @@ use crate::{ClockSettings, Plant};
 
 /// Time between two readings. In 20 ms a clock of 100 ppm moves by 2 us.
 const TELL_EVERY: Duration = Duration::from_millis(20);
-/// Each reading that is less late than the kept lateness makes the kept lateness smaller by one part
-/// in this many. After half a minute a quarter of a lateness is left.
+/// Each reading that is less late than the kept lateness makes the kept lateness smaller by one
+/// part in this many. After half a minute a quarter of a lateness is left.
 const LATE_SHRINKS: u32 = 1_000;
 /// The bound of a reading allows for a lateness of this many times the kept lateness. With a factor
 /// of one, 3 of 2,700 readings were beyond their bound, on two cores with a load of 25.
@@ -77,8 +77,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// How much wider the proven bound is at the local time `now`, when the last reading is still in
-    /// use and the next reading is overdue.
+    /// How much wider the proven bound is at the local time `now`, when the last reading is still
+    /// in use and the next reading is overdue.
     pub fn overdue_ns(&self, now: Timestamp) -> u64 {
         let due = Timestamp::from_nanos(self.at_ns) + TELL_EVERY;
         let overdue = now.since(due).mul_f64(Config::default().drift_max());

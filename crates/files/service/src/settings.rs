@@ -58,8 +58,8 @@ impl Default for Files {
 /// A server of replicated files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The keys that every service knows. The server takes HTTP at its address, and datagrams on the
-    /// same number.
+    /// The keys that every service knows. The server takes HTTP at its address, and datagrams on
+    /// the same number.
     pub plain: settings::Node,
     /// The keys that only servers of files have.
     pub own: Own,

@@ -93,8 +93,8 @@ pub fn body(record: &Record) -> Vec<u8> {
     body
 }
 
-/// The whole records at the beginning of a log, and the bytes that these records and the header take
-/// in the log.
+/// The whole records at the beginning of a log, and the bytes that these records and the header
+/// take in the log.
 ///
 /// # Errors
 /// The log is refused, or a record matches its checksum and is not of this protocol.

@@ -6,8 +6,8 @@
 //! ask, and the numbers come back with the stamps over the error queue of the socket.
 //!
 //! After a refused send nobody knows which numbers the kernel has used. The numbers then begin
-//! again at zero. A stamp from before the call of its message belongs to an earlier message with the
-//! same number, and is not used.
+//! again at zero. A stamp from before the call of its message belongs to an earlier message with
+//! the same number, and is not used.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -28,8 +28,8 @@ use crate::sys::{CONTROL_BYTES, Control, checked};
 /// each waits for less than a millisecond. Beyond the limit the oldest gets the stamp of this
 /// process.
 const WAITING_MAX: usize = 64;
-/// How long a departure waits for its stamp. The departure then gets the stamp of this process. If a
-/// queue of the host holds packets for longer, their stamps are useless.
+/// How long a departure waits for its stamp. The departure then gets the stamp of this process. If
+/// a queue of the host holds packets for longer, their stamps are useless.
 const STAMP_WAIT: Duration = Duration::from_millis(20);
 
 /// A departure that waits for its stamp.
@@ -67,8 +67,8 @@ impl Departures {
         self.is_miscounted = true;
     }
 
-    /// Notes that a message left, in a call that began at `began`. The answer waits for the kernel's
-    /// stamp if the message asked for a stamp.
+    /// Notes that a message left, in a call that began at `began`. The answer waits for the
+    /// kernel's stamp if the message asked for a stamp.
     pub(super) fn left(
         &mut self,
         began: Timestamp,
@@ -118,8 +118,8 @@ impl Departures {
                 continue;
             };
             let Waiting { owner, token, began, returned, .. } = waiting;
-            // A departure that is stamped too late makes the delay too short, and a delay must never
-            // be too short. Therefore the earliest time is taken.
+            // A departure that is stamped too late makes the delay too short, and a delay must
+            // never be too short. Therefore the earliest time is taken.
             let is_fresh = self.stamps.look();
             let stamp = Some(self.stamps.earliest(host_ns)).filter(|at| is_fresh && *at >= began);
             match stamp {

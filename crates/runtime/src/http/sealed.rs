@@ -12,8 +12,8 @@
 //! Each direction has a key of its own, which follows from the shared key and the random bytes of
 //! both ends. The seal is ChaCha20-Poly1305, with the number of the record as the nonce and the
 //! length of the record as associated data. An end without the shared key sends no record that
-//! opens, and a recorded connection opens nowhere again. HTTP finds a connection that is cut between
-//! two records, because HTTP tells the length of every body.
+//! opens, and a recorded connection opens nowhere again. HTTP finds a connection that is cut
+//! between two records, because HTTP tells the length of every body.
 //!
 //! No request of HTTP begins with a zero byte. A server therefore tells sealed connections from
 //! plain connections by the first byte.
