@@ -292,9 +292,9 @@ impl HoldControl {
     fn set_by_class(&mut self) {
         let tuning = self.tuning;
         let allowed = 1.0 - self.config.target;
-        // A class is held at least as long as every class with less load. More load is never
-        // quicker; where it looks quicker, it was seen too seldom.
-        let mut below: f64 = 0.0;
+        // By class, the number of messages, and the latency that classes with more load are held at
+        // least.
+        let mut lent = [(0, 0.0); CLASSES];
         for class in 0..CLASSES {
             // A class without messages borrows from the nearest class with less load, and else
             // from the nearest class with more.
@@ -315,11 +315,16 @@ impl HoldControl {
             if messages >= tuning.messages_kept * 3 / 2 {
                 own = own.min(exceeded_by(tuning.ceiling_share) * tuning.ceiling);
             }
+            // More load is never quicker. Where a class looks quicker than a class with less load,
+            // the class was seen too seldom, unless the class with less load was seen more seldom
+            // still: the first messages of a steady feed are few, slow, and remembered at any age.
+            let seen_more = lent[..class].iter().filter(|(seen, _)| *seen > messages);
+            let below = seen_more.fold(0.0, |most: f64, (_, quantile)| most.max(*quantile));
             self.holds[class] = self.capped(own.max(below));
             if messages > 0 {
                 // Only the measured quantile is lent. The correction for late messages belongs to
                 // the class itself.
-                below = below.max(exceeded_by(1.0).min(own));
+                lent[class] = (messages, exceeded_by(1.0).min(own));
             }
         }
     }
@@ -444,6 +449,30 @@ mod tests {
         let after = core::iter::repeat_with(|| control.next(now + Duration::from_secs(1)).1);
         let burst: Vec<LoadClass> = after.take(3).collect();
         assert!(alone == 0 && burst == [1, 1, 2], "{alone} {burst:?}");
+    }
+
+    #[test]
+    fn slow_first_messages_do_not_lengthen_the_hold_of_a_steady_feed() {
+        let mut control = control(Rule::OnTime);
+        let mut prng = Prng::new(4);
+        let mut now = Timestamp::from_nanos(1);
+        for message in 0..50_000 {
+            now += Duration::from_micros(200);
+            let (_, class) = control.next(now);
+            let slow = if message < 3 { 1_000_000.0 } else { 0.0 };
+            control.observe(
+                now,
+                class,
+                (100_000.0 + slow + prng.exponential(10_000.0)) as u32,
+                1,
+                None,
+            );
+            if message % 250 == 0 {
+                control.update(now, 0);
+            }
+        }
+        let hold = control.hold();
+        assert!((140_000..150_000).contains(&hold.as_nanos()), "{hold:?}");
     }
 
     #[test]
