@@ -22,13 +22,13 @@ use crate::{Config, Reading, State, Verdict};
 pub struct SoftwareClock {
     config: Config,
     verdict: Option<Verdict>,
-    /// The verdict, for readings from `settled` on.
+    /// The table of the verdict, which gives the readings from `settled` on.
     table: Option<Table>,
     /// When the correction of `lag_ns` began.
     since: Timestamp,
     /// How far the clock was behind its verdict at `since`, in nanoseconds.
     lag_ns: f64,
-    /// When nothing of `lag_ns` is left.
+    /// When the correction of `lag_ns` ends.
     settled: Timestamp,
     in_use: bool,
     held: bool,
@@ -103,7 +103,8 @@ impl SoftwareClock {
         reading
     }
 
-    /// The clock by the formulas of its verdict, and by what is not corrected yet.
+    /// The reading by the formulas of the verdict, with the part of the correction that is still
+    /// missing.
     fn computed(&self, now: Timestamp) -> Reading {
         let Some(verdict) = &self.verdict else { return Reading::default() };
         let mut reading = verdict.reading(now, &self.config);

@@ -43,7 +43,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The table of a verdict; `None` where its formulas must do.
+    /// The table of a verdict; `None` where no table can stand for the formulas.
     pub(crate) fn of(verdict: &Verdict, config: &Config) -> Option<Self> {
         if verdict.horizon == ALWAYS {
             return None;
@@ -106,7 +106,8 @@ impl Slope {
         Self((rate * (1u64 << Self::BITS) as f64) as i64)
     }
 
-    /// What the rate adds in so many nanoseconds: the nearest whole number, halves upwards.
+    /// The correction by the rate after `age_ns` nanoseconds, as the nearest whole number. Halves
+    /// are rounded up.
     #[inline]
     pub(crate) fn after(self, age_ns: i64) -> i64 {
         let product = i128::from(self.0) * i128::from(age_ns) + (1 << (Self::BITS - 1));

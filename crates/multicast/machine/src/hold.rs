@@ -292,8 +292,8 @@ impl HoldControl {
     fn set_by_class(&mut self) {
         let tuning = self.tuning;
         let allowed = 1.0 - self.config.target;
-        // By class, the number of messages, and the latency that classes with more load are held at
-        // least.
+        // For each class, the number of its messages, and the least hold that it demands of classes
+        // with more load.
         let mut lent = [(0, 0.0); CLASSES];
         for class in 0..CLASSES {
             // A class without messages borrows from the nearest class with less load, and else

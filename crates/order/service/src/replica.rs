@@ -118,8 +118,8 @@ struct Owner {
     shared: Arc<Shared>,
     bytes_max: usize,
     wants_checkpoint: bool,
-    /// For each session, the revision of its last sign of life, and when this replica saw that
-    /// revision first.
+    /// For each session, the number of its signs of life, and when this replica first saw that
+    /// number.
     silent: HashMap<u64, (u64, Instant)>,
     sessions_at: Instant,
     /// For each timed key, the revision at which the key was last set, and when this replica saw

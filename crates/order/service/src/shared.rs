@@ -104,8 +104,9 @@ impl Shared {
         core::mem::take(&mut *lock(&self.notices))
     }
 
-    /// Applies requests, and tells those who watch and those who have `asked`. The locks are taken
-    /// once for all of them.
+    /// Applies requests. Queues the events for the connections that watch, and the answers to the
+    /// requests for which `asked` names a waiting connection. The locks are taken once for all
+    /// requests.
     pub fn apply(&self, requests: &Requests, mut asked: impl FnMut(&Request) -> Option<Asked>) {
         let mut notices = Vec::new();
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! How far apart the receivers of one message were, by clocks that may be wrong.
+//! The window of one message: the time between its first and its last receiver, by clocks that may
+//! be wrong.
 //!
 //! A receiver states the time `x` of its release, and its clock states a bound. So the release was
 //! somewhere in an interval around `x`:
@@ -19,7 +20,8 @@ use serde::Serialize;
 
 use super::sample::Sample;
 
-/// A longer window, in microseconds, is that of a clock without a bound: 1e15 us are 31 years.
+/// A window of more microseconds than this comes from a clock without a bound. 1e15 us are 31
+/// years.
 const ENDLESS_US: f64 = 1e15;
 
 /// The times of one event at several receivers.
@@ -45,7 +47,8 @@ impl Spread {
         most_ns: 0,
     };
 
-    /// Adds a receiver, whose clock is wrong by `bound_ns` at most. A bound of `u64::MAX` is none.
+    /// Adds a receiver, whose clock is wrong by `bound_ns` at most. `u64::MAX` says that the clock
+    /// has no bound.
     #[inline]
     pub(super) fn add(&mut self, at_ns: u64, bound_ns: u64) {
         let (begin, end) = (at_ns.saturating_sub(bound_ns), at_ns.saturating_add(bound_ns));
@@ -76,8 +79,8 @@ fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
-/// Percentiles of windows, each as the least and the most that it can be, in microseconds. The most
-/// is infinite, in JSON `null`, where a clock stated no bound.
+/// Percentiles of windows in microseconds, each with its least and its greatest possible value. The
+/// most is infinite, in JSON `null`, where a clock stated no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Between {
     /// Median.

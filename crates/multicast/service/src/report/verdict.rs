@@ -116,8 +116,8 @@ fn windows(report: &Report) -> String {
     )
 }
 
-/// The interval to which the errors of clocks widen a window. Nothing is said where all receivers
-/// share a clock, or where a clock states no bound.
+/// The interval to which the errors of clocks widen a window. Empty where all receivers share a
+/// clock, or where a clock states no bound.
 fn limits([least, most]: [f64; 2]) -> String {
     if least == most || most.is_infinite() {
         return String::new();

@@ -144,7 +144,7 @@ pub enum Command {
     Expire {
         /// The session.
         session: u64,
-        /// How many signs of life it gave, as far as the proposer knows.
+        /// The number of its signs of life, as far as the proposer knows.
         touched: u64,
     },
     /// Keys whose time is over, as one node sees it. See the module `mortal`.

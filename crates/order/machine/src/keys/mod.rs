@@ -16,8 +16,8 @@
 //! [`REPLIES_MAX`] replies, so a call that was applied already is answered and not applied again.
 //! Sequence 0 stands for a call that is never sent again.
 //!
-//! **Revisions** count the calls that could change something. So the revisions of two changes
-//! between which nobody changed anything differ by one, as those of ZooKeeper do.
+//! **Revisions** count the calls that could change something. The revisions of two successive
+//! changes therefore differ by one, as in ZooKeeper.
 //!
 //! **Sessions** end when their owner closes them, or by [`Command::Expire`], which is ordered like
 //! any other call. A node proposes to expire a session that nobody has touched for its timeout. The
@@ -49,12 +49,12 @@ pub const REPLIES_MAX: usize = 64;
 pub const KEY_BYTES_MAX: usize = 4_096;
 /// Most bytes of a value, as ZooKeeper allows by default.
 pub const VALUE_BYTES_MAX: usize = 1_048_575;
-/// Operations in one call: as many as their number can count. ZooKeeper has no limit but the length
-/// of a message.
+/// Most operations in one call, because a call counts them in 16 bits. ZooKeeper limits only the
+/// length of a message.
 pub const OPS_MAX: usize = u16::MAX as usize;
 /// Sessions at once. Opening another is refused.
 pub const SESSIONS_MAX: usize = 100_000;
-/// Keys that are always there: the root, and what ZooKeeper's clients look for below it.
+/// Keys that always exist: the root, and the keys below it that ZooKeeper's clients look for.
 const ALWAYS: [&str; 4] = ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"];
 /// Bytes that a key or a session is counted for beside its own bytes.
 const OVERHEAD_BYTES: usize = 256;
@@ -97,7 +97,7 @@ pub struct Session {
     pub timeout_ms: u32,
     /// The password with which the client goes on with the session at another node.
     pub password: u64,
-    /// How many signs of life there were.
+    /// Number of signs of life so far.
     pub touched: u64,
     /// Keys that are deleted with the session.
     owned: BTreeSet<Arc<str>>,
@@ -210,7 +210,7 @@ impl Keys {
         self.revision
     }
 
-    /// Keys, and among them those that are always there.
+    /// Number of keys, with the keys that always exist.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -673,7 +673,7 @@ impl Entry {
         self.value.as_ref().map_or(0, Bytes::len)
     }
 
-    /// What the key counts for. The name of a key that is always there is free.
+    /// The bytes for which the key counts. The name of a key that always exists counts for none.
     fn bytes(&self, key: &str) -> usize {
         let own = if is_always(key) { 0 } else { key.len() + OVERHEAD_BYTES };
         own + self.length() + rights::size(&self.rights)
