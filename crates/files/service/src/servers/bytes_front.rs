@@ -158,7 +158,7 @@ impl Files {
                 _ => {}
             }
             if begun.elapsed() >= READ_PATIENCE {
-                return Err(Exception::again("the copy here has not all bytes of the file yet"));
+                return Err(Exception::again("this dataserver lacks bytes of the file: try again"));
             }
             std::thread::sleep(rest);
             rest = ROUND.min(rest * 2);
@@ -231,7 +231,7 @@ impl Files {
         }
         let made = self.ask(&url, Method::PUT, MAKE_PATIENCE);
         let wrong = |error: &dyn std::fmt::Display| {
-            Exception::io(format!("the nameserver may have made {} or not: {error}", request.path))
+            Exception::io(format!("{} may have been made or not: {error}", request.path))
         };
         let made = match made {
             Ok(made) if made.status == StatusCode::OK => made.text().map_err(|e| wrong(&e))?,
@@ -388,7 +388,8 @@ impl Files {
                 }
                 // The bytes may be there, so nobody may be asked to send them again.
                 Some(Err(_)) | None => {
-                    let what = "the nameserver has not noted the length: read the file to find out";
+                    let what =
+                        "the nameserver has not noted the length: read the file to find its end";
                     return Err(Exception::io(what));
                 }
             }

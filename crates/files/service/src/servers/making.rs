@@ -219,7 +219,7 @@ impl Names {
     /// are deleted.
     fn rewrite(&self, request: &Request, parts: &[Part]) -> Result<(), Exception> {
         let Part(path, first, _) = &parts[0];
-        let what = || Exception::again(format!("the dataserver that leads {path} does not live"));
+        let what = || Exception::again(format!("the dataserver that leads {path} is not alive"));
         let primary = first.primary.ok_or_else(what)?;
         let number = random_number().map_err(|error| Exception::io(error.to_string()))?;
         let above = path.trim_end_matches('/').rsplit_once('/').map_or("", |(above, _)| above);
@@ -253,7 +253,7 @@ fn gather(
     for Part(of, located, length) in parts.iter().filter(|Part(_, _, length)| *length > 0) {
         let near = located.places().find(|place| place.http == primary.http);
         let near = near.or(located.places().next());
-        let gone = || Exception::again(format!("no dataserver that has {of} lives"));
+        let gone = || Exception::again(format!("no live dataserver has {of}"));
         all.push(format!("{}@{}@{length}", located.id.0, near.ok_or_else(gone)?.http));
     }
     let (http, path, all) = (primary.http, escaped(path), escaped(&all.join(",")));

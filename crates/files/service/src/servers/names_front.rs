@@ -330,7 +330,7 @@ impl Names {
                 return redirect(request, &primary, &query);
             }
             if Instant::now() >= deadline {
-                let what = format!("the dataserver that leads {} does not live", request.path);
+                let what = format!("the dataserver that leads {} is not alive", request.path);
                 return Err(Exception::again(what));
             }
             std::thread::sleep(ROUND);
@@ -360,7 +360,7 @@ impl Names {
         match self.in_turn(request, &fit, usize::MAX) {
             Some(place) => redirect(request, place, &query),
             None => {
-                let what = format!("no dataserver that has {} lives", request.path);
+                let what = format!("no live dataserver has {}", request.path);
                 Err(Exception::again(what))
             }
         }
