@@ -175,10 +175,19 @@ impl<E> Journal<E> {
 
     /// Adds a record, and the effects that follow once the record is on the disk.
     pub fn add(&mut self, record: &[u8], effects: impl IntoIterator<Item = E>) {
+        self.add_with(|out| out.extend_from_slice(record), effects);
+    }
+
+    /// Adds the record that `write` appends to a buffer, without a copy of the record.
+    pub fn add_with(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>),
+        effects: impl IntoIterator<Item = E>,
+    ) {
         if !core::mem::replace(&mut self.has_header, true) {
             self.bytes.extend(header());
         }
-        put(&mut self.bytes, record);
+        put_with(&mut self.bytes, write);
         self.effects.extend(effects);
     }
 
@@ -327,9 +336,17 @@ pub fn header() -> [u8; HEADER_BYTES] {
 }
 
 fn put(out: &mut Vec<u8>, body: &[u8]) {
-    out.extend((body.len() as u32).to_le_bytes());
-    out.extend(checksum(body).to_le_bytes());
-    out.extend_from_slice(body);
+    put_with(out, |out| out.extend_from_slice(body));
+}
+
+fn put_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let begin = out.len();
+    out.extend([0; HEAD_BYTES]);
+    write(out);
+    let body = &out[begin + HEAD_BYTES..];
+    let (length, checksum) = (body.len() as u32, checksum(body));
+    out[begin..begin + 4].copy_from_slice(&length.to_le_bytes());
+    out[begin + 4..begin + HEAD_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// A hash that finds torn records: the hash of Fowler, Noll and Vo, with one multiplication for

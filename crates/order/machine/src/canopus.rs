@@ -127,6 +127,8 @@ pub struct Canopus {
     pub(crate) early: BTreeMap<(NodeId, u64), Proposal>,
     pub(crate) started: u64,
     pub(crate) committed: u64,
+    /// Round 1 is over in all cycles up to this one.
+    pub(crate) gathered: u64,
     /// The highest cycle that any node has named.
     pub(crate) seen: u64,
     pub(crate) last_start: Timestamp,
@@ -198,6 +200,7 @@ impl Canopus {
             early: BTreeMap::new(),
             started: 0,
             committed: 0,
+            gathered: 0,
             seen: 0,
             last_start: Timestamp::ZERO,
             pending: VecDeque::new(),
@@ -254,9 +257,11 @@ impl Canopus {
                         group.accept(term, end);
                     }
                 }
-                Record::Committed(state) => {
-                    let cycle = state.cycle;
-                    if cycle == self.committed + 1 {
+                Record::Committed(commit) => {
+                    let cycle = commit.cycle;
+                    if cycle == self.committed + 1
+                        && let Some(state) = self.state_of(commit)
+                    {
                         self.started = self.started.max(cycle);
                         self.skip(cycle + 1);
                         self.adopt(Arc::new(state));
@@ -293,6 +298,11 @@ impl Canopus {
         let mut encoded = Vec::new();
         checkpoint.put(&mut encoded);
         (self.encoded, self.checkpoint) = (encoded.into(), Some(checkpoint));
+    }
+
+    /// Adds a record to the log.
+    pub(crate) fn record(&mut self, record: &Record, effects: impl IntoIterator<Item = Effect>) {
+        self.journal.add_with(|out| journal::put(out, record), effects);
     }
 
     /// The group of an owner, if the group has this incarnation.

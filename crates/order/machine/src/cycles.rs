@@ -20,7 +20,7 @@ use evenfall_core::{NodeId, Timestamp};
 use crate::canopus::{Canopus, Cycle, Event, Pending, Read, bytes_of, joins};
 use crate::config::UNWRITTEN_BYTES_MAX;
 use crate::group::{Group, Part};
-use crate::journal::{self, Effect, Record};
+use crate::journal::{Commit, Effect, Record, Set};
 use crate::wire::Message;
 use crate::{Change, Proposal, RequestSet, Requests, State, VnodeId};
 
@@ -35,9 +35,7 @@ impl Canopus {
         loop {
             let before = (self.started, self.committed);
             self.maybe_start(now);
-            for cycle in self.committed + 1..=self.started {
-                self.compute(cycle);
-            }
+            self.gather();
             self.commit();
             if before == (self.started, self.committed) {
                 return;
@@ -142,20 +140,36 @@ impl Canopus {
         let cycle = proposal.cycle;
         let own = (owner == self.me).then_some(Effect::Propose(cycle));
         self.seen = self.seen.max(cycle);
-        self.journal.add(&journal::body(&Record::Entry(proposal)), [report].into_iter().chain(own));
+        self.record(&Record::Entry(proposal), [report].into_iter().chain(own));
         true
+    }
+
+    /// Ends round 1 of the cycles whose turn it is. Members propose cycle by cycle, so a cycle that
+    /// waits for a proposal is the only one to look at. The later rounds of a cycle are looked at
+    /// when a state of the cycle comes.
+    fn gather(&mut self) {
+        self.gathered = self.gathered.max(self.committed);
+        while self.gathered < self.started {
+            let cycle = self.gathered + 1;
+            self.compute(cycle);
+            let is_there = |vnode| self.state(cycle, vnode).is_some();
+            if !is_there(self.ancestors[0]) && !is_there(VnodeId::ROOT) {
+                return;
+            }
+            self.gathered = cycle;
+        }
     }
 
     /// Computes the states of all ancestors that can be computed.
     fn compute(&mut self, cycle: u64) {
-        let ancestors = self.ancestors.clone();
-        for (height, vnode) in ancestors.iter().enumerate() {
-            if self.state(cycle, *vnode).is_some() {
+        for height in 0..self.ancestors.len() {
+            let vnode = self.ancestors[height];
+            if self.state(cycle, vnode).is_some() {
                 continue;
             }
             let state = match height {
-                0 => self.of_super_leaf(cycle, *vnode),
-                _ => self.of_children(cycle, *vnode),
+                0 => self.of_super_leaf(cycle, vnode),
+                _ => self.of_children(cycle, vnode),
             };
             if let Some(state) = state {
                 self.keep(Arc::new(state));
@@ -223,12 +237,44 @@ impl Canopus {
             && let Some(state) = self.state(self.committed + 1, VnodeId::ROOT)
         {
             let skipped = self.skip(state.cycle + 1);
-            let record = Record::Committed(state.as_ref().clone());
-            self.journal.add(&journal::body(&record), skipped);
+            let record = Record::Committed(self.commit_of(&state));
+            self.record(&record, skipped);
             self.adopt(state);
             self.consider_checkpoint();
             self.speaks = true;
         }
+    }
+
+    /// What the log needs of a committed cycle beside the entries that it has.
+    fn commit_of(&self, state: &State) -> Commit {
+        let sets = state.sets.iter().map(|set| match self.logged(state.cycle, set.node) {
+            Some(logged) if logged.incarnation == set.incarnation => {
+                Set::Named(set.node, set.incarnation)
+            }
+            _ => Set::Whole(set.clone()),
+        });
+        let (cycle, number, changes) = (state.cycle, state.number, state.changes.clone());
+        Commit { cycle, number, changes, sets: sets.collect() }
+    }
+
+    /// The set of a member's entry in a cycle. An entry is in the log before a replica has it.
+    fn logged(&self, cycle: u64, node: NodeId) -> Option<&RequestSet> {
+        Some(&self.groups.get(&node)?.entry(cycle)?.set)
+    }
+
+    /// The state of the root that a record of the log stands for; `None` when the log lacks an
+    /// entry that the record names. The peers then tell this replica of the cycle again.
+    pub(crate) fn state_of(&self, commit: Commit) -> Option<State> {
+        let Commit { cycle, number, changes, sets } = commit;
+        let whole = |set: Set| match set {
+            Set::Whole(set) => Some(set),
+            Set::Named(node, incarnation) => {
+                let logged = self.logged(cycle, node);
+                logged.filter(|set| set.incarnation == incarnation).cloned()
+            }
+        };
+        let sets = sets.into_iter().map(whole).collect::<Option<_>>()?;
+        Some(State { cycle, vnode: VnodeId::ROOT, number, changes, sets })
     }
 
     /// All cycles before `next` are committed here, so that no entries of these cycles are needed
@@ -403,18 +449,27 @@ impl Canopus {
         if let Some(state) = found {
             return self.send(from, &Message::State(state.as_ref().clone()));
         }
-        let is_near = number > self.committed && number <= self.committed + self.config.pipeline;
-        if is_mine && is_near {
+        if is_mine && self.is_near(number) {
             // The cycle does not exist yet, and the request makes this replica start it.
             self.cycles.entry(number).or_default().waiting.insert((vnode, from));
         }
     }
 
-    /// Whether this replica needs a state of another super-leaf.
+    /// Whether another node may be in a cycle that is not committed here. A node that has committed
+    /// a cycle has this replica's proposal of the cycle, and this replica proposes a pipeline ahead
+    /// of what it has committed. The node starts cycles up to another pipeline ahead.
+    fn is_near(&self, number: u64) -> bool {
+        number > self.committed && number <= self.committed + 2 * self.config.pipeline
+    }
+
+    /// Whether a state of another is needed here. The state of the root is the end of a cycle, so
+    /// it comes behind the start. A state below may come before.
     pub(crate) fn wants_state(&self, number: u64, vnode: VnodeId) -> bool {
-        let is_under_way = number > self.committed && number <= self.started;
-        let is_above = vnode == VnodeId::ROOT || self.foreign().contains(&vnode);
-        is_under_way && is_above && self.state(number, vnode).is_none()
+        let is_wanted = match vnode {
+            VnodeId::ROOT => number > self.committed && number <= self.started,
+            _ => self.is_near(number) && self.foreign().contains(&vnode),
+        };
+        is_wanted && self.state(number, vnode).is_none()
     }
 
     pub(crate) fn take_state(&mut self, state: State) {
@@ -422,18 +477,24 @@ impl Canopus {
         if !self.wants_state(number, vnode) {
             return;
         }
-        let asked = self.cycles.get(&number).is_some_and(|c| c.asked.contains_key(&vnode));
-        if asked && vnode != VnodeId::ROOT {
+        let cycle = self.cycles.entry(number).or_default();
+        if cycle.asked.contains_key(&vnode) && vnode != VnodeId::ROOT {
             self.tell_peers(&Message::State(state.clone()));
         }
         self.keep(Arc::new(state));
+        // Who takes part in a later cycle is not known yet.
+        if number <= self.started {
+            self.compute(number);
+        }
     }
 
-    /// Drops cycles that this replica has not started and for whose states no node waits.
+    /// Drops cycles that this replica has not started, for whose states no node waits, and that have
+    /// no state.
     pub(crate) fn tidy(&mut self) {
         let started = self.started;
-        self.cycles
-            .retain(|number, cycle: &mut Cycle| *number <= started || !cycle.waiting.is_empty());
+        self.cycles.retain(|number, cycle: &mut Cycle| {
+            *number <= started || !cycle.waiting.is_empty() || !cycle.states.is_empty()
+        });
         self.forget_parts();
     }
 }

@@ -9,7 +9,7 @@ use crate::canopus::{Canopus, Event, Peer};
 use crate::config::UNWRITTEN_BYTES_MAX;
 use crate::cycles::PATIENCE;
 use crate::group::Report;
-use crate::journal::{self, Effect, Record};
+use crate::journal::{Effect, Record};
 use crate::wire::{Message, Status};
 use crate::{Proposal, VnodeId};
 
@@ -69,14 +69,14 @@ impl Canopus {
         let Some(group) = self.groups.get(&owner) else { return };
         let (incarnation, mine) = (group.incarnation(), group.mine());
         let record = Record::Promise(owner, incarnation, mine.promised.0, mine.promised.1);
-        self.journal.add(&journal::body(&record), [Effect::Report(owner, incarnation, mine)]);
+        self.record(&record, [Effect::Report(owner, incarnation, mine)]);
     }
 
     fn write_end(&mut self, owner: NodeId, term: u32, end: u64) {
         let Some(group) = self.groups.get(&owner) else { return };
         let (incarnation, mine) = (group.incarnation(), group.mine());
         let record = Record::End(owner, incarnation, term, end);
-        self.journal.add(&journal::body(&record), [Effect::Report(owner, incarnation, mine)]);
+        self.record(&record, [Effect::Report(owner, incarnation, mine)]);
     }
 
     /// Ends the groups whose leader this replica has become.

@@ -7,10 +7,15 @@
 //!    1 entry      a proposal
 //!    2 promise    owner u32, incarnation u32, term u32, to u32
 //!    3 end        owner u32, incarnation u32, term u32, end u64
-//!    4 committed  the state of the root
 //!    5 checkpoint a checkpoint
 //!    6 group      owner u32, incarnation u32, report
+//!    7 committed  cycle u64, number u64, count u16, membership changes, count u16, sets: tag u8,
+//!                 then 0 named: node u32, incarnation u32, or 1 whole: the set
 //! ```
+//!
+//! **Each request is in the log once.** A cycle consists of sets that members have proposed, and
+//! the log has most of these sets already, as entries. So the record of a committed cycle names
+//! them.
 //!
 //! **Compaction.** A checkpoint replaces the whole log in one step. The new log has the checkpoint,
 //! what the replica has decided in each group, and the entries of cycles that are not committed.
@@ -20,7 +25,7 @@ use evenfall_core::{Malformed, NodeId, Reader, journal};
 
 use crate::checkpoint::Checkpoint;
 use crate::group::Report;
-use crate::{OrderError, Proposal, State, wire};
+use crate::{Change, OrderError, Proposal, RequestSet, wire};
 
 /// The name of the log.
 pub const LOG: &str = "order";
@@ -35,11 +40,33 @@ pub enum Record {
     /// An end was accepted: owner, incarnation, term, end.
     End(NodeId, u32, u32, u64),
     /// A cycle was committed.
-    Committed(State),
+    Committed(Commit),
     /// All cycles up to this checkpoint were committed.
     Checkpoint(Checkpoint),
     /// What was decided in the group of an owner and incarnation, when the log was compacted.
     Group(NodeId, u32, Report),
+}
+
+/// A committed cycle: the state of the root, of which the log has some sets already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// The cycle.
+    pub cycle: u64,
+    /// The largest proposal number.
+    pub number: u64,
+    /// Membership changes.
+    pub changes: Vec<Change>,
+    /// In the order that is agreed.
+    pub sets: Vec<Set>,
+}
+
+/// A set of requests in a committed cycle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// The set of the entry that the log has of this member and incarnation in the cycle.
+    Named(NodeId, u32),
+    /// A set of which the log has no entry.
+    Whole(RequestSet),
 }
 
 /// An effect that follows when a record is on the disk.
@@ -57,40 +84,81 @@ pub type Journal = journal::Journal<Effect>;
 /// The bytes of a record.
 pub fn body(record: &Record) -> Vec<u8> {
     let mut body = Vec::new();
+    put(&mut body, record);
+    body
+}
+
+/// Adds the bytes of a record.
+pub(crate) fn put(out: &mut Vec<u8>, record: &Record) {
     match record {
         Record::Entry(proposal) => {
-            body.push(1);
-            wire::put_proposal(&mut body, proposal);
+            out.push(1);
+            wire::put_proposal(out, proposal);
         }
         Record::Promise(owner, incarnation, term, to) => {
-            body.push(2);
+            out.push(2);
             for word in [owner.0, *incarnation, *term, to.0] {
-                body.extend(word.to_le_bytes());
+                out.extend(word.to_le_bytes());
             }
         }
         Record::End(owner, incarnation, term, end) => {
-            body.push(3);
+            out.push(3);
             for word in [owner.0, *incarnation, *term] {
-                body.extend(word.to_le_bytes());
+                out.extend(word.to_le_bytes());
             }
-            body.extend(end.to_le_bytes());
+            out.extend(end.to_le_bytes());
         }
-        Record::Committed(state) => {
-            body.push(4);
-            wire::put_state(&mut body, state);
+        Record::Committed(commit) => {
+            out.push(7);
+            put_commit(out, commit);
         }
         Record::Checkpoint(checkpoint) => {
-            body.push(5);
-            checkpoint.put(&mut body);
+            out.push(5);
+            checkpoint.put(out);
         }
         Record::Group(owner, incarnation, report) => {
-            body.push(6);
-            body.extend(owner.0.to_le_bytes());
-            body.extend(incarnation.to_le_bytes());
-            wire::put_report(&mut body, report);
+            out.push(6);
+            out.extend(owner.0.to_le_bytes());
+            out.extend(incarnation.to_le_bytes());
+            wire::put_report(out, report);
         }
     }
-    body
+}
+
+fn put_commit(out: &mut Vec<u8>, commit: &Commit) {
+    out.extend(commit.cycle.to_le_bytes());
+    out.extend(commit.number.to_le_bytes());
+    out.extend((commit.changes.len() as u16).to_le_bytes());
+    wire::put_changes(out, &commit.changes);
+    out.extend((commit.sets.len() as u16).to_le_bytes());
+    for set in &commit.sets {
+        match set {
+            Set::Named(node, incarnation) => {
+                out.push(0);
+                out.extend(node.0.to_le_bytes());
+                out.extend(incarnation.to_le_bytes());
+            }
+            Set::Whole(set) => {
+                out.push(1);
+                wire::put_set(out, set);
+            }
+        }
+    }
+}
+
+fn commit(r: &mut Reader<'_>, body: &Bytes) -> Result<Commit, Malformed> {
+    let (cycle, number, count) = (r.u64()?, r.u64()?, r.u16()?);
+    let changes = wire::changes(r, count)?;
+    let count = r.u16()?;
+    let mut sets = Vec::new();
+    for _ in 0..count {
+        sets.push(match r.u8()? {
+            0 => Set::Named(NodeId(r.u32()?), r.u32()?),
+            1 => Set::Whole(wire::set(r, body)?),
+            _ => return Err(r.malformed("no such set")),
+        });
+    }
+    Ok(Commit { cycle, number, changes, sets })
 }
 
 /// The whole records at the beginning of a log, and the bytes that these records and the header
@@ -113,7 +181,7 @@ fn record(body: &Bytes) -> Result<Record, Malformed> {
         1 => Record::Entry(wire::proposal(r, body)?),
         2 => Record::Promise(NodeId(r.u32()?), r.u32()?, r.u32()?, NodeId(r.u32()?)),
         3 => Record::End(NodeId(r.u32()?), r.u32()?, r.u32()?, r.u64()?),
-        4 => Record::Committed(wire::state(r, body)?),
+        7 => Record::Committed(commit(r, body)?),
         5 => Record::Checkpoint(Checkpoint::read(r, body)?),
         6 => Record::Group(NodeId(r.u32()?), r.u32()?, wire::report(r)?),
         _ => return Err(r.malformed("no such record")),

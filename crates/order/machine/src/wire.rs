@@ -280,7 +280,7 @@ pub(crate) fn report(r: &mut Reader<'_>) -> Result<Report, Malformed> {
     Ok(Report { have, next, promised, end, closed: closed == 1 })
 }
 
-fn put_set(out: &mut Vec<u8>, set: &RequestSet) {
+pub(crate) fn put_set(out: &mut Vec<u8>, set: &RequestSet) {
     out.extend(set.node.0.to_le_bytes());
     out.extend(set.incarnation.to_le_bytes());
     out.extend(set.number.to_le_bytes());
@@ -288,12 +288,12 @@ fn put_set(out: &mut Vec<u8>, set: &RequestSet) {
     out.extend_from_slice(set.requests.as_bytes());
 }
 
-fn set(r: &mut Reader<'_>, bytes: &Bytes) -> Result<RequestSet, Malformed> {
+pub(crate) fn set(r: &mut Reader<'_>, bytes: &Bytes) -> Result<RequestSet, Malformed> {
     let (node, incarnation, number, count) = (NodeId(r.u32()?), r.u32()?, r.u64()?, r.u16()?);
     Ok(RequestSet { node, incarnation, number, requests: Requests::read(r, bytes, count)? })
 }
 
-fn put_changes(out: &mut Vec<u8>, changes: &[Change]) {
+pub(crate) fn put_changes(out: &mut Vec<u8>, changes: &[Change]) {
     for change in changes {
         let (kind, node, incarnation) = match change {
             Change::Leave(node, incarnation) => (0, node, incarnation),
@@ -305,7 +305,7 @@ fn put_changes(out: &mut Vec<u8>, changes: &[Change]) {
     }
 }
 
-fn changes(r: &mut Reader<'_>, count: u16) -> Result<Vec<Change>, Malformed> {
+pub(crate) fn changes(r: &mut Reader<'_>, count: u16) -> Result<Vec<Change>, Malformed> {
     let mut changes = Vec::new();
     for _ in 0..count {
         let (kind, node, incarnation) = (r.u8()?, NodeId(r.u32()?), r.u32()?);

@@ -2,4 +2,5 @@
 #![forbid(unsafe_code)]
 
 mod example;
+mod log;
 mod wire;
