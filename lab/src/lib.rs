@@ -9,7 +9,7 @@
 //! | [`clock`] | clock synchronisation: errors and bounds of clocks, beside rivals |
 //! | [`files`] | bulk reads: the choice of copy and path, beside rivals and a lower bound |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
-//! | [`order`] | Canopus under faults: one order, equal tables, linearizable reads |
+//! | [`order`] | Canopus and its rivals: under faults, and over sites and racks |
 //! | [`placement`] | pools of machines, and planners compared on them |
 //! | [`model`] | models of clouds for studies: a file each, with the source of every number |
 //! | [`product`] | where the program evenfall is, for instruments that measure its processes |
@@ -20,7 +20,7 @@
 //! | [`shuffle`] | the exchange on a fat tree, its rivals, fault campaigns |
 //! | [`takeover`] | roots that vote: a standby takes over from a root that dies |
 //! | `commands`, `fanout` | the program, with the feature `program` |
-//! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F) |
+//! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F), one order |
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "program")]
@@ -64,6 +64,7 @@ pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
     &Calls,
     &store::Store,
     &order::Order,
+    &order::rivals::faults::Rivals,
     &takeover::Takeover,
     &files::copies::Copies,
 ];

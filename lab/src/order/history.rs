@@ -57,10 +57,13 @@ impl History {
     /// What a replica does that answers reads out of what it has committed.
     pub fn read_at_once(&mut self, seen: Seen, token: u64) {
         self.begin(seen, token, true);
-        let cycle = self.told.get(&seen.node).map_or(0, |told| told.0);
-        if let Some(begun) = self.begun.get_mut(&token) {
-            begun.end = Some((seen.at, (cycle, usize::MAX, 0)));
-        }
+        self.read_now(seen, token);
+    }
+
+    /// A read is answered from what its replica has committed.
+    pub fn read_now(&mut self, seen: Seen, token: u64) {
+        let (cycle, life) = self.told.get(&seen.node).copied().unwrap_or_default();
+        self.answer(seen, life, token, (cycle, usize::MAX, 0));
     }
 
     /// A replica told something.

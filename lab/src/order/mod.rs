@@ -7,6 +7,8 @@
 
 mod history;
 pub mod memory;
+pub mod ordered;
+pub mod rivals;
 pub mod wide;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -35,8 +35,11 @@ impl Requests {
     /// Most requests of one node in one cycle.
     pub const COUNT_MAX: usize = u16::MAX as usize;
 
-    /// Reads `count` requests, which share the bytes of `whole`.
-    pub(crate) fn read(r: &mut Reader<'_>, whole: &Bytes, count: u16) -> Result<Self, Malformed> {
+    /// Reads `count` requests, which share the bytes of `whole`. The reader reads `whole` too.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes end inside a request.
+    pub fn read(r: &mut Reader<'_>, whole: &Bytes, count: u16) -> Result<Self, Malformed> {
         let (ahead, mut length) = (&mut r.clone(), 0);
         for _ in 0..count {
             ahead.take(REQUEST_HEAD_BYTES - 4)?;

@@ -1,0 +1,359 @@
+//! Nezha: requests in the order of deadlines on synchronised clocks (Geng and others, VLDB 2022).
+//!
+//! The replica that made a batch gives it a deadline, by which the batch has reached all replicas,
+//! and sends it to all. Each replica holds what comes in time until the deadline and then puts it
+//! at the end of its log, so that the logs are equal without a message between replicas. This is
+//! what our multicast does with messages. A batch that comes late to the leader gets a later
+//! deadline; a batch that comes late to a follower waits until the leader has said where it is.
+//!
+//! Each follower tells the replica of the batch a hash of its log. The **fast path**: hashes of a
+//! super quorum equal that of the leader. The **slow path**: enough followers have repaired their
+//! logs by the leader's.
+//!
+//! The replica of a batch plays the part of the proxy, the first leader stays, and the order is not
+//! relaxed for batches that have no key in common.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use evenfall_core::{Malformed, SyncTime, Timestamp};
+
+use super::wire::{Batch, Field as _, messages};
+use super::{Config, Outside, Pace, Rival};
+
+/// A batch: the replica that made it, and its number there.
+type Id = (u32, u64);
+
+/// Parts of the time between two batches at most in which the leader tells its order once.
+const ORDERS_PER_BATCH: u32 = 8;
+/// The share of the difference by which an estimated delay falls when less is measured.
+const FALL: u64 = 16;
+
+messages! {
+    enum Message {
+        /// A batch, when it was sent, and its deadline, by the synchronised clock.
+        Request { batch: Batch, sent: u64, deadline: u64 },
+        /// The sender has the receiver's batch, which took so long to reach it. By its deadline:
+        /// the hash of the log up to it. In the slow path, the log equals that of the leader up to
+        /// it.
+        Reply { number: u64, hash: u64, is_slow: bool, delay: u64 },
+        /// The next batches of the leader's log, and how many batches of the log are committed.
+        Order { next: Vec<(u32, u64)>, committed: u64 },
+        /// The log of the sender equals that of the leader up to here.
+        Synced { upto: u64 },
+    }
+}
+
+/// What the replica of a batch knows about its commit.
+#[derive(Debug, Default)]
+struct Open {
+    /// The hashes of followers.
+    fast: Vec<u64>,
+    /// Followers that have repaired their logs.
+    slow: u32,
+    /// The place in the leader's log and its hash there.
+    place: Option<(u64, u64)>,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Nezha {
+    me: u32,
+    leader: u32,
+    count: u32,
+    /// Longest delay that is believed: a clock may be wrong.
+    delay_max: u64,
+    /// The delay to each other replica in nanoseconds, estimated from above.
+    delays: Vec<u64>,
+    /// Batches that are not executed, with the delay that they had.
+    bodies: BTreeMap<Id, (Batch, u64)>,
+    /// What waits for its deadline, and the last deadline at which something was released.
+    early: BTreeSet<(u64, Id)>,
+    deadlines: BTreeMap<Id, u64>,
+    released: u64,
+    /// What was released here and is not in the leader's log yet, with the hash that was told.
+    tail: VecDeque<(Id, u64)>,
+    /// The hash of the log with its tail.
+    tip: u64,
+    /// The leader's log behind what is executed here, with its hashes.
+    order: VecDeque<(Id, u64)>,
+    /// The hash of the last entry there.
+    hash: u64,
+    executed: u64,
+    committed: u64,
+    /// What the leader has ordered and this replica cannot take yet, for want of the batch.
+    ordered: VecDeque<Id>,
+    /// Own batches that are not committed, by number.
+    open: BTreeMap<u64, Open>,
+    /// Of the leader: how far the log of each follower is equal.
+    synced: Vec<u64>,
+    /// Of the leader: entries that were not told to the followers.
+    untold: Vec<Id>,
+    /// Of a follower: how far its log is equal, as it told the leader.
+    told: u64,
+    /// Of the leader: how much is committed, as it told the followers.
+    told_committed: u64,
+    order_pace: Pace,
+    sync_pace: Pace,
+    /// The deadline of the last own batch: requests of one client keep their order.
+    last_deadline: u64,
+    /// When the next batch is released.
+    release_at: Option<Timestamp>,
+}
+
+fn chain(hash: u64, (origin, number): Id) -> u64 {
+    (hash ^ u64::from(origin) << 48 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+}
+
+impl Nezha {
+    /// Replica `me`.
+    pub fn new(config: &Config, me: u32) -> Self {
+        let count = config.addresses.len() as u32;
+        Self {
+            me,
+            leader: config.leader,
+            count,
+            delay_max: config.retry.as_nanos() as u64,
+            delays: vec![0; count as usize],
+            bodies: BTreeMap::new(),
+            early: BTreeSet::new(),
+            deadlines: BTreeMap::new(),
+            released: 0,
+            tail: VecDeque::new(),
+            tip: 0,
+            order: VecDeque::new(),
+            hash: 0,
+            executed: 0,
+            committed: 0,
+            ordered: VecDeque::new(),
+            open: BTreeMap::new(),
+            synced: vec![0; count as usize],
+            untold: Vec::new(),
+            told: 0,
+            told_committed: 0,
+            order_pace: Pace::new(config.batch_every / ORDERS_PER_BATCH),
+            sync_pace: Pace::new(config.batch_every),
+            last_deadline: 0,
+            release_at: None,
+        }
+    }
+
+    fn is_leader(&self) -> bool {
+        self.me == self.leader
+    }
+
+    /// Entries of the leader's log that are known here.
+    fn known(&self) -> u64 {
+        self.executed + self.order.len() as u64
+    }
+
+    /// Followers whose failure the replicas stand.
+    fn failures(&self) -> u32 {
+        self.count.saturating_sub(1) / 2
+    }
+
+    /// Followers that make a super quorum with the leader.
+    fn fast_followers(&self) -> usize {
+        let failures = self.failures();
+        (failures + failures.div_ceil(2)) as usize
+    }
+
+    /// Holds a batch until its deadline, or keeps it until the leader has ordered it.
+    fn hold(&mut self, batch: Batch, mut deadline: u64, delay: u64) {
+        let id = (batch.origin, batch.number);
+        self.bodies.insert(id, (batch, delay));
+        if self.ordered.contains(&id) {
+            return;
+        }
+        if deadline <= self.released {
+            if !self.is_leader() {
+                return;
+            }
+            deadline = self.released + 1;
+        }
+        self.early.insert((deadline, id));
+        self.deadlines.insert(id, deadline);
+    }
+
+    /// Releases what is due to the end of the log.
+    fn release(&mut self, out: &mut Outside) {
+        let time = out.clock.sync(out.now).nanos();
+        while let Some(first) = self.early.first().copied().filter(|first| first.0 <= time) {
+            self.early.remove(&first);
+            let (_, id) = first;
+            self.deadlines.remove(&id);
+            self.released = first.0;
+            if self.is_leader() {
+                self.adopt(out, id);
+                continue;
+            }
+            self.tip = chain(self.tip, id);
+            self.tail.push_back((id, self.tip));
+            self.reply(out, id, self.tip, false);
+        }
+        let next = self.early.first().map(|first| out.clock.local(SyncTime::from_nanos(first.0)));
+        self.release_at = next;
+    }
+
+    fn reply(&mut self, out: &mut Outside, id: Id, hash: u64, is_slow: bool) {
+        let (origin, number) = id;
+        if origin == self.me {
+            return self.count_reply(number, hash, is_slow);
+        }
+        let delay = self.bodies.get(&id).map_or(0, |(_, delay)| *delay);
+        out.send(origin, &Message::Reply { number, hash, is_slow, delay });
+    }
+
+    /// Takes the next entry of the leader's log.
+    fn adopt(&mut self, out: &mut Outside, id: Id) {
+        self.hash = chain(self.hash, id);
+        self.order.push_back((id, self.hash));
+        let (place, hash) = (self.known(), self.hash);
+        if self.is_leader() {
+            self.untold.push(id);
+        } else {
+            let first = self.tail.front().copied();
+            match first.filter(|(first, _)| *first == id) {
+                Some((_, told)) => {
+                    self.tail.pop_front();
+                    if told != hash {
+                        self.reply(out, id, hash, true);
+                    }
+                }
+                None => {
+                    self.tail.retain(|(other, _)| *other != id);
+                    if let Some(deadline) = self.deadlines.remove(&id) {
+                        self.early.remove(&(deadline, id));
+                    }
+                    self.tip = self.tail.iter().fold(hash, |hash, (id, _)| chain(hash, *id));
+                    self.reply(out, id, hash, true);
+                }
+            }
+        }
+        if id.0 == self.me
+            && let Some(open) = self.open.get_mut(&id.1)
+        {
+            open.place = Some((place, hash));
+            self.judge(id.1);
+        }
+    }
+
+    fn count_reply(&mut self, number: u64, hash: u64, is_slow: bool) {
+        let Some(open) = self.open.get_mut(&number) else { return };
+        match is_slow {
+            true => open.slow += 1,
+            false => open.fast.push(hash),
+        }
+        self.judge(number);
+    }
+
+    /// Commits an own batch when enough followers have it where the leader has it.
+    fn judge(&mut self, number: u64) {
+        let Some(open) = self.open.get(&number) else { return };
+        let Some((place, hash)) = open.place else { return };
+        // A follower whose hash was another one replies again in the slow path.
+        let equal = open.fast.iter().filter(|told| **told == hash).count();
+        let is_fast = equal + open.slow as usize >= self.fast_followers();
+        if is_fast || open.slow >= self.failures() {
+            self.open.remove(&number);
+            self.committed = self.committed.max(place);
+        }
+    }
+
+    fn execute(&mut self, out: &mut Outside) {
+        while self.executed < self.committed
+            && let Some((id, _)) = self.order.pop_front()
+        {
+            self.executed += 1;
+            if id.0 == self.me {
+                self.open.remove(&id.1);
+            }
+            if let Some((batch, _)) = self.bodies.remove(&id) {
+                out.execute(batch);
+            }
+        }
+    }
+
+    /// Tells the others how far the log is.
+    fn tell(&mut self, out: &mut Outside) {
+        if !self.is_leader() {
+            let known = self.known();
+            if known > self.told && self.sync_pace.begin(out.now) {
+                self.told = known;
+                out.send(self.leader, &Message::Synced { upto: known });
+            }
+            return;
+        }
+        let has_more = self.committed > self.told_committed;
+        let is_due = !self.untold.is_empty() && self.order_pace.begin(out.now);
+        if is_due || (has_more && self.sync_pace.begin(out.now)) {
+            let next = core::mem::take(&mut self.untold);
+            self.told_committed = self.committed;
+            out.broadcast(&Message::Order { next, committed: self.committed });
+        }
+    }
+}
+
+impl Rival for Nezha {
+    fn propose(&mut self, out: &mut Outside, batch: Batch) {
+        let sent = out.clock.sync(out.now).nanos();
+        let bound = self.delays.iter().max().copied().unwrap_or(0);
+        let deadline = (sent + bound.min(self.delay_max)).max(self.last_deadline + 1);
+        self.last_deadline = deadline;
+        self.open.insert(batch.number, Open::default());
+        out.broadcast(&Message::Request { batch: batch.clone(), sent, deadline });
+        self.hold(batch, deadline, 0);
+    }
+
+    fn hear(&mut self, out: &mut Outside, from: u32, message: &Bytes) -> Result<(), Malformed> {
+        match Message::whole(message)? {
+            Message::Request { batch, sent, deadline } => {
+                if batch.origin != from {
+                    return Err(Malformed { what: "a batch of another replica", offset: 0 });
+                }
+                let delay = out.clock.sync(out.now).nanos().saturating_sub(sent);
+                self.hold(batch, deadline, delay.min(self.delay_max));
+            }
+            Message::Reply { number, hash, is_slow, delay } => {
+                let known = &mut self.delays[from as usize];
+                *known = delay.max(*known - known.saturating_sub(delay).div_ceil(FALL));
+                self.count_reply(number, hash, is_slow);
+            }
+            Message::Order { next, committed } => {
+                self.ordered.extend(next);
+                self.committed = self.committed.max(committed);
+            }
+            Message::Synced { upto } => {
+                let synced = &mut self.synced[from as usize];
+                *synced = upto.max(*synced);
+                let mut synced = self.synced.clone();
+                synced[self.me as usize] = u64::MAX;
+                synced.sort_unstable();
+                self.committed = self.committed.max(synced[(self.count as usize - 1) / 2]);
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, out: &mut Outside) {
+        self.release(out);
+        while let Some(id) = self.ordered.front().copied()
+            && self.bodies.contains_key(&id)
+        {
+            self.ordered.pop_front();
+            self.adopt(out, id);
+        }
+        self.execute(out);
+        self.tell(out);
+    }
+
+    fn wake(&self) -> Option<Timestamp> {
+        let (order, sync) = (self.order_pace.next(), self.sync_pace.next());
+        let tell = match self.is_leader() {
+            true => (!self.untold.is_empty()).then_some(order),
+            false => (self.known() > self.told).then_some(sync),
+        };
+        let commit = self.is_leader() && self.committed > self.told_committed;
+        [tell, commit.then_some(sync), self.release_at].into_iter().flatten().min()
+    }
+}
