@@ -19,7 +19,9 @@ use crate::model::{Model, Stack};
 use crate::multicast::campaign::FAULTS;
 use crate::multicast::{Params, Progress as Seen, Run, run_seen};
 use crate::studies::overlay::Effort;
-use crate::studies::{Table, clocks, hedging, hold, overlay, replacement, sensitivity, time};
+use crate::studies::{
+    Table, clocks, hedging, hold, order as order_study, overlay, replacement, sensitivity, time,
+};
 use clap::{Subcommand, ValueEnum};
 use evenfall_core::Hedging;
 use evenfall_feed_formats::pace::{self, Pace};
@@ -93,6 +95,8 @@ enum Name {
     Shuffle,
     /// The figures of the Mayflower thesis.
     Files,
+    /// Figures 4.4 to 4.7 of the thesis on Canopus, with its rivals.
+    Order,
 }
 
 /// Arguments of `evenfall sim study`.
@@ -139,6 +143,14 @@ struct Study {
     /// Draw the windows into this file (for clocks).
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Processor time of a write at one replica (for order).
+    #[arg(
+        long,
+        default_value = "270ns",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    write_cost: Duration,
     #[command(flatten)]
     placement: placement::Args,
     #[command(flatten)]
@@ -321,6 +333,11 @@ fn study(args: &Study) -> Outcome {
         Name::Files => {
             let shuffle_study::Args { figure, runs, .. } = &args.shuffle;
             let tables = files::tables(figure, args.seed, *runs, progress)?;
+            shown.end();
+            return show(&tables, args.json);
+        }
+        Name::Order => {
+            let tables = order_study::tables(&args.shuffle.figure, args.write_cost, progress)?;
             shown.end();
             return show(&tables, args.json);
         }

@@ -6,6 +6,7 @@
 pub mod clocks;
 pub mod hedging;
 pub mod hold;
+pub mod order;
 pub mod overlay;
 pub mod replacement;
 pub mod sensitivity;

@@ -1,4 +1,4 @@
-//! `evenfall sim order`: Canopus over sites, or over the racks of a data centre.
+//! `evenfall sim order`: Canopus or a rival over sites, or over the racks of a data centre.
 
 use std::time::Duration;
 
@@ -6,11 +6,15 @@ use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
 use serde_json::{Value, json};
 
+use crate::order::rivals::Protocol;
 use crate::order::wide::{self, Scenario};
 
 /// Arguments of `evenfall sim order`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
+    /// The protocol: canopus, raft, multi-paxos, epaxos, zab or nezha.
+    #[arg(long, default_value_t = Protocol::Canopus, value_name = "NAME")]
+    protocol: Protocol,
     /// Number of sites with three replicas each, at the round trips of the thesis on Canopus.
     #[arg(
         long,
@@ -30,15 +34,27 @@ pub struct Args {
         value_parser = clap::value_parser!(u64).range(1..=100)
     )]
     writes: u64,
-    /// Shortest time between the starts of two cycles of a replica.
+    /// Share of the writes, in percent, that have one key in common. EPaxos orders these alone.
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_name = "PERCENT",
+        value_parser = clap::value_parser!(u64).range(0..=100)
+    )]
+    conflicts: u64,
+    /// Shortest time between the starts of two cycles of a replica, or between two batches of a
+    /// rival's replica.
     #[arg(long, default_value = "5ms", value_name = "DURATION", value_parser = parse_duration)]
     cycle_every: Duration,
     /// Processor time of a write at one replica. The default is a third of what `evenfall bench
     /// order --replicas 3` measured for its three replicas.
     #[arg(long, default_value = "270ns", value_name = "DURATION", value_parser = parse_duration)]
     write_cost: Duration,
-    /// Requests per second of all clients. Without it, the highest rate at which requests are
-    /// answered as they come is looked for.
+    /// How long clients are watched, behind a warm-up.
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = parse_duration)]
+    watched: Duration,
+    /// Requests per second of all clients. Without it, the highest rate is looked for at which the
+    /// median is below 10 ms in a data centre, and below 1.5 times the least median over sites.
     #[arg(long, value_name = "REQUESTS/S")]
     rate: Option<f64>,
     /// Seed of the replicas.
@@ -57,6 +73,8 @@ pub fn main(args: &Args) -> Outcome {
     };
     (scenario.writes, scenario.seed) = (args.writes as f64 / 100.0, args.seed);
     (scenario.cycle_every, scenario.write_cost) = (args.cycle_every, args.write_cost);
+    (scenario.protocol, scenario.watched) = (args.protocol, args.watched);
+    scenario.conflicts = args.conflicts as f64 / 100.0;
     let mut value = match args.rate {
         Some(rate) => {
             scenario.requests_per_s = rate;
@@ -74,6 +92,8 @@ pub fn main(args: &Args) -> Outcome {
             value
         }
     };
+    value["protocol"] = json!(args.protocol.name());
+    value["conflicts_percent"] = json!(args.conflicts);
     value["replicas"] = json!(scenario.replicas());
     value["super_leaves"] = json!(scenario.leaf_sizes.len());
     value["writes_percent"] = json!(args.writes);
@@ -106,7 +126,9 @@ fn told(outcome: &wide::Outcome) -> Value {
 fn print(value: &Value) {
     let number = |path: &str| value.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
     println!(
-        "{} replicas in {} super-leaves, {} % writes: {:.2} M requests/s, of which {:.2} M writes",
+        "{}: {} replicas in {} super-leaves, {} % writes: {:.2} M requests/s, of which {:.2} M \
+         writes",
+        value["protocol"].as_str().unwrap_or_default(),
         number("/replicas"),
         number("/super_leaves"),
         number("/writes_percent"),
