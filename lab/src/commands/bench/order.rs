@@ -19,6 +19,7 @@ use evenfall_runtime::program::Outcome;
 use serde_json::{Value, json};
 
 use super::{Failure, several};
+use crate::order::rivals::Protocol;
 use evenfall_core::Prng;
 use humantime::parse_duration;
 use load::{Decode, Edge, Encode, Load, Measured};
@@ -34,6 +35,10 @@ const SHARES: [u32; 3] = [25, 50, 70];
 /// Arguments of `evenfall bench order`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
+    /// The protocol: canopus, or raft, multi-paxos, epaxos, zab or nezha, which have no log on a
+    /// disk.
+    #[arg(long, default_value_t = Protocol::Canopus, value_name = "NAME")]
+    protocol: Protocol,
     /// Number of replicas.
     #[arg(long, default_value_t = 3)]
     replicas: usize,
@@ -57,7 +62,8 @@ pub struct Args {
     /// Directory below which fresh logs are made, and removed afterwards.
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Shortest time between the starts of two cycles of a replica.
+    /// Shortest time between the starts of two cycles of a replica, or between two batches of a
+    /// rival's replica.
     #[arg(long, default_value = "1ms", value_name = "DURATION", value_parser = parse_duration)]
     cycle_every: Duration,
     /// Cycles under way at once.
@@ -92,6 +98,9 @@ pub fn main(args: &Args) -> Outcome {
                 .into(),
         );
     }
+    if args.durable && args.protocol != Protocol::Canopus {
+        return Err(format!("--durable: {} has no log on a disk here", args.protocol).into());
+    }
     let value = several(args.runs, "writes_per_s", |_| one(args))?;
     match args.json {
         true => println!("{value}"),
@@ -119,6 +128,7 @@ fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let pids = replicas.pids();
     let (peak, cost) = measured(&pids, |edge| load.closed(outstanding, edge))?;
     let mut value = json!({
+        "protocol": args.protocol.name(),
         "replicas": args.replicas, "racks": args.racks(), "value_bytes": args.value_bytes,
         "durable": args.durable, "outstanding": outstanding * args.replicas, "keys": args.keys,
         "writes_per_s": peak.per_s(),
@@ -186,8 +196,9 @@ fn print(args: &Args, value: &Value) {
     let number = |path: &str| value.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let log = if args.durable { "synced logs" } else { "logs in memory" };
     println!(
-        "{} replicas, each a process, {log}; {} writes under way; medians of {}",
+        "{} replicas of {}, each a process, {log}; {} writes under way; medians of {}",
         args.replicas,
+        args.protocol,
         number("/outstanding"),
         number("/runs")
     );
@@ -274,6 +285,7 @@ impl Replicas {
             command.args(["bench", "order-replica", "--replicas", &addresses]);
             command.args(["--node", &node.to_string(), "--racks", &args.racks().to_string()]);
             command.args(["--value-bytes", &args.value_bytes.to_string()]);
+            command.args(["--protocol", args.protocol.name()]);
             command.args(["--pipeline", &args.pipeline.to_string()]);
             command.args(["--cycle-every", &format!("{}ns", args.cycle_every.as_nanos())]);
             if args.durable {

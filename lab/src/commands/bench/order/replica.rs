@@ -33,6 +33,8 @@ use humantime::parse_duration;
 use serde::{Deserialize, Serialize};
 
 use crate::order::memory::Logged;
+use crate::order::ordered::Ordered;
+use crate::order::rivals::{self, Protocol};
 
 /// Bytes of the sequence in front of a request, and of an answer.
 pub const SEQUENCE_BYTES: usize = 8;
@@ -47,6 +49,9 @@ const CHUNKS_MAX: usize = 64;
 /// Arguments of the hidden `evenfall bench order-replica`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
+    /// The protocol.
+    #[arg(long, default_value_t = Protocol::Canopus)]
+    protocol: Protocol,
     /// Number of this replica.
     #[arg(long)]
     node: u32,
@@ -59,7 +64,7 @@ pub struct Args {
     /// Bytes of a value.
     #[arg(long)]
     value_bytes: usize,
-    /// Shortest time between the starts of two cycles.
+    /// Shortest time between the starts of two cycles, or between two batches of a rival.
     #[arg(long, value_parser = parse_duration)]
     cycle_every: Duration,
     /// Cycles under way at once.
@@ -77,7 +82,8 @@ pub struct End {
     pub cycles: u64,
     /// Requests that were executed.
     pub executed: u64,
-    /// A digest of the executed requests, in order.
+    /// A digest of the executed requests, in order; 0 where replicas execute requests that have no
+    /// key in common in orders of their own.
     pub digest: u64,
     /// Datagrams that this replica dropped because its port was too slow.
     pub dropped: u64,
@@ -106,6 +112,7 @@ type Connections = Arc<Mutex<HashMap<u64, TcpStream>>>;
 /// protocols do.
 struct Owner {
     node: NodeId,
+    is_total: bool,
     map: HashMap<u64, Box<[u8]>>,
     connections: Connections,
     answers: HashMap<u64, Vec<u8>>,
@@ -120,8 +127,10 @@ impl Owner {
             Event::Committed { state, .. } => {
                 self.end.cycles += 1;
                 for set in &state.sets {
-                    self.end.digest =
-                        fnv1a(self.end.digest ^ set.number, &set.node.0.to_le_bytes());
+                    if self.is_total {
+                        self.end.digest =
+                            fnv1a(self.end.digest ^ set.number, &set.node.0.to_le_bytes());
+                    }
                     self.end.executed += set.requests.len() as u64;
                     let is_own = set.node == self.node;
                     for request in &set.requests {
@@ -177,18 +186,10 @@ impl Owner {
 /// Runs a replica until SIGTERM.
 pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
-    let tree = tree(&args.replicas, args.racks)?;
     let own = args.replicas.get(args.node as usize).ok_or("--node: no such replica")?;
     let options = evenfall_order_service::replica::options();
     let mut port = evenfall_port::open(*own, options)?;
-    let config = Config {
-        cycle_every: args.cycle_every,
-        pipeline: args.pipeline,
-        ..evenfall_order_service::replica::config()
-    };
-    let seed = random::number()?;
-    let machine = Canopus::new(config, tree, NodeId(args.node), seed, &Bytes::new())?;
-    let mut machines = [Logged { machine, in_memory: args.dir.is_none() }];
+    let mut machines = [machine(args, random::number()?)?];
     let mut turns = Loop::new();
     if let Some(dir) = &args.dir {
         turns = turns.with_writes(0, Writes::open(dir)?);
@@ -211,6 +212,7 @@ pub fn main(args: &Args) -> Outcome {
     let _watch = interrupt::watch(port.waker())?;
     let mut owner = Owner {
         node: NodeId(args.node),
+        is_total: args.protocol.is_total(),
         map: HashMap::new(),
         connections,
         answers: HashMap::new(),
@@ -226,31 +228,55 @@ pub fn main(args: &Args) -> Outcome {
         turns.turn(&mut machines, port.as_mut(), None, &mut |_, _, event| owner.take(event))?;
         for (client, chunk) in taken.try_iter().take(CHUNKS_MAX) {
             let submit =
-                |replica: &mut Logged, now| submit(replica, now, client, &chunk, frame_bytes);
-            let events = &mut |_: &Logged, _, event| owner.take(event);
+                |replica: &mut Ordered, now| submit(replica, now, client, &chunk, frame_bytes);
+            let events = &mut |_: &Ordered, _, event| owner.take(event);
             turns.input(0, &mut machines[0], port.as_mut(), submit, events)??;
         }
         if core::mem::take(&mut owner.wants_checkpoint) {
             let snapshot = owner.snapshot();
-            let give = |replica: &mut Logged, now| {
-                replica.machine.checkpoint(snapshot);
+            let give = |replica: &mut Ordered, now| {
+                replica.checkpoint(snapshot);
                 replica.settle(now);
             };
-            let events = &mut |_: &Logged, _, event| owner.take(event);
+            let events = &mut |_: &Ordered, _, event| owner.take(event);
             turns.input(0, &mut machines[0], port.as_mut(), give, events)?;
         }
         if let Some(failure) = owner.failure {
             return Err(failure.into());
         }
     }
-    owner.end.dropped = machines[0].machine.dropped();
+    owner.end.dropped = machines[0].dropped();
     println!("{}", serde_json::to_string(&owner.end)?);
     Ok(())
 }
 
+/// The replica that the arguments ask for.
+fn machine(args: &Args, seed: u64) -> Result<Ordered, OrderError> {
+    let usual = evenfall_order_service::replica::config();
+    let rival = rivals::Config {
+        addresses: args.replicas.clone(),
+        leader: 0,
+        batch_every: args.cycle_every,
+        batch_bytes: usual.batch_bytes,
+        datagram_bytes: usual.datagram_bytes,
+        // As in the public benchmarks, no two clients write the same key.
+        has_keys: false,
+        retry: usual.fetch_every,
+        suspect_after: usual.suspect_after,
+        seed,
+    };
+    if let Some(replica) = rivals::Replica::new(args.protocol, rival, args.node) {
+        return Ok(Ordered::Rival(Box::new(replica)));
+    }
+    let config = Config { cycle_every: args.cycle_every, pipeline: args.pipeline, ..usual };
+    let tree = tree(&args.replicas, args.racks)?;
+    let machine = Canopus::new(config, tree, NodeId(args.node), seed, &Bytes::new())?;
+    Ok(Ordered::Canopus(Box::new(Logged { machine, in_memory: args.dir.is_none() })))
+}
+
 /// Submits the requests of a chunk.
 fn submit(
-    replica: &mut Logged,
+    replica: &mut Ordered,
     now: Timestamp,
     client: u64,
     chunk: &Bytes,
@@ -260,7 +286,7 @@ fn submit(
         let frame = chunk.slice(at..at + frame_bytes);
         let sequence = frame.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let body = frame.slice(SEQUENCE_BYTES..);
-        replica.machine.submit(now, Request { client, sequence, body })?;
+        replica.write(now, Request { client, sequence, body })?;
     }
     replica.settle(now);
     Ok(())
