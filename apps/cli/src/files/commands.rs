@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
-use evenfall_files_service::{Client, ServiceError, Settings, Source};
+use evenfall_files_service::settings::{DATASERVER, Node};
+use evenfall_files_service::{Client, Options, ServiceError, Settings, Source};
 use evenfall_runtime::progress::Progress;
 use humantime::parse_duration;
 use serde_json::Value;
@@ -125,6 +127,20 @@ enum FilesCommand {
         #[arg(long)]
         stop: bool,
     },
+    /// Write the log of a nameserver that lost its disk, out of the copies on dataservers. Run it
+    /// on the host of the nameserver, while the nameserver is down. It needs --config, or both
+    /// --names and --from.
+    Rebuild {
+        /// Directory of the nameserver.
+        #[arg(long, value_name = "DIR", requires = "from")]
+        names: Option<PathBuf>,
+        /// Addresses of dataservers.
+        #[arg(long, value_name = "ADDRESS", value_delimiter = ',', requires = "names")]
+        from: Vec<SocketAddr>,
+        /// Do without dataservers that may have a newer copy.
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 /// A port of this machine, or a host with its port.
@@ -204,8 +220,35 @@ impl Drop for Bar {
     }
 }
 
+/// Writes the log of a nameserver out of the copies on dataservers.
+fn rebuild(
+    settings: Option<&Settings>,
+    given: Option<(&PathBuf, &[SocketAddr])>,
+    is_forced: bool,
+) -> Outcome {
+    let (options, from) = match (given, settings) {
+        (Some((names, from)), _) => {
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            (Options::local(any, any, names.clone()), from.to_vec())
+        }
+        (None, Some(settings)) => {
+            let all = settings.nodes.iter().filter(|node| node.plain.role == DATASERVER);
+            let options = Options::of(settings, settings.nameserver()?)?;
+            (options, all.map(Node::reached_at).collect())
+        }
+        (None, None) => return Err("give --config FILE, or --names DIR and --from ADDRESS".into()),
+    };
+    let rebuilt = evenfall_files_service::rebuild(&options, &from, is_forced)?;
+    println!("{} bytes of names out of the copy of {}", rebuilt.bytes, rebuilt.from);
+    Ok(())
+}
+
 pub fn files(args: &FilesArgs) -> Outcome {
     let settings = args.config.as_ref().map(|file| Settings::load(file, &[])).transpose()?;
+    if let FilesCommand::Rebuild { names, from, force } = &args.command {
+        let given = names.as_ref().map(|names| (names, from.as_slice()));
+        return rebuild(settings.as_ref(), given, *force);
+    }
     let own = settings.as_ref().map(|settings| settings.nameserver()).transpose()?;
     let nameserver = match (&args.webhdfs, own) {
         (Some(given), _) => given.clone(),
@@ -247,6 +290,7 @@ pub fn files(args: &FilesArgs) -> Outcome {
             let order = if *undo { "stay" } else { "leave" };
             client.order(order, &[("server", server)])?;
         }
+        FilesCommand::Rebuild { .. } => unreachable!("this command has run above"),
         FilesCommand::Balance { rate, stop } => {
             let rate = if *stop { 0 } else { *rate };
             let bytes = rate.saturating_mul(1_000_000).to_string();

@@ -12,7 +12,7 @@
 //! bodies of those of its last appends whose writes can have been under way. A flipped bit in an
 //! older body is found when the body is read.
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes, BytesMut};
 use evenfall_core::durable::WRITES_MAX;
 use evenfall_core::{Reader, StorageError};
 
@@ -49,16 +49,22 @@ impl Head {
     }
 }
 
+/// Puts an append behind others, as it stands in a chunk.
+pub fn put(offset: u64, body: &[u8], out: &mut BytesMut) {
+    let begin = out.len();
+    out.put_u32_le(body.len() as u32);
+    out.put_u64_le(offset);
+    out.put_u32_le(crc32c::crc32c(body));
+    let own = crc32c::crc32c(&out[begin..]);
+    out.put_u32_le(own);
+    out.put_slice(body);
+}
+
 /// An append as it stands in a chunk.
 pub fn encode(offset: u64, body: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(HEAD_BYTES + body.len());
-    out.extend((body.len() as u32).to_le_bytes());
-    out.extend(offset.to_le_bytes());
-    out.extend(crc32c::crc32c(body).to_le_bytes());
-    let own = crc32c::crc32c(&out);
-    out.extend(own.to_le_bytes());
-    out.extend_from_slice(body);
-    out.into()
+    let mut out = BytesMut::with_capacity(HEAD_BYTES + body.len());
+    put(offset, body, &mut out);
+    out.freeze()
 }
 
 /// The name of the log of a chunk.

@@ -9,8 +9,11 @@ pub const APPEND_BYTES_MAX: usize = 56 << 10;
 /// disk writes fewer bytes in the time that one answer takes. A crash tears at most this many bytes
 /// at the end of a file.
 pub const WINDOW_BYTES_MAX: usize = 16 << 20;
-/// Bytes of appends that become one write. Joining an append to a write copies the bytes that the
-/// write has already. A write of this size is copied four times at most.
+/// Appends that a primary keeps for one file until all members have them. Short appends reach this
+/// number before they have the bytes of a window.
+pub const WINDOW_APPENDS_MAX: usize = 65_536;
+/// Bytes of appends that become one write: four appends of the greatest length. A disk has 64 such
+/// writes under way, which are as many bytes as the window of a file.
 pub const JOINED_BYTES_MAX: usize = 256 << 10;
 /// Limit of the bytes of appends that a primary keeps for all files together. Further appends are
 /// refused as busy.
@@ -66,10 +69,15 @@ pub struct NameConfig {
     /// Bytes of the log beyond which a checkpoint replaces the log. The log also has to be four
     /// times as long as the last checkpoint.
     pub log_bytes: u64,
+    /// Longest wait for a former member, when all members of a file have lost their disks and
+    /// another former member has answered: the silent one may have more bytes.
+    pub heir_wait: Duration,
     /// Time between two attempts to write when the disk is full.
     pub full_retry: Duration,
     /// A disk with less room than this gets copies only when no other disk is left.
     pub room_bytes_min: u64,
+    /// Dataservers that keep copies of the log, if there are so many.
+    pub keepers: usize,
 }
 
 impl Default for NameConfig {
@@ -79,9 +87,13 @@ impl Default for NameConfig {
             dead_after: Duration::from_secs(5),
             tick: Duration::from_millis(100),
             log_bytes: 16 << 20,
+            // A host that starts again is back by then.
+            heir_wait: Duration::from_secs(120),
             full_retry: Duration::from_secs(1),
             // Room for eight chunks.
             room_bytes_min: 1 << 30,
+            // As many as a file has copies by default.
+            keepers: 3,
         }
     }
 }

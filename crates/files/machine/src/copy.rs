@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::durable::Change;
 
-use crate::chunk::{self, Mark, Scan};
-use crate::config::CHUNK_APPENDS_MAX;
+use crate::chunk::{self, HEAD_BYTES, Mark, Scan};
+use crate::config::{CHUNK_APPENDS_MAX, WINDOW_APPENDS_MAX, WINDOW_BYTES_MAX};
 use crate::lead::Lead;
 use crate::wire::{Assignment, Place};
 use crate::{DiskId, FileId};
@@ -114,10 +114,14 @@ impl Copy {
         if start != self.queued || scan.end == start {
             return false;
         }
-        // A tail that is not committed is shorter than two chunks.
-        let second = self.chunks.last().map_or(0, |chunk| chunk.start);
-        self.marks.retain(|mark| mark.offset >= second);
+        // The appends that are not committed were all in the window of a primary.
         self.marks.extend(&scan.marks);
+        let tail = scan.end.saturating_sub(WINDOW_BYTES_MAX as u64);
+        while self.marks.len() > WINDOW_APPENDS_MAX
+            || self.marks.front().is_some_and(|mark| mark.offset < tail)
+        {
+            self.marks.pop_front();
+        }
         self.chunks.push(Chunk { start, bytes: scan.good, appends: scan.marks.len() });
         (self.queued, self.length) = (scan.end, scan.end);
         true
@@ -137,8 +141,9 @@ impl Copy {
         }
     }
 
-    /// Adds an append behind everything that is queued.
-    pub fn store(&mut self, body: &[u8], chunk_bytes: u64) -> LogChange {
+    /// Finds room for an append of this length behind everything that is queued. Returns the log
+    /// of its chunk, and its place in the file.
+    pub fn store(&mut self, length: usize, chunk_bytes: u64) -> (String, u64) {
         let is_full = |chunk: &Chunk| {
             self.queued - chunk.start >= chunk_bytes || chunk.appends >= CHUNK_APPENDS_MAX
         };
@@ -146,14 +151,13 @@ impl Copy {
             self.chunks.push(Chunk { start: self.queued, bytes: 0, appends: 0 });
         }
         let offset = self.queued;
-        let record = chunk::encode(offset, body);
-        self.queued += body.len() as u64;
+        self.queued += length as u64;
         let (file, at) = (self.file, self.chunks.len() - 1);
         let chunk = &mut self.chunks[at];
         self.marks.push_back(Mark { offset, position: chunk.bytes });
-        chunk.bytes += record.len() as u64;
+        chunk.bytes += (HEAD_BYTES + length) as u64;
         chunk.appends += 1;
-        (chunk::log_name(file, chunk.start), Change::Append(record))
+        (chunk::log_name(file, chunk.start), offset)
     }
 
     /// Where a cut at `limit` cuts the log of a chunk: `Some(None)` when the cut is between chunks,
@@ -171,13 +175,14 @@ impl Copy {
     /// changed, when no append is known to begin at `limit`.
     pub fn cut(&mut self, limit: u64, life: u64) -> Option<Vec<LogChange>> {
         let position = self.cut_at(limit)?;
-        let mut changes = Vec::new();
+        let (mut changes, mut end) = (Vec::new(), self.queued);
         while let Some(last) = self.chunks.pop_if(|chunk| chunk.start >= limit) {
+            end = last.start;
             changes.push((chunk::log_name(self.file, last.start), removal()));
         }
         if let (Some(position), Some(last)) = (position, self.chunks.last_mut()) {
-            let in_chunk = |mark: &&Mark| mark.offset >= limit && mark.position >= position;
-            last.appends = last.appends.saturating_sub(self.marks.iter().filter(in_chunk).count());
+            let cut = self.marks.iter().filter(|mark| (limit..end).contains(&mark.offset)).count();
+            last.appends = last.appends.saturating_sub(cut);
             last.bytes = position;
             changes.push((chunk::log_name(self.file, last.start), Change::Truncate(position)));
         }

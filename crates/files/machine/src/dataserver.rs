@@ -14,16 +14,12 @@
 //! their disks. A follower takes an append only in the epoch that is on the follower's disk, and
 //! only behind the bytes that the follower has.
 //!
-//! [`Seal`](Control::Seal) ends an epoch. The copy promises on its disk to take no more appends of
-//! the epoch, and answers with its length. [`Assign`](Control::Assign) begins the next epoch. The
-//! copy is cut to the common length, the epoch is written, and the first member is the primary. A
-//! primary that has restarted asks for a new epoch, because followers may have appends of its
-//! earlier life that its own disk has lost.
+//! Epochs begin and end as the nameserver says (`epochs`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use evenfall_core::durable::{Change, Durable};
 use evenfall_core::journal::Journal;
 use evenfall_core::{
@@ -32,12 +28,12 @@ use evenfall_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::chunk::{self, Scan};
-use crate::config::{DataConfig, JOINED_BYTES_MAX, PAGE_MAX};
+use crate::chunk::{self, HEAD_BYTES, Scan};
+use crate::config::{APPEND_BYTES_MAX, DataConfig, JOINED_BYTES_MAX, PAGE_MAX};
 use crate::copy::{Copy, LogChange, View, removal};
-use crate::lead::{Follower, Lead};
+use crate::kept::{Kept, Stream};
 use crate::outbox::Outbox;
-use crate::wire::{Assignment, Control, Held, Message};
+use crate::wire::{Control, Held, Message};
 use crate::{DiskId, FileId, FilesError, Refusal};
 
 /// The name of the log of promises.
@@ -83,19 +79,43 @@ pub enum Event {
 
 /// A record of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Record {
-    Disk { disk: DiskId },
-    Cluster { cluster: u64 },
-    Copy { file: FileId, epoch: u64, start: u64, is_member: bool },
-    Promise { file: FileId, epoch: u64 },
-    Dropped { file: FileId },
+pub(crate) enum Record {
+    Disk {
+        disk: DiskId,
+    },
+    Cluster {
+        cluster: u64,
+    },
+    Copy {
+        file: FileId,
+        epoch: u64,
+        start: u64,
+        is_member: bool,
+    },
+    Promise {
+        file: FileId,
+        epoch: u64,
+    },
+    Dropped {
+        file: FileId,
+    },
+    /// A copy of the nameserver's log begins.
+    Names {
+        stream: Stream,
+    },
+    /// The beginning of a copy of the nameserver's log is whole.
+    NamesWhole {
+        stream: Stream,
+    },
 }
 
 /// An effect that follows when a record is on the disk.
 #[derive(Clone, Copy, Debug)]
-enum Effect {
+pub(crate) enum Effect {
     Switched(FileId, u64),
     Promised(FileId, u64),
+    /// A copy of the nameserver's log is whole, and the one before it is not needed.
+    NamesWhole(Stream, Option<Stream>),
 }
 
 /// A write of a chunk that is under way.
@@ -123,14 +143,17 @@ pub struct Dataserver {
     /// Bytes in the windows of all files.
     pub(crate) windows_bytes: usize,
     lives: u64,
+    pub(crate) kept: Kept,
     /// The name of this dataserver, and the rack of its host.
     labels: (String, String),
     /// Whether datagrams are sealed. The sender of a sealed datagram is a server of the cluster.
     is_sealed: bool,
     free: u64,
+    /// The last append found no room on the disk.
+    pub(crate) is_full: bool,
     journal: Journal<Effect>,
     last_write: u64,
-    data_out: VecDeque<Write>,
+    pub(crate) data_out: VecDeque<Write>,
     data_writes: BTreeMap<WriteId, DataWrite>,
     pub(crate) outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
@@ -169,9 +192,11 @@ impl Dataserver {
             busy: BTreeSet::new(),
             windows_bytes: 0,
             lives: 0,
+            kept: Kept::default(),
             labels: Default::default(),
             is_sealed: false,
             free: 0,
+            is_full: false,
             journal,
             last_write: DATA_WRITES,
             data_out: VecDeque::new(),
@@ -192,6 +217,7 @@ impl Dataserver {
             server.disk = DiskId(Prng::new(seed).next_u64() | 1);
             server.remember(&Record::Disk { disk: server.disk }, None);
         }
+        server.forget_part();
         server.adopt(chunks);
         Ok(server)
     }
@@ -210,6 +236,8 @@ impl Dataserver {
                 (copy.promised, copy.is_promise_written) = (epoch, true);
             }
             Record::Dropped { file } => drop(self.copies.remove(&file)),
+            Record::Names { stream } => self.kept.last = stream,
+            Record::NamesWhole { stream } => self.kept.whole = Some(stream),
         }
     }
 
@@ -238,7 +266,7 @@ impl Dataserver {
         }
     }
 
-    fn next_life(&mut self) -> u64 {
+    pub(crate) fn next_life(&mut self) -> u64 {
         self.lives += 1;
         self.lives
     }
@@ -344,24 +372,30 @@ impl Dataserver {
         }
     }
 
-    fn remember(&mut self, record: &Record, effect: Option<Effect>) {
+    pub(crate) fn remember(&mut self, record: &Record, effect: Option<Effect>) {
         // A record has numbers only, which JSON always takes.
         let body = serde_json::to_vec(record).unwrap_or_default();
         self.journal.add(&body, effect);
     }
 
-    pub(crate) fn write(
-        &mut self,
-        file: FileId,
-        life: u64,
-        (log, change): LogChange,
-        end: Option<u64>,
-    ) {
-        if self.joins_last_write(life, (&log, &change), end) {
+    /// Adds an append to a copy, and asks for its write.
+    pub(crate) fn store(&mut self, file: FileId, body: &[u8]) {
+        let Some(copy) = self.copies.get_mut(&file) else { return };
+        let (log, offset) = copy.store(body.len(), self.config.chunk_bytes);
+        let (life, end) = (copy.life, copy.queued);
+        if self.joins_last_write((life, end), &log, (offset, body)) {
             return;
         }
-        self.last_write += 1;
-        let id = WriteId(self.last_write);
+        // A full-length append is likely to be followed by others, which join its write.
+        let is_long = body.len() >= APPEND_BYTES_MAX;
+        let capacity = if is_long { JOINED_BYTES_MAX } else { HEAD_BYTES + body.len() };
+        let mut bytes = BytesMut::with_capacity(capacity);
+        chunk::put(offset, body, &mut bytes);
+        self.write(file, life, (log, Change::Append(bytes.freeze())), Some(end));
+    }
+
+    fn write(&mut self, file: FileId, life: u64, (log, change): LogChange, end: Option<u64>) {
+        let id = self.next_write();
         let removed = (change == removal()).then(|| log.clone());
         self.data_writes.insert(id, DataWrite { file, life, end, removed });
         self.data_out.push_back(Write { id, log, change });
@@ -371,32 +405,36 @@ impl Dataserver {
     /// has not taken yet. A slow disk then writes many appends at once.
     fn joins_last_write(
         &mut self,
-        life: u64,
-        (log, change): (&str, &Change),
-        end: Option<u64>,
+        (life, end): (u64, u64),
+        log: &str,
+        (offset, body): (u64, &[u8]),
     ) -> bool {
-        let (Change::Append(more), Some(_)) = (change, end) else { return false };
         let Some(last) = self.data_out.back_mut() else { return false };
         let under_way = self.data_writes.get_mut(&last.id);
         let (Some(known), Change::Append(bytes)) = (under_way, &mut last.change) else {
             return false;
         };
         let is_same = last.log == *log && known.life == life && known.end.is_some();
-        if !is_same || bytes.len() + more.len() > JOINED_BYTES_MAX {
+        if !is_same || bytes.len() + HEAD_BYTES + body.len() > JOINED_BYTES_MAX {
             return false;
         }
         // The bytes of a write that the driver has not taken have no second owner, so that they are
         // not copied here.
         let mut all =
             core::mem::take(bytes).try_into_mut().unwrap_or_else(|shared| shared[..].into());
-        all.extend_from_slice(more);
+        chunk::put(offset, body, &mut all);
         *bytes = all.freeze();
-        known.end = end;
+        known.end = Some(end);
         true
     }
 
+    pub(crate) fn next_write(&mut self) -> WriteId {
+        self.last_write += 1;
+        WriteId(self.last_write)
+    }
+
     /// Asks for changes of logs that have to be done before the copy takes an append again.
-    fn change(&mut self, file: FileId, changes: Vec<LogChange>) {
+    pub(crate) fn change(&mut self, file: FileId, changes: Vec<LogChange>) {
         let Some(copy) = self.copies.get_mut(&file) else { return };
         copy.cuts += changes.len();
         let life = copy.life;
@@ -419,153 +457,6 @@ impl Dataserver {
             }
             _ => {}
         }
-    }
-
-    fn seal(&mut self, file: FileId, epoch: u64) {
-        // A member that does not know the file yet has none of its bytes.
-        let life = self.next_life();
-        let copy = self.copies.entry(file).or_insert_with(|| Copy::new(file, life));
-        if epoch <= copy.epoch || epoch < copy.promised || copy.switch.is_some() {
-            return;
-        }
-        if epoch > copy.promised {
-            (copy.promised, copy.is_promise_written) = (epoch, false);
-            self.remember(&Record::Promise { file, epoch }, Some(Effect::Promised(file, epoch)));
-        }
-        self.answer_seal(file);
-    }
-
-    fn promised(&mut self, file: FileId, epoch: u64) {
-        let copy = self.copies.get_mut(&file).filter(|copy| copy.promised == epoch);
-        if let Some(copy) = copy {
-            copy.is_promise_written = true;
-            self.busy.insert(file);
-            self.answer_seal(file);
-        }
-    }
-
-    /// Answers a seal when the promise is on the disk and no write can change the length any more.
-    pub(crate) fn answer_seal(&mut self, file: FileId) {
-        let Some(copy) = self.copies.get(&file) else { return };
-        let is_still = copy.queued == copy.length && copy.cuts == 0 && !copy.is_broken;
-        if copy.promised > copy.epoch && copy.is_promise_written && is_still {
-            let (epoch, held, disk) = (copy.promised, copy.epoch, self.disk);
-            let (length, committed) = (copy.length, copy.committed());
-            self.tell(Control::Sealed { file, epoch, held, disk, length, committed });
-        }
-    }
-
-    fn assign(&mut self, assignment: Assignment) {
-        let (file, epoch, disk) = (assignment.file, assignment.epoch, self.disk);
-        let is_member = assignment.members.iter().any(|place| place.disk == disk);
-        let valid = assignment.joiners.iter().find(|(place, _)| place.disk == disk);
-        if !is_member && valid.is_none() {
-            return;
-        }
-        let life = self.next_life();
-        let copy = self.copies.entry(file).or_insert_with(|| Copy::new(file, life));
-        let limit = match valid.filter(|_| !is_member) {
-            Some((_, valid)) => valid.of(copy.epoch),
-            None => assignment.start,
-        };
-        if epoch < copy.promised || copy.switch.is_some() {
-            return;
-        }
-        if epoch == copy.epoch {
-            return self.update(assignment);
-        }
-        // The copy waits for the answers to its writes. The nameserver then asks again.
-        if copy.queued != copy.length || copy.cuts > 0 || copy.is_broken {
-            return;
-        }
-        let limit = if is_member { limit } else { copy.whole_chunks(limit) };
-        let Some(changes) = copy.cut(limit, life) else { return self.report_bad(file) };
-        if is_member && copy.length < limit {
-            return self.report_bad(file);
-        }
-        copy.switch = Some(assignment);
-        copy.leader = None;
-        if let Some(lead) = copy.lead.take() {
-            self.windows_bytes -= lead.window_bytes;
-        }
-        self.change(file, changes);
-        self.write_switch(file);
-    }
-
-    /// Writes the new epoch down when all cuts of the copy are done.
-    fn write_switch(&mut self, file: FileId) {
-        let Some(copy) = self.copies.get(&file).filter(|copy| copy.cuts == 0) else { return };
-        let Some(Assignment { epoch, start, members, .. }) = copy.switch.as_ref() else { return };
-        let (epoch, start) = (*epoch, *start);
-        let is_member = members.iter().any(|place| place.disk == self.disk);
-        let record = Record::Copy { file, epoch, start, is_member };
-        self.remember(&record, Some(Effect::Switched(file, epoch)));
-    }
-
-    /// The new epoch is on the disk.
-    fn switched(&mut self, file: FileId, epoch: u64) {
-        let disk = self.disk;
-        let Some(copy) = self.copies.get_mut(&file) else { return };
-        let Some(assignment) = copy.switch.take_if(|switch| switch.epoch == epoch) else { return };
-        copy.is_member = assignment.members.iter().any(|place| place.disk == disk);
-        (copy.epoch, copy.promised, copy.start) = (epoch, epoch, assignment.start);
-        (copy.is_fresh, copy.is_promise_written) = (true, false);
-        if copy.is_member {
-            copy.commit(assignment.start);
-        }
-        // All members have the bytes in front of the beginning of the epoch, and none of them has
-        // the bytes behind it.
-        let (is_member, start) = (copy.is_member, assignment.start);
-        for (token, end) in core::mem::take(&mut copy.waiting) {
-            self.events.push_back(match (is_member, end <= start) {
-                (true, true) => Event::Appended { token, end },
-                (true, false) => Event::Refused { token, why: Refusal::Again },
-                (false, _) => Event::Refused { token, why: Refusal::Unknown },
-            });
-        }
-        if !copy.leads(disk) && assignment.members.first().is_none_or(|first| first.disk != disk) {
-            for (token, _) in core::mem::take(&mut copy.flushes) {
-                self.events.push_back(Event::Refused { token, why: Refusal::Unknown });
-            }
-        }
-        self.update(assignment);
-    }
-
-    /// Takes the members and joiners of an assignment in the epoch that the copy is in.
-    fn update(&mut self, assignment: Assignment) {
-        let (file, round, disk) = (assignment.file, assignment.round, self.disk);
-        let Some(copy) = self.copies.get_mut(&file) else { return };
-        copy.members = assignment.members;
-        let epoch = copy.epoch;
-        if copy.promised == epoch && copy.leads(disk) {
-            if !copy.is_fresh || copy.is_broken {
-                return self.tell(Control::Trouble { file, epoch });
-            }
-            let start = copy.start;
-            let lead = copy.lead.get_or_insert_with(Lead::default);
-            let members = copy.members.iter().map(|place| (*place, true));
-            let joiners = assignment.joiners.iter().map(|(place, _)| (*place, false));
-            let followers = members.chain(joiners).filter(|(place, _)| place.disk != disk);
-            let old = core::mem::take(&mut lead.followers);
-            lead.followers = followers
-                .map(|(place, is_member)| {
-                    let known = old.iter().find(|follower| follower.place.disk == place.disk);
-                    let new = Follower {
-                        place,
-                        is_member,
-                        acked: is_member.then_some(start),
-                        next: start,
-                        sent_at: Timestamp::ZERO,
-                        is_reading: false,
-                        told: 0,
-                    };
-                    known.map_or(new, |known| Follower { place, ..*known })
-                })
-                .collect();
-            self.busy.insert(file);
-        }
-        self.tell(Control::Holds { file, epoch, round, disk });
-        self.advance(file);
     }
 
     fn drop_copy(&mut self, file: FileId, epoch: u64) {
@@ -591,7 +482,9 @@ impl Dataserver {
         let behind = self.copies.range((after, std::ops::Bound::Unbounded));
         let page: Vec<Held> = behind.take(PAGE_MAX).map(|(_, copy)| held(copy)).collect();
         self.paged = page.last().map(|held| held.file).filter(|_| page.len() == PAGE_MAX);
-        let is_ill = self.journal.is_failing() || self.has_broken_copies();
+        self.mend_names();
+        let is_failing = self.journal.is_failing() || self.kept.broken.is_some();
+        let is_ill = is_failing || self.has_broken_copies();
         let (disk, http) = (self.disk, self.http);
         let (used, free) = (self.used(), self.free);
         let (name, rack) = self.labels.clone();
@@ -606,12 +499,18 @@ impl Dataserver {
         match effect {
             Effect::Switched(file, epoch) => self.switched(file, epoch),
             Effect::Promised(file, epoch) => self.promised(file, epoch),
+            Effect::NamesWhole(stream, old) => self.names_whole(stream, old),
         }
     }
 
     /// A write of a chunk was answered.
     fn written(&mut self, now: Timestamp, write: DataWrite, done: Result<(), StorageError>) {
         let file = write.file;
+        if write.end.is_some() {
+            // An append behind a failed one fails for another reason.
+            let is_full = matches!(done, Err(StorageError::Full { .. }));
+            self.is_full = is_full || (self.is_full && done.is_err());
+        }
         let Some(copy) = self.copies.get_mut(&file) else { return };
         if let Err(error) = done {
             copy.strays.extend(write.removed);
@@ -679,6 +578,7 @@ impl Dataserver {
         }
         let mut records =
             vec![Record::Disk { disk: self.disk }, Record::Cluster { cluster: self.cluster }];
+        records.extend(self.kept.records());
         for copy in self.copies.values() {
             let (file, epoch, start) = (copy.file, copy.epoch, copy.start);
             if epoch > 0 || copy.promised > 0 {
@@ -720,6 +620,9 @@ impl Machine for Dataserver {
             }
             Message::Ack { file, epoch, disk, length } => {
                 self.acknowledged(now, file, epoch, disk, length);
+            }
+            Message::Names { stream, done, offset, bytes } => {
+                self.names(stream, done, offset, &bytes);
             }
             Message::Control(control) => self.control(control),
         }
@@ -779,6 +682,12 @@ impl Durable for Dataserver {
 
     fn handle_written(&mut self, now: Timestamp, id: WriteId, done: Result<(), StorageError>) {
         if id.0 >= DATA_WRITES {
+            if self.kept.cut == Some(id) {
+                return self.names_mended(done.is_ok());
+            }
+            if let Some((generation, end)) = self.kept.writes.remove(&id) {
+                return self.names_written(generation, end, done.is_ok());
+            }
             if let Some(write) = self.data_writes.remove(&id) {
                 self.written(now, write, done);
             }

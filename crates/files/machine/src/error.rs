@@ -40,8 +40,12 @@ pub enum Refusal {
     Again,
     /// The append may have been made or not. The dataserver does not know.
     Unknown,
-    /// The disk is full.
+    /// The disk of the nameserver is full.
     DiskFull,
+    /// The disk of the dataserver is full. The append was not made.
+    NoRoom,
+    /// The log of the nameserver is older than a copy that a dataserver keeps.
+    OldLog,
 }
 
 impl fmt::Display for Refusal {
@@ -68,6 +72,11 @@ impl fmt::Display for Refusal {
             Self::Unknown => {
                 f.write_str("the append may have been made or not: read the file to find out")
             }
+            Self::OldLog => f.write_str(
+                "the log of the nameserver is older than its copies on dataservers: rebuild the \
+                 nameserver from them (docs/files.md)",
+            ),
+            Self::NoRoom => f.write_str("the disk of the dataserver is full"),
             Self::DiskFull => f.write_str("the disk of the nameserver takes no bytes"),
         }
     }

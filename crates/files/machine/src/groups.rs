@@ -1,4 +1,4 @@
-//! How a nameserver keeps the copies of a file: epochs, joiners, and disks that are gone.
+//! How a nameserver keeps the copies of a file: epochs and joiners.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use evenfall_core::Timestamp;
 use crate::config::{JOINS_MAX, STRANGERS_MAX};
 use crate::nameserver::{Effect, Event, Nameserver};
 use crate::placing::Move;
-use crate::space::{Group, Kind, Record};
+use crate::space::{Group, Record};
 use crate::valid::Valid;
 use crate::wire::{Assignment, Control, Held, Place};
 use crate::{DiskId, FileId};
@@ -24,26 +24,27 @@ const REFRESH_TICKS: u32 = 16;
 /// A dataserver that copies a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Joiner {
-    disk: DiskId,
+    pub(crate) disk: DiskId,
     /// The bytes of the joiner's copy that are right.
-    valid: Valid,
+    pub(crate) valid: Valid,
     /// The last epoch that the joiner has said to hold.
-    held: u64,
+    pub(crate) held: u64,
     /// The primary says that the joiner has all acknowledged bytes.
-    has_caught_up: bool,
+    pub(crate) has_caught_up: bool,
 }
 
 /// The disks that have promised, each with its length and the committed length that it knows.
-type Replies = BTreeMap<DiskId, (u64, u64)>;
+pub(crate) type Replies = BTreeMap<DiskId, (u64, u64)>;
 
 /// The work on a file that is not in order.
 #[derive(Debug, Default)]
 pub struct Work {
     /// The epoch that shall begin, and the promises so far.
-    seal: Option<(u64, Replies)>,
-    /// When the nameserver first asked for these promises.
-    seal_since: Timestamp,
-    joiners: Vec<Joiner>,
+    pub(crate) seal: Option<(u64, Replies)>,
+    /// When the nameserver first asked for these promises. When they are those of possible heirs,
+    /// when the first one came.
+    pub(crate) seal_since: Timestamp,
+    pub(crate) joiners: Vec<Joiner>,
     /// When the joiners were last told their assignment.
     told_at: Timestamp,
     /// A member has asked for a new epoch.
@@ -62,10 +63,14 @@ impl Nameserver {
     pub(crate) fn examine(&mut self, now: Timestamp, id: FileId) -> bool {
         let Some(file) = self.space.file(id) else { return true };
         let (group, wanted) = (file.group.clone(), usize::from(file.replication));
-        let members = group.members.len();
+        let (members, is_orphan) = (group.members.len(), self.is_orphan(&group));
         let live = group.members.iter().filter(|disk| self.is_fit(now, **disk)).count();
         let work = self.works.entry(id).or_default();
         if work.is_writing {
+            return false;
+        }
+        if is_orphan {
+            self.drive_heir(now, id, group);
             return false;
         }
         if work.seal.is_some() {
@@ -349,11 +354,16 @@ impl Nameserver {
         held: u64,
         (length, committed): (u64, u64),
     ) {
-        let Some(group) = self.space.file(id).map(|file| &file.group) else { return };
+        let Some(group) = self.space.file(id).map(|file| file.group.clone()) else { return };
         if group.epoch + 1 != epoch {
             return;
         }
-        let valid = match group.adopted {
+        let is_orphan = self.is_orphan(&group);
+        let former = group.former.iter().find(|(former, _)| is_orphan && *former == disk);
+        if is_orphan && former.is_none() {
+            return;
+        }
+        let valid = match former.map(|(_, valid)| *valid).or(group.adopted) {
             // Bytes that the copy knows to be committed are right in any case.
             Some(valid) => valid.of(held).max(committed),
             None if held == group.epoch => length,
@@ -371,7 +381,10 @@ impl Nameserver {
         let (_, replies) = work.seal.get_or_insert_with(|| (epoch, BTreeMap::new()));
         replies.insert(disk, (length.min(valid), committed));
         self.dirty.insert(id);
-        self.drive_seal(now, id);
+        match is_orphan {
+            true => self.drive_heir(now, id, group),
+            false => self.drive_seal(now, id),
+        }
     }
 
     /// A member's copy is damaged. If another member lives, the damaged copy is left out and made
@@ -387,72 +400,18 @@ impl Nameserver {
         self.dirty.insert(id);
     }
 
-    /// A disk will never come back. A file whose last member was on this disk goes on from another
-    /// disk, if one has bytes of the file.
-    pub(crate) fn disk_is_gone(&mut self, disk: DiskId) {
-        self.record(Record::DiskGone { disk }, None);
-        let mut changed = Vec::new();
-        for (id, inode) in self.space.inodes() {
-            let Kind::File(file) = &inode.kind else { continue };
-            let is_former = file.group.former.iter().any(|(former, _)| *former == disk);
-            if is_former || file.group.members.contains(&disk) {
-                changed.push((*id, file.group.clone(), file.length));
-            }
-        }
-        for (id, mut group, length) in changed {
-            self.dirty.insert(id);
-            group.former.retain(|(former, _)| *former != disk);
-            let is_lost = group.members.iter().all(|member| self.space.is_gone(*member));
-            if is_lost {
-                match self.heir(id, &mut group) {
-                    Some((disk, valid)) => {
-                        (group.members, group.adopted) = (vec![disk], Some(valid));
-                        if let Some(work) = self.works.get_mut(&id) {
-                            work.joiners.retain(|joiner| joiner.disk != disk);
-                            work.seal = None;
-                        }
-                    }
-                    None => {
-                        group.lost = Some((0, length));
-                        self.events.push_back(Event::Lost { file: id, range: (0, length) });
-                    }
-                }
-            }
-            self.record(Record::Group { id, group }, None);
-        }
-    }
-
-    /// For a file that has lost all its members: the disk from which the file goes on, and the
-    /// bytes of the copy there that are right.
-    fn heir(&self, id: FileId, group: &mut Group) -> Option<(DiskId, Valid)> {
-        // Every byte of a joiner came from a primary of the epoch that the joiner holds.
-        let joiners = self.works.get(&id).map_or(&[][..], |work| &work.joiners);
-        let mut joiners = joiners
-            .iter()
-            .filter(|joiner| joiner.held == group.epoch && !self.space.is_gone(joiner.disk));
-        let best = (0..group.former.len()).max_by_key(|at| (group.former[*at].1.of(u64::MAX), *at));
-        let joiner = joiners.find(|joiner| joiner.has_caught_up || best.is_none());
-        if let Some(disk) = joiner.map(|joiner| joiner.disk) {
-            group.former.retain(|(former, _)| *former != disk);
-            return Some((disk, Valid::up_to(u64::MAX)));
-        }
-        best.map(|at| group.former.remove(at))
-    }
-
     /// A dataserver says that it has a copy.
     pub(crate) fn look_at_copy(&mut self, now: Timestamp, place: Place, held: Held) {
         let (id, disk) = (held.file, place.disk);
         // A crash may still undo changes that are not in the log, so no copy is dropped because of
         // such a change.
-        let is_written = self.journal.unwritten() == 0;
+        let is_written = self.is_safe();
         let Some(file) = self.space.file(id) else {
-            if !is_written {
-                return;
+            let has_given = self.space.has_given(id);
+            if !has_given && self.strangers.len() < STRANGERS_MAX {
+                self.strangers.insert(id);
             }
-            if !self.space.has_given(id) {
-                if self.strangers.len() < STRANGERS_MAX {
-                    self.strangers.insert(id);
-                }
+            if !has_given || !is_written {
                 return;
             }
             let epoch = u64::MAX;
@@ -477,7 +436,7 @@ impl Nameserver {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use bytes::Bytes;
     use evenfall_core::{Arrival, Machine as _, StampedBy};
 
@@ -486,11 +445,11 @@ mod tests {
     use crate::space::Call;
     use crate::wire::Message;
 
-    fn hand_in(names: &mut Nameserver, n: u16, page: Vec<Held>) {
+    pub(crate) fn hand_in(names: &mut Nameserver, n: u16, page: Vec<Held>) {
         hand_in_at(names, Timestamp::ZERO, n, page);
     }
 
-    fn hand_in_at(names: &mut Nameserver, now: Timestamp, n: u16, page: Vec<Held>) {
+    pub(crate) fn hand_in_at(names: &mut Nameserver, now: Timestamp, n: u16, page: Vec<Held>) {
         let (disk, address) = (DiskId(u64::from(n)), ([127, 0, 0, 1], 7_000 + n).into());
         let (name, rack, is_ill) = (String::new(), String::new(), false);
         let beat =
@@ -501,7 +460,7 @@ mod tests {
         names.handle(now, arrival).expect("our own datagram");
     }
 
-    fn create(names: &mut Nameserver, path: &str, replication: u16) -> FileId {
+    pub(crate) fn create(names: &mut Nameserver, path: &str, replication: u16) -> FileId {
         let (path, mode, overwrite) = (path.to_owned(), 0o644, false);
         let call = Call::Create { path: path.clone(), mode, replication, overwrite, writer: None };
         names.call(Timestamp::ZERO, 0, 1, "ann", &call).expect("servers live");
@@ -509,7 +468,7 @@ mod tests {
     }
 
     /// Answers all writes, and returns the bytes that the log then has.
-    fn write_all(names: &mut Nameserver, log: &mut Vec<u8>) {
+    pub(crate) fn write_all(names: &mut Nameserver, log: &mut Vec<u8>) {
         use evenfall_core::durable::{Change, Durable as _};
         while let Some(write) = names.poll_write() {
             match write.change {
@@ -561,37 +520,6 @@ mod tests {
             hand_in(&mut names, 1, [deleted, kept, newer].map(held).to_vec());
             assert_eq!(drops(&mut names), dropped);
             assert_eq!(names.strangers().contains(&newer), is_old);
-        }
-    }
-
-    /// The group of a file whose only member has lost its disk. Disk 2 is a former member with five
-    /// bytes, and disk 3 a joiner that says to hold this epoch.
-    fn group_after_a_loss(held: u64, has_caught_up: bool) -> Group {
-        let config = NameConfig::default();
-        let mut names = Nameserver::new(config, 1, &Bytes::new()).expect("an empty log");
-        (1..=3).for_each(|n| hand_in(&mut names, n, Vec::new()));
-        let id = create(&mut names, "/a", 2);
-        let group = names.space().file(id).expect("a file").group.clone();
-        let (members, former) = (vec![DiskId(1)], vec![(DiskId(2), Valid::up_to(5))]);
-        let group = Group { epoch: 3, start: 5, members, former, ..group };
-        names.record(Record::Group { id, group }, None);
-        let joiner = Joiner { disk: DiskId(3), valid: Valid::up_to(0), held, has_caught_up };
-        names.works.entry(id).or_default().joiners.push(joiner);
-        names.disk_is_gone(DiskId(1));
-        let group = names.space().file(id).expect("a file").group.clone();
-        let joiners = names.works[&id].joiners.iter();
-        assert!(joiners.filter(|joiner| group.members.contains(&joiner.disk)).count() == 0);
-        group
-    }
-
-    #[test]
-    fn a_file_without_members_goes_on_from_a_joiner_of_its_epoch_that_has_caught_up() {
-        let group = group_after_a_loss(3, true);
-        assert_eq!((group.members, group.adopted), (vec![DiskId(3)], Some(Valid::up_to(u64::MAX))));
-        assert_eq!(group.former, [(DiskId(2), Valid::up_to(5))]);
-        for (held, has_caught_up) in [(2, true), (3, false)] {
-            let group = group_after_a_loss(held, has_caught_up);
-            assert_eq!((group.members, group.adopted), (vec![DiskId(2)], Some(Valid::up_to(5))));
         }
     }
 

@@ -16,11 +16,14 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`nameserver`] | [`Nameserver`]: calls of clients, beats, the log |
-//! | `groups` | epochs, joiners and lost disks, as the nameserver sees them |
+//! | `groups` | epochs and joiners, as the nameserver sees them |
+//! | `heirs` | files whose members have all lost their disks |
 //! | `placing` | racks, free room, disks that leave, balance |
 //! | `valid` | [`Valid`]: what is right of a copy that is not a member's |
+//! | [`keeping`], [`kept`] | copies of the nameserver's log on dataservers, and rebuilding it |
 //! | [`space`] | directories, files and the rules of paths |
-//! | [`dataserver`] | [`Dataserver`]: promises, epochs, beats |
+//! | [`dataserver`] | [`Dataserver`]: its copies, beats, writes |
+//! | `epochs` | promises and assignments, as a dataserver sees them |
 //! | `relaying` | appends from the primary to its followers |
 //! | `copy` | one copy: chunks, lengths, cuts |
 //! | `lead` | followers of a primary and its window |
@@ -32,32 +35,33 @@
 //! **Failures.** A dataserver that is silent is left out under a new epoch, and another dataserver
 //! copies the file. A dataserver that restarts goes on with the bytes on its disk. Torn appends at
 //! the end of a chunk were never acknowledged, and are cut off. A dataserver whose disk takes no
-//! bytes is left out while another member lives. A nameserver that restarts reads its log. While
+//! bytes is left out while another member lives. A nameserver that restarts reads its log, and one
+//! that lost its disk is rebuilt from the copies of its log on dataservers ([`keeping`]). While
 //! the nameserver is down, reads and appends of known files go on, and no failure is repaired.
 //!
 //! **What can be lost.** A file with one member left still takes appends, and the bytes that only
 //! this member has are lost with its disk. When all members lose their disks, the file goes on from
-//! a joiner that has caught up. Without such a joiner the file goes on from the former member that
-//! had most bytes when it was left out, and without a former member from a joiner that has not
-//! caught up. The nameserver does not ask all of these, so another joiner may have had more bytes.
-//! A joiner that falls silent is a joiner no more, and its bytes are lost.
+//! the former member or joiner with most bytes, for which the nameserver waits
+//! ([`NameConfig::heir_wait`]). A joiner that falls silent is a joiner no more, and its bytes are
+//! lost.
 //! [`nameserver::Event::Lost`] names the lost bytes that the nameserver knows of: bytes in front of
 //! the last flush, and bytes that a remaining copy knows to be committed. A file without any copy
 //! keeps its name, and takes no appends.
 //!
 //! **Deliberately absent.** Writing in the middle of a file, single appends longer than a datagram,
-//! and enforced rights are missing. This is no general file system.
-//!
-//! **Not there yet.** A nameserver that lost its disk is not rebuilt from the dataservers. Writers
-//! have no leases.
+//! enforced rights, and leases that outlive a request are missing. This is no general file system.
 #![forbid(unsafe_code)]
 
 pub mod chunk;
 pub mod config;
 mod copy;
 pub mod dataserver;
+mod epochs;
 mod error;
 mod groups;
+mod heirs;
+pub mod keeping;
+pub mod kept;
 mod lead;
 pub mod nameserver;
 mod outbox;

@@ -31,6 +31,7 @@ use evenfall_core::{
 
 use crate::config::{LABEL_BYTES_MAX, LOOKS_MAX, NameConfig, OWED_MAX};
 use crate::groups::Work;
+use crate::keeping::Keeping;
 use crate::outbox::Outbox;
 use crate::placing::Balance;
 use crate::space::{Call, File, Group, Record, Space};
@@ -111,8 +112,9 @@ pub struct Nameserver {
     pub(crate) balance: Option<Balance>,
     /// Copies that balancing has moved or begun to move.
     pub(crate) balanced: u64,
-    pub(crate) journal: Journal<Effect>,
-    outbox: Outbox,
+    pub(crate) journal: Journal<(u64, Effect)>,
+    pub(crate) keeping: Keeping,
+    pub(crate) outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
     started: Option<Timestamp>,
     /// Whether every dataserver has had the time to send a beat since the start.
@@ -154,6 +156,7 @@ impl Nameserver {
             balance: None,
             balanced: 0,
             journal,
+            keeping: Keeping::default(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
             started: None,
@@ -239,9 +242,7 @@ impl Nameserver {
         user: &str,
         call: &Call,
     ) -> Result<(), Refusal> {
-        if self.journal.is_failing() {
-            return Err(Refusal::DiskFull);
-        }
+        self.check_changes()?;
         self.at_ms = at_ms;
         let members = match call {
             Call::Create { replication, writer, .. } => {
@@ -291,6 +292,15 @@ impl Nameserver {
         Ok(all)
     }
 
+    /// Whether changes are taken.
+    pub(crate) fn check_changes(&self) -> Result<(), Refusal> {
+        match self.journal.is_failing() {
+            true => Err(Refusal::DiskFull),
+            false if self.is_old() => Err(Refusal::OldLog),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn record(&mut self, record: Record, effects: impl IntoIterator<Item = Effect>) {
         // A record has numbers, names and lists, which JSON always takes.
         let body = serde_json::to_vec(&record).unwrap_or_default();
@@ -300,7 +310,9 @@ impl Nameserver {
             self.dirty.remove(&file);
             effects.push(Effect::Drop(file, group));
         }
-        self.journal.add(&body, effects);
+        let count = self.space.changes();
+        self.journal.add(&body, effects.into_iter().map(|effect| (count, effect)));
+        self.keep(&body);
     }
 
     pub(crate) fn tell(&mut self, to: SocketAddr, control: Control) {
@@ -324,6 +336,9 @@ impl Nameserver {
             Control::Caught { file, epoch, joiner } => self.caught(file, epoch, joiner),
             Control::Bad { file, epoch, disk } => self.bad(now, file, epoch, disk),
             Control::Length { file, epoch, length } => self.length(from, file, epoch, length),
+            Control::Kept { disk, generation, life, length } => {
+                self.kept_by(now, disk, (generation, life), length);
+            }
             _ => {}
         }
     }
@@ -440,6 +455,7 @@ impl Nameserver {
             }
         }
         self.drive_balance(now);
+        self.drive_keepers(now);
         self.compact();
     }
 
@@ -453,7 +469,7 @@ impl Nameserver {
         self.journal.replace(bodies, None);
     }
 
-    fn follow(&mut self, effect: Effect) {
+    pub(crate) fn follow(&mut self, effect: Effect) {
         match effect {
             Effect::Done(token) => self.events.push_back(Event::Done { token }),
             Effect::Publish(file) => self.publish(file),
@@ -535,7 +551,7 @@ impl Durable for Nameserver {
 
     fn handle_written(&mut self, now: Timestamp, id: WriteId, done: Result<(), StorageError>) {
         match self.journal.handle_written(now, id, done) {
-            Ok(effects) => effects.into_iter().for_each(|effect| self.follow(effect)),
+            Ok(effects) => self.written_here(effects),
             Err(error) => self.events.push_back(Event::Failed(error)),
         }
     }

@@ -120,9 +120,7 @@ impl Nameserver {
     /// # Errors
     /// [`Refusal::Invalid`] for a disk that was not heard, and [`Refusal::DiskFull`].
     pub fn leave(&mut self, token: u64, disk: DiskId, is_leaving: bool) -> Result<(), Refusal> {
-        if self.journal.is_failing() {
-            return Err(Refusal::DiskFull);
-        }
+        self.check_changes()?;
         if !self.servers.contains_key(&disk) {
             return Err(Refusal::Invalid("no dataserver with this disk was heard".into()));
         }

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::Timestamp;
 
-use crate::config::{APPEND_BYTES_MAX, WINDOW_BYTES_MAX, WINDOWS_BYTES_MAX};
+use crate::config::{APPEND_BYTES_MAX, WINDOW_APPENDS_MAX, WINDOW_BYTES_MAX, WINDOWS_BYTES_MAX};
 use crate::dataserver::{Dataserver, Event};
 use crate::lead::{Follower, Next};
 use crate::wire::{Control, Message, NO_COPY};
@@ -41,16 +41,15 @@ impl Dataserver {
         if at.is_some_and(|at| at != copy.queued) {
             return Err(Refusal::Again);
         }
-        let is_over = lead.window_bytes + bytes.len() > WINDOW_BYTES_MAX;
+        let is_over = lead.window_bytes + bytes.len() > WINDOW_BYTES_MAX
+            || lead.window.len() >= WINDOW_APPENDS_MAX;
         if is_over || self.windows_bytes + bytes.len() > WINDOWS_BYTES_MAX {
             return Err(Refusal::Busy);
         }
         self.windows_bytes += bytes.len();
         lead.push(copy.queued, bytes.clone());
-        let change = copy.store(&bytes, self.config.chunk_bytes);
-        let (end, life) = (copy.queued, copy.life);
-        copy.waiting.push_back((token, end));
-        self.write(file, life, change, Some(end));
+        copy.waiting.push_back((token, copy.queued + bytes.len() as u64));
+        self.store(file, &bytes);
         self.pump(now, file);
         Ok(())
     }
@@ -101,9 +100,7 @@ impl Dataserver {
         copy.leader = Some(from);
         copy.commit(committed);
         if !bytes.is_empty() && offset == copy.queued {
-            let change = copy.store(bytes, self.config.chunk_bytes);
-            let (end, life) = (copy.queued, copy.life);
-            return self.write(file, life, change, Some(end));
+            return self.store(file, bytes);
         }
         self.acknowledge(file);
     }

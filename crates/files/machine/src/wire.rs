@@ -9,6 +9,8 @@
 //!  1 RELAY    file u64, epoch u64, offset u64, committed u64, the bytes of one append to the end
 //!  2 ACK      file u64, epoch u64, disk u64, length u64
 //!  3 CONTROL  a [`Control`] as JSON
+//!  4 NAMES    generation u64, life u64, base u64, changes u64, done u64, offset u64, bytes of the
+//!             nameserver's log to the end
 //! ```
 //!
 //! Relays and their acknowledgements carry the files. Control datagrams are few, and their text is
@@ -20,6 +22,7 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
 use serde::{Deserialize, Serialize};
 
+use crate::kept::Stream;
 use crate::valid::Valid;
 use crate::{DiskId, FileId};
 
@@ -172,6 +175,17 @@ pub enum Control {
         /// The length.
         length: u64,
     },
+    /// A keeper has this many bytes of a copy of the nameserver's log on its disk.
+    Kept {
+        /// The disk.
+        disk: DiskId,
+        /// The stream.
+        generation: u64,
+        /// The life of the nameserver that began the stream.
+        life: u64,
+        /// The bytes.
+        length: u64,
+    },
     /// The nameserver has this length on its disk.
     Noted {
         /// The file.
@@ -208,6 +222,17 @@ pub enum Message {
         /// The length, or [`NO_COPY`].
         length: u64,
     },
+    /// Bytes of a copy of the nameserver's log, on their way to a keeper.
+    Names {
+        /// The stream to which the bytes belong.
+        stream: Stream,
+        /// Changes that somebody was told of.
+        done: u64,
+        /// Where the bytes begin in the stream.
+        offset: u64,
+        /// The bytes.
+        bytes: Bytes,
+    },
     /// Anything else.
     Control(Control),
 }
@@ -234,6 +259,11 @@ impl Message {
             Self::Ack { file, epoch, disk, length } => {
                 begin(2, &[file.0, epoch, disk.0, length]);
                 Bytes::new()
+            }
+            Self::Names { stream, done, offset, bytes } => {
+                let Stream { generation, life, base, changes } = stream;
+                begin(4, &[generation, life, base, changes, done, offset]);
+                bytes
             }
             Self::Control(control) => {
                 begin(3, &[]);
@@ -275,6 +305,17 @@ impl Message {
                 let wrong = |_| Malformed { what: "no control", offset: HEAD_BYTES };
                 Self::Control(serde_json::from_slice(&datagram[HEAD_BYTES..]).map_err(wrong)?)
             }
+            4 => Self::Names {
+                stream: Stream {
+                    generation: r.u64()?,
+                    life: r.u64()?,
+                    base: r.u64()?,
+                    changes: r.u64()?,
+                },
+                done: r.u64()?,
+                offset: r.u64()?,
+                bytes: datagram.slice(HEAD_BYTES + 48..),
+            },
             _ => return Err(Malformed { what: "no such kind", offset: 3 }),
         };
         Ok((cluster, message))
@@ -302,6 +343,12 @@ mod tests {
         let all = [
             Message::Relay { file, epoch, offset: 1, committed: 2, bytes: Bytes::from("x") },
             Message::Ack { file, epoch, disk: DiskId(1), length: NO_COPY },
+            Message::Names {
+                stream: Stream { generation: 1, life: 2, base: 3, changes: 4 },
+                done: 5,
+                offset: 4,
+                bytes: Bytes::from("x"),
+            },
             Message::Control(Control::Assign(assignment)),
         ];
         for message in all {

@@ -28,7 +28,7 @@ pub mod settings;
 pub use servers::FileObjects;
 #[cfg(feature = "servers")]
 pub use servers::{
-    Client, Fetched, Options, ServiceError, Source, Tell, run_dataserver, run_flowserver,
-    run_nameserver,
+    Client, Fetched, Options, Rebuilt, ServiceError, Source, Tell, rebuild, run_dataserver,
+    run_flowserver, run_nameserver,
 };
 pub use settings::Settings;

@@ -16,6 +16,7 @@ mod objects;
 mod options;
 mod owner;
 mod reading;
+mod rebuilding;
 mod reports;
 mod scrubbing;
 mod webhdfs;
@@ -29,3 +30,4 @@ pub use nameserver::run as run_nameserver;
 #[cfg(feature = "objects")]
 pub use objects::FileObjects;
 pub use options::{Options, ServiceError};
+pub use rebuilding::{Rebuilt, rebuild};

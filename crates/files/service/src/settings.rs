@@ -34,6 +34,8 @@ pub struct Files {
     pub dead_after: Duration,
     /// A disk with less room gets copies only when no other disk is left.
     pub room_bytes_min: u64,
+    /// Dataservers that keep copies of the nameserver's log.
+    pub log_copies: u16,
     /// Bytes that a dataserver reads in a second to look for damage; zero for no such reading.
     pub scrub_bytes_per_second: u64,
     /// Bytes a second of a host's link, as a flowserver assumes.
@@ -48,6 +50,7 @@ impl Default for Files {
             open: false,
             dead_after: Duration::from_secs(5),
             room_bytes_min: 1 << 30,
+            log_copies: 3,
             scrub_bytes_per_second: 4_000_000,
             host_bytes_per_second: 1_250_000_000,
             rack_bytes_per_second: 2_500_000_000,

@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub struct Cluster {
     children: Vec<Option<Child>>,
     is_keyed: bool,
     flowserver: Option<SocketAddr>,
+    /// Directories of servers with small disks.
+    mounted: Vec<PathBuf>,
 }
 
 impl Cluster {
@@ -84,6 +87,23 @@ impl Cluster {
         let mut cluster = Self::prepared(dataservers + 1, false);
         cluster.flowserver = cluster.addresses.last().copied();
         cluster.start_all()
+    }
+
+    /// As [`new`](Self::new), where the last dataserver has a disk of so many megabytes. `None`
+    /// where no such disk can be mounted.
+    pub fn with_small_disk(dataservers: usize, megabytes: usize) -> Option<Self> {
+        let mut cluster = Self::prepared(dataservers, false);
+        let path = cluster.directory.path().join(dataservers.to_string());
+        std::fs::create_dir(&path).expect("a directory");
+        let size = format!("size={megabytes}m");
+        let mut mount = Command::new("mount");
+        let mount = mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&path).output();
+        if !mount.is_ok_and(|done| done.status.success()) {
+            println!("skipped: a tmpfs cannot be mounted here (root can)");
+            return None;
+        }
+        cluster.mounted.push(path);
+        Some(cluster.start_all())
     }
 
     /// As [`new`](Self::new), with a key or without.
@@ -104,7 +124,8 @@ impl Cluster {
         let addresses: Vec<SocketAddr> = (0..=others).map(|number| free(host(number))).collect();
         let directory = tempfile::tempdir().expect("a directory");
         let children = addresses.iter().map(|_| None).collect();
-        Self { directory, addresses, children, is_keyed, flowserver: None }
+        let (flowserver, mounted) = (None, Vec::new());
+        Self { directory, addresses, children, is_keyed, flowserver, mounted }
     }
 
     /// Starts a server in its directory.
@@ -164,6 +185,10 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         (0..self.children.len()).for_each(|number| self.kill(number));
+        for path in &self.mounted {
+            // An error here would hide the error of the test.
+            let _ = Command::new("umount").arg("-l").arg(path).status();
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Servers as processes, with clients of WebHDFS.
 
 mod cluster;
+mod faults;
 #[cfg(feature = "objects")]
 mod objects;
 mod operating;

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_files_machine::wire::{Control, Message};
 use evenfall_files_machine::{DiskId, FileId, chunk};
-use evenfall_files_service::{Client, Fetched, Options, Source, run_dataserver, run_nameserver};
+use evenfall_files_service::{
+    Client, Fetched, Options, Source, rebuild, run_dataserver, run_nameserver,
+};
 use evenfall_host::process::Signal;
 use serde_json::Value;
 
@@ -15,7 +17,7 @@ use super::cluster::{Cluster, PATIENCE, ask};
 use super::processes::{MEGABYTE, in_order, local, read};
 
 /// Waits until something is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < end, "{what}");
@@ -24,7 +26,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// The dataservers, when so many of them are in this state.
-fn dataservers(client: &Client, state: &str, count: usize) -> Vec<Value> {
+pub fn dataservers(client: &Client, state: &str, count: usize) -> Vec<Value> {
     let mut found = Vec::new();
     until(state, || {
         let status = client.report("status").expect("the nameserver lives");
@@ -36,7 +38,7 @@ fn dataservers(client: &Client, state: &str, count: usize) -> Vec<Value> {
 }
 
 /// Bytes of chunks in the directory of a dataserver.
-fn stored(cluster: &Cluster, number: usize) -> u64 {
+pub fn stored(cluster: &Cluster, number: usize) -> u64 {
     let entries = std::fs::read_dir(cluster.directory.path().join(number.to_string()));
     let entries = entries.into_iter().flatten().flatten();
     let chunks = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with('f'));
@@ -230,7 +232,7 @@ fn servers_refuse_the_log_of_an_earlier_build_and_change_no_file() {
 }
 
 #[test]
-fn a_nameserver_with_an_old_log_keeps_the_bytes_of_newer_files() {
+fn a_nameserver_with_an_old_log_changes_nothing_and_is_rebuilt() {
     let mut cluster = Cluster::new(1);
     let place = tempfile::tempdir().expect("a directory");
     let (source, all) = local(place.path(), "source", MEGABYTE);
@@ -249,11 +251,67 @@ fn a_nameserver_with_an_old_log_keeps_the_bytes_of_newer_files() {
     cluster.kill(0);
     std::fs::write(&log, old).expect("a log");
     cluster.start(0);
-    put("/another");
     until("the newer file is not noticed", || {
         client.report("fsck").expect("the nameserver lives")["unnamed"] == 1
     });
-    assert!(read(&client, "/old") == all && read(&client, "/another") == all, "other bytes");
+    until("the old log is not noticed", || {
+        // The old log knows of no keeper, so the first changes may be taken.
+        let made = client.change("/x", "MKDIRS", &[]);
+        made.is_err_and(|error| error.to_string().contains("rebuild"))
+    });
+    assert!(read(&client, "/old") == all, "other bytes");
     assert!(client.get("/newer", "GETFILESTATUS", &[]).is_err());
-    assert!(stored(&cluster, 1) > before, "the newer file is gone");
+    assert!(stored(&cluster, 1) >= before, "the newer file is gone");
+
+    cluster.kill(0);
+    let options = || {
+        let directory = cluster.directory.path().join("0");
+        Options::local(cluster.addresses[0], cluster.addresses[0], directory)
+    };
+    assert!(rebuild(&options(), &cluster.addresses[1..], false).is_err(), "there is a log");
+    std::fs::remove_file(&log).expect("a log");
+    rebuild(&options(), &cluster.addresses[1..], false).expect("a copy of the log");
+    cluster.start(0);
+    put("/another");
+    for path in ["/old", "/newer", "/another"] {
+        assert!(read(&client, path) == all, "other bytes in {path}");
+    }
+}
+
+#[test]
+fn a_nameserver_that_lost_its_disk_has_moves_and_deletions_out_of_the_dataservers() {
+    let mut cluster = Cluster::new(4);
+    let place = tempfile::tempdir().expect("a directory");
+    let (source, all) = local(place.path(), "source", MEGABYTE);
+    let client = cluster.client();
+    dataservers(&client, "live", 4);
+    for path in ["/d/moved", "/deleted", "/kept"] {
+        let source = Source::File(source.clone());
+        client.put(source, path, false, None, &mut |_| {}).expect("servers live");
+    }
+    let to = [("destination", "/d/e/here"), ("renameoptions", "NONE")];
+    client.change("/d/e", "MKDIRS", &[]).expect("it lives");
+    client.change("/d/moved", "RENAME", &to).expect("it lives");
+    client.change("/kept", "SETOWNER", &[("owner", "bob")]).expect("it lives");
+    assert!(client.delete("/deleted", false).expect("it lives"));
+    // The last change follows all others, and is on the disks of the keepers.
+    client.change("/last", "MKDIRS", &[]).expect("it lives");
+    (0..=4).for_each(|number| cluster.kill(number));
+    let directory = cluster.directory.path().join("0");
+    std::fs::remove_dir_all(&directory).expect("a directory");
+    let address = cluster.addresses[0];
+    let options = || Options::local(address, address, directory.clone());
+    let nobody = rebuild(&options(), &cluster.addresses[1..], false);
+    assert!(nobody.expect_err("no dataserver lives").to_string().contains("none of"));
+    (1..=4).for_each(|number| cluster.start(number));
+    until("no copy of the log", || rebuild(&options(), &cluster.addresses[1..], false).is_ok());
+    cluster.start(0);
+    assert!(read(&client, "/d/e/here") == all && read(&client, "/kept") == all, "other bytes");
+    for gone in ["/deleted", "/d/moved"] {
+        assert!(client.get(gone, "GETFILESTATUS", &[]).is_err(), "{gone}");
+    }
+    let status = client.get("/kept", "GETFILESTATUS", &[]).expect("it lives");
+    assert_eq!(status["FileStatus"]["owner"], "bob");
+    client.get("/last", "GETFILESTATUS", &[]).expect("it was there");
+    in_order(&client);
 }

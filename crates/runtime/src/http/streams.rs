@@ -41,6 +41,23 @@ pub struct Arriving {
     is_over: bool,
 }
 
+impl Arriving {
+    /// The next bytes of the body: `len` of them, and fewer only at the end of the body. Bytes that
+    /// came in one piece are not copied.
+    ///
+    /// # Errors
+    /// When the body was cut.
+    pub fn next_bytes(&mut self, len: usize) -> io::Result<Bytes> {
+        self.fill_buf()?;
+        if self.piece.len() >= len {
+            return Ok(self.piece.split_to(len));
+        }
+        let mut bytes = Vec::with_capacity(len);
+        self.by_ref().take(len as u64).read_to_end(&mut bytes)?;
+        Ok(bytes.into())
+    }
+}
+
 impl Read for Arriving {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let len = out.len().min(self.fill_buf()?.len());

@@ -70,6 +70,8 @@ pub struct History {
     leaves: BTreeMap<u64, (DiskId, bool)>,
     /// Writes that failed.
     pub failed: u64,
+    /// Nameservers that lost their disks and were rebuilt.
+    pub rebuilt: u64,
     violations: Vec<Violation<Check>>,
 }
 
@@ -217,6 +219,7 @@ impl History {
         run.counts.push(("failed", self.failed));
         run.counts.push(("leaves", self.leaves.values().filter(|(_, done)| *done).count() as u64));
         run.counts.push(("balanced", names.balanced()));
+        run.counts.push(("rebuilt", self.rebuilt));
     }
 
     fn judge_file(

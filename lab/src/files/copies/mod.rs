@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Arrival, Disk as _, Prng, Timestamp, Write};
+use evenfall_files_machine::keeping::{self, Found};
 use evenfall_files_machine::space::Call;
 use evenfall_files_machine::wire::{Control, Message};
 use evenfall_files_machine::{
@@ -79,7 +80,7 @@ words! {
     pub enum Mutant {
         /// A dataserver takes its writes for done before the disk has done them.
         AcksEarly,
-        /// The nameserver answers before the change is in its log.
+        /// The nameserver answers before the change is in its log and in the copies of its log.
         ForgetsNames,
         /// A follower takes appends of every epoch.
         TakesOldEpochs,
@@ -99,6 +100,10 @@ words! {
         IgnoresRacks,
         /// A client is told that the copies leave a disk, and the nameserver never hears of it.
         ForgetsLeaving,
+        /// A file that has lost all its members goes on from the first disk that answers.
+        TakesFirstHeir,
+        /// The nameserver is rebuilt from the oldest copy of its log.
+        RebuildsFromOldest,
     }
 }
 
@@ -173,7 +178,8 @@ impl Alteration<Node> for Wrong {
     }
 
     fn write(&mut self, write: Write) -> Asked {
-        let is_names = write.log == nameserver::LOG;
+        // The log of the nameserver, and the copies of it.
+        let is_names = write.log.starts_with(nameserver::LOG);
         match self.0 {
             Mutant::AcksEarly if !is_names => Asked::Early(write),
             Mutant::ForgetsNames if is_names => Asked::Early(write),
@@ -222,16 +228,25 @@ struct Owner {
     lives: BTreeMap<NodeIndex, u64>,
     operations: Vec<Operation>,
     history: History,
-    prng: Prng,
+    /// Chooses the restarts in which a dataserver has lost its disk, and those in which the
+    /// nameserver has.
+    wipes: Prng,
+    rebuilds: Prng,
 }
 
-fn name_config() -> NameConfig {
+fn name_config(mutant: Option<Mutant>) -> NameConfig {
     NameConfig {
         dead_after: Duration::from_millis(80),
         tick: Duration::from_millis(10),
         log_bytes: 8 << 10,
+        heir_wait: match mutant {
+            Some(Mutant::TakesFirstHeir) => Duration::ZERO,
+            // Longer than all faults together, so that each disk that comes back can answer.
+            _ => Duration::from_millis(900),
+        },
         full_retry: Duration::from_millis(30),
         room_bytes_min: 0,
+        keepers: 3,
     }
 }
 
@@ -260,7 +275,7 @@ impl Owner {
         let life = self.lives.get(&node).copied().unwrap_or(0);
         let seed = Prng::new(self.plan.seed).fork(u64::from(node.0) << 32 | life).next_u64();
         let mut machine = match node == NAMES {
-            true => Node::name(name_config(), seed, &disk),
+            true => Node::name(name_config(self.mutant), seed, &disk),
             false => Node::data(data_config(&self.plan), NAMES.address(), node, seed, disk),
         };
         if let Node::Data(server, _) = &mut machine {
@@ -339,9 +354,8 @@ impl Owner {
         }
     }
 
-    /// A disk has lost everything. The history excuses the appends that are on no disk of a server
-    /// that lives or comes back.
-    fn wiped(&mut self, now: Timestamp) {
+    /// The dataservers that live or come back.
+    fn returning(&self, now: Timestamp) -> Vec<NodeIndex> {
         let is_gone = |node: NodeIndex| {
             let turn = |is_gone, (at, fault): &(SimTime, Fault)| match fault {
                 Fault::Crash(of) if *of == node => is_gone || at.nanos() <= now.nanos(),
@@ -351,11 +365,55 @@ impl Owner {
             self.plan.faults.iter().fold(false, turn)
         };
         let nodes = (1..self.disks.len()).map(|node| NodeIndex(node as u32));
-        let servers = nodes.filter(|node| !is_gone(*node)).map(|node| {
-            let (config, disk) = (data_config(&self.plan), &self.disks[node.0 as usize]);
-            Node::data(config, NAMES.address(), node, 1, disk.clone())
+        nodes.filter(|node| !is_gone(*node)).collect()
+    }
+
+    /// A dataserver as it would start from its disk now.
+    fn data(&self, node: NodeIndex) -> Node {
+        let (config, disk) = (data_config(&self.plan), &self.disks[node.0 as usize]);
+        Node::data(config, NAMES.address(), node, 1, disk.clone())
+    }
+
+    /// The nameserver loses its disk, and is rebuilt out of the copies of its log. A nameserver
+    /// of which a dataserver is gone for good keeps its disk: the command asks all dataservers.
+    fn rebuild(&mut self, now: Timestamp) {
+        let returning = self.returning(now);
+        if returning.len() + 1 < self.disks.len() {
+            return;
+        }
+        let found = returning.into_iter().filter_map(|node| {
+            let Node::Data(server, disk) = self.data(node) else { return None };
+            let (generation, log) = server.kept();
+            let log = log.map(|log| disk.read(&log, 0, usize::MAX).expect("disks read well"));
+            Some(Found { disk: server.disk(), generation, log: log.unwrap_or_default() })
         });
-        let servers: Vec<Node> = servers.collect();
+        let mut found: Vec<Found> = found.collect();
+        let Some(newest) = keeping::rebuilt(&found).filter(|best| best.missing.is_empty()) else {
+            return;
+        };
+        let mut log = newest.log;
+        while self.mutant == Some(Mutant::RebuildsFromOldest)
+            && let Some(best) = keeping::rebuilt(&found)
+        {
+            log = best.log;
+            let newest = found.iter_mut().filter(|one| one.disk == best.disk);
+            newest.for_each(|one| one.log.clear());
+        }
+        let disk = &self.disks[NAMES.0 as usize];
+        let faults = disk.faults();
+        disk.set_faults(DiskFaults::default());
+        disk.remove(nameserver::LOG).expect("the disk works");
+        disk.write(nameserver::LOG, 0, &log).expect("the disk works");
+        disk.sync_all().expect("the disk works");
+        disk.set_faults(faults);
+        self.history.rebuilt += 1;
+    }
+
+    /// A disk has lost everything. The history excuses the appends that are on no disk of a server
+    /// that lives or comes back.
+    fn wiped(&mut self, now: Timestamp) {
+        let servers: Vec<Node> =
+            self.returning(now).into_iter().map(|node| self.data(node)).collect();
         self.history.wiped(&servers);
     }
 
@@ -437,7 +495,10 @@ impl Observer<Subject, Wire> for Owner {
 
     fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<Subject> {
         *self.lives.entry(node).or_default() += 1;
-        if node != NAMES && self.plan.knob("wipe") == 1 && self.prng.chance(0.8) {
+        if node == NAMES && self.rebuilds.chance(0.8) {
+            self.rebuild(now);
+        }
+        if node != NAMES && self.plan.knob("wipe") == 1 && self.wipes.chance(0.8) {
             let disk = &self.disks[node.0 as usize];
             disk.set_faults(DiskFaults::default());
             for (name, _) in disk.list().unwrap_or_default() {
@@ -488,8 +549,10 @@ impl Campaign for Copies {
             // The only member lost its disk with an append that nobody else had yet. A copy that
             // went on was to be cut in front of bytes that it knew to be committed. A joiner was
             // dropped and asked again in one epoch. All members lost their disks while a joiner was
-            // half done, or while a former member was down for good.
-            once_failed: &[810, 1235, 2862, 4800, 6028],
+            // half done, or while a former member was down for good. A copy that had restarted was
+            // to be cut several chunks before its end. Of two silent former members the one with
+            // less became the heir.
+            once_failed: &[810, 1235, 2862, 4800, 6028, 52_942, 12_740],
             kinds: &[
                 FaultKind::Loss,
                 FaultKind::Duplicate,
@@ -512,10 +575,11 @@ impl Campaign for Copies {
                 ("failed", 100),
                 ("leaves", 50),
                 ("balanced", 100),
+                ("rebuilt", 50),
             ],
             mutants: &[
                 (Mutant::AcksEarly, Check::Kept, 100),
-                (Mutant::ForgetsNames, Check::Names, 100),
+                (Mutant::ForgetsNames, Check::Names, 1_000),
                 (Mutant::TakesOldEpochs, Check::Heals, 400),
                 (Mutant::CutsTooMuch, Check::Kept, 20),
                 (Mutant::AcksRefused, Check::Kept, 100),
@@ -525,6 +589,8 @@ impl Campaign for Copies {
                 (Mutant::StopsRepair, Check::Heals, 20),
                 (Mutant::IgnoresRacks, Check::Places, 20),
                 (Mutant::ForgetsLeaving, Check::Places, 20),
+                (Mutant::TakesFirstHeir, Check::Kept, 4_000),
+                (Mutant::RebuildsFromOldest, Check::Names, 400),
             ],
         }
     }
@@ -558,7 +624,8 @@ impl Campaign for Copies {
             lives: BTreeMap::new(),
             operations: operations(plan.seed, nodes.end),
             history: History::default(),
-            prng: Prng::new(plan.seed).fork(0x7769_7065),
+            wipes: Prng::new(plan.seed).fork(0x7769_7065),
+            rebuilds: Prng::new(plan.seed).fork(0x7265_6275),
         };
         let mut world = World::new(Wire::new(DELAY), plan.seed);
         for node in nodes.clone().map(NodeIndex) {

@@ -1,16 +1,17 @@
 //! WebHDFS at a dataserver: the bytes of files.
 
 use std::collections::BTreeSet;
-use std::io::{self, BufRead, Read as _};
+use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use evenfall_core::SharedKey;
 use evenfall_files_machine::config::APPEND_BYTES_MAX;
 use evenfall_files_machine::{Dataserver, FileId, Refusal, View};
-use evenfall_runtime::http::streams::{Answer, Arriving, Content};
+use evenfall_runtime::http::streams::{Answer, Arriving, Content, Pieces};
 use evenfall_runtime::http::{
     self, Answered, Method, RequestError, StatusCode, Upload, exchange_under,
 };
@@ -21,6 +22,7 @@ use super::logs::Logs;
 use super::making::{CREATE_ARGUMENTS, GATHER, MAKE};
 use super::owner::Inbox;
 use super::reading::Reading;
+use super::rebuilding;
 use super::webhdfs::{self, Exception, Request, escaped, json_of};
 use super::writing::{PATIENCE, Pipeline, ROUND};
 use crate::Options;
@@ -87,8 +89,28 @@ impl Files {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The copy of the nameserver's log that this dataserver has, and which one it is.
+    fn names(&self) -> Result<Answer, Exception> {
+        let look = |server: &mut Dataserver, _| (server.disk(), server.kept());
+        let (disk, (generation, log)) = self.inbox.ask(look)?;
+        let logs = Logs::new(self.directory.clone());
+        let (length, pieces) = match log {
+            Some(log) => logs.pieces(&log).map_err(|error| Exception::io(error.to_string()))?,
+            None => (0, Box::new(std::iter::empty()) as Pieces),
+        };
+        let headers = vec![
+            (rebuilding::DISK, format!("{:016x}", disk.0)),
+            (rebuilding::GENERATION, format!("{generation:016x}")),
+        ];
+        let content = Content::Stream(Some(length), pieces);
+        Ok(Answer { status: StatusCode::OK, headers, content })
+    }
+
     /// Answers a request.
     pub fn answer(&self, request: &http::Request, body: Arriving) -> Answer {
+        if (&request.method, request.path.as_str()) == (&Method::GET, rebuilding::NAMES) {
+            return self.names().unwrap_or_else(Answer::from);
+        }
         let answered = Request::read(request, "bytes of files are below /webhdfs/v1");
         let is_long = request
             .header("content-length")
@@ -274,7 +296,13 @@ impl Files {
             if from.status != StatusCode::OK {
                 return Err(gone(&from.status));
             }
-            push_all(&mut pipeline, &mut from.take(length), Some(length))?;
+            let mut from = from.take(length);
+            let next = || {
+                let mut piece = Vec::with_capacity(APPEND_BYTES_MAX);
+                let most = APPEND_BYTES_MAX as u64;
+                from.by_ref().take(most).read_to_end(&mut piece).map(|_| piece.into())
+            };
+            push_all(&mut pipeline, next, Some(length))?;
         }
         pipeline.finish()?;
         self.flush(file)?;
@@ -337,7 +365,7 @@ impl Files {
 
     fn write_body(&self, file: FileId, at: u64, body: &mut Arriving) -> Result<(), Exception> {
         let mut pipeline = Pipeline::new(self, file, at);
-        push_all(&mut pipeline, body, None)?;
+        push_all(&mut pipeline, || body.next_bytes(APPEND_BYTES_MAX), None)?;
         pipeline.finish()
     }
 
@@ -409,38 +437,23 @@ fn expect_room(written: &BTreeSet<FileId>) -> Result<(), Exception> {
     Ok(())
 }
 
-/// Appends the whole body, which has to have this length.
+/// Appends every piece that comes. All together have to have this length. The last one is empty.
 fn push_all(
     pipeline: &mut Pipeline<'_>,
-    from: &mut dyn BufRead,
+    mut next: impl FnMut() -> io::Result<Bytes>,
     length: Option<u64>,
 ) -> Result<(), Exception> {
     let mut done = 0;
     loop {
-        let piece = next_piece(from);
+        let piece = next();
         let piece = piece.map_err(|error| Exception::io(format!("the body was cut: {error}")))?;
         if piece.is_empty() {
             let is_whole = length.is_none_or(|length| length == done);
             return is_whole.then_some(()).ok_or_else(|| Exception::io("the body was cut"));
         }
         done += piece.len() as u64;
-        pipeline.push(piece.into())?;
+        pipeline.push(piece)?;
     }
-}
-
-/// The bytes of the next append, which are fewer at the end of the body.
-fn next_piece(from: &mut dyn BufRead) -> io::Result<Vec<u8>> {
-    let mut piece = Vec::with_capacity(APPEND_BYTES_MAX);
-    while piece.len() < APPEND_BYTES_MAX {
-        let there = from.fill_buf()?;
-        let len = there.len().min(APPEND_BYTES_MAX - piece.len());
-        if len == 0 {
-            break;
-        }
-        piece.extend_from_slice(&there[..len]);
-        from.consume(len);
-    }
-    Ok(piece)
 }
 
 /// Sends the client to another dataserver with the same arguments.

@@ -1,15 +1,19 @@
 //! Reads the chunks of a directory.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::PathBuf;
 
 use bytes::Bytes;
 use evenfall_core::StorageError;
 use evenfall_files_machine::FileId;
 use evenfall_files_machine::chunk::{self, HEAD_BYTES, Head, Scan};
+use evenfall_runtime::http::streams::Pieces;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
+
+/// Bytes of a piece of a log that is sent whole.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// A directory of chunks, with the chunk that was read last.
 #[derive(Debug)]
@@ -83,7 +87,28 @@ impl Logs {
         Ok(bytes.slice(..len.min(bytes.len())))
     }
 
-    /// Scans all chunks of the directory. An empty log belongs to a deleted chunk, and is removed.
+    /// A whole log in pieces, and its length.
+    ///
+    /// # Errors
+    /// When the log cannot be opened.
+    pub fn pieces(&self, log: &str) -> Result<(u64, Pieces), StorageError> {
+        let wrong = |error: io::Error| failed(log, &error);
+        let file = File::open(self.directory.join(log)).map_err(wrong)?;
+        let length = file.metadata().map_err(wrong)?.len();
+        let mut rest = file.take(length);
+        let next = move || {
+            let mut piece = Vec::new();
+            match rest.by_ref().take(PIECE_BYTES).read_to_end(&mut piece) {
+                Ok(0) => None,
+                Ok(_) => Some(Ok(Bytes::from(piece))),
+                Err(error) => Some(Err(error)),
+            }
+        };
+        Ok((length, Box::new(std::iter::from_fn(next))))
+    }
+
+    /// Scans all chunks of the directory. An empty log belongs to a deleted chunk or is an old copy
+    /// of the nameserver's log, and is removed.
     ///
     /// # Errors
     /// When the directory or a log cannot be read.
@@ -93,12 +118,16 @@ impl Logs {
         for entry in std::fs::read_dir(&self.directory).map_err(wrong)? {
             let entry = entry.map_err(wrong)?;
             let name = entry.file_name();
-            let Some((file, start)) = name.to_str().and_then(chunk::of_name) else { continue };
+            let name = name.to_str().unwrap_or_default();
+            let (chunk, is_names) = (chunk::of_name(name), name.starts_with("names-"));
+            if chunk.is_none() && !is_names {
+                continue;
+            }
             let bytes = entry.metadata().map_err(wrong)?.len();
             if bytes == 0 {
                 std::fs::remove_file(entry.path()).map_err(wrong)?;
-                continue;
             }
+            let Some((file, start)) = chunk.filter(|_| bytes > 0) else { continue };
             let mut read = |log: &str, at, len| self.read(log, at, len);
             all.push((file, start, chunk::scan(file, start, bytes, &mut read)?));
         }

@@ -43,7 +43,8 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let writes = Writes::open(&options.directory).map_err(failed(format!("open {at}")))?;
     let log = writes.read(LOG).map_err(ServiceError::Disk)?;
     let (dead_after, room_bytes_min) = (options.files.dead_after, options.files.room_bytes_min);
-    let config = NameConfig { dead_after, room_bytes_min, ..NameConfig::default() };
+    let keepers = usize::from(options.files.log_copies);
+    let config = NameConfig { dead_after, room_bytes_min, keepers, ..NameConfig::default() };
     let seed = owner::random_number()?;
     let machine = Nameserver::new(config, seed, &log);
     let machine = machine.map_err(|e| ServiceError::Log(options.directory.join(LOG), e))?;

@@ -15,7 +15,8 @@ use super::bytes_front::Files;
 use super::owner::{Ended, Pending};
 use super::webhdfs::Exception;
 
-/// Longest wait for the end of an append. Leaving out a dead dataserver takes less time.
+/// Longest wait for the end of an append, and longest time in which appends are sent again and none
+/// is there. Leaving out a dead dataserver takes less time.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A dataserver that has waited this long for an append and no longer leads the file was left out.
 /// A change of the dataservers of a file takes less time.
@@ -36,12 +37,14 @@ pub struct Pipeline<'a> {
     /// no append is made before an earlier append that was refused.
     next: u64,
     under_way: VecDeque<(Bytes, Pending)>,
+    /// When an append was last found to be there, or the request began.
+    progress_at: Instant,
 }
 
 impl<'a> Pipeline<'a> {
     /// Appends that begin at `next`.
     pub fn new(files: &'a Files, file: FileId, next: u64) -> Self {
-        Self { files, file, next, under_way: VecDeque::new() }
+        Self { files, file, next, under_way: VecDeque::new(), progress_at: Instant::now() }
     }
 
     /// Appends a piece. Waits for the first one when many are on their way.
@@ -71,13 +74,16 @@ impl<'a> Pipeline<'a> {
     fn settle_first(&mut self) -> Result<(), Exception> {
         let Some((bytes, pending)) = self.under_way.pop_front() else { return Ok(()) };
         let refusal = match self.end_of(&pending)? {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                self.progress_at = Instant::now();
+                return Ok(());
+            }
             Err(refusal) => refusal,
         };
         let is_not_there = |refusal: &Refusal| {
             matches!(refusal, Refusal::Again | Refusal::Busy | Refusal::NotPrimary)
         };
-        if !is_not_there(&refusal) {
+        if !is_not_there(&refusal) || self.progress_at.elapsed() >= PATIENCE {
             return Err(refusal.into());
         }
         let mut again = vec![bytes];

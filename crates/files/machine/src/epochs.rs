@@ -1,0 +1,166 @@
+//! The epochs of a copy, as its dataserver begins and ends them.
+//!
+//! [`Seal`](Control::Seal) ends an epoch. The copy promises on its disk to take no more appends of
+//! the epoch, and answers with its length. [`Assign`](Control::Assign) begins the next epoch. The
+//! copy is cut to the common length, the epoch is written, and the first member is the primary. A
+//! primary that has restarted asks for a new epoch, because followers may have appends of its
+//! earlier life that its own disk has lost.
+
+use evenfall_core::Timestamp;
+
+use crate::copy::Copy;
+use crate::dataserver::{Dataserver, Effect, Event, Record};
+use crate::lead::{Follower, Lead};
+use crate::wire::{Assignment, Control};
+use crate::{FileId, Refusal};
+
+impl Dataserver {
+    pub(crate) fn seal(&mut self, file: FileId, epoch: u64) {
+        // A member that does not know the file yet has none of its bytes.
+        let life = self.next_life();
+        let copy = self.copies.entry(file).or_insert_with(|| Copy::new(file, life));
+        if epoch <= copy.epoch || epoch < copy.promised || copy.switch.is_some() {
+            return;
+        }
+        if epoch > copy.promised {
+            (copy.promised, copy.is_promise_written) = (epoch, false);
+            self.remember(&Record::Promise { file, epoch }, Some(Effect::Promised(file, epoch)));
+        }
+        self.answer_seal(file);
+    }
+
+    pub(crate) fn promised(&mut self, file: FileId, epoch: u64) {
+        let copy = self.copies.get_mut(&file).filter(|copy| copy.promised == epoch);
+        if let Some(copy) = copy {
+            copy.is_promise_written = true;
+            self.busy.insert(file);
+            self.answer_seal(file);
+        }
+    }
+
+    /// Answers a seal when the promise is on the disk and no write can change the length any more.
+    pub(crate) fn answer_seal(&mut self, file: FileId) {
+        let Some(copy) = self.copies.get(&file) else { return };
+        let is_still = copy.queued == copy.length && copy.cuts == 0 && !copy.is_broken;
+        if copy.promised > copy.epoch && copy.is_promise_written && is_still {
+            let (epoch, held, disk) = (copy.promised, copy.epoch, self.disk);
+            let (length, committed) = (copy.length, copy.committed());
+            self.tell(Control::Sealed { file, epoch, held, disk, length, committed });
+        }
+    }
+
+    pub(crate) fn assign(&mut self, assignment: Assignment) {
+        let (file, epoch, disk) = (assignment.file, assignment.epoch, self.disk);
+        let is_member = assignment.members.iter().any(|place| place.disk == disk);
+        let valid = assignment.joiners.iter().find(|(place, _)| place.disk == disk);
+        if !is_member && valid.is_none() {
+            return;
+        }
+        let life = self.next_life();
+        let copy = self.copies.entry(file).or_insert_with(|| Copy::new(file, life));
+        let limit = match valid.filter(|_| !is_member) {
+            Some((_, valid)) => valid.of(copy.epoch),
+            None => assignment.start,
+        };
+        if epoch < copy.promised || copy.switch.is_some() {
+            return;
+        }
+        if epoch == copy.epoch {
+            return self.update(assignment);
+        }
+        // The copy waits for the answers to its writes. The nameserver then asks again.
+        if copy.queued != copy.length || copy.cuts > 0 || copy.is_broken {
+            return;
+        }
+        let limit = if is_member { limit } else { copy.whole_chunks(limit) };
+        let changes = copy.cut(limit, life);
+        let Some(changes) = changes.filter(|_| !is_member || copy.length >= limit) else {
+            // The copy never comes to this epoch.
+            return self.tell(Control::Bad { file, epoch, disk });
+        };
+        copy.switch = Some(assignment);
+        copy.leader = None;
+        if let Some(lead) = copy.lead.take() {
+            self.windows_bytes -= lead.window_bytes;
+        }
+        self.change(file, changes);
+        self.write_switch(file);
+    }
+
+    /// Writes the new epoch down when all cuts of the copy are done.
+    pub(crate) fn write_switch(&mut self, file: FileId) {
+        let Some(copy) = self.copies.get(&file).filter(|copy| copy.cuts == 0) else { return };
+        let Some(Assignment { epoch, start, members, .. }) = copy.switch.as_ref() else { return };
+        let (epoch, start) = (*epoch, *start);
+        let is_member = members.iter().any(|place| place.disk == self.disk);
+        let record = Record::Copy { file, epoch, start, is_member };
+        self.remember(&record, Some(Effect::Switched(file, epoch)));
+    }
+
+    /// The new epoch is on the disk.
+    pub(crate) fn switched(&mut self, file: FileId, epoch: u64) {
+        let disk = self.disk;
+        let Some(copy) = self.copies.get_mut(&file) else { return };
+        let Some(assignment) = copy.switch.take_if(|switch| switch.epoch == epoch) else { return };
+        copy.is_member = assignment.members.iter().any(|place| place.disk == disk);
+        (copy.epoch, copy.promised, copy.start) = (epoch, epoch, assignment.start);
+        (copy.is_fresh, copy.is_promise_written) = (true, false);
+        if copy.is_member {
+            copy.commit(assignment.start);
+        }
+        // All members have the bytes in front of the beginning of the epoch, and none of them has
+        // the bytes behind it.
+        let (is_member, start) = (copy.is_member, assignment.start);
+        let again = if self.is_full { Refusal::NoRoom } else { Refusal::Again };
+        for (token, end) in core::mem::take(&mut copy.waiting) {
+            self.events.push_back(match (is_member, end <= start) {
+                (true, true) => Event::Appended { token, end },
+                (true, false) => Event::Refused { token, why: again.clone() },
+                (false, _) => Event::Refused { token, why: Refusal::Unknown },
+            });
+        }
+        if !copy.leads(disk) && assignment.members.first().is_none_or(|first| first.disk != disk) {
+            for (token, _) in core::mem::take(&mut copy.flushes) {
+                self.events.push_back(Event::Refused { token, why: Refusal::Unknown });
+            }
+        }
+        self.update(assignment);
+    }
+
+    /// Takes the members and joiners of an assignment in the epoch that the copy is in.
+    fn update(&mut self, assignment: Assignment) {
+        let (file, round, disk) = (assignment.file, assignment.round, self.disk);
+        let Some(copy) = self.copies.get_mut(&file) else { return };
+        copy.members = assignment.members;
+        let epoch = copy.epoch;
+        if copy.promised == epoch && copy.leads(disk) {
+            if !copy.is_fresh || copy.is_broken {
+                return self.tell(Control::Trouble { file, epoch });
+            }
+            let start = copy.start;
+            let lead = copy.lead.get_or_insert_with(Lead::default);
+            let members = copy.members.iter().map(|place| (*place, true));
+            let joiners = assignment.joiners.iter().map(|(place, _)| (*place, false));
+            let followers = members.chain(joiners).filter(|(place, _)| place.disk != disk);
+            let old = core::mem::take(&mut lead.followers);
+            lead.followers = followers
+                .map(|(place, is_member)| {
+                    let known = old.iter().find(|follower| follower.place.disk == place.disk);
+                    let new = Follower {
+                        place,
+                        is_member,
+                        acked: is_member.then_some(start),
+                        next: start,
+                        sent_at: Timestamp::ZERO,
+                        is_reading: false,
+                        told: 0,
+                    };
+                    known.map_or(new, |known| Follower { place, ..*known })
+                })
+                .collect();
+            self.busy.insert(file);
+        }
+        self.tell(Control::Holds { file, epoch, round, disk });
+        self.advance(file);
+    }
+}

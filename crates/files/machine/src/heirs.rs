@@ -1,0 +1,190 @@
+//! The heir of a file whose members have all lost their disks: the disk from which the file goes
+//! on.
+//!
+//! The nameserver knows how much of a former member's copy is right, and not how much of that is on
+//! the disk: the former member may have been silent when it was left out. The nameserver therefore
+//! asks all former members, as it asks members before a new epoch, and the one with most right
+//! bytes is the heir. Joiners of the last epoch are asked too. Every byte of such a joiner came
+//! from a primary of that epoch.
+//!
+//! **Waiting.** A file without an heir takes no appends. The nameserver waits for a former member
+//! that may have more bytes than those that have answered, and at most for
+//! [`heir_wait`](crate::NameConfig::heir_wait) after the first answer. What only the silent one has
+//! is lost then. Without any answer there is nothing to go on from, and the file waits.
+
+use evenfall_core::Timestamp;
+
+use crate::groups::Replies;
+use crate::nameserver::{Event, Nameserver};
+use crate::space::{Group, Kind, Record};
+use crate::valid::Valid;
+use crate::wire::Control;
+use crate::{DiskId, FileId};
+
+impl Nameserver {
+    /// A disk will never come back. A file whose last member was on this disk gets an heir, if
+    /// another disk has bytes of the file.
+    pub(crate) fn disk_is_gone(&mut self, disk: DiskId) {
+        self.record(Record::DiskGone { disk }, None);
+        let mut changed = Vec::new();
+        for (id, inode) in self.space.inodes() {
+            let Kind::File(file) = &inode.kind else { continue };
+            let is_former = file.group.former.iter().any(|(former, _)| *former == disk);
+            if is_former || file.group.members.contains(&disk) {
+                changed.push((*id, file.group.clone(), file.length));
+            }
+        }
+        for (id, mut group, length) in changed {
+            self.dirty.insert(id);
+            group.former.retain(|(former, _)| *former != disk);
+            if group.members.iter().all(|member| self.space.is_gone(*member)) {
+                self.ask_joiners_too(id, &mut group);
+                if group.former.is_empty() {
+                    group.lost = Some((0, length));
+                    self.events.push_back(Event::Lost { file: id, range: (0, length) });
+                }
+            }
+            self.record(Record::Group { id, group }, None);
+        }
+    }
+
+    /// Makes former members of the joiners that hold the epoch, so that they are in the log.
+    fn ask_joiners_too(&mut self, id: FileId, group: &mut Group) {
+        let Some(work) = self.works.get_mut(&id) else { return };
+        // Promises so far were asked of others.
+        work.seal = None;
+        for joiner in core::mem::take(&mut work.joiners) {
+            if joiner.held == group.epoch && !self.space.is_gone(joiner.disk) {
+                group.former.retain(|(former, _)| *former != joiner.disk);
+                group.former.push((joiner.disk, Valid::up_to(u64::MAX)));
+            }
+        }
+    }
+
+    /// Whether a file has lost all its members, and has no heir yet.
+    pub(crate) fn is_orphan(&self, group: &Group) -> bool {
+        let is_gone = |member: &DiskId| self.space.is_gone(*member);
+        !group.former.is_empty() && group.members.iter().all(is_gone)
+    }
+
+    /// Asks for the lengths of former members that may have most bytes, and chooses the heir.
+    pub(crate) fn drive_heir(&mut self, now: Timestamp, id: FileId, mut group: Group) {
+        let work = self.works.entry(id).or_default();
+        let (epoch, replies) = work.seal.get_or_insert((group.epoch + 1, Replies::new()));
+        if replies.is_empty() {
+            work.seal_since = now;
+        }
+        let length = |disk: &DiskId| replies.get(disk).map(|reply| reply.0);
+        let answered = group.former.iter().enumerate();
+        let answered = answered.filter_map(|(at, (disk, _))| Some((length(disk)?, at)));
+        let best = answered.max();
+        let may_have_more = |(disk, valid): &&(DiskId, Valid)| {
+            let is_more = best.is_none_or(|(most, _)| valid.of(u64::MAX) > most);
+            is_more && length(disk).is_none()
+        };
+        let missed = group.former.iter().filter(may_have_more).map(|(disk, _)| *disk);
+        let (missed, epoch): (Vec<DiskId>, u64) = (missed.collect(), *epoch);
+        let is_late = now >= work.seal_since + self.config.heir_wait;
+        match best.filter(|_| missed.is_empty() || is_late) {
+            Some((_, at)) => {
+                let (disk, valid) = group.former.remove(at);
+                (group.members, group.adopted) = (vec![disk], Some(valid));
+                work.seal = None;
+                self.dirty.insert(id);
+                self.record(Record::Group { id, group }, None);
+            }
+            None => {
+                for disk in missed {
+                    if let Some(to) = self.servers.get(&disk).map(|server| server.place.address) {
+                        self.tell(to, Control::Seal { file: id, epoch });
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::config::NameConfig;
+    use crate::groups::Joiner;
+    use crate::groups::tests::{create, hand_in};
+
+    /// A file in epoch 3 whose only member has lost its disk. Disk 2 is a former member of which
+    /// up to five bytes are right, and disk 3 a joiner that says to hold this epoch.
+    fn orphan(held: u64) -> (Nameserver, FileId) {
+        let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
+        (1..=3).for_each(|n| hand_in(&mut names, n, Vec::new()));
+        let id = create(&mut names, "/a", 2);
+        let group = names.space().file(id).expect("a file").group.clone();
+        let (members, former) = (vec![DiskId(1)], vec![(DiskId(2), Valid::up_to(5))]);
+        let group = Group { epoch: 3, start: 5, members, former, ..group };
+        names.record(Record::Group { id, group }, None);
+        let (disk, valid, has_caught_up) = (DiskId(3), Valid::up_to(0), false);
+        let joiner = Joiner { disk, valid, held, has_caught_up };
+        names.works.entry(id).or_default().joiners.push(joiner);
+        names.disk_is_gone(DiskId(1));
+        names.examine(Timestamp::ZERO, id);
+        assert_eq!(group_of(&names, id).members, [DiskId(1)]);
+        (names, id)
+    }
+
+    fn group_of(names: &Nameserver, id: FileId) -> &Group {
+        &names.space().file(id).expect("a file").group
+    }
+
+    /// A disk that holds the epoch `held` has this many bytes.
+    fn answer(names: &mut Nameserver, id: FileId, disk: u64, (held, length): (u64, u64)) {
+        names.sealed(Timestamp::ZERO, id, 4, DiskId(disk), held, (length, 0));
+    }
+
+    #[test]
+    fn a_file_without_members_goes_on_from_the_disk_with_most_right_bytes() {
+        // The former member cannot have more, and is not waited for.
+        let (mut names, id) = orphan(3);
+        answer(&mut names, id, 3, (3, 8));
+        let group = group_of(&names, id);
+        assert_eq!(
+            (&group.members[..], group.adopted),
+            (&[DiskId(3)][..], Some(Valid::up_to(u64::MAX)))
+        );
+        assert_eq!(group.former, [(DiskId(2), Valid::up_to(5))]);
+
+        // The joiner has less than the former member may have, and the former member has it.
+        let (mut names, id) = orphan(3);
+        answer(&mut names, id, 3, (3, 3));
+        assert_eq!(group_of(&names, id).members, [DiskId(1)]);
+        answer(&mut names, id, 2, (2, 7));
+        let group = group_of(&names, id);
+        assert_eq!((&group.members[..], group.adopted), (&[DiskId(2)][..], Some(Valid::up_to(5))));
+
+        // The former member has less than it may have.
+        let (mut names, id) = orphan(3);
+        answer(&mut names, id, 2, (2, 2));
+        answer(&mut names, id, 3, (3, 3));
+        assert_eq!(group_of(&names, id).members, [DiskId(3)]);
+    }
+
+    #[test]
+    fn a_silent_former_member_is_waited_for_and_not_for_ever() {
+        let (mut names, id) = orphan(3);
+        answer(&mut names, id, 3, (3, 3));
+        let wait = names.config.heir_wait;
+        names.examine(Timestamp::ZERO + (wait - wait / 8), id);
+        assert_eq!(group_of(&names, id).members, [DiskId(1)]);
+        names.examine(Timestamp::ZERO + wait, id);
+        assert_eq!(group_of(&names, id).members, [DiskId(3)]);
+    }
+
+    #[test]
+    fn a_joiner_that_never_came_to_the_epoch_is_no_heir() {
+        let (mut names, id) = orphan(2);
+        answer(&mut names, id, 3, (2, 9));
+        assert_eq!(group_of(&names, id).members, [DiskId(1)]);
+        answer(&mut names, id, 2, (2, 5));
+        assert_eq!(group_of(&names, id).members, [DiskId(2)]);
+    }
+}

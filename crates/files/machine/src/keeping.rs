@@ -1,0 +1,389 @@
+//! Copies of the nameserver's log on dataservers, out of which a nameserver is rebuilt that has
+//! lost its disk.
+//!
+//! Some dataservers, the *keepers*, get every record of the log. What follows a record, such as the
+//! answer to a client, waits until the record is on the disk here **and** on those of all keepers.
+//! Every keeper therefore has every change that anybody was told of. The names of the keepers are
+//! in the log as well.
+//!
+//! ```text
+//!  record ──> journal here ──┐
+//!     │                      ├──> the effects follow
+//!     └─ Names ──> keepers ──┘
+//!            <── Kept ──
+//! ```
+//!
+//! A keeper gets a stream of bytes: the records that make the present state out of an empty one,
+//! and then each further record, framed as in the journal. A keeper that has restarted, or whose
+//! stream has become long, gets a new stream of a higher generation, and holds on to the old one
+//! until the first part of the new one has come.
+//!
+//! A silent keeper is left out while another one lives that has the whole log, and another
+//! dataserver takes its place. Changes wait until one has it.
+//!
+//! **An old log.** Generations count on over all lives of a nameserver. A nameserver whose log was
+//! replaced by an old one begins with a generation that keepers have seen before, or with fewer
+//! changes than somebody was told of, and keepers refuse its streams. The nameserver then takes no
+//! changes, and says that it has to be rebuilt.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use evenfall_core::Timestamp;
+use evenfall_core::durable::Change;
+use evenfall_core::journal::{self, HEADER_BYTES, Journal};
+
+use crate::DiskId;
+use crate::config::{APPEND_BYTES_MAX, FLIGHT_BYTES_MAX, WINDOW_BYTES_MAX};
+use crate::kept::Stream;
+use crate::nameserver::{Effect, LOG, Nameserver};
+use crate::space::{Record, Space};
+use crate::wire::Message;
+
+/// The length that a dataserver tells when it cannot go on with a stream.
+pub const NOT_THERE: u64 = u64::MAX;
+
+/// Lives and changes that a rebuilt log skips when a keeper is missing: more than a nameserver has
+/// in the time of an outage.
+const STARTS_SKIPPED: u64 = 1 << 16;
+const CHANGES_SKIPPED: u64 = 1 << 40;
+
+/// What a keeper has.
+#[derive(Debug)]
+struct Keeper {
+    stream: Stream,
+    /// Bytes that the keeper may lack: where they begin, and the count of changes behind them.
+    window: VecDeque<(u64, Bytes, u64)>,
+    end: u64,
+    next: u64,
+    acked: u64,
+    /// Changes that the keeper has on its disk, and changes in the stream.
+    count: u64,
+    pushed: u64,
+    sent_at: Timestamp,
+}
+
+impl Keeper {
+    fn is_whole(&self) -> bool {
+        self.acked >= self.stream.base
+    }
+
+    /// Adds bytes to the stream. The keeper has `count` changes when it has all of them.
+    fn push(&mut self, mut bytes: Bytes, count: u64) {
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(APPEND_BYTES_MAX));
+            let of = if bytes.is_empty() { count } else { self.pushed };
+            let at = self.end;
+            self.end += piece.len() as u64;
+            self.window.push_back((at, piece, of));
+        }
+        self.pushed = count;
+    }
+
+    fn acknowledged(&mut self, length: u64) {
+        self.acked = self.acked.max(length);
+        self.next = self.next.max(self.acked);
+        let is_there = |(at, bytes, _): &(u64, Bytes, u64)| at + bytes.len() as u64 <= length;
+        while self.window.front().is_some_and(is_there)
+            && let Some((_, _, count)) = self.window.pop_front()
+        {
+            self.count = count;
+        }
+    }
+}
+
+/// See the documentation of the module.
+#[derive(Debug, Default)]
+pub struct Keeping {
+    keepers: BTreeMap<DiskId, Keeper>,
+    /// Effects whose records are on the disk here, each with the count of changes that it needs.
+    waiting: VecDeque<(u64, Effect)>,
+    /// Changes that somebody was told of.
+    done: u64,
+    /// Streams begun in this life.
+    streams: u64,
+    /// A keeper has a stream of a later life: the log of this nameserver is an old one.
+    pub(crate) is_old: bool,
+}
+
+/// Records as the journal frames them.
+fn framed(records: impl IntoIterator<Item = Vec<u8>>) -> Bytes {
+    let mut journal = Journal::<()>::new(LOG, core::time::Duration::ZERO);
+    journal.replace(records, None);
+    match journal.poll().map(|write| write.change) {
+        Some(Change::Replace(bytes) | Change::Append(bytes)) => bytes,
+        _ => Bytes::new(),
+    }
+}
+
+fn body_of(record: &Record) -> Vec<u8> {
+    // A record has numbers, names and lists, which JSON always takes.
+    serde_json::to_vec(record).unwrap_or_default()
+}
+
+impl Nameserver {
+    /// Whether the log is older than a copy that a keeper has, so that this nameserver has to be
+    /// rebuilt.
+    pub fn is_old(&self) -> bool {
+        self.keeping.is_old
+    }
+
+    /// Changes that all keepers have on their disks.
+    fn kept(&self) -> u64 {
+        let keepers = &self.keeping.keepers;
+        let count = |disk: &DiskId| match keepers.get(disk) {
+            Some(keeper) if keeper.is_whole() => keeper.count,
+            _ => 0,
+        };
+        self.space.keepers().iter().map(count).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether every change is on the disk here and on those of all keepers.
+    pub(crate) fn is_safe(&self) -> bool {
+        self.journal.unwritten() == 0 && self.kept() >= self.space.changes()
+    }
+
+    /// A record was added to the journal.
+    pub(crate) fn keep(&mut self, body: &[u8]) {
+        let count = self.space.changes();
+        if self.keeping.keepers.is_empty() {
+            return;
+        }
+        // The stream has the header of a log in front of its first record.
+        let bytes = framed([body.to_vec()]).slice(HEADER_BYTES..);
+        self.keeping.keepers.values_mut().for_each(|keeper| keeper.push(bytes.clone(), count));
+        // A keeper that lacks too much gets a new stream at the next tick.
+        let is_near = |keeper: &mut Keeper| {
+            keeper.end - keeper.acked.max(keeper.stream.base) <= WINDOW_BYTES_MAX as u64
+        };
+        self.keeping.keepers.retain(|_, keeper| is_near(keeper));
+        let disks: Vec<DiskId> = self.keeping.keepers.keys().copied().collect();
+        disks.into_iter().for_each(|disk| self.pump(disk));
+    }
+
+    /// The records of these effects are on the disk here.
+    pub(crate) fn written_here(&mut self, effects: Vec<(u64, Effect)>) {
+        self.keeping.waiting.extend(effects);
+        self.release();
+    }
+
+    /// Lets the effects follow whose records all keepers have.
+    fn release(&mut self) {
+        let kept = self.kept();
+        let is_kept = |(count, _): &(u64, Effect)| *count <= kept;
+        while self.keeping.waiting.front().is_some_and(is_kept)
+            && let Some((count, effect)) = self.keeping.waiting.pop_front()
+        {
+            self.keeping.done = count;
+            self.follow(effect);
+        }
+    }
+
+    /// Begins a stream to each of these keepers.
+    fn begin_streams(&mut self, now: Timestamp, disks: &[DiskId]) {
+        if disks.is_empty() {
+            return;
+        }
+        let bytes = framed(self.space.records().iter().map(body_of));
+        for disk in disks {
+            self.keeping.streams += 1;
+            let stream = Stream {
+                generation: self.space.starts() << 32 | self.keeping.streams,
+                life: self.space.term(),
+                base: bytes.len() as u64,
+                changes: self.space.changes(),
+            };
+            let mut keeper = Keeper {
+                stream,
+                window: VecDeque::new(),
+                end: 0,
+                next: 0,
+                acked: 0,
+                count: 0,
+                pushed: 0,
+                sent_at: now,
+            };
+            keeper.push(bytes.clone(), stream.changes);
+            self.keeping.keepers.insert(*disk, keeper);
+        }
+    }
+
+    /// A dataserver tells how much it has of a stream.
+    pub(crate) fn kept_by(
+        &mut self,
+        now: Timestamp,
+        disk: DiskId,
+        (generation, life): (u64, u64),
+        length: u64,
+    ) {
+        let Some(keeper) = self.keeping.keepers.get_mut(&disk) else { return };
+        if life != keeper.stream.life {
+            // Streams of an earlier life have lower generations.
+            self.keeping.is_old |= generation >= keeper.stream.generation;
+            return;
+        }
+        if generation != keeper.stream.generation {
+            return;
+        }
+        if length == NOT_THERE {
+            // The next tick begins a new stream.
+            self.keeping.keepers.remove(&disk);
+            return;
+        }
+        if length > keeper.end {
+            return;
+        }
+        if length > keeper.acked {
+            keeper.acknowledged(length);
+            keeper.sent_at = now;
+        }
+        self.pump(disk);
+        self.release();
+    }
+
+    /// Sends a keeper the next bytes, as far as the limit of unacknowledged bytes allows.
+    fn pump(&mut self, disk: DiskId) {
+        let cluster = self.space.cluster;
+        let done = self.keeping.done;
+        let Some(to) = self.servers.get(&disk).map(|server| server.place.address) else { return };
+        let Some(keeper) = self.keeping.keepers.get_mut(&disk) else { return };
+        while keeper.next < keeper.end && keeper.next - keeper.acked < FLIGHT_BYTES_MAX {
+            let at = keeper.window.partition_point(|(offset, ..)| *offset < keeper.next);
+            let Some((offset, bytes, _)) = keeper.window.get(at) else { return };
+            let (stream, offset, bytes) = (keeper.stream, *offset, bytes.clone());
+            keeper.next = offset + bytes.len() as u64;
+            let names = Message::Names { stream, done, offset, bytes };
+            self.outbox.send(cluster, to, names);
+        }
+    }
+
+    /// Looks at the keepers: leaves silent ones out, takes new ones, and repeats what was lost.
+    pub(crate) fn drive_keepers(&mut self, now: Timestamp) {
+        // A stream must not begin before this life of the nameserver is in the log: the next life
+        // would not know of it, and would be taken for an older one.
+        let is_begun = self.keeping.streams > 0 || self.journal.unwritten() == 0;
+        if self.keeping.is_old || !is_begun {
+            return;
+        }
+        if self.config.keepers == 0 && !self.space.keepers().is_empty() {
+            self.record(Record::Keepers { disks: Vec::new() }, None);
+            self.keeping.keepers.clear();
+        }
+        self.leave_keepers_out(now);
+        let known: Vec<DiskId> = self.keeping.keepers.keys().copied().collect();
+        let set = self.space.keepers().clone();
+        // A keeper of an earlier life of this nameserver needs a stream of this life.
+        let missing = set.iter().filter(|disk| self.servers.contains_key(disk));
+        let missing: Vec<DiskId> = missing.filter(|disk| !known.contains(disk)).copied().collect();
+        self.begin_streams(now, &missing);
+        let all: BTreeSet<DiskId> = set.iter().chain(&known).copied().collect();
+        let all: Vec<DiskId> = all.into_iter().collect();
+        let live = all.iter().filter(|disk| self.is_fit(now, **disk)).count();
+        let lacking = self.config.keepers.saturating_sub(live);
+        let chosen = self.choose(now, lacking, &all, &all);
+        self.begin_streams(now, &chosen);
+        let is_ready = |(disk, keeper): &(&DiskId, &Keeper)| {
+            !set.contains(disk) && keeper.is_whole() && self.is_live(now, **disk)
+        };
+        let ready = self.keeping.keepers.iter().filter(is_ready).map(|(disk, _)| *disk);
+        let ready: Vec<DiskId> = ready.collect();
+        if !ready.is_empty() {
+            let disks = set.iter().copied().chain(ready).collect();
+            self.record(Record::Keepers { disks }, None);
+        }
+        let every = self.config.tick * 2;
+        let known: Vec<DiskId> = self.keeping.keepers.keys().copied().collect();
+        for disk in known {
+            let Some(keeper) = self.keeping.keepers.get_mut(&disk) else { continue };
+            let is_long = keeper.end > self.config.log_bytes && keeper.end / 4 > keeper.stream.base;
+            if is_long && keeper.acked == keeper.end {
+                self.begin_streams(now, &[disk]);
+            } else if keeper.acked < keeper.end && now >= keeper.sent_at + every {
+                (keeper.next, keeper.sent_at) = (keeper.acked, now);
+            }
+            self.pump(disk);
+        }
+        self.release();
+    }
+
+    /// Leaves out keepers that are silent, gone or shall have no copies, while another one lives.
+    fn leave_keepers_out(&mut self, now: Timestamp) {
+        let is_bad = |disk: &DiskId| !self.is_fit(now, *disk) || self.space.is_leaving(*disk);
+        let set = self.space.keepers();
+        let is_whole = |disk: &&DiskId| {
+            self.keeping.keepers.get(disk).is_some_and(Keeper::is_whole) && !is_bad(disk)
+        };
+        let good: BTreeSet<DiskId> = set.iter().filter(is_whole).copied().collect();
+        let rest: BTreeSet<DiskId> = match good.is_empty() {
+            // No keeper is whole and lives. Keepers that are gone never come back.
+            true => set.iter().copied().filter(|disk| !self.space.is_gone(*disk)).collect(),
+            false => set.iter().copied().filter(|d| good.contains(d) || !is_bad(d)).collect(),
+        };
+        let is_less = rest.len() < set.len();
+        let is_candidate_bad = |disk: &DiskId| is_bad(disk) && !rest.contains(disk);
+        let drop: Vec<DiskId> =
+            self.keeping.keepers.keys().copied().filter(|disk| is_candidate_bad(disk)).collect();
+        for disk in drop {
+            self.keeping.keepers.remove(&disk);
+        }
+        if is_less {
+            self.record(Record::Keepers { disks: rest.into_iter().collect() }, None);
+        }
+    }
+}
+
+/// What a dataserver has of a nameserver's log.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its disk.
+    pub disk: DiskId,
+    /// The generation of the last stream that began there.
+    pub generation: u64,
+    /// The last whole copy; empty without one.
+    pub log: Bytes,
+}
+
+/// A log for a nameserver that lost its disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The disk that has the newest copy.
+    pub disk: DiskId,
+    /// The log.
+    pub log: Bytes,
+    /// Keepers whose copies were not found. One of them may have a newer copy. When none is
+    /// missing, the log has every change that was acknowledged.
+    pub missing: Vec<DiskId>,
+}
+
+/// The log that the newest of the copies makes; `None` when no copy can be read.
+pub fn rebuilt(found: &[Found]) -> Option<Rebuilt> {
+    let state = |one: &Found| -> Option<Space> {
+        let (records, _) = journal::read(&one.log).ok()?;
+        let mut space = Space::default();
+        for record in records {
+            space.apply(serde_json::from_slice(&record).ok()?);
+        }
+        Some(space)
+    };
+    let readable = found.iter().filter(|one| !one.log.is_empty());
+    let readable = readable.filter_map(|one| Some((one.disk, state(one)?)));
+    let mut readable: Vec<(DiskId, Space)> = readable.collect();
+    readable.sort_by_key(|(_, space)| (space.starts(), space.changes()));
+    let (disk, mut space) = readable.pop()?;
+    let has = |keeper: &DiskId| readable.iter().any(|(other, _)| other == keeper);
+    let missing = space.keepers().iter().copied();
+    let missing = missing.filter(|keeper| *keeper != disk && !has(keeper));
+    let missing: Vec<DiskId> = missing.filter(|keeper| !space.is_gone(*keeper)).collect();
+    // The next life of the nameserver counts on behind all lives that a dataserver has heard of,
+    // and far behind what a missing keeper can have heard.
+    let mut starts = found.iter().map(|one| one.generation >> 32).fold(space.starts(), u64::max);
+    let mut changes = space.changes();
+    if !missing.is_empty() {
+        (starts, changes) = (starts + STARTS_SKIPPED, changes + CHANGES_SKIPPED);
+    }
+    space.apply(Record::Counted { starts, changes });
+    Some(Rebuilt { disk, log: framed(space.records().iter().map(body_of)), missing })
+}
+
+#[cfg(test)]
+mod tests;

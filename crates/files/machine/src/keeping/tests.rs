@@ -1,0 +1,109 @@
+use evenfall_core::durable::Durable as _;
+use evenfall_core::{Machine as _, StampedBy};
+
+use super::*;
+use crate::config::NameConfig;
+use crate::groups::tests::{create, hand_in};
+use crate::wire::Control;
+
+/// The log of a space that has seen these lives and changes, and whose keepers are these disks.
+fn log(starts: u64, changes: u64, keepers: &[u64]) -> Bytes {
+    let mut space = Space::default();
+    let disks = keepers.iter().map(|disk| DiskId(*disk)).collect();
+    space.apply(Record::Cluster { cluster: 7 });
+    space.apply(Record::Keepers { disks });
+    space.apply(Record::Counted { starts, changes });
+    framed(space.records().iter().map(body_of))
+}
+
+fn found(disk: u64, generation: u64, log: Bytes) -> Found {
+    Found { disk: DiskId(disk), generation, log }
+}
+
+#[test]
+fn a_log_is_rebuilt_from_the_newest_copy_and_counts_on_behind_every_life() {
+    let copies = [
+        found(1, 3 << 32 | 1, log(3, 20, &[1, 2])),
+        found(2, 3 << 32 | 2, log(3, 21, &[1, 2])),
+        // A part of a stream of a later life came here.
+        found(3, 5 << 32 | 1, Bytes::new()),
+    ];
+    let best = rebuilt(&copies).expect("two copies");
+    assert_eq!((best.disk, &best.missing[..]), (DiskId(2), &[][..]));
+    let names = Nameserver::new(NameConfig::default(), 1, &best.log).expect("our own log");
+    assert_eq!((names.space().cluster, names.space().starts()), (7, 6));
+
+    let copies = [found(1, 1, log(3, 20, &[1, 2, 3])), found(3, 1, Bytes::new())];
+    let best = rebuilt(&copies).expect("a copy");
+    assert_eq!((best.disk, best.missing), (DiskId(1), vec![DiskId(2), DiskId(3)]));
+    assert_eq!(rebuilt(&[found(3, 1, Bytes::new())]), None);
+}
+
+/// Lets a second pass, in which a nameserver sees ticks, its writes are done, and dataserver 1
+/// sends beats.
+fn run(names: &mut Nameserver, now: &mut Timestamp) -> Vec<Message> {
+    let mut sent = Vec::new();
+    for _ in 0..10 {
+        *now += names.config.tick;
+        hand_in(names, 1, Vec::new());
+        names.handle_timeout(*now);
+        while let Some(write) = names.poll_write() {
+            names.handle_written(*now, write.id, Ok(()));
+        }
+        while let Some(transmit) = names.poll_transmit(*now) {
+            let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
+            sent.push(Message::decode(&datagram).expect("our own datagram").1);
+        }
+    }
+    sent
+}
+
+fn kept(names: &mut Nameserver, now: Timestamp, (generation, life): (u64, u64), length: u64) {
+    let control = Control::Kept { disk: DiskId(1), generation, life, length };
+    let (head, body) = Message::Control(control).encode(names.space.cluster);
+    let datagram = Bytes::from([&head[..], &body].concat());
+    let from = ([127, 0, 0, 1], 7_001).into();
+    let arrival = evenfall_core::Arrival::new(from, datagram, now, StampedBy::User);
+    names.handle(now, arrival).expect("our own datagram");
+}
+
+/// The last stream that was sent, and its end.
+fn stream_of(sent: &[Message]) -> (Stream, u64) {
+    let last = sent.iter().rev().find_map(|message| match message {
+        Message::Names { stream, offset, bytes, .. } => {
+            Some((*stream, offset + bytes.len() as u64))
+        }
+        _ => None,
+    });
+    last.expect("a keeper gets the log")
+}
+
+fn done(names: &mut Nameserver) -> usize {
+    std::iter::from_fn(|| names.poll_event()).count()
+}
+
+#[test]
+fn a_change_is_done_when_the_keeper_has_it_and_refused_when_the_keeper_knows_a_later_life() {
+    let mut now = Timestamp::ZERO;
+    let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
+    let sent = run(&mut names, &mut now);
+    let (stream, end) = stream_of(&sent);
+    kept(&mut names, now, (stream.generation, stream.life), end);
+    let sent = run(&mut names, &mut now);
+    assert_eq!(names.space().keepers().len(), 1);
+    let (stream, end) = stream_of(&sent);
+    kept(&mut names, now, (stream.generation, stream.life), end);
+
+    create(&mut names, "/a", 1);
+    let (_, end) = stream_of(&run(&mut names, &mut now));
+    assert_eq!(done(&mut names), 0);
+    kept(&mut names, now, (stream.generation, stream.life), end);
+    assert_eq!(done(&mut names), 1);
+    assert!(names.is_safe() && !names.is_old());
+
+    kept(&mut names, now, (stream.generation - 1, stream.life ^ 1), end);
+    assert!(!names.is_old());
+    kept(&mut names, now, (stream.generation, stream.life ^ 1), end);
+    assert!(names.is_old());
+    assert_eq!(names.check_changes(), Err(crate::Refusal::OldLog));
+}

@@ -1,0 +1,190 @@
+//! The copy of the nameserver's log that a dataserver keeps. See [`crate::keeping`].
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use evenfall_core::durable::Change;
+use evenfall_core::{Write, WriteId};
+use serde::{Deserialize, Serialize};
+
+use crate::copy::{LogChange, removal};
+use crate::dataserver::{Dataserver, Effect, Record};
+use crate::keeping::NOT_THERE;
+use crate::wire::Control;
+
+/// A stream of the nameserver's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stream {
+    /// The generation: a later stream has a higher one.
+    pub generation: u64,
+    /// The life of the nameserver that began the stream.
+    pub life: u64,
+    /// Bytes of the records with which the stream begins.
+    pub base: u64,
+    /// Changes that these records make up.
+    pub changes: u64,
+}
+
+/// See the documentation of the module.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The last stream that began.
+    pub last: Stream,
+    /// The last stream whose beginning has come whole.
+    pub whole: Option<Stream>,
+    /// Bytes of the last stream that were handed to the disk, and bytes on the disk. `None` for a
+    /// stream that does not go on, because it began in an earlier life of this dataserver or a
+    /// write of it has failed.
+    at: Option<(u64, u64)>,
+    /// The record that says that the beginning of the last stream is whole is on its way.
+    is_ending: bool,
+    /// The stream of which a write has failed, and its bytes that stay, until the rest is cut off.
+    pub broken: Option<(Stream, u64)>,
+    /// The write that cuts it off.
+    pub cut: Option<WriteId>,
+    /// Changes of the last stream that somebody was told of.
+    done: u64,
+    /// Writes that are under way: the generation, and the bytes of the stream when they are done.
+    pub writes: BTreeMap<WriteId, (u64, u64)>,
+}
+
+impl Kept {
+    /// Records of the present state.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        let whole = self.whole.map(|stream| Record::NamesWhole { stream });
+        let last = (self.last.generation > 0).then_some(Record::Names { stream: self.last });
+        whole.into_iter().chain(last).collect()
+    }
+}
+
+/// The name of the log of a stream.
+fn log_name(stream: Stream) -> String {
+    format!("names-{:016x}", stream.generation)
+}
+
+impl Dataserver {
+    /// The generation of the last stream of the nameserver's log that began here, and the name of
+    /// the log of the last stream whose beginning came whole.
+    pub fn kept(&self) -> (u64, Option<String>) {
+        (self.kept.last.generation, self.kept.whole.map(log_name))
+    }
+
+    /// Bytes of the nameserver's log came. The nameserver has told somebody of `done` changes.
+    pub(crate) fn names(&mut self, stream: Stream, done: u64, offset: u64, bytes: &Bytes) {
+        let last = self.kept.last;
+        let is_other = last.generation > 0 && stream.life != last.life;
+        let is_less = stream.changes < self.kept.done || stream.generation == last.generation;
+        if stream.generation < last.generation || (is_other && is_less) {
+            // The datagram is late, or the nameserver has an old log.
+            let generation = last.generation.max(stream.generation);
+            return self.tell_kept(Stream { generation, ..last }, 0);
+        }
+        if stream.generation > last.generation {
+            if offset > 0 {
+                return;
+            }
+            self.forget_part();
+            (self.kept.last, self.kept.at) = (stream, Some((0, 0)));
+            self.remember(&Record::Names { stream }, None);
+        }
+        self.kept.done = self.kept.done.max(done);
+        let Some((queued, length)) = self.kept.at else {
+            return self.tell_kept(stream, NOT_THERE);
+        };
+        if offset == queued && !bytes.is_empty() {
+            let end = queued + bytes.len() as u64;
+            self.kept.at = Some((end, length));
+            let change = (log_name(stream), Change::Append(bytes.clone()));
+            return self.write_names(stream.generation, change, Some(end));
+        }
+        self.tell_length_of(stream, length);
+    }
+
+    /// Tells how much of a stream is on the disk. Its beginning counts when the log here says that
+    /// it is whole.
+    fn tell_length_of(&mut self, stream: Stream, length: u64) {
+        if length < stream.base || self.kept.whole == Some(stream) {
+            self.tell_kept(stream, length);
+        }
+    }
+
+    fn tell_kept(&mut self, stream: Stream, length: u64) {
+        let (disk, generation, life) = (self.disk, stream.generation, stream.life);
+        self.tell(Control::Kept { disk, generation, life, length });
+    }
+
+    /// Asks for a change of the copy of the nameserver's log, of which a stream then has `end`
+    /// bytes. A removal has no end.
+    fn write_names(&mut self, generation: u64, (log, change): LogChange, end: Option<u64>) {
+        let id = self.next_write();
+        if let Some(end) = end {
+            self.kept.writes.insert(id, (generation, end));
+        }
+        self.data_out.push_back(Write { id, log, change });
+    }
+
+    /// Removes the log of a stream whose beginning has not come whole. A stream whose beginning is
+    /// just being noted as whole stays until the next one is.
+    pub(crate) fn forget_part(&mut self) {
+        let last = self.kept.last;
+        if last.generation > 0 && self.kept.whole != Some(last) && !self.kept.is_ending {
+            self.write_names(last.generation, (log_name(last), removal()), None);
+        }
+    }
+
+    /// Cuts off what stands behind a failed write, unless that is under way.
+    pub(crate) fn mend_names(&mut self) {
+        if let (Some((stream, length)), None) = (self.kept.broken, self.kept.cut) {
+            let id = self.next_write();
+            self.kept.cut = Some(id);
+            let (log, change) = (log_name(stream), Change::Truncate(length));
+            self.data_out.push_back(Write { id, log, change });
+        }
+    }
+
+    /// The cut was answered.
+    pub(crate) fn names_mended(&mut self, is_done: bool) {
+        self.kept.cut = None;
+        self.kept.broken.take_if(|_| is_done);
+    }
+
+    /// A write of a stream was answered.
+    pub(crate) fn names_written(&mut self, generation: u64, end: u64, is_done: bool) {
+        let last = self.kept.last;
+        let at = self.kept.at.filter(|_| generation == last.generation);
+        let Some((queued, length)) = at else { return };
+        if !is_done {
+            // Writes behind the failed one may still be done, and are cut off again. The nameserver
+            // begins a new stream.
+            (self.kept.at, self.kept.broken) = (None, Some((last, length)));
+            self.mend_names();
+            return self.tell_kept(last, NOT_THERE);
+        }
+        self.kept.at = Some((queued, end));
+        self.note_whole();
+        self.tell_length_of(last, end);
+    }
+
+    /// Writes down that the beginning of the last stream is whole.
+    fn note_whole(&mut self) {
+        let (last, whole) = (self.kept.last, self.kept.whole);
+        let is_whole = self.kept.at.is_some_and(|(_, length)| length >= last.base);
+        if is_whole && whole != Some(last) && !self.kept.is_ending {
+            self.kept.is_ending = true;
+            let effect = Effect::NamesWhole(last, whole);
+            self.remember(&Record::NamesWhole { stream: last }, Some(effect));
+        }
+    }
+
+    /// The log here says that the beginning of a stream is whole.
+    pub(crate) fn names_whole(&mut self, stream: Stream, old: Option<Stream>) {
+        (self.kept.whole, self.kept.is_ending) = (Some(stream), false);
+        if let Some(old) = old {
+            self.write_names(old.generation, (log_name(old), removal()), None);
+        }
+        match self.kept.at {
+            Some((_, length)) if stream == self.kept.last => self.tell_kept(stream, length),
+            _ => self.note_whole(),
+        }
+    }
+}

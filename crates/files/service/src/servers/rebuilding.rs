@@ -1,0 +1,105 @@
+//! Rebuilds a nameserver that lost its disk, out of the copies of its log on dataservers.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::SharedKey;
+use evenfall_files_machine::DiskId;
+use evenfall_files_machine::keeping::{self, Found};
+use evenfall_files_machine::nameserver::LOG;
+use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
+
+use super::owner::lock;
+use crate::{Options, ServiceError};
+
+/// Where a dataserver gives its copy of the nameserver's log.
+pub const NAMES: &str = "/evenfall/names";
+/// The header with the disk of the dataserver.
+pub const DISK: &str = "x-evenfall-disk";
+/// The header with the generation of the last stream that began there.
+pub const GENERATION: &str = "x-evenfall-generation";
+/// A dataserver from which nothing comes for this long has no copy to give.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a nameserver was rebuilt from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The dataserver whose copy was taken.
+    pub from: SocketAddr,
+    /// Bytes of the log.
+    pub bytes: u64,
+    /// Dataservers and disks that may have a newer copy and were not heard.
+    pub missing: usize,
+}
+
+fn copy_of(server: SocketAddr, key: Option<&SharedKey>) -> Option<Found> {
+    let url = format!("http://{server}{NAMES}");
+    let answer = exchange_under(key, &url, Method::GET, Upload::none(), PATIENCE, &mut |_| {});
+    let mut answer = answer.ok().filter(|answer| answer.status == StatusCode::OK)?;
+    let number = |name| u64::from_str_radix(answer.header(name)?, 16).ok();
+    let (disk, generation) = (DiskId(number(DISK)?), number(GENERATION)?);
+    let mut log = Vec::new();
+    answer.read_to_end(&mut log).ok()?;
+    Some(Found { disk, generation, log: Bytes::from(log) })
+}
+
+/// Writes the log whole or not at all.
+fn put(directory: &Path, log: &[u8]) -> io::Result<()> {
+    let new = directory.join(format!("{LOG}.new"));
+    let mut file = File::create(&new)?;
+    file.write_all(log)?;
+    file.sync_all()?;
+    std::fs::rename(&new, directory.join(LOG))?;
+    File::open(directory)?.sync_all()
+}
+
+/// Writes the log of a nameserver out of the newest copy that these dataservers have. The directory
+/// of the nameserver must have no log, so that no log is lost by a mistake.
+///
+/// # Errors
+/// When the directory has a log, when no dataserver has a copy, and, unless `is_forced`, when one
+/// of the dataservers or a disk that may have a newer copy was not heard.
+pub fn rebuild(
+    options: &Options,
+    dataservers: &[SocketAddr],
+    is_forced: bool,
+) -> Result<Rebuilt, ServiceError> {
+    options.check()?;
+    let _lock = lock(&options.directory)?;
+    let directory = options.directory.display();
+    let path = options.directory.join(LOG);
+    if std::fs::metadata(&path).is_ok_and(|about| about.len() > 0) {
+        let what = format!("{directory} has a log of names: move it away before a rebuild");
+        return Err(ServiceError::Answer(what));
+    }
+    let key = options.key.as_ref();
+    let heard = dataservers.iter().filter_map(|server| Some((*server, copy_of(*server, key)?)));
+    let (servers, found): (Vec<SocketAddr>, Vec<Found>) = heard.unzip();
+    let nobody = || {
+        let asked: Vec<String> = dataservers.iter().map(SocketAddr::to_string).collect();
+        let asked = asked.join(", ");
+        ServiceError::Answer(format!("none of {asked} has a copy of the nameserver's log"))
+    };
+    let best = keeping::rebuilt(&found).ok_or_else(nobody)?;
+    // A dataserver that has become a keeper since then is not named in an older copy.
+    let silent = dataservers.iter().filter(|server| !servers.contains(server));
+    let silent = silent.map(|server| format!("the dataserver {server}"));
+    let disks = best.missing.iter().map(|disk| format!("the disk {:016x}", disk.0));
+    let missing: Vec<String> = silent.chain(disks).collect();
+    if !missing.is_empty() && !is_forced {
+        let missing = missing.join(", ");
+        return Err(ServiceError::Answer(format!(
+            "{missing} may have a newer copy of the nameserver's log: start it, or give --force \
+             to do without"
+        )));
+    }
+    let missing = missing.len();
+    let at = found.iter().position(|one| one.disk == best.disk).unwrap_or(0);
+    let failed = |error| ServiceError::Io(format!("write the log in {directory}"), error);
+    put(&options.directory, &best.log).map_err(failed)?;
+    Ok(Rebuilt { from: servers[at], bytes: best.log.len() as u64, missing })
+}
