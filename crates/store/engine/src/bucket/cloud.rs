@@ -4,22 +4,20 @@
 //! [`StorageError::Unavailable`] and stays in the queue.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Objects, PutOutcome, StorageError};
 use futures_util::TryStreamExt as _;
 use object_store::path::Path as Key;
-use object_store::{
-    Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig, UpdateVersion,
-};
+use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
 use tokio::runtime::Runtime;
 
 use super::{BucketOptions, Fetch, Place};
 
 /// How long a request and its repetitions may take. A longer time would delay a stop, and the queue
 /// tries the request again anyway.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure"))]
+const REQUEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
 
 /// A bucket.
 pub(super) struct Cloud {
@@ -136,6 +134,7 @@ impl Place for Cloud {
     }
 }
 
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure"))]
 macro_rules! cloud_store {
     ($builder:ty, $key:ty, $place:expr, $options:expr) => {{
         let failed = |error| storage_error($place, &error);
@@ -148,9 +147,10 @@ macro_rules! cloud_store {
     }};
 }
 
-fn retries() -> RetryConfig {
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure"))]
+fn retries() -> object_store::RetryConfig {
     let max_retries = 4;
-    RetryConfig { max_retries, retry_timeout: REQUEST_TIMEOUT, ..Default::default() }
+    object_store::RetryConfig { max_retries, retry_timeout: REQUEST_TIMEOUT, ..Default::default() }
 }
 
 /// The object store of an address.
