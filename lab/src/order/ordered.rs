@@ -11,7 +11,7 @@ use super::rivals::{Replica, Told};
 
 /// See the module documentation.
 pub enum Ordered {
-    /// Ours.
+    /// Canopus.
     Canopus(Box<Logged>),
     /// A rival.
     Rival(Box<Replica>),
@@ -28,7 +28,7 @@ any_machine! {
     }
 }
 
-/// What a rival told, as a cycle of Canopus in which at most one node has requests.
+/// The events of a rival, as cycles of Canopus in which at most one node has requests.
 fn event(told: Told, me: u32) -> Event {
     let (mut sets, mut due) = (Vec::new(), Vec::new());
     match told {
@@ -56,7 +56,7 @@ impl Ordered {
         }
     }
 
-    /// Has a write ordered. [`settle`](Self::settle) follows one or many requests.
+    /// Orders a write. A call of [`settle`](Self::settle) follows one or many requests.
     ///
     /// # Errors
     /// As [`Canopus::submit`](evenfall_order_machine::Canopus::submit).
@@ -67,7 +67,8 @@ impl Ordered {
         }
     }
 
-    /// Has a read answered under its sequence. A protocol that orders reads sends the body.
+    /// Asks for the answer to a read, which comes under its sequence. A protocol that orders reads
+    /// sends the body.
     ///
     /// # Errors
     /// As [`Canopus::read`](evenfall_order_machine::Canopus::read).
@@ -97,7 +98,7 @@ impl Ordered {
     pub fn dropped(&self) -> u64 {
         match self {
             Self::Canopus(replica) => replica.machine.dropped(),
-            // A link keeps what is not acknowledged.
+            // A link keeps bytes that are not acknowledged.
             Self::Rival(_) => 0,
         }
     }

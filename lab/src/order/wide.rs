@@ -45,7 +45,7 @@ const WRITES_MAX: usize = 30;
 const READS_MAX: usize = 50;
 /// First bytes of the datagrams between clients and replicas.
 const MAGIC: [u8; 4] = *b"CLIE";
-/// The rate at which nothing waits for a processor, and a rate beyond all limits.
+/// A rate at which no request waits for a processor, and a rate beyond all limits.
 const LOW_PER_S: f64 = 50_000.0;
 const RATE_MAX: f64 = 1e9;
 /// Time between two departures of clients.
@@ -71,7 +71,7 @@ const BETWEEN_RACKS: Duration = Duration::from_micros(150);
 /// What is simulated.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Whose replicas they are.
+    /// The protocol of the replicas.
     pub protocol: Protocol,
     /// Replicas of each super-leaf.
     pub leaf_sizes: Vec<u32>,
@@ -604,10 +604,10 @@ impl Observer<Node, Sites> for Watch {
     }
 }
 
-/// The highest rate that the thesis's rule allows, and what happens at it: over sites, the median
-/// stays below 1.5 times the median at a low rate; in a data centre, below 10 ms. So that a short
-/// run shows it, queues must not grow by more than one request in twenty either, and 98 of 100
-/// requests are answered. The rate is found within 9 %.
+/// The highest rate that the thesis's rule allows, and the outcome at that rate. Over sites, the
+/// median stays below 1.5 times the median at a low rate; in a data centre, below 10 ms. A short
+/// run does not show a queue that grows slowly, so at most one request in twenty may join a queue,
+/// and 98 of 100 requests have to be answered. The rate is found within 9 %.
 pub fn peak(scenario: &Scenario) -> (f64, Outcome) {
     let at = |requests_per_s: f64| Scenario { requests_per_s, ..scenario.clone() }.run();
     let low = at(LOW_PER_S);

@@ -33,8 +33,8 @@ const RACK_BATCH: Duration = Duration::from_millis(1);
 /// The same over sites, and the time between two cycles of Canopus. EPaxos has the batches of the
 /// thesis.
 const BATCH: Duration = Duration::from_millis(5);
-/// The time between two cycles of Canopus at seven sites, where cycles of 5 ms would be 132 cycles
-/// under way, which a replica looks at one by one.
+/// The time between two cycles of Canopus at seven sites, where cycles of 5 ms would mean 132
+/// cycles under way. A replica looks at each of them.
 const SEVEN_SITES_CYCLE: Duration = Duration::from_millis(20);
 /// How long clients are watched in a data centre and over sites: at least ten cycles.
 const WATCHED: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];

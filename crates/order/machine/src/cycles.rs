@@ -145,8 +145,8 @@ impl Canopus {
     }
 
     /// Ends round 1 of the cycles whose turn it is. Members propose cycle by cycle, so a cycle that
-    /// waits for a proposal is the only one to look at. The later rounds of a cycle are looked at
-    /// when a state of the cycle comes.
+    /// waits for a proposal is the only one to look at. The later rounds of a cycle advance when a
+    /// state of the cycle comes.
     fn gather(&mut self) {
         self.gathered = self.gathered.max(self.committed);
         while self.gathered < self.started {
@@ -245,7 +245,7 @@ impl Canopus {
         }
     }
 
-    /// What the log needs of a committed cycle beside the entries that it has.
+    /// The part of a committed cycle that the log does not have as entries.
     fn commit_of(&self, state: &State) -> Commit {
         let sets = state.sets.iter().map(|set| match self.logged(state.cycle, set.node) {
             Some(logged) if logged.incarnation == set.incarnation => {
@@ -263,7 +263,7 @@ impl Canopus {
     }
 
     /// The state of the root that a record of the log stands for; `None` when the log lacks an
-    /// entry that the record names. The peers then tell this replica of the cycle again.
+    /// entry that the record names. The peers then send this replica the cycle again.
     pub(crate) fn state_of(&self, commit: Commit) -> Option<State> {
         let Commit { cycle, number, changes, sets } = commit;
         let whole = |set: Set| match set {
@@ -482,14 +482,14 @@ impl Canopus {
             self.tell_peers(&Message::State(state.clone()));
         }
         self.keep(Arc::new(state));
-        // Who takes part in a later cycle is not known yet.
+        // The nodes that take part in a later cycle are not known yet.
         if number <= self.started {
             self.compute(number);
         }
     }
 
-    /// Drops cycles that this replica has not started, for whose states no node waits, and that have
-    /// no state.
+    /// Drops cycles that this replica has not started, for whose states no node waits, and that
+    /// have no state.
     pub(crate) fn tidy(&mut self) {
         let started = self.started;
         self.cycles.retain(|number, cycle: &mut Cycle| {

@@ -47,7 +47,7 @@ pub enum Record {
     Group(NodeId, u32, Report),
 }
 
-/// A committed cycle: the state of the root, of which the log has some sets already.
+/// A committed cycle: the state of the root without the sets that the log has already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// The cycle.
@@ -56,7 +56,7 @@ pub struct Commit {
     pub number: u64,
     /// Membership changes.
     pub changes: Vec<Change>,
-    /// In the order that is agreed.
+    /// The sets, in the agreed order.
     pub sets: Vec<Set>,
 }
 

@@ -24,16 +24,17 @@ use evenfall_order_machine::Requests;
 use super::wire::{Batch, Field as _, messages};
 use super::{Config, Outside, Rival};
 
-/// The instance of a batch: the replica that made it, and its number there.
+/// The instance of a batch: the replica that made the batch, and the batch's number at that
+/// replica.
 type Id = (u32, u64);
-/// For each replica, the last instance that another instance comes behind.
+/// The dependencies of an instance: for each replica, the last of its instances that comes first.
 type Dependencies = Vec<u64>;
 
 messages! {
     enum Message {
-        /// A batch, with what its replica knows of its place.
+        /// A batch, and its place as far as its replica knows it.
         PreAccept { batch: Batch, sequence: u64, dependencies: Vec<u64> },
-        /// What the sender knows of the place of the receiver's batch.
+        /// The place of the receiver's batch, as far as the sender knows it.
         PreAccepted { number: u64, sequence: u64, dependencies: Vec<u64> },
         /// The place that a majority has to have before it is committed.
         Accept { number: u64, sequence: u64, dependencies: Vec<u64> },
@@ -55,7 +56,8 @@ struct Instance {
     sequence: u64,
     dependencies: Dependencies,
     stage: Stage,
-    /// Answers so far, and whether all of them were alike. Kept by the replica of the batch.
+    /// Number of answers so far, and whether all of them were alike. Only the replica of the batch
+    /// counts answers.
     answers: u32,
     are_alike: bool,
 }
@@ -85,7 +87,8 @@ pub struct Epaxos {
     ahead: BTreeSet<Id>,
     /// Committed instances that wait for the commit of another one.
     waiting: BTreeMap<Id, Vec<Id>>,
-    /// Own batches with keys that are not executed, and those that wait for them.
+    /// Batches of this replica with keys that are under way, and batches that wait for their
+    /// execution.
     under_way: usize,
     held: Vec<Batch>,
     /// Instances that are known to depend on one that was not committed.
@@ -117,7 +120,7 @@ impl Epaxos {
         }
     }
 
-    /// The keys of some requests, but 0, which interferes with nothing.
+    /// The keys of some requests, without key 0, which interferes with no other key.
     fn keys(&self, requests: &Requests) -> BTreeSet<u8> {
         let requests = requests.iter().take(if self.has_keys { usize::MAX } else { 0 });
         let keys = requests.filter_map(|request| request.body.first().copied());
@@ -148,8 +151,8 @@ impl Epaxos {
         }
     }
 
-    /// Gives a batch its place behind all interfering ones that this replica knows, and behind what
-    /// is given. Later batches come behind it.
+    /// Gives a batch its place behind all interfering batches that this replica knows, and behind
+    /// the given dependencies. Later batches come behind this batch.
     fn place(&mut self, batch: Batch, sequence: u64, mut dependencies: Dependencies) -> &Instance {
         let (id, mut sequence) = ((batch.origin, batch.number), sequence);
         let (written, read) = (self.keys(&batch.writes), self.keys(&batch.reads));
@@ -188,7 +191,7 @@ impl Epaxos {
         self.instances.entry(id).or_insert(instance)
     }
 
-    /// The place of an instance is this one now.
+    /// Sets the place of an instance.
     fn settle(&mut self, id: Id, stage: Stage, sequence: u64, dependencies: Dependencies) {
         let Some(instance) = self.instances.get(&id) else { return };
         let keys = [&instance.batch.writes, &instance.batch.reads].map(|of| self.keys(of));
@@ -204,7 +207,8 @@ impl Epaxos {
         }
     }
 
-    /// An answer to the own batch, with the place that another replica gives it.
+    /// Takes an answer to a batch of this replica, with the place that another replica gives the
+    /// batch.
     fn take_place(&mut self, out: &mut Outside, number: u64, sequence: u64, others: &[u64]) {
         let (fast, majority) = (self.fast_answers(), self.majority_answers());
         let Some(instance) = self.instances.get_mut(&(self.me, number)) else { return };
@@ -233,7 +237,7 @@ impl Epaxos {
         self.execute_from(out, (self.me, number));
     }
 
-    /// Executes what the commit of an instance makes possible.
+    /// Executes the instances that waited for the commit of an instance.
     fn execute_from(&mut self, out: &mut Outside, id: Id) {
         let mut roots = self.waiting.remove(&id).unwrap_or_default();
         roots.push(id);
@@ -270,7 +274,8 @@ impl Epaxos {
         }
     }
 
-    /// What has to be committed first, as far as is known without a look at the dependencies.
+    /// The instance that has to be committed first, as far as earlier looks at the dependencies
+    /// have shown.
     fn missing(&self, id: Id) -> Option<Id> {
         let is_missing = |id: &Id| {
             let stage = self.instances.get(id).map(|instance| instance.stage);

@@ -31,7 +31,7 @@ const REGISTERS: u64 = 4;
 
 type Subject = Strict<Replica>;
 
-/// The clients of all replicas, and what they and the replicas tell.
+/// The clients of all replicas, and the histories of what clients and replicas report.
 struct Owner {
     protocol: Protocol,
     mutant: Option<Mutant>,

@@ -19,15 +19,16 @@ use evenfall_order_machine::Request;
 use super::wire::{Batch, Field as _, messages};
 use super::{Config, Outside, Pace, Rival};
 
-/// How reads are answered.
+/// The ways to answer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// The replica asks the leader for the index of the last committed entry, and answers when it
     /// has executed this entry.
     Leased,
-    /// In the log.
+    /// A read is an entry of the log.
     Ordered,
-    /// From what the replica has executed, even when others have executed more.
+    /// The replica answers from the entries that it has executed, although other replicas may have
+    /// executed more.
     Local,
 }
 
@@ -35,7 +36,8 @@ messages! {
     enum Message {
         /// A batch of the sender's clients, for the leader of this term.
         Forward { term: u64, batch: Batch },
-        /// Entries behind the entry `before`. The answer carries `sent`; 0 wants none.
+        /// Entries behind the entry `before`. The answer repeats `sent`. With 0 no answer is
+        /// wanted.
         Append {
             term: u64,
             sent: u64,
@@ -51,13 +53,13 @@ messages! {
         /// The sender asks for votes, and has a log up to this entry.
         Candidate { term: u64, last: u64, last_term: u64 },
         Vote { term: u64 },
-        /// Reads wait at the sender: how far is the log committed?
+        /// The sender has reads that wait, and asks for the last committed index.
         Ask { term: u64, question: u64 },
         Index { question: u64, index: u64 },
     }
 }
 
-/// What a leader knows of a replica.
+/// The state of a replica as the leader knows it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Follower {
     /// The next entry to send.
@@ -237,14 +239,15 @@ impl Leader {
         self.followers.fill(Follower { next, ..Follower::default() });
         let asked = self.asked.drain(..).flat_map(|(_, reads)| reads);
         self.unasked.extend(asked);
-        // An entry of the own term commits all earlier ones. The batch is executed by nobody.
+        // An entry of the own term commits all earlier entries. No replica executes its empty
+        // batch.
         self.append(Batch::default());
         for batch in self.own.clone() {
             self.append(batch);
         }
     }
 
-    /// Sends each replica what it lacks. An observer gets what is committed.
+    /// Sends each replica the entries that it lacks. An observer gets committed entries only.
     fn replicate(&mut self, out: &mut Outside) {
         let beat = self.config.suspect_after / 4;
         let everywhere = self.everywhere();
@@ -368,7 +371,7 @@ impl Leader {
     }
 
     fn take_index(&mut self, question: u64, index: u64) {
-        // A question that was asked again under another leader has another number.
+        // A question that is repeated to another leader has another number.
         if self.asked.front().is_some_and(|(asked, _)| *asked == question) {
             let (_, reads) = self.asked.pop_front().unwrap_or_default();
             self.answered.push_back((index, reads));
@@ -382,7 +385,7 @@ impl Rival for Leader {
         match self.leader {
             Some(leader) if leader == self.me => self.append(batch),
             Some(leader) => out.send(leader, &Message::Forward { term: self.term, batch }),
-            // The next leader gets it.
+            // The next leader gets the batch.
             None => {}
         }
     }
@@ -507,7 +510,7 @@ impl Leader {
         asked.map_or(Timestamp::from_nanos(u64::MAX), |at| at + self.config.suspect_after / 4)
     }
 
-    /// Whether some replica lacks something at that time.
+    /// Whether some replica lacks entries at that time.
     fn lacks(&self, at: Timestamp) -> bool {
         let lacks = |(number, follower): (u32, &Follower)| {
             let upto = match self.voters.contains(&number) {

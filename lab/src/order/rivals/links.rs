@@ -1,9 +1,9 @@
 //! Links between the replicas of a rival: messages of any length, in order, none lost.
 //!
-//! The public implementations of the rivals talk over TCP. A link is what they need of TCP: a
-//! stream of bytes that is cut into datagrams, acknowledgements that ride on the datagrams of the
-//! other direction, and a second copy of the oldest datagram that stays unacknowledged. Messages
-//! that are sent together share datagrams.
+//! The public implementations of the rivals talk over TCP. A link has the parts of TCP that they
+//! need: a stream of bytes that is cut into datagrams, acknowledgements that ride on the datagrams
+//! of the other direction, and a second copy of the oldest datagram that stays unacknowledged.
+//! Messages that are sent together share datagrams.
 //!
 //! ```text
 //!  datagram   magic [4], sender u32, sequence u64, acknowledged u64, bytes of the stream
@@ -81,7 +81,7 @@ impl Links {
         self.peers.len() as u32
     }
 
-    /// Whether a link has so much to send that the replica should take no more requests.
+    /// Whether so many bytes wait for a link that the replica should take no more requests.
     pub fn are_full(&self) -> bool {
         self.peers.iter().any(|peer| peer.unsent.len() > UNSENT_BYTES_MAX)
     }
@@ -152,7 +152,7 @@ impl Peer {
         let known = (upto + 1).saturating_sub(first).min(self.unacknowledged.len() as u64);
         if known > 0 {
             self.unacknowledged.drain(..known as usize);
-            // What was sent long ago, and is now the first that the peer lacks, is lost.
+            // A datagram that was sent long ago, and is now the first that the peer lacks, is lost.
             let oldest = self.unacknowledged.front();
             self.retry_at = oldest.map(|(sent, _)| now.max(*sent + retry));
         }
@@ -178,8 +178,8 @@ impl Peer {
         Ok(messages)
     }
 
-    /// What goes to the peer now, with its sequence: the oldest lost datagram, the next bytes of
-    /// the stream, or an acknowledgement alone.
+    /// The next datagram for the peer, with its sequence: the oldest lost datagram, the next bytes
+    /// of the stream, or an acknowledgement alone.
     fn next(
         &mut self,
         now: Timestamp,

@@ -1,9 +1,9 @@
 //! Rivals of Canopus: other protocols for one order, as machines on the same contract.
 //!
-//! A rival is a [`Rival`]: what it does with a batch of its clients' requests, with a message of
-//! another replica, and with time. A [`Replica`] is the machine around it and has what is equal for
-//! all rivals: batches of requests, links that lose nothing, the log of what is executed. Each
-//! rival sends as many batches and messages ahead as it likes.
+//! A rival implements [`Rival`], which says how it handles a batch of its clients' requests, a
+//! message of another replica, and the time. A [`Replica`] is the machine around a rival. It has
+//! the parts that are equal for all rivals: batches of requests, links that lose nothing, and the
+//! log of executed batches. Each rival sends as many batches and messages ahead as it likes.
 //!
 //! | module | protocols | how a read is answered |
 //! |---|---|---|
@@ -46,7 +46,7 @@ use wire::{Batch, Field};
 /// A protocol for one order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// Ours.
+    /// Canopus, the protocol of evenfall.
     #[default]
     Canopus,
     /// A leader, elected; reads under its lease.
@@ -128,7 +128,7 @@ pub struct Config {
     pub seed: u64,
 }
 
-/// What a replica tells its owner.
+/// An event of a replica for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// The next batch of the log is executed. A batch of the replica's own clients is answered, its
@@ -139,7 +139,7 @@ pub enum Told {
     Read(Vec<u64>),
 }
 
-/// What a protocol may do.
+/// The calls that a protocol may make.
 #[derive(Debug)]
 pub struct Outside {
     /// The number of this replica.
@@ -186,15 +186,15 @@ impl Outside {
         self.told.push_back(Told::Executed(batch));
     }
 
-    /// Answers reads from what is executed.
+    /// Answers reads from the executed batches.
     pub fn answer(&mut self, reads: impl Iterator<Item = Request>) {
         self.told.push_back(Told::Read(reads.map(|read| read.sequence).collect()));
     }
 }
 
-/// A protocol for one order, without what is equal for all rivals.
+/// A protocol for one order, without the parts that are equal for all rivals.
 pub trait Rival: fmt::Debug + Send {
-    /// Has a batch of this replica's clients ordered.
+    /// Orders a batch of this replica's clients.
     fn propose(&mut self, out: &mut Outside, batch: Batch);
 
     /// Takes a read that is not ordered. A protocol that orders reads gives the read back.
@@ -238,7 +238,7 @@ impl Pace {
         self.last.map_or(Timestamp::ZERO, |last| last + self.every)
     }
 
-    /// Whether it is time, which is then over.
+    /// Whether the time has come. The next time is then a period later.
     pub fn begin(&mut self, now: Timestamp) -> bool {
         let is_due = self.next() <= now;
         if is_due {
@@ -342,7 +342,7 @@ impl Replica {
         self.rival.propose(&mut self.out, batch);
     }
 
-    /// The end of an input: what is due is done.
+    /// Ends an input, and carries out everything that is due.
     fn end(&mut self) {
         if self.bytes > 0 && self.pace.begin(self.out.now) {
             self.propose();

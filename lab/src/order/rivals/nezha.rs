@@ -1,10 +1,11 @@
 //! Nezha: requests in the order of deadlines on synchronised clocks (Geng and others, VLDB 2022).
 //!
 //! The replica that made a batch gives it a deadline, by which the batch has reached all replicas,
-//! and sends it to all. Each replica holds what comes in time until the deadline and then puts it
-//! at the end of its log, so that the logs are equal without a message between replicas. This is
-//! what our multicast does with messages. A batch that comes late to the leader gets a later
-//! deadline; a batch that comes late to a follower waits until the leader has said where it is.
+//! and sends it to all. Each replica holds a batch that comes in time until the deadline, and then
+//! puts the batch at the end of its log, so that the logs are equal without a message between
+//! replicas. Evenfall's multicast holds messages in the same way. A batch that comes late to the
+//! leader gets a later deadline; a batch that comes late to a follower waits until the leader has
+//! given its place.
 //!
 //! Each follower tells the replica of the batch a hash of its log. The **fast path**: hashes of a
 //! super quorum equal that of the leader. The **slow path**: enough followers have repaired their
@@ -33,9 +34,9 @@ messages! {
     enum Message {
         /// A batch, when it was sent, and its deadline, by the synchronised clock.
         Request { batch: Batch, sent: u64, deadline: u64 },
-        /// The sender has the receiver's batch, which took so long to reach it. By its deadline:
-        /// the hash of the log up to it. In the slow path, the log equals that of the leader up to
-        /// it.
+        /// The sender has the receiver's batch, with the delay of the batch on its way. If the
+        /// batch came by its deadline: the hash of the log up to the batch. In the slow path, the
+        /// log equals that of the leader up to it.
         Reply { number: u64, hash: u64, is_slow: bool, delay: u64 },
         /// The next batches of the leader's log, and how many batches of the log are committed.
         Order { next: Vec<(u32, u64)>, committed: u64 },
@@ -44,7 +45,7 @@ messages! {
     }
 }
 
-/// What the replica of a batch knows about its commit.
+/// The state of a batch's commit, as the replica of the batch knows it.
 #[derive(Debug, Default)]
 struct Open {
     /// The hashes of followers.
@@ -61,17 +62,18 @@ pub struct Nezha {
     me: u32,
     leader: u32,
     count: u32,
-    /// Longest delay that is believed: a clock may be wrong.
+    /// Longest delay that is believed, because a clock may be wrong.
     delay_max: u64,
     /// The delay to each other replica in nanoseconds, estimated from above.
     delays: Vec<u64>,
     /// Batches that are not executed, with the delay that they had.
     bodies: BTreeMap<Id, (Batch, u64)>,
-    /// What waits for its deadline, and the last deadline at which something was released.
+    /// Batches that wait for their deadlines, and the last deadline at which a batch was released.
     early: BTreeSet<(u64, Id)>,
     deadlines: BTreeMap<Id, u64>,
     released: u64,
-    /// What was released here and is not in the leader's log yet, with the hash that was told.
+    /// Batches that were released here and are not in the leader's log yet, each with the hash that
+    /// was sent.
     tail: VecDeque<(Id, u64)>,
     /// The hash of the log with its tail.
     tip: u64,
@@ -81,7 +83,7 @@ pub struct Nezha {
     hash: u64,
     executed: u64,
     committed: u64,
-    /// What the leader has ordered and this replica cannot take yet, for want of the batch.
+    /// Entries of the leader whose batches this replica does not have yet.
     ordered: VecDeque<Id>,
     /// Own batches that are not committed, by number.
     open: BTreeMap<u64, Open>,
@@ -147,7 +149,7 @@ impl Nezha {
         self.executed + self.order.len() as u64
     }
 
-    /// Followers whose failure the replicas stand.
+    /// Number of followers that may fail.
     fn failures(&self) -> u32 {
         self.count.saturating_sub(1) / 2
     }
@@ -175,7 +177,7 @@ impl Nezha {
         self.deadlines.insert(id, deadline);
     }
 
-    /// Releases what is due to the end of the log.
+    /// Releases the batches that are due to the end of the log.
     fn release(&mut self, out: &mut Outside) {
         let time = out.clock.sync(out.now).nanos();
         while let Some(first) = self.early.first().copied().filter(|first| first.0 <= time) {
@@ -247,7 +249,7 @@ impl Nezha {
         self.judge(number);
     }
 
-    /// Commits an own batch when enough followers have it where the leader has it.
+    /// Commits a batch of this replica when enough followers have the batch in the leader's place.
     fn judge(&mut self, number: u64) {
         let Some(open) = self.open.get(&number) else { return };
         let Some((place, hash)) = open.place else { return };
@@ -274,7 +276,7 @@ impl Nezha {
         }
     }
 
-    /// Tells the others how far the log is.
+    /// Tells the other replicas how long the log is.
     fn tell(&mut self, out: &mut Outside) {
         if !self.is_leader() {
             let known = self.known();

@@ -1,4 +1,4 @@
-//! What rivals send one another: messages of integers and batches, with one codec for all rivals.
+//! The messages of rivals: integers and batches, with one codec for all rivals.
 
 use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
@@ -11,7 +11,7 @@ pub struct Batch {
     pub origin: u32,
     /// The replica's own number of the batch, from 1.
     pub number: u64,
-    /// Executed first.
+    /// The writes, which are executed first.
     pub writes: Requests,
     /// Reads that are ordered like writes. They come behind the writes of the batch.
     pub reads: Requests,
