@@ -73,14 +73,15 @@ deploy:
 	./deploy/test.sh
 
 # Runs with MinIO, when it can be built or found. Without MinIO, its tests print that they are
-# skipped. Then all tests of ZooKeeper's clients run, and Hadoop's own tests of file systems, when
-# there are a JDK and Maven. Ends with three builds of the scenarios, which must give the same
-# digests.
+# skipped. When there are a JDK and Maven, all tests of ZooKeeper's clients run, then a part of them
+# again while replicas are killed, and then Hadoop's own tests of file systems. Ends with three
+# builds of the scenarios, which must give the same digests.
 test-long:
 	if minio=$$(./scripts/minio.sh); then export EVENFALL_MINIO=$$minio; fi; \
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace --all-features
 	$(CARGO) build --package evenfall-cli --features full
 	./scripts/zookeeper-suites.sh target/debug/evenfall
+	KILL_EVERY=2 ./scripts/zookeeper-suites.sh target/debug/evenfall smoke zookeeper curator
 	./scripts/hadoop-contract.sh target/debug/evenfall
 	./scripts/same-everywhere.sh
 

@@ -29,21 +29,22 @@ test_limit=240
 class_limit=1200
 
 # Tests of the smoke wait for no fixed times. They use sessions, nodes of all kinds, transactions, watches and a server
-# that is killed.
-zookeeper_smoke=(test.ACLRootTest test.ChrootTest test.NullDataTest test.StatTest)
-zookeeper_all=("${zookeeper_smoke[@]}" GetAllChildrenNumberTest GetEphemeralsTest RemoveWatchesTest ZKUtilTest
+# that is killed. Each line runs in a Java process of its own.
+zookeeper_smoke=("test.ACLRootTest test.ChrootTest test.NullDataTest test.StatTest")
+zookeeper_all=(${zookeeper_smoke[0]} GetAllChildrenNumberTest GetEphemeralsTest RemoveWatchesTest ZKUtilTest
   ZooKeeperTest test.AsyncOpsTest test.AuthTest test.ChrootAsyncTest test.ChrootClientTest
   test.ClientTest test.CreateTest test.DisconnectedWatcherTest test.GetChildren2Test test.MultiAsyncTransactionTest
   test.MultiOperationTest test.PersistentRecursiveWatcherTest test.PersistentWatcherACLTest test.PersistentWatcherTest
   test.SessionInvalidationTest test.SessionTimeoutTest test.SyncCallTest test.WatcherFuncTest test.WatcherTest)
-multi_mutex=recipes.locks.TestInterProcessMultiMutex
-shared_count=recipes.shared.TestSharedCount
-curator_smoke=(recipes.nodes.TestGroupMember recipes.barriers.TestDistributedBarrier
-  $multi_mutex#test{ReentrantSingleLock,Reentrant,WithNamespace,Locker,ContainerCleanup}
-  $multi_mutex#test{WaitingProcessKilledServer,SomeReleasesFail,SomeLocksFailToLock}
-  $shared_count#test{MultiClientVersioned,MultiClientDifferentSeed,MultiClients,SimpleVersioned,Simple}
-  $shared_count#testDisconnectReconnectEventDoesNotFireValueWatcher)
-curator_all=(recipes.nodes.TestGroupMember recipes.barriers.TestDistributedBarrier $multi_mutex $shared_count
+barrier=recipes.barriers.TestDistributedBarrier
+mutex=recipes.locks.TestInterProcessMultiMutex
+count=recipes.shared.TestSharedCount
+curator_smoke=(
+  "recipes.nodes.TestGroupMember $barrier#testMultiClient $barrier#testBasic $barrier#testNoBarrier"
+  "$mutex#testLocker $mutex#testReentrantSingleLock $mutex#testReentrant $mutex#testWithNamespace $mutex#testContainerCleanup
+  $mutex#testWaitingProcessKilledServer $mutex#testSomeReleasesFail $mutex#testSomeLocksFailToLock"
+  "$count#testMultiClientVersioned $count#testMultiClientDifferentSeed $count#testSimpleVersioned")
+curator_all=(recipes.nodes.TestGroupMember $barrier $mutex $count
   recipes.atomic.TestCachedAtomicCounter recipes.atomic.TestDistributedAtomicLong
   recipes.barriers.TestDistributedDoubleBarrier recipes.cache.TestCuratorCache recipes.cache.TestCuratorCacheEdges
   recipes.cache.TestCuratorCacheEventOrdering recipes.cache.TestNodeCache recipes.cache.TestPathChildrenCache
@@ -182,16 +183,11 @@ for what in "${chosen[@]}"; do
   esac
   prepare "$suite" || continue
   [[ " ${suites[*]} " == *" $suite "* ]] || suites+=("$suite")
-  if [[ $extent == smoke ]]; then
-    java_tests "$suite" smoke $number "${tests[@]}" &
+  for unit in "${tests[@]}"; do
+    turn
+    java_tests "$suite" "${unit%%[# ]*}" $number $unit &
     number=$((number + 1))
-  else
-    for class in "${tests[@]}"; do
-      turn
-      java_tests "$suite" "$class" $number "$class" &
-      number=$((number + 1))
-    done
-  fi
+  done
 done
 wait
 if [[ -f $directory/kazoo.log ]]; then

@@ -11,7 +11,7 @@ const NAMES: [(&str, &str); 7] = [
     ("maxSessionTimeout", "milliseconds, from 100 to 600000"),
     ("maxClientCnxns", "connections of one address; 0 for any number"),
     ("maxCnxns", "connections; 0 for any number"),
-    ("superDigest", "super:BASE64(SHA1(super:PASSWORD))"),
+    ("superDigest", "NAME:BASE64(SHA1(NAME:PASSWORD))"),
     ("znode.container.checkIntervalMs", "milliseconds, from 100 to 86400000"),
 ];
 
@@ -75,7 +75,7 @@ impl Options {
             "maxSessionTimeout" => self.session_timeout_ms_max = Some(within(100, 600_000)?),
             "maxClientCnxns" => self.client_connections_max = within(0, u32::MAX)? as usize,
             "maxCnxns" => self.connections_max = within(0, u32::MAX)? as usize,
-            "superDigest" if value.starts_with("super:") => {
+            "superDigest" if value.split_once(':').is_some_and(|(name, _)| !name.is_empty()) => {
                 self.super_digest = Some(value.to_owned());
             }
             "superDigest" => return Err(wrong(may_be)),
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!((options.timeout_ms(-1), options.timeout_ms(i32::MAX)), (400, 4_000));
         options.set("minSessionTimeout=5000").expect("a number");
         assert_eq!(options.timeouts_ms(), (5_000, 5_000));
-        for wrong in ["tickTime", "tickTime=x", "tickTime=0", "syncLimit=5", "superDigest=x"] {
+        for wrong in ["tickTime", "tickTime=x", "tickTime=0", "syncLimit=5", "superDigest=:x"] {
             assert!(options.set(wrong).is_err(), "{wrong}");
         }
     }

@@ -14,6 +14,7 @@ import java.util.stream.Collectors;
 import org.apache.zookeeper.ZooKeeper;
 
 /** Stands where Curator's tests look for an ensemble of ZooKeeper. Each of its servers is a replica. */
+@SuppressWarnings("deprecation")
 public class TestingCluster implements Closeable {
     private static final String CHECK = "znode.container.checkIntervalMs";
 
@@ -43,7 +44,13 @@ public class TestingCluster implements Closeable {
      * over. The shortest such time of a replica is 100 ms.
      */
     static String[] options() {
-        return new String[] {"tickTime=3000", CHECK + "=" + Math.max(100, Integer.getInteger(CHECK, 60_000))};
+        List<String> options = new ArrayList<>(List.of("tickTime=3000"));
+        options.add(CHECK + "=" + Math.max(100, Integer.getInteger(CHECK, 60_000)));
+        String digest = System.getProperty("zookeeper.DigestAuthenticationProvider.superDigest");
+        if (digest != null) {
+            options.add("superDigest=" + digest);
+        }
+        return options.toArray(new String[0]);
     }
 
     private static List<InstanceSpec> newSpecs(int count) {
