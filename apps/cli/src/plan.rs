@@ -18,6 +18,7 @@ mod run;
 mod tree;
 
 use clap::Subcommand;
+use evenfall_placement_planner::accuracy::LengthError;
 use evenfall_placement_planner::planner::Method;
 
 use crate::Outcome;
@@ -73,6 +74,15 @@ enum Command {
 fn method(word: &str) -> Result<Method, String> {
     Method::parse(word)
         .map_err(|error| format!("--method {word}: {error}; allowed: {}", Method::WORDS))
+}
+
+/// The two parts of a length's error, for people.
+fn error_parts(error: LengthError) -> String {
+    let part = |name: &str, us: f64| match us.is_finite() {
+        true => format!("{name} {us:.1} us"),
+        false => format!("{name} unknown"),
+    };
+    format!("{}, {}", part("clocks", error.clock_us), part("sampling", error.sampling_us))
 }
 
 pub fn main(args: &Args) -> Outcome {

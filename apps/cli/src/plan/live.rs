@@ -13,6 +13,7 @@ use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
 use evenfall_placement_machine::{
     Extent, JobOutcome, Kind, Line, Pace, SurveyPlan, SurveyorConfig, SurveyorEvent, TreeSurvey,
 };
+use evenfall_placement_planner::accuracy::LengthError;
 use evenfall_placement_planner::builder::{Racing, RootRule};
 use evenfall_placement_planner::delays::EdgeStats;
 use evenfall_placement_planner::explorer::PAIRS_PER_HOST;
@@ -127,6 +128,9 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
+
+/// The percentile of planned and measured lengths, as a share.
+const SHARE: f64 = 0.9;
 
 /// The names and addresses of a pool.
 struct Pool {
@@ -386,6 +390,12 @@ impl Report<'_> {
         pairs.filter_map(move |(from, to)| Some((from, to, delays.edge(from, to)?)))
     }
 
+    /// The error of the planned length; `None` when the tree was grown parent by parent.
+    fn planned_error(&self) -> Option<LengthError> {
+        let plan = self.plan.planned.as_ref()?;
+        Some(LengthError::of_tree(self.survey.delays(), &plan.tree, SHARE))
+    }
+
     fn json(&self) -> Value {
         let name = |host: &usize| self.names[*host].as_str();
         let evaluation = &self.plan.evaluation;
@@ -396,14 +406,29 @@ impl Report<'_> {
             figures
         };
         let leaves = evaluation.leaves.iter().map(|(host, loss, figures)| {
-            with(json!(figures), json!({ "host": name(host), "loss": loss }))
+            let error = LengthError::of(&figures.edge(*loss), SHARE);
+            let sampling_error_us = error.sampling_us;
+            let more = json!({
+                "host": name(host),
+                "loss": loss,
+                "sampling_error_us": sampling_error_us,
+                "error_us": error.us(),
+            });
+            with(json!(figures), more)
         });
         let hops = evaluation.hops.iter().map(|(from, to, figures)| {
             with(json!(figures), json!({ "from": name(from), "to": name(to) }))
         });
         let edges = self.edges().map(|(from, to, stats)| {
-            with(json!(stats), json!({ "from": name(&from), "to": name(&to) }))
+            let sampling_error_us = LengthError::of(stats, SHARE).sampling_us;
+            let more = json!({
+                "from": name(&from),
+                "to": name(&to),
+                "sampling_error_us": sampling_error_us,
+            });
+            with(json!(stats), more)
         });
+        let planned_error = self.planned_error();
         let failed = |failures: &[(usize, String)]| -> Vec<Value> {
             let one = |(host, why): &(usize, String)| json!({ "host": name(host), "reason": why });
             failures.iter().map(one).collect()
@@ -424,6 +449,8 @@ impl Report<'_> {
             "seconds": self.seconds,
             "planned_us": self.plan.planned.as_ref().map(|plan| plan.worst_leaf_us),
             "bound_us": self.plan.planned.as_ref().and_then(|plan| plan.bound_us),
+            "planned_error": planned_error,
+            "planned_error_us": planned_error.map(LengthError::us),
             "applied": self.applied,
             "model": self.model,
         })
@@ -438,22 +465,27 @@ impl Report<'_> {
             println!("{}{}", "  ".repeat(level as usize), names.join("  "));
         }
         println!(
-            "{:<24}{:>9}{:>9}{:>9}{:>9}{:>8}",
+            "{:<24}{:>9}{:>9}{:>9}{:>9}{:>8}  error of p90",
             "leaf, us", "p50", "p90", "p99", "stddev", "loss"
         );
         for (host, loss, f) in &self.plan.evaluation.leaves {
             println!(
-                "{:<24}{:>9.1}{:>9.1}{:>9.1}{:>9.1}{:>7.2}%",
+                "{:<24}{:>9.1}{:>9.1}{:>9.1}{:>9.1}{:>7.2}%  {}",
                 self.names[*host],
                 f.p50_us,
                 f.p90_us,
                 f.p99_us,
                 f.stddev_us,
-                loss * 100.0
+                loss * 100.0,
+                super::error_parts(LengthError::of(&f.edge(*loss), SHARE))
             );
         }
         if let Some((host, us)) = self.plan.evaluation.worst_leaf {
             println!("worst leaf: {}, p90 {us:.1} us", self.names[host]);
+        }
+        if let Some((plan, error)) = self.plan.planned.as_ref().zip(self.planned_error()) {
+            let (us, parts) = (plan.worst_leaf_us, super::error_parts(error));
+            println!("planned worst leaf: p90 {us:.1} us; error: {parts}");
         }
         let errors = self.plan.evaluation.leaves.iter().map(|(_, _, f)| f.clock_error_us);
         match errors.collect::<Option<Vec<f64>>>() {
@@ -464,6 +496,13 @@ impl Report<'_> {
                 );
             }
             None => println!("clock error: {:?}: no source offers a bound", ClockError::Unknown),
+        }
+        let mut leaves = self.plan.evaluation.leaves.iter();
+        if self.plan.planned.is_none() && leaves.any(|(_, _, f)| f.clock_error_us != Some(0.0)) {
+            println!(
+                "note: parent by parent, a clock that is wrong makes its host look near or far; \
+                 --all-to-all takes the offsets of clocks out of the delays"
+            );
         }
         for (host, reason) in self.survey.dropped() {
             println!("left out: {}: {reason}", self.names[*host]);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use evenfall_core::Hedging;
+use evenfall_placement_planner::accuracy::LengthError;
 use evenfall_placement_planner::builder::RootRule;
 use evenfall_placement_planner::delays::{Delays, Pool};
 use evenfall_placement_planner::minmax;
@@ -92,19 +93,25 @@ pub fn main(args: &Args) -> Outcome {
     let numbered = Tree::new(tree.shape(), (0..tree.hosts().len()).collect());
     let (leaf, _) =
         Lengths::new(&Pool::new(&delays, tree.hosts()), planner.share).worst_leaf(&numbered);
-    let (worst, gap) = (plan.worst_leaf_us, plan.gap());
-    let seconds = started.elapsed().as_secs_f64();
     let names: Vec<&str> = tree.hosts().iter().map(|&h| delays.names()[h].as_str()).collect();
+    let leaf = (args.hedging == Hedging::NONE).then_some(names[leaf]);
+    let error = error(args, &delays, tree, planner.share);
+    let gap_error = plan.bound_us.map(|bound| error.us() / bound);
+    let seconds = started.elapsed().as_secs_f64();
     if args.json {
         let json = json!({
             "tree": names,
             "depth": args.depth,
             "fanout": args.fanout,
             "root": names[0],
-            "worst_leaf": (args.hedging == Hedging::NONE).then_some(names[leaf]),
-            "worst_leaf_us": rounded(worst),
+            "worst_leaf": leaf,
+            "worst_leaf_us": rounded(plan.worst_leaf_us),
             "bound_us": plan.bound_us.map(rounded),
-            "gap": gap,
+            "gap": plan.gap(),
+            "clock_error_us": error.clock_us,
+            "sampling_error_us": error.sampling_us,
+            "error_us": error.us(),
+            "gap_error": gap_error,
             "percentile": args.percentile,
             "hedging": args.hedging,
             "method": args.method,
@@ -115,9 +122,20 @@ pub fn main(args: &Args) -> Outcome {
         return Ok(());
     }
     print_tree(tree, &names);
-    let host =
-        if args.hedging == Hedging::NONE { format!(" {}", names[leaf]) } else { String::new() };
-    let bound = match plan.bound_us.zip(gap) {
+    print_length(args, &plan, leaf, (error, gap_error));
+    Ok(())
+}
+
+/// The length of the tree, how far from the best it may be, and how wrong it may be.
+fn print_length(
+    args: &Args,
+    plan: &Plan,
+    leaf: Option<&str>,
+    (error, gap_error): (LengthError, Option<f64>),
+) {
+    let host = leaf.map(|name| format!(" {name}")).unwrap_or_default();
+    let worst = plan.worst_leaf_us;
+    let bound = match plan.bound_us.zip(plan.gap()) {
         Some((bound, gap)) => {
             let gap = gap * 100.0;
             format!("; by these estimates no tree has less than {bound:.1} us: gap <= {gap:.2} %")
@@ -125,7 +143,20 @@ pub fn main(args: &Args) -> Outcome {
         None => "; how far the best tree is from it is not known".into(),
     };
     println!("worst leaf{host}: p{} {worst:.1} us{bound}", args.percentile);
-    Ok(())
+    let share = gap_error.filter(|share| share.is_finite());
+    let share = share.map(|share| format!("; as a part of the gap {:.2} %", share * 100.0));
+    println!("error of that length: {}{}", super::error_parts(error), share.unwrap_or_default());
+}
+
+/// The error of the tree's lengths. A file that states no errors of clocks does not say whether its
+/// hosts shared a clock.
+fn error(args: &Args, delays: &Delays, tree: &Tree, share: f64) -> LengthError {
+    let all = (0..delays.hosts()).flat_map(|from| (0..delays.hosts()).map(move |to| (from, to)));
+    let mut edges = all.filter_map(|(from, to)| delays.edge(from, to));
+    let is_stated = args.correct_clocks || edges.any(|stats| stats.clock_error_us != 0.0);
+    let error = LengthError::of_tree(delays, tree, share);
+    let clock_us = if is_stated { error.clock_us } else { f64::INFINITY };
+    LengthError { clock_us, ..error }
 }
 
 fn planner(args: &Args, root: Option<usize>) -> Result<Planner> {

@@ -75,7 +75,36 @@ fn a_planted_clock_error_changes_the_tree_unless_clocks_are_corrected() {
         assert_ne!(tree(0, &options), tree(-50, &options), "{method}: the host seems near");
         assert_eq!(tree(0, &corrected), tree(-50, &corrected), "{method}");
         assert_eq!(tree(0, &corrected), tree(50, &corrected), "{method}");
+        let said = json(&plan(&measured(50), &corrected));
+        // Delays of a matrix are single numbers. The true delays are not negative.
+        let (error, worst) = (said["clock_error_us"].as_f64(), said["worst_leaf_us"].as_f64());
+        assert!(error >= Some(60.0) && error <= worst.map(|us| us + 30.0), "{method}: {said}");
+        assert!(said["sampling_error_us"].is_null() && said["error_us"].is_null(), "{said}");
+        let uncompared = json(&plan(&measured(50), &options));
+        assert!(uncompared["clock_error_us"].is_null(), "{uncompared}");
     }
+}
+
+#[test]
+fn lengths_of_counted_probes_say_how_wrong_they_may_be() {
+    let columns = "parent,child,p25_us,p50_us,p75_us,p90_us,p99_us,recv,clock_error_us";
+    let mut text = format!("{columns}\n");
+    for (from, to) in [("a", "b"), ("a", "c"), ("b", "a"), ("b", "c"), ("c", "a"), ("c", "b")] {
+        text.push_str(&format!("{from},{to},50,60,70,80,100,10000,2.5\n"));
+    }
+    let options = "--depth 1 --fanout 2 --hedging 0 --root a";
+    let said = json(&plan(&text, &format!("{options} --json")));
+    assert_eq!(said["worst_leaf_us"].as_f64(), Some(80.0), "{said}");
+    assert_eq!(said["clock_error_us"].as_f64(), Some(2.5), "{said}");
+    // 90 of 100 +- .6, and from the 90th to the 99th percentile delays grow by 20 us: half a
+    // microsecond or so.
+    let sampling = said["sampling_error_us"].as_f64().expect("counted probes");
+    assert!((0.2..1.0).contains(&sampling), "{said}");
+    let both = said["error_us"].as_f64().expect("both parts");
+    assert!((both - 2.5 - sampling).abs() < 1e-9, "{said}");
+    assert!((said["gap_error"].as_f64().expect("a bound") - (2.5 + sampling) / 80.0).abs() < 1e-9);
+    let said = plan(&text, options);
+    assert!(said.out.contains("error of that length: clocks 2.5 us, sampling 0."), "{}", said.out);
 }
 
 #[test]

@@ -52,6 +52,24 @@ pub struct DelayFigures {
     pub count: u64,
 }
 
+impl DelayFigures {
+    /// The same figures as the statistics of an edge that loses this share of its probes.
+    pub fn edge(&self, loss: f64) -> EdgeStats {
+        EdgeStats {
+            p25_us: self.p25_us as f32,
+            p50_us: self.p50_us as f32,
+            p75_us: self.p75_us as f32,
+            p90_us: self.p90_us as f32,
+            p99_us: self.p99_us as f32,
+            mean_us: self.mean_us as f32,
+            stddev_us: self.stddev_us as f32,
+            loss: loss as f32,
+            clock_error_us: self.clock_error_us.map_or(f32::NAN, |us| us as f32),
+            count: u32::try_from(self.count).unwrap_or(u32::MAX),
+        }
+    }
+}
+
 impl DelayRecord {
     /// Counts one probe.
     pub fn record(&mut self, delay_ns: i64, error: ClockError) {

@@ -4,6 +4,7 @@
 //! every receiver. Therefore the pool is measured, and the places of the tree go to the machines
 //! that serve them best. All functions here depend only on measured delays and a seed.
 //!
+//! - [`accuracy`]: how wrong a planned length may be;
 //! - [`builder`]: TreeBuilder's algorithm, from one measurement to the next;
 //! - [`curve`]: the distribution of an edge's delay;
 //! - [`delays`]: measured delays, from probes and from files;
@@ -60,6 +61,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod accuracy;
 pub mod builder;
 pub mod curve;
 pub mod delays;

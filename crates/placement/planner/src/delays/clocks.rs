@@ -31,7 +31,8 @@ impl Delays {
     ///
     /// Hosts that share a clock state an error of zero, and nothing is taken out of their delays.
     /// Hosts that state a bound are corrected by that bound at most. Afterwards the error of a
-    /// delay is at most half of the round trip, because delays are not negative.
+    /// delay is at most the longer of the corrected two ways, because the true delays are not
+    /// negative and have the same sum. It is also at most the stated bound plus the correction.
     pub fn correct_clocks(&mut self) -> Vec<f64> {
         let pairs = self.both_ways();
         let offsets = settle(&pairs);
@@ -39,8 +40,11 @@ impl Delays {
             for other in others.iter().filter(|other| other.host > one) {
                 let ahead = offsets[other.host] - offsets[one];
                 let ahead = ahead.clamp(-other.stated_us, other.stated_us);
-                self.shift(one, other.host, -ahead, other);
-                self.shift(other.host, one, ahead, other);
+                for (from, to, by) in [(one, other.host, -ahead), (other.host, one, ahead)] {
+                    let stats =
+                        self.edge(from, to).map(|stats| stats.moved(by, other.error(ahead)));
+                    self.set(from, to, stats);
+                }
             }
         }
         offsets
@@ -57,39 +61,28 @@ impl Delays {
     /// For each host, the other hosts with another clock whose delays are known in both directions.
     fn both_ways(&self) -> Vec<Vec<Pair>> {
         let hosts = self.hosts();
-        let pair = |one: usize, host: usize| {
-            let (there, back) = (self.edge(one, host)?, self.edge(host, one)?);
-            let stated_us = f64::from(there.clock_error_us.max(back.clock_error_us));
-            let unstated = there.clock_error_us.is_nan() || back.clock_error_us.is_nan();
-            let stated_us = if unstated { f64::INFINITY } else { stated_us };
-            let (there, back) = (quiet(there), quiet(back));
-            let pair = Pair {
-                host,
-                stated_us,
-                ahead_us: (there - back) / 2.0,
-                half_us: (there + back) / 2.0,
-            };
-            (stated_us > 0.0 && pair.ahead_us.is_finite()).then_some(pair)
-        };
+        let pair =
+            |one: usize, host: usize| Pair::of(host, self.edge(one, host)?, self.edge(host, one)?);
         (0..hosts).map(|one| (0..hosts).filter_map(|host| pair(one, host)).collect()).collect()
     }
+}
 
-    fn shift(&mut self, from: usize, to: usize, by_us: f64, pair: &Pair) {
-        let Some(stats) = self.edge(from, to).copied() else { return };
+impl EdgeStats {
+    /// All delays longer by `by_us`, with another error of the clocks.
+    fn moved(&self, by_us: f64, clock_error_us: f64) -> Self {
         let moved = |us: f32| (f64::from(us) + by_us).max(DELAY_US_MIN) as f32;
         // An unknown statistic stays unknown. `max` would turn NaN into the shortest delay.
         let moved = |us: f32| if us.is_nan() { us } else { moved(us) };
-        let stats = EdgeStats {
-            p25_us: moved(stats.p25_us),
-            p50_us: moved(stats.p50_us),
-            p75_us: moved(stats.p75_us),
-            p90_us: moved(stats.p90_us),
-            p99_us: moved(stats.p99_us),
-            mean_us: moved(stats.mean_us),
-            clock_error_us: pair.stated_us.min(pair.half_us) as f32,
-            ..stats
-        };
-        self.set(from, to, Some(stats));
+        Self {
+            p25_us: moved(self.p25_us),
+            p50_us: moved(self.p50_us),
+            p75_us: moved(self.p75_us),
+            p90_us: moved(self.p90_us),
+            p99_us: moved(self.p99_us),
+            mean_us: moved(self.mean_us),
+            clock_error_us: clock_error_us as f32,
+            ..*self
+        }
     }
 }
 
@@ -102,6 +95,25 @@ struct Pair {
     ahead_us: f64,
     /// Half of the round trip.
     half_us: f64,
+}
+
+impl Pair {
+    /// What the delays to and from a host say; `None` where both ends share a clock.
+    fn of(host: usize, there: &EdgeStats, back: &EdgeStats) -> Option<Self> {
+        let stated_us = f64::from(there.clock_error_us.max(back.clock_error_us));
+        let unstated = there.clock_error_us.is_nan() || back.clock_error_us.is_nan();
+        let stated_us = if unstated { f64::INFINITY } else { stated_us };
+        let (there, back) = (quiet(there), quiet(back));
+        let (ahead_us, half_us) = ((there - back) / 2.0, (there + back) / 2.0);
+        let pair = Self { host, stated_us, ahead_us, half_us };
+        (stated_us > 0.0 && ahead_us.is_finite()).then_some(pair)
+    }
+
+    /// The error of the delays after a correction by `ahead_us`.
+    fn error(&self, ahead_us: f64) -> f64 {
+        let longer = self.half_us + (self.ahead_us - ahead_us).abs();
+        longer.min(self.stated_us + ahead_us.abs())
+    }
 }
 
 /// A delay that few queues have lengthened: the lowest percentile that is known.
@@ -265,6 +277,8 @@ mod tests {
             let change = before.edge(host, 5).expect("measured").p50_us
                 - stated.edge(host, 5).expect("measured").p50_us;
             assert!((change - 8.0).abs() < 1e-3, "{change}");
+            let error = stated.edge(host, 5).expect("measured").clock_error_us;
+            assert_eq!(error, 16.0, "each clock is within 8 us, and 8 us were taken out");
         }
     }
 
@@ -277,7 +291,7 @@ mod tests {
         assert_eq!(delays.edge(2, 1), Some(&lonely));
         let (there, back) =
             (delays.edge(3, 4).expect("measured"), delays.edge(4, 3).expect("measured"));
-        let half = (there.p25_us + back.p25_us) / 2.0;
-        assert!((there.clock_error_us - half).abs() < 0.01, "{} {half}", there.clock_error_us);
+        let longer = there.p25_us.max(back.p25_us);
+        assert!((there.clock_error_us - longer).abs() < 0.01, "{} {longer}", there.clock_error_us);
     }
 }

@@ -1,0 +1,161 @@
+//! How wrong a planned length may be.
+//!
+//! The length of a way is a percentile of delays. Two errors are in it:
+//!
+//! - **Clocks.** A delay between two hosts is wrong by the difference of their clocks. After a
+//!   correction ([`Delays::correct_clocks`]) the error of a delay is bounded by the longer of the
+//!   two ways, because no delay is negative, and by what the clocks state. The bounds of a way's
+//!   edges add up.
+//! - **Sampling.** A percentile of `n` probes is that of a share which is off by up to two standard
+//!   errors, `2 sqrt(q (1 - q) / n)`, in 19 of 20 measurements. The error of the length is what the
+//!   delay changes within that share. Edges are measured independently, so that the errors of a
+//!   way's edges add up in squares.
+
+use evenfall_core::math;
+use serde::Serialize;
+
+use crate::curve::Curve;
+use crate::delays::{Delays, EdgeStats};
+use crate::tree::Tree;
+
+/// Standard errors of a share: 19 of 20 measurements are within two.
+const STANDARD_ERRORS: f64 = 2.0;
+
+/// Measured percentiles from the median on, as shares.
+const TAIL: [f64; 4] = [0.5, 0.75, 0.9, 0.99];
+
+/// The error of a length in microseconds. A part that nobody knows is infinite, in JSON `null`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LengthError {
+    /// What the errors of the clocks change at most.
+    #[serde(rename = "clock_error_us")]
+    pub clock_us: f64,
+    /// What the number of the probes leaves open, in 19 of 20 measurements.
+    #[serde(rename = "sampling_error_us")]
+    pub sampling_us: f64,
+}
+
+impl LengthError {
+    /// An edge that was not measured.
+    pub const UNKNOWN: Self = Self { clock_us: f64::INFINITY, sampling_us: f64::INFINITY };
+
+    /// The error of an edge at a percentile, given as a share of 0.5 to 0.999. Statistics that do
+    /// not say how many probes they rest on have an unknown sampling error.
+    pub fn of(stats: &EdgeStats, share: f64) -> Self {
+        let clock_us = match f64::from(stats.clock_error_us) {
+            unknown if unknown.is_nan() => f64::INFINITY,
+            us => us,
+        };
+        let sampling_us = sampling_us(stats, share).unwrap_or(f64::INFINITY);
+        Self { clock_us, sampling_us }
+    }
+
+    /// The greatest error of the ways to the leaves of a tree, which bounds the error of the worst
+    /// leaf's length.
+    pub fn of_tree(delays: &Delays, tree: &Tree, share: f64) -> Self {
+        let (shape, hosts) = (tree.shape(), tree.hosts());
+        let mut ways = vec![Self::default(); hosts.len()];
+        for place in 1..hosts.len() {
+            let parent = (place - 1) / usize::from(shape.fanout);
+            let edge = delays.edge(hosts[parent], hosts[place]);
+            let edge = edge.map_or(Self::UNKNOWN, |stats| Self::of(stats, share));
+            ways[place] = ways[parent].plus(edge);
+        }
+        let leaves = shape.leaves().map(|leaf| ways[leaf]);
+        leaves.max_by(|a, b| a.us().total_cmp(&b.us())).unwrap_or_default()
+    }
+
+    /// The error of a way with one more edge.
+    pub fn plus(self, edge: Self) -> Self {
+        let squares = self.sampling_us * self.sampling_us + edge.sampling_us * edge.sampling_us;
+        Self { clock_us: self.clock_us + edge.clock_us, sampling_us: squares.sqrt() }
+    }
+
+    /// Both errors together.
+    pub fn us(self) -> f64 {
+        self.clock_us + self.sampling_us
+    }
+}
+
+/// The sampling error of a percentile; `None` where the probes are unknown, or too few to have
+/// measured the percentile.
+fn sampling_us(stats: &EdgeStats, share: f64) -> Option<f64> {
+    let curve = Curve::of(stats).filter(|_| stats.count > 0)?;
+    let share = share / (1.0 - f64::from(stats.loss.max(0.0)));
+    let variance = share * (1.0 - share) / f64::from(stats.count);
+    let off = STANDARD_ERRORS * variance.max(0.0).sqrt();
+    if share + off >= 1.0 {
+        return None;
+    }
+    let middle = between(&curve, share);
+    let (below, above) = (between(&curve, (share - off).max(0.0)), between(&curve, share + off));
+    Some((above - middle).max(middle - below))
+}
+
+/// The delay below which this share lies. Above the median the share of longer delays falls
+/// exponentially from one measured percentile to the next, and from the last one on.
+fn between(curve: &Curve, share: f64) -> f64 {
+    let Some(from) = TAIL[..3].iter().copied().rfind(|known| *known <= share) else {
+        return curve.at(share);
+    };
+    let to = TAIL[TAIL.partition_point(|known| *known <= from)];
+    let falls = |share: f64| math::ln((1.0 - from) / (1.0 - share));
+    curve.at(from) + (curve.at(to) - curve.at(from)) * falls(share) / falls(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use evenfall_core::Prng;
+
+    use super::*;
+    use crate::tree::Shape;
+
+    #[test]
+    fn nineteen_of_twenty_measurements_are_within_the_sampling_error() {
+        let mut prng = Prng::new(5);
+        let (runs, probes) = (400, 1_000);
+        // Of exponential delays above 40 us, nine in ten are below 40 us + 20 us * ln 10.
+        let truth = 40.0 + 20.0 * core::f64::consts::LN_10;
+        let mut within = 0;
+        for _ in 0..runs {
+            let mut delays: Vec<f32> =
+                (0..probes).map(|_| (40.0 + prng.exponential(20.0)) as f32).collect();
+            let stats = EdgeStats::from_samples(&mut delays, probes).expect("samples");
+            let error = LengthError::of(&stats, 0.9);
+            assert!(error.clock_us == 0.0 && error.sampling_us < 7.0, "{error:?}");
+            let off = (f64::from(stats.p90_us) - truth).abs();
+            within += u32::from(off <= error.sampling_us);
+        }
+        assert!(within * 100 >= runs * 93, "{within} of {runs}");
+    }
+
+    #[test]
+    fn clocks_add_up_along_a_way_and_samples_in_squares() {
+        let edge = LengthError { clock_us: 5.0, sampling_us: 3.0 };
+        let way = edge.plus(LengthError { clock_us: 2.0, sampling_us: 4.0 });
+        assert_eq!((way.clock_us, way.sampling_us, way.us()), (7.0, 5.0, 12.0));
+    }
+
+    #[test]
+    fn what_is_not_known_is_infinite_and_the_worst_leaf_counts() {
+        let names = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let mut delays = Delays::from_fn(names, |_, _| 50.0);
+        let tree = Tree::new(Shape { depth: 1, fanout: 2 }, vec![0, 1, 2]);
+        let error = LengthError::of_tree(&delays, &tree, 0.9);
+        assert_eq!((error.clock_us, error.sampling_us), (0.0, f64::INFINITY), "no counts");
+        let stats = |clock_error_us, count| EdgeStats {
+            clock_error_us,
+            count,
+            ..EdgeStats::constant(50.0)
+        };
+        delays.set(0, 1, Some(stats(3.0, 1_000)));
+        delays.set(0, 2, Some(stats(8.0, 1_000)));
+        let error = LengthError::of_tree(&delays, &tree, 0.9);
+        assert_eq!((error.clock_us, error.sampling_us), (8.0, 0.0));
+        delays.set(0, 1, Some(stats(f32::NAN, 1_000)));
+        let error = LengthError::of_tree(&delays, &tree, 0.9);
+        assert_eq!(error.clock_us, f64::INFINITY);
+        let few = LengthError::of(&stats(0.0, 20), 0.9);
+        assert_eq!(few.sampling_us, f64::INFINITY, "twenty probes have no 90th percentile");
+    }
+}
