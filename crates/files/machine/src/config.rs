@@ -9,8 +9,8 @@ pub const APPEND_BYTES_MAX: usize = 56 << 10;
 /// disk writes fewer bytes in the time that one answer takes. A crash tears at most this many bytes
 /// at the end of a file.
 pub const WINDOW_BYTES_MAX: usize = 16 << 20;
-/// Appends that a primary keeps for one file until all members have them. Short appends reach this
-/// number before they have the bytes of a window.
+/// Limit of the appends that a primary keeps for one file until all members have them. Short
+/// appends reach this number before the limit of bytes.
 pub const WINDOW_APPENDS_MAX: usize = 65_536;
 /// Bytes of appends that become one write: four appends of the greatest length. A disk has 64 such
 /// writes under way, which are as many bytes as the window of a file.
@@ -76,7 +76,7 @@ pub struct NameConfig {
     pub full_retry: Duration,
     /// A disk with less room than this gets copies only when no other disk is left.
     pub room_bytes_min: u64,
-    /// Dataservers that keep copies of the log, if there are so many.
+    /// Number of dataservers that keep copies of the log, if there are that many.
     pub keepers: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The epochs of a copy, as its dataserver begins and ends them.
+//! The epochs of a copy: how its dataserver begins and ends them.
 //!
 //! [`Seal`](Control::Seal) ends an epoch. The copy promises on its disk to take no more appends of
 //! the epoch, and answers with its length. [`Assign`](Control::Assign) begins the next epoch. The

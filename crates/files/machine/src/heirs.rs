@@ -9,8 +9,8 @@
 //!
 //! **Waiting.** A file without an heir takes no appends. The nameserver waits for a former member
 //! that may have more bytes than those that have answered, and at most for
-//! [`heir_wait`](crate::NameConfig::heir_wait) after the first answer. What only the silent one has
-//! is lost then. Without any answer there is nothing to go on from, and the file waits.
+//! [`heir_wait`](crate::NameConfig::heir_wait) after the first answer. Bytes that only a silent
+//! former member has are lost then. Without any answer the file waits.
 
 use evenfall_core::Timestamp;
 
@@ -51,7 +51,7 @@ impl Nameserver {
     /// Makes former members of the joiners that hold the epoch, so that they are in the log.
     fn ask_joiners_too(&mut self, id: FileId, group: &mut Group) {
         let Some(work) = self.works.get_mut(&id) else { return };
-        // Promises so far were asked of others.
+        // The promises so far came from other disks.
         work.seal = None;
         for joiner in core::mem::take(&mut work.joiners) {
             if joiner.held == group.epoch && !self.space.is_gone(joiner.disk) {
@@ -67,7 +67,8 @@ impl Nameserver {
         !group.former.is_empty() && group.members.iter().all(is_gone)
     }
 
-    /// Asks for the lengths of former members that may have most bytes, and chooses the heir.
+    /// Asks the former members that may have the most bytes for their lengths, and chooses the
+    /// heir.
     pub(crate) fn drive_heir(&mut self, now: Timestamp, id: FileId, mut group: Group) {
         let work = self.works.entry(id).or_default();
         let (epoch, replies) = work.seal.get_or_insert((group.epoch + 1, Replies::new()));

@@ -1,10 +1,10 @@
-//! Copies of the nameserver's log on dataservers, out of which a nameserver is rebuilt that has
-//! lost its disk.
+//! Copies of the nameserver's log on dataservers. A nameserver that has lost its disk is rebuilt
+//! from such a copy.
 //!
-//! Some dataservers, the *keepers*, get every record of the log. What follows a record, such as the
-//! answer to a client, waits until the record is on the disk here **and** on those of all keepers.
-//! Every keeper therefore has every change that anybody was told of. The names of the keepers are
-//! in the log as well.
+//! Some dataservers, the *keepers*, get every record of the log. The effects of a record, such as
+//! the answer to a client, wait until the record is on the disk here **and** on the disks of all
+//! keepers. Every keeper therefore has every acknowledged change. The names of the keepers are in
+//! the log as well.
 //!
 //! ```text
 //!  record ──> journal here ──┐
@@ -23,7 +23,7 @@
 //!
 //! **An old log.** Generations count on over all lives of a nameserver. A nameserver whose log was
 //! replaced by an old one begins with a generation that keepers have seen before, or with fewer
-//! changes than somebody was told of, and keepers refuse its streams. The nameserver then takes no
+//! changes than were acknowledged, and keepers refuse its streams. The nameserver then takes no
 //! changes, and says that it has to be rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,15 +40,15 @@ use crate::nameserver::{Effect, LOG, Nameserver};
 use crate::space::{Record, Space};
 use crate::wire::Message;
 
-/// The length that a dataserver tells when it cannot go on with a stream.
+/// The length in the answer of a dataserver that cannot go on with a stream.
 pub const NOT_THERE: u64 = u64::MAX;
 
-/// Lives and changes that a rebuilt log skips when a keeper is missing: more than a nameserver has
-/// in the time of an outage.
+/// Number of lives and of changes that a rebuilt log skips when a keeper is missing. A nameserver
+/// has fewer in the time of an outage.
 const STARTS_SKIPPED: u64 = 1 << 16;
 const CHANGES_SKIPPED: u64 = 1 << 40;
 
-/// What a keeper has.
+/// The state of a keeper.
 #[derive(Debug)]
 struct Keeper {
     stream: Stream,
@@ -98,11 +98,12 @@ pub struct Keeping {
     keepers: BTreeMap<DiskId, Keeper>,
     /// Effects whose records are on the disk here, each with the count of changes that it needs.
     waiting: VecDeque<(u64, Effect)>,
-    /// Changes that somebody was told of.
+    /// Number of acknowledged changes.
     done: u64,
-    /// Streams begun in this life.
+    /// Number of streams that began in this life.
     streams: u64,
-    /// A keeper has a stream of a later life: the log of this nameserver is an old one.
+    /// Whether a keeper has a stream of a later life. The log of this nameserver is then an old
+    /// one.
     pub(crate) is_old: bool,
 }
 
@@ -167,7 +168,7 @@ impl Nameserver {
         self.release();
     }
 
-    /// Lets the effects follow whose records all keepers have.
+    /// Releases the effects whose records all keepers have.
     fn release(&mut self) {
         let kept = self.kept();
         let is_kept = |(count, _): &(u64, Effect)| *count <= kept;
@@ -208,7 +209,7 @@ impl Nameserver {
         }
     }
 
-    /// A dataserver tells how much it has of a stream.
+    /// A dataserver reports how much it has of a stream.
     pub(crate) fn kept_by(
         &mut self,
         now: Timestamp,
@@ -306,7 +307,8 @@ impl Nameserver {
         self.release();
     }
 
-    /// Leaves out keepers that are silent, gone or shall have no copies, while another one lives.
+    /// Leaves out keepers that are silent or gone or should have no copies, while another keeper
+    /// lives.
     fn leave_keepers_out(&mut self, now: Timestamp) {
         let is_bad = |disk: &DiskId| !self.is_fit(now, *disk) || self.space.is_leaving(*disk);
         let set = self.space.keepers();
@@ -332,7 +334,7 @@ impl Nameserver {
     }
 }
 
-/// What a dataserver has of a nameserver's log.
+/// The copy of a nameserver's log on a dataserver.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Its disk.
@@ -355,7 +357,7 @@ pub struct Rebuilt {
     pub missing: Vec<DiskId>,
 }
 
-/// The log that the newest of the copies makes; `None` when no copy can be read.
+/// The log from the newest of the copies; `None` when no copy can be read.
 pub fn rebuilt(found: &[Found]) -> Option<Rebuilt> {
     let state = |one: &Found| -> Option<Space> {
         let (records, _) = journal::read(&one.log).ok()?;

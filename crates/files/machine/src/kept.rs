@@ -36,13 +36,13 @@ pub struct Kept {
     /// stream that does not go on, because it began in an earlier life of this dataserver or a
     /// write of it has failed.
     at: Option<(u64, u64)>,
-    /// The record that says that the beginning of the last stream is whole is on its way.
+    /// Whether the record that the beginning of the last stream is whole is on its way to the disk.
     is_ending: bool,
     /// The stream of which a write has failed, and its bytes that stay, until the rest is cut off.
     pub broken: Option<(Stream, u64)>,
     /// The write that cuts it off.
     pub cut: Option<WriteId>,
-    /// Changes of the last stream that somebody was told of.
+    /// Number of acknowledged changes in the last stream.
     done: u64,
     /// Writes that are under way: the generation, and the bytes of the stream when they are done.
     pub writes: BTreeMap<WriteId, (u64, u64)>,
@@ -69,7 +69,7 @@ impl Dataserver {
         (self.kept.last.generation, self.kept.whole.map(log_name))
     }
 
-    /// Bytes of the nameserver's log came. The nameserver has told somebody of `done` changes.
+    /// Takes bytes of the nameserver's log. The nameserver has acknowledged `done` changes.
     pub(crate) fn names(&mut self, stream: Stream, done: u64, offset: u64, bytes: &Bytes) {
         let last = self.kept.last;
         let is_other = last.generation > 0 && stream.life != last.life;
@@ -100,8 +100,8 @@ impl Dataserver {
         self.tell_length_of(stream, length);
     }
 
-    /// Tells how much of a stream is on the disk. Its beginning counts when the log here says that
-    /// it is whole.
+    /// Reports how much of a stream is on the disk. The beginning of the stream counts when the log
+    /// here has it as whole.
     fn tell_length_of(&mut self, stream: Stream, length: u64) {
         if length < stream.base || self.kept.whole == Some(stream) {
             self.tell_kept(stream, length);
@@ -132,7 +132,7 @@ impl Dataserver {
         }
     }
 
-    /// Cuts off what stands behind a failed write, unless that is under way.
+    /// Cuts off the bytes behind a failed write, unless that cut is under way.
     pub(crate) fn mend_names(&mut self) {
         if let (Some((stream, length)), None) = (self.kept.broken, self.kept.cut) {
             let id = self.next_write();

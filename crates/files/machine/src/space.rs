@@ -150,7 +150,7 @@ pub enum Record {
         /// Their disks.
         disks: Vec<DiskId>,
     },
-    /// What the log has counted, at the end of the records that make a state out of an empty one.
+    /// The counts of the log, behind the records that make a state out of an empty one.
     Counted {
         /// Lives of nameservers.
         starts: u64,

@@ -226,7 +226,7 @@ pub enum Message {
     Names {
         /// The stream to which the bytes belong.
         stream: Stream,
-        /// Changes that somebody was told of.
+        /// Number of acknowledged changes.
         done: u64,
         /// Where the bytes begin in the stream.
         offset: u64,

@@ -1,4 +1,4 @@
-//! Rebuilds a nameserver that lost its disk, out of the copies of its log on dataservers.
+//! Rebuilds a nameserver that lost its disk from the copies of its log on dataservers.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -25,14 +25,14 @@ pub const GENERATION: &str = "x-evenfall-generation";
 /// A dataserver from which nothing comes for this long has no copy to give.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a nameserver was rebuilt from.
+/// The copy from which a nameserver was rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebuilt {
     /// The dataserver whose copy was taken.
     pub from: SocketAddr,
     /// Bytes of the log.
     pub bytes: u64,
-    /// Dataservers and disks that may have a newer copy and were not heard.
+    /// Dataservers and disks that did not answer and may have a newer copy.
     pub missing: usize,
 }
 

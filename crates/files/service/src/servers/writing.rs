@@ -15,8 +15,8 @@ use super::bytes_front::Files;
 use super::owner::{Ended, Pending};
 use super::webhdfs::Exception;
 
-/// Longest wait for the end of an append, and longest time in which appends are sent again and none
-/// is there. Leaving out a dead dataserver takes less time.
+/// Longest wait for the end of an append, and longest time for which appends are repeated without
+/// success. Leaving out a dead dataserver takes less time.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A dataserver that has waited this long for an append and no longer leads the file was left out.
 /// A change of the dataservers of a file takes less time.
