@@ -1,4 +1,4 @@
-//! How wrong a planned length may be.
+//! The error of a planned length.
 //!
 //! The length of a way is a percentile of delays. Two errors are in it:
 //!
@@ -7,9 +7,9 @@
 //!   two ways, because no delay is negative, and by what the clocks state. The bounds of a way's
 //!   edges add up.
 //! - **Sampling.** A percentile of `n` probes is that of a share which is off by up to two standard
-//!   errors, `2 sqrt(q (1 - q) / n)`, in 19 of 20 measurements. The error of the length is what the
-//!   delay changes within that share. Edges are measured independently, so that the errors of a
-//!   way's edges add up in squares.
+//!   errors, `2 sqrt(q (1 - q) / n)`, in 19 of 20 measurements. The error of the length is the
+//!   change of the delay within that error of the share. Edges are measured independently, so that
+//!   the errors of a way's edges add up in squares.
 
 use evenfall_core::math;
 use serde::Serialize;
@@ -24,13 +24,13 @@ const STANDARD_ERRORS: f64 = 2.0;
 /// Measured percentiles from the median on, as shares.
 const TAIL: [f64; 4] = [0.5, 0.75, 0.9, 0.99];
 
-/// The error of a length in microseconds. A part that nobody knows is infinite, in JSON `null`.
+/// The error of a length in microseconds. An unknown part is infinite, which is `null` in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LengthError {
-    /// What the errors of the clocks change at most.
+    /// The greatest change of the length by the errors of the clocks.
     #[serde(rename = "clock_error_us")]
     pub clock_us: f64,
-    /// What the number of the probes leaves open, in 19 of 20 measurements.
+    /// The sampling error, which 19 of 20 measurements do not exceed.
     #[serde(rename = "sampling_error_us")]
     pub sampling_us: f64,
 }

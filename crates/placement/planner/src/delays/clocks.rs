@@ -98,7 +98,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// What the delays to and from a host say; `None` where both ends share a clock.
+    /// The evidence in the delays to and from a host; `None` where both ends share a clock.
     fn of(host: usize, there: &EdgeStats, back: &EdgeStats) -> Option<Self> {
         let stated_us = f64::from(there.clock_error_us.max(back.clock_error_us));
         let unstated = there.clock_error_us.is_nan() || back.clock_error_us.is_nan();
