@@ -50,8 +50,8 @@ impl LengthError {
         Self { clock_us, sampling_us }
     }
 
-    /// The greatest error of the ways to the leaves of a tree, which bounds the error of the worst
-    /// leaf's length.
+    /// The greatest errors of the ways to the leaves of a tree, each part by itself. Both bound the
+    /// error of the worst leaf's length.
     pub fn of_tree(delays: &Delays, tree: &Tree, share: f64) -> Self {
         let (shape, hosts) = (tree.shape(), tree.hosts());
         let mut ways = vec![Self::default(); hosts.len()];
@@ -61,8 +61,10 @@ impl LengthError {
             let edge = edge.map_or(Self::UNKNOWN, |stats| Self::of(stats, share));
             ways[place] = ways[parent].plus(edge);
         }
-        let leaves = shape.leaves().map(|leaf| ways[leaf]);
-        leaves.max_by(|a, b| a.us().total_cmp(&b.us())).unwrap_or_default()
+        shape.leaves().map(|leaf| ways[leaf]).fold(Self::default(), |a, b| Self {
+            clock_us: a.clock_us.max(b.clock_us),
+            sampling_us: a.sampling_us.max(b.sampling_us),
+        })
     }
 
     /// The error of a way with one more edge.
@@ -148,10 +150,14 @@ mod tests {
             count,
             ..EdgeStats::constant(50.0)
         };
-        delays.set(0, 1, Some(stats(3.0, 1_000)));
-        delays.set(0, 2, Some(stats(8.0, 1_000)));
-        let error = LengthError::of_tree(&delays, &tree, 0.9);
-        assert_eq!((error.clock_us, error.sampling_us), (8.0, 0.0));
+        for (one, other) in [(3.0, 8.0), (8.0, 3.0)] {
+            for (count, sampling_us) in [(1_000, 0.0), (0, f64::INFINITY)] {
+                delays.set(0, 1, Some(stats(one, count)));
+                delays.set(0, 2, Some(stats(other, count)));
+                let error = LengthError::of_tree(&delays, &tree, 0.9);
+                assert_eq!((error.clock_us, error.sampling_us), (8.0, sampling_us));
+            }
+        }
         delays.set(0, 1, Some(stats(f32::NAN, 1_000)));
         let error = LengthError::of_tree(&delays, &tree, 0.9);
         assert_eq!(error.clock_us, f64::INFINITY);
