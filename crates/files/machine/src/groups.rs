@@ -107,10 +107,12 @@ impl Nameserver {
             self.publish(id);
         }
         self.works.remove(&id);
-        if !group.former.is_empty() {
-            // The file has all its copies, so the copies of former members are not needed.
-            let group = Group { former: Vec::new(), ..group };
-            self.record(Record::Group { id, group }, None);
+        // The file has all its copies, so former members that live may drop theirs. A silent one
+        // stays known: all members may lose their disks before it is heard again.
+        let silent = group.former.iter().filter(|(disk, _)| !self.is_live(now, *disk));
+        let former: Vec<(DiskId, Valid)> = silent.copied().collect();
+        if former.len() < group.former.len() {
+            self.record(Record::Group { id, group: Group { former, ..group } }, None);
         }
         is_empty
     }
@@ -427,6 +429,9 @@ impl Nameserver {
             return;
         }
         let is_former = group.former.iter().any(|(former, _)| *former == disk);
+        if is_former {
+            self.dirty.insert(id);
+        }
         let is_wanted = group.members.iter().any(|member| !self.is_live(now, *member));
         if is_written && !is_former && !is_wanted && group.lost.is_none() {
             let epoch = group.epoch;
@@ -560,6 +565,34 @@ pub(crate) mod tests {
         assert_eq!((group.members.as_slice(), group.epoch), (&[DiskId(1)][..], 3));
         let [(DiskId(2), valid)] = group.former[..] else { panic!("{group:?}") };
         assert_eq!([1, 2, 3].map(|held| valid.of(held)), [100, 624, 624]);
+    }
+
+    #[test]
+    fn a_whole_file_remembers_its_silent_former_members_until_they_are_heard() {
+        let config = NameConfig::default();
+        let mut names = Nameserver::new(config, 1, &Bytes::new()).expect("no log");
+        (1..=4).for_each(|n| hand_in(&mut names, n, Vec::new()));
+        let id = create(&mut names, "/a", 2);
+        let group = names.space().file(id).expect("a file").group.clone();
+        let former = [3, 4].map(|disk| (DiskId(disk), Valid::up_to(0))).to_vec();
+        names.record(Record::Group { id, group: Group { former, ..group.clone() } }, None);
+        let left = |names: &Nameserver| {
+            let former = &names.space().file(id).expect("a file").group.former;
+            former.iter().map(|(disk, _)| disk.0).collect::<Vec<u64>>()
+        };
+        // Disk 4 is not heard for a while, and the others are.
+        let now = Timestamp::ZERO + config.dead_after;
+        let members = group.members.iter().map(|disk| disk.0 as u16);
+        members.chain([3]).for_each(|n| hand_in_at(&mut names, now, n, Vec::new()));
+        let is_silent = |disk: &u64| !names.is_live(now, DiskId(*disk));
+        let silent: Vec<u64> = [3, 4].into_iter().filter(is_silent).collect();
+        names.examine(now, id);
+        assert_eq!(left(&names), silent);
+        assert_eq!(silent, [4]);
+        hand_in_at(&mut names, now, 4, vec![Held { file: id, epoch: 0, asks: false }]);
+        assert!(names.dirty.contains(&id), "the file is looked at again");
+        names.examine(now, id);
+        assert!(left(&names).is_empty());
     }
 
     #[test]

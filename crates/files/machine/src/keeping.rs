@@ -102,6 +102,8 @@ pub struct Keeping {
     done: u64,
     /// Number of streams that began in this life.
     streams: u64,
+    /// Whether the record of this life of the nameserver is on the disk here.
+    is_begun: bool,
     /// Whether a keeper has a stream of a later life. The log of this nameserver is then an old
     /// one.
     pub(crate) is_old: bool,
@@ -164,6 +166,7 @@ impl Nameserver {
 
     /// The records of these effects are on the disk here.
     pub(crate) fn written_here(&mut self, effects: Vec<(u64, Effect)>) {
+        self.keeping.is_begun |= effects.iter().any(|(_, effect)| matches!(effect, Effect::Begun));
         self.keeping.waiting.extend(effects);
         self.release();
     }
@@ -262,8 +265,7 @@ impl Nameserver {
     pub(crate) fn drive_keepers(&mut self, now: Timestamp) {
         // A stream must not begin before this life of the nameserver is in the log: the next life
         // would not know of it, and would be taken for an older one.
-        let is_begun = self.keeping.streams > 0 || self.journal.unwritten() == 0;
-        if self.keeping.is_old || !is_begun {
+        if self.keeping.is_old || !self.keeping.is_begun {
             return;
         }
         if self.config.keepers == 0 && !self.space.keepers().is_empty() {

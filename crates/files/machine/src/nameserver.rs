@@ -71,6 +71,8 @@ pub(crate) enum Effect {
     Drop(FileId, Group),
     /// A primary is told that the length of its file is in the log.
     Noted(FileId, u64, SocketAddr),
+    /// Streams to keepers may begin, as soon as the record is on the disk here.
+    Begun,
 }
 
 /// A dataserver as the nameserver knows it.
@@ -173,7 +175,7 @@ impl Nameserver {
         }
         let mut prng = Prng::new(seed).fork(2);
         let term = server.space.begin_term(|| prng.next_u64());
-        server.record(term, None);
+        server.record(term, [Effect::Begun]);
         Ok(server)
     }
 
@@ -474,6 +476,7 @@ impl Nameserver {
             Effect::Done(token) => self.events.push_back(Event::Done { token }),
             Effect::Publish(file) => self.publish(file),
             Effect::Noted(file, length, to) => self.tell(to, Control::Noted { file, length }),
+            Effect::Begun => {}
             Effect::Drop(file, group) => {
                 let former = group.former.iter().map(|(disk, _)| *disk);
                 let disks: Vec<DiskId> = group.members.iter().copied().chain(former).collect();

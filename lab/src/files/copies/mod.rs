@@ -551,8 +551,9 @@ impl Campaign for Copies {
             // dropped and asked again in one epoch. All members lost their disks while a joiner was
             // half done, or while a former member was down for good. A copy that had restarted was
             // to be cut several chunks before its end. Of two silent former members the one with
-            // less became the heir.
-            once_failed: &[810, 1235, 2862, 4800, 6028, 52_942, 12_740],
+            // less became the heir. A nameserver that had restarted began no stream to its keepers.
+            // A whole file forgot a silent former member, and then lost its other disks.
+            once_failed: &[810, 1235, 2862, 4800, 6028, 52_942, 12_740, 12_389, 16_513],
             kinds: &[
                 FaultKind::Loss,
                 FaultKind::Duplicate,

@@ -107,3 +107,26 @@ fn a_change_is_done_when_the_keeper_has_it_and_refused_when_the_keeper_knows_a_l
     assert!(names.is_old());
     assert_eq!(names.check_changes(), Err(crate::Refusal::OldLog));
 }
+
+#[test]
+fn a_log_that_is_never_idle_at_a_tick_keeps_no_keeper_waiting() {
+    let mut now = Timestamp::ZERO;
+    let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
+    let mut sent = 0;
+    for _ in 0..10 {
+        now += names.config.tick;
+        while let Some(write) = names.poll_write() {
+            names.handle_written(now, write.id, Ok(()));
+        }
+        // A primary tells a length again and again, until the answer comes.
+        names.record(Record::NOTHING, None);
+        hand_in(&mut names, 1, Vec::new());
+        names.handle_timeout(now);
+        while let Some(transmit) = names.poll_transmit(now) {
+            let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
+            let message = Message::decode(&datagram).expect("our own datagram").1;
+            sent += u32::from(matches!(message, Message::Names { .. }));
+        }
+    }
+    assert!(sent > 0);
+}
