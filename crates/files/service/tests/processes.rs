@@ -44,26 +44,33 @@ pub fn in_order(client: &Client) {
     }
 }
 
-/// Appends a local file, and kills a server when some of the bytes have left. `choose` gets the
+/// Appends a local file, and kills a server when the bytes are on their way. `choose` gets the
 /// number of the primary, and says who is killed. The server is started again. Another dataserver
-/// stands still until then, so that the append cannot be over before.
+/// stands still from the first byte until then, so that the append cannot be over before.
 fn append_and_kill(cluster: &mut Cluster, source: &Path, path: &str, choose: fn(usize) -> usize) {
     let client = cluster.client();
     let primary = cluster.number(cluster.primary(path));
     let victim = choose(primary);
     let still = (1..=3).find(|number| ![primary, victim].contains(number)).expect("a follower");
-    cluster.signal(still, Signal::Stop);
-    let mut is_killed = false;
-    let mut tell = |done: u64| {
-        if !is_killed && done > 0 {
-            is_killed = true;
+    let (begin, begun) = std::sync::mpsc::sync_channel::<()>(0);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            begun.recv().expect("the append begins");
+            cluster.signal(still, Signal::Stop);
+            begun.recv().expect("the append goes on");
+            std::thread::sleep(Duration::from_millis(300));
             cluster.kill(victim);
             cluster.start(victim);
             cluster.signal(still, Signal::Continue);
-        }
-    };
-    client.append(Source::File(source.to_owned()), path, &mut tell).expect("two of three live");
-    assert!(is_killed, "the append was over before");
+        });
+        let mut begin = Some(begin);
+        let mut tell = |_| {
+            if let Some(begin) = begin.take() {
+                (0..2).for_each(|_| begin.send(()).expect("the other thread waits"));
+            }
+        };
+        client.append(Source::File(source.to_owned()), path, &mut tell).expect("two of three live");
+    });
 }
 
 #[test]

@@ -386,6 +386,7 @@ impl Client {
         loop {
             let from = local.from(done)?.take(length - done);
             let body = Upload::of(Box::new(from), Some(length - done));
+            tell(done);
             let sent = self.send(method, &to, body, &mut |bytes| tell(done + bytes));
             let error = match sent {
                 Ok(()) => return Ok(()),
@@ -407,8 +408,8 @@ impl Client {
             if there > done {
                 (done, attempts) = (there, self.attempts());
             }
-            tell(done);
             if done == length {
+                tell(done);
                 return Ok(());
             }
             (method, to) = (Method::POST, self.appending(path, base + done)?);
