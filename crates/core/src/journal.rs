@@ -1,6 +1,7 @@
 //! A log of records that a machine keeps on its disk, and the effects that follow a written record.
 //!
-//! A log begins with a header. Every record stands behind its length and a checksum:
+//! A log begins with a header. In front of the body of every record are the length and a checksum
+//! of the body:
 //!
 //! ```text
 //! log                              record
@@ -16,10 +17,10 @@
 //! sends what depends on a record only after the record is written.
 //!
 //! **The header is written together with the first record.** A log that ends inside the header, or
-//! has zeros in its place, is the remains of a first write that no machine was answered, and counts
-//! as new. Every other log without this header is refused ([`LogError`]) and stays as it is.
-//! Another build may have written the log in another format, and to this build all of its records
-//! would look torn.
+//! has zeros in the place of the header, counts as new: a crash has torn its first write before a
+//! machine got the answer to that write. Every other log without this header is refused
+//! ([`LogError`]) and stays as it is. Another build may have written such a log in another format,
+//! and every record of another format looks torn to this build.
 //!
 //! **Compaction.** [`Journal::replace`] puts new records in the place of the whole log in one step.
 //!
@@ -42,8 +43,8 @@ use crate::{Reader, StorageError, Timestamp, Write, WriteId};
 const HEAD_BYTES: usize = 12;
 /// Bytes of a log's header.
 pub const HEADER_BYTES: usize = 16;
-/// The version of the format that this code writes and reads. Builds before the first version wrote
-/// logs without a header.
+/// The version of the format that this build writes and reads. Builds before version 1 wrote logs
+/// without a header.
 pub const VERSION: u8 = 1;
 const MAGIC: &[u8; 4] = b"EFLG";
 
@@ -160,7 +161,7 @@ impl<E> Journal<E> {
     /// on behind those records. The journal's first write cuts a torn tail off.
     ///
     /// # Errors
-    /// The log is no log of this version.
+    /// When the log has no header of this version.
     pub fn open(
         log: &'static str,
         retry_every: Duration,
@@ -352,7 +353,7 @@ fn put_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 /// A hash that finds torn records: the hash of Fowler, Noll and Vo, with one multiplication for
 /// each word of eight bytes in place of each byte. Each step is a bijection of the hash, so two
 /// bodies that differ in one word never have the same hash. The hash does not protect against
-/// forgers.
+/// forgery.
 fn checksum(body: &[u8]) -> u64 {
     let (words, rest) = body.as_chunks::<8>();
     let mut last = [0; 8];
@@ -364,11 +365,12 @@ fn checksum(body: &[u8]) -> u64 {
     })
 }
 
-/// The bodies of the whole records at the beginning of a log, and the bytes that the header and
-/// these records take in the log. Both are none of a log whose first write is torn.
+/// The bodies of the whole records at the beginning of a log, and the number of bytes that the
+/// header and these records take in the log. A log whose first write is torn has no records and 0
+/// bytes.
 ///
 /// # Errors
-/// The log is no log of this version.
+/// When the log has another format than this version.
 pub fn read(log: &Bytes) -> Result<(Vec<Bytes>, u64), LogError> {
     let (mut records, mut at) = (Vec::new(), header_bytes(log)?);
     if at == 0 {
@@ -384,7 +386,7 @@ pub fn read(log: &Bytes) -> Result<(Vec<Bytes>, u64), LogError> {
     Ok((records, at as u64))
 }
 
-/// The bytes that the header takes in a log; none in a log whose first write is torn.
+/// Number of bytes that the header takes in a log. A log whose first write is torn has no header.
 fn header_bytes(log: &Bytes) -> Result<usize, LogError> {
     let Some(header) = log.first_chunk::<HEADER_BYTES>() else { return Ok(0) };
     if *header == [0; HEADER_BYTES] {
@@ -408,8 +410,8 @@ fn header_bytes(log: &Bytes) -> Result<usize, LogError> {
     Ok(HEADER_BYTES)
 }
 
-/// The body of the record at this place of the log and the checksum that the record states; `None`
-/// where the log ends before the record does.
+/// The body of the record at this offset of the log, and the checksum that the record states.
+/// Returns `None` when the log ends before the end of the record.
 fn record(log: &Bytes, at: usize) -> Option<(Bytes, u64)> {
     let r = &mut Reader::new(log.get(at..at + HEAD_BYTES)?);
     let (len, sum) = (r.u32().ok()? as usize, r.u64().ok()?);

@@ -94,7 +94,7 @@ enum FilesCommand {
         #[arg(long)]
         recursive: bool,
     },
-    /// Move a file or a directory. If a directory has the new path, the entry moves into that
+    /// Move a file or a directory. If the new path is a directory, the entry moves into that
     /// directory.
     Mv {
         #[arg(value_parser = remote)]
@@ -127,17 +127,17 @@ enum FilesCommand {
         #[arg(long)]
         stop: bool,
     },
-    /// Write the log of a nameserver that lost its disk, out of the copies on dataservers. Run it
-    /// on the host of the nameserver, while the nameserver is down. It needs --config, or both
+    /// Write the log of a nameserver that lost its disk, from the copies on dataservers. Run this
+    /// command on the host of the nameserver while the nameserver is down. Give --config, or both
     /// --names and --from.
     Rebuild {
-        /// Directory of the nameserver.
+        /// Directory for the log of the nameserver.
         #[arg(long, value_name = "DIR", requires = "from")]
         names: Option<PathBuf>,
-        /// Addresses of dataservers.
+        /// Addresses of all dataservers of the cluster, with commas between them.
         #[arg(long, value_name = "ADDRESS", value_delimiter = ',', requires = "names")]
         from: Vec<SocketAddr>,
-        /// Do without dataservers that may have a newer copy.
+        /// Rebuild even if a silent dataserver may have a newer copy.
         #[arg(long)]
         force: bool,
     },
@@ -220,7 +220,7 @@ impl Drop for Bar {
     }
 }
 
-/// Writes the log of a nameserver out of the copies on dataservers.
+/// Writes the log of a nameserver from the copies on dataservers.
 fn rebuild(
     settings: Option<&Settings>,
     given: Option<(&PathBuf, &[SocketAddr])>,

@@ -19,7 +19,7 @@ fn changes(journal: &mut Journal<u32>) -> Vec<Change> {
     polled(journal).into_iter().map(|write| write.change).collect()
 }
 
-/// Writes that a journal asks for now.
+/// The writes that a journal asks for now.
 fn polled(journal: &mut Journal<u32>) -> Vec<Write> {
     core::iter::from_fn(|| journal.poll()).collect()
 }

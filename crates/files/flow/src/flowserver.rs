@@ -95,8 +95,8 @@ pub struct Flowserver {
 }
 
 impl Flowserver {
-    /// A flowserver that knows no flow. The names of flows count up from `first`, a random number.
-    /// A flowserver that starts again then does not take flows of its earlier life for its own.
+    /// A flowserver that knows no flow. The names of flows count up from `first`, which has to be a
+    /// random number. A flowserver that has restarted then gives no name of its earlier life again.
     pub fn new(spec: Spec, first: u64) -> Self {
         let selector = selector_of(Topology::new(), &spec);
         let (racks, nodes, flows) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());

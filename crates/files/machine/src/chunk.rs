@@ -161,8 +161,8 @@ impl core::fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-/// Reads from the log of this name, from this position on, this many bytes: fewer at the end of the
-/// log.
+/// Reads bytes of a log. The arguments are the name of the log, a position in the log, and a number
+/// of bytes. The result has fewer bytes at the end of the log.
 pub type ReadLog<'a> = &'a mut dyn FnMut(&str, u64, usize) -> Result<Bytes, StorageError>;
 
 /// Reads the appends of a copy one after the other.

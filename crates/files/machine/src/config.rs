@@ -69,30 +69,31 @@ pub struct NameConfig {
     /// Bytes of the log beyond which a checkpoint replaces the log. The log also has to be four
     /// times as long as the last checkpoint.
     pub log_bytes: u64,
-    /// Longest wait for a former member, when all members of a file have lost their disks and
-    /// another former member has answered: the silent one may have more bytes.
+    /// Longest wait for silent former members when all members of a file have lost their disks. The
+    /// wait begins when the first former member answers. A silent former member may have more
+    /// bytes.
     pub heir_wait: Duration,
     /// Time between two attempts to write when the disk is full.
     pub full_retry: Duration,
     /// A disk with less room than this gets copies only when no other disk is left.
     pub room_bytes_min: u64,
-    /// Number of dataservers that keep copies of the log, if there are that many.
+    /// Number of dataservers that keep copies of the log. A smaller cluster keeps fewer copies.
     pub keepers: usize,
 }
 
 impl Default for NameConfig {
-    /// The defaults bear with a machine that stops a process for a second.
+    /// With the defaults, a process that the machine stops for a second does not count as dead.
     fn default() -> Self {
         Self {
             dead_after: Duration::from_secs(5),
             tick: Duration::from_millis(100),
             log_bytes: 16 << 20,
-            // A host that starts again is back by then.
+            // A host that starts again answers within this time.
             heir_wait: Duration::from_secs(120),
             full_retry: Duration::from_secs(1),
             // Room for eight chunks.
             room_bytes_min: 1 << 30,
-            // As many as a file has copies by default.
+            // A file has three copies by default too.
             keepers: 3,
         }
     }

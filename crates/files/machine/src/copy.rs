@@ -114,7 +114,8 @@ impl Copy {
         if start != self.queued || scan.end == start {
             return false;
         }
-        // The appends that are not committed were all in the window of a primary.
+        // Every append that is not committed was in the window of a primary, so older marks are not
+        // needed.
         self.marks.extend(&scan.marks);
         let tail = scan.end.saturating_sub(WINDOW_BYTES_MAX as u64);
         while self.marks.len() > WINDOW_APPENDS_MAX

@@ -103,7 +103,7 @@ pub(crate) enum Record {
     Names {
         stream: Stream,
     },
-    /// The beginning of a copy of the nameserver's log is whole.
+    /// The beginning of a stream of the nameserver's log is whole on this disk.
     NamesWhole {
         stream: Stream,
     },
@@ -114,7 +114,8 @@ pub(crate) enum Record {
 pub(crate) enum Effect {
     Switched(FileId, u64),
     Promised(FileId, u64),
-    /// A copy of the nameserver's log is whole, and the one before it is not needed.
+    /// The beginning of a stream of the nameserver's log is whole, and the copy of the stream
+    /// before is not needed any more.
     NamesWhole(Stream, Option<Stream>),
 }
 
@@ -149,7 +150,7 @@ pub struct Dataserver {
     /// Whether datagrams are sealed. The sender of a sealed datagram is a server of the cluster.
     is_sealed: bool,
     free: u64,
-    /// The last append found no room on the disk.
+    /// Whether the last append found no room on the disk.
     pub(crate) is_full: bool,
     journal: Journal<Effect>,
     last_write: u64,
@@ -507,7 +508,8 @@ impl Dataserver {
     fn written(&mut self, now: Timestamp, write: DataWrite, done: Result<(), StorageError>) {
         let file = write.file;
         if write.end.is_some() {
-            // An append behind a failed one fails for another reason.
+            // An append behind a failed append fails too, and its error does not name the full
+            // disk.
             let is_full = matches!(done, Err(StorageError::Full { .. }));
             self.is_full = is_full || (self.is_full && done.is_err());
         }

@@ -1,10 +1,10 @@
 //! The epochs of a copy: how its dataserver begins and ends them.
 //!
-//! [`Seal`](Control::Seal) ends an epoch. The copy promises on its disk to take no more appends of
-//! the epoch, and answers with its length. [`Assign`](Control::Assign) begins the next epoch. The
-//! copy is cut to the common length, the epoch is written, and the first member is the primary. A
-//! primary that has restarted asks for a new epoch, because followers may have appends of its
-//! earlier life that its own disk has lost.
+//! [`Seal`](Control::Seal) ends an epoch. The dataserver writes down the promise that the copy
+//! takes no more appends of the epoch, and answers with the length of the copy.
+//! [`Assign`](Control::Assign) begins the next epoch. The copy is cut to the common length, the
+//! epoch is written, and the first member is the primary. A primary that has restarted asks for a
+//! new epoch, because followers may have appends of its earlier life that its own disk has lost.
 
 use evenfall_core::Timestamp;
 
@@ -38,7 +38,7 @@ impl Dataserver {
         }
     }
 
-    /// Answers a seal when the promise is on the disk and no write can change the length any more.
+    /// Answers a seal if the promise is on the disk and no write under way can change the length.
     pub(crate) fn answer_seal(&mut self, file: FileId) {
         let Some(copy) = self.copies.get(&file) else { return };
         let is_still = copy.queued == copy.length && copy.cuts == 0 && !copy.is_broken;
@@ -68,7 +68,7 @@ impl Dataserver {
         if epoch == copy.epoch {
             return self.update(assignment);
         }
-        // The copy waits for the answers to its writes. The nameserver then asks again.
+        // Writes of the copy are still unanswered. The nameserver repeats the assignment later.
         if copy.queued != copy.length || copy.cuts > 0 || copy.is_broken {
             return;
         }
@@ -87,7 +87,7 @@ impl Dataserver {
         self.write_switch(file);
     }
 
-    /// Writes the new epoch down when all cuts of the copy are done.
+    /// Writes the new epoch of a copy to the log when all cuts of the copy are done.
     pub(crate) fn write_switch(&mut self, file: FileId) {
         let Some(copy) = self.copies.get(&file).filter(|copy| copy.cuts == 0) else { return };
         let Some(Assignment { epoch, start, members, .. }) = copy.switch.as_ref() else { return };
@@ -97,7 +97,7 @@ impl Dataserver {
         self.remember(&record, Some(Effect::Switched(file, epoch)));
     }
 
-    /// The new epoch is on the disk.
+    /// Begins the new epoch of a copy, which is on the disk now.
     pub(crate) fn switched(&mut self, file: FileId, epoch: u64) {
         let disk = self.disk;
         let Some(copy) = self.copies.get_mut(&file) else { return };
@@ -108,8 +108,8 @@ impl Dataserver {
         if copy.is_member {
             copy.commit(assignment.start);
         }
-        // All members have the bytes in front of the beginning of the epoch, and none of them has
-        // the bytes behind it.
+        // All members have the bytes in front of the epoch's beginning, and no member has the bytes
+        // behind the epoch's beginning.
         let (is_member, start) = (copy.is_member, assignment.start);
         let again = if self.is_full { Refusal::NoRoom } else { Refusal::Again };
         for (token, end) in core::mem::take(&mut copy.waiting) {

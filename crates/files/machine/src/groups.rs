@@ -41,8 +41,8 @@ pub(crate) type Replies = BTreeMap<DiskId, (u64, u64)>;
 pub struct Work {
     /// The epoch that shall begin, and the promises so far.
     pub(crate) seal: Option<(u64, Replies)>,
-    /// When the nameserver first asked for these promises. When they are those of possible heirs,
-    /// when the first one came.
+    /// When the nameserver first asked for these promises. While an heir is sought, this is the
+    /// time of the first answer.
     pub(crate) seal_since: Timestamp,
     pub(crate) joiners: Vec<Joiner>,
     /// When the joiners were last told their assignment.
@@ -107,8 +107,9 @@ impl Nameserver {
             self.publish(id);
         }
         self.works.remove(&id);
-        // The file has all its copies, so former members that live may drop theirs. A silent one
-        // stays known: all members may lose their disks before it is heard again.
+        // The file has all its copies, so former members that live may drop their copies. The log
+        // keeps the silent former members, because all members may lose their disks before a silent
+        // former member is heard again.
         let silent = group.former.iter().filter(|(disk, _)| !self.is_live(now, *disk));
         let former: Vec<(DiskId, Valid)> = silent.copied().collect();
         if former.len() < group.former.len() {
@@ -117,8 +118,9 @@ impl Nameserver {
         is_empty
     }
 
-    /// The joiners of a file whose copies a live member can complete. Other joiners wait for a dead
-    /// member, and must not take the places of joiners that can go on.
+    /// Number of a file's joiners that count towards [`JOINS_MAX`]. Without a live member the
+    /// number is zero: joiners that wait for a dead member must not take the places of joiners that
+    /// can go on.
     fn joins(&self, now: Timestamp, id: FileId, work: &Work) -> usize {
         let members = self.space.file(id).map_or(&[][..], |file| &file.group.members);
         let is_served = members.iter().any(|member| self.is_live(now, *member));
@@ -130,7 +132,7 @@ impl Nameserver {
         self.is_live(now, disk) && self.servers.get(&disk).is_none_or(|server| !server.is_ill)
     }
 
-    /// Chooses a joiner for a file that has too few copies, not counting copies that move.
+    /// Chooses a joiner for a file that has too few copies. Copies that move away do not count.
     fn find_joiner(
         &mut self,
         now: Timestamp,
@@ -294,7 +296,7 @@ impl Nameserver {
         }
     }
 
-    /// Sends a disk its assignment of a file. There is no assignment for a deleted file any more.
+    /// Sends a disk its assignment of a file. A deleted file has no assignment.
     pub(crate) fn assign_to(&mut self, disk: DiskId, id: FileId) {
         let Some(server) = self.servers.get(&disk) else { return };
         let to = server.place.address;
@@ -366,7 +368,7 @@ impl Nameserver {
             return;
         }
         let valid = match former.map(|(_, valid)| *valid).or(group.adopted) {
-            // Bytes that the copy knows to be committed are right in any case.
+            // Bytes that the dataserver of the copy knows to be committed are always right.
             Some(valid) => valid.of(held).max(committed),
             None if held == group.epoch => length,
             // The copy has not cut its bytes of an earlier epoch yet.

@@ -1,16 +1,17 @@
 //! The heir of a file whose members have all lost their disks: the disk from which the file goes
 //! on.
 //!
-//! The nameserver knows how much of a former member's copy is right, and not how much of that is on
-//! the disk: the former member may have been silent when it was left out. The nameserver therefore
-//! asks all former members, as it asks members before a new epoch, and the one with most right
-//! bytes is the heir. Joiners of the last epoch are asked too. Every byte of such a joiner came
-//! from a primary of that epoch.
+//! The nameserver knows up to which length a former member's copy is right. The copy may be
+//! shorter, and the nameserver does not know its length when the former member was silent as it was
+//! left out. The nameserver therefore asks all former members for their lengths, with the same
+//! message that ends an epoch. The former member with most right bytes is the heir. The nameserver
+//! also asks the joiners of the last epoch, because every byte of such a joiner came from a primary
+//! of that epoch.
 //!
-//! **Waiting.** A file without an heir takes no appends. The nameserver waits for a former member
-//! that may have more bytes than those that have answered, and at most for
-//! [`heir_wait`](crate::NameConfig::heir_wait) after the first answer. Bytes that only a silent
-//! former member has are lost then. Without any answer the file waits.
+//! **Waiting.** A file without an heir takes no appends. After the first answer, the nameserver
+//! waits at most [`heir_wait`](crate::NameConfig::heir_wait) for former members that may have more
+//! bytes than every disk that has answered. The bytes that only a silent former member has are then
+//! lost. Without any answer the file waits.
 
 use evenfall_core::Timestamp;
 
@@ -22,8 +23,8 @@ use crate::wire::Control;
 use crate::{DiskId, FileId};
 
 impl Nameserver {
-    /// A disk will never come back. A file whose last member was on this disk gets an heir, if
-    /// another disk has bytes of the file.
+    /// Notes that a disk will never come back. A file whose last member was on this disk gets an
+    /// heir, if another disk has bytes of the file.
     pub(crate) fn disk_is_gone(&mut self, disk: DiskId) {
         self.record(Record::DiskGone { disk }, None);
         let mut changed = Vec::new();
@@ -48,7 +49,8 @@ impl Nameserver {
         }
     }
 
-    /// Makes former members of the joiners that hold the epoch, so that they are in the log.
+    /// Turns the joiners that hold the file's epoch into former members, so that the log names
+    /// their disks.
     fn ask_joiners_too(&mut self, id: FileId, group: &mut Group) {
         let Some(work) = self.works.get_mut(&id) else { return };
         // The promises so far came from other disks.
@@ -61,7 +63,7 @@ impl Nameserver {
         }
     }
 
-    /// Whether a file has lost all its members, and has no heir yet.
+    /// Whether all members of a file have lost their disks, and the file has no heir yet.
     pub(crate) fn is_orphan(&self, group: &Group) -> bool {
         let is_gone = |member: &DiskId| self.space.is_gone(*member);
         !group.former.is_empty() && group.members.iter().all(is_gone)
@@ -114,8 +116,8 @@ mod tests {
     use crate::groups::Joiner;
     use crate::groups::tests::{create, hand_in};
 
-    /// A file in epoch 3 whose only member has lost its disk. Disk 2 is a former member of which
-    /// up to five bytes are right, and disk 3 a joiner that says to hold this epoch.
+    /// A file in epoch 3 whose only member has lost its disk. Disk 2 is a former member, and the
+    /// first five bytes of its copy are right. Disk 3 is a joiner that holds the epoch `held`.
     fn orphan(held: u64) -> (Nameserver, FileId) {
         let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
         (1..=3).for_each(|n| hand_in(&mut names, n, Vec::new()));
@@ -137,7 +139,7 @@ mod tests {
         &names.space().file(id).expect("a file").group
     }
 
-    /// A disk that holds the epoch `held` has this many bytes.
+    /// A disk answers that its copy holds the epoch `held` and has `length` bytes.
     fn answer(names: &mut Nameserver, id: FileId, disk: u64, (held, length): (u64, u64)) {
         names.sealed(Timestamp::ZERO, id, 4, DiskId(disk), held, (length, 0));
     }

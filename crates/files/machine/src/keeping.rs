@@ -3,8 +3,7 @@
 //!
 //! Some dataservers, the *keepers*, get every record of the log. The effects of a record, such as
 //! the answer to a client, wait until the record is on the disk here **and** on the disks of all
-//! keepers. Every keeper therefore has every acknowledged change. The names of the keepers are in
-//! the log as well.
+//! keepers. Every keeper therefore has every acknowledged change. The log also names the keepers.
 //!
 //! ```text
 //!  record ──> journal here ──┐
@@ -13,18 +12,19 @@
 //!            <── Kept ──
 //! ```
 //!
-//! A keeper gets a stream of bytes: the records that make the present state out of an empty one,
-//! and then each further record, framed as in the journal. A keeper that has restarted, or whose
-//! stream has become long, gets a new stream of a higher generation, and holds on to the old one
-//! until the first part of the new one has come.
+//! A keeper gets a stream of bytes, framed as in the journal. The stream begins with the records
+//! that make the present state out of an empty state, and every further record follows. A keeper
+//! that has restarted, or whose stream has become long, gets a new stream of a higher generation.
+//! The keeper holds on to the old stream until the first part of the new stream has come.
 //!
-//! A silent keeper is left out while another one lives that has the whole log, and another
-//! dataserver takes its place. Changes wait until one has it.
+//! A silent keeper is left out while another keeper with the whole log lives, and another
+//! dataserver takes the place of the silent keeper. While no keeper with the whole log lives,
+//! changes wait.
 //!
-//! **An old log.** Generations count on over all lives of a nameserver. A nameserver whose log was
-//! replaced by an old one begins with a generation that keepers have seen before, or with fewer
-//! changes than were acknowledged, and keepers refuse its streams. The nameserver then takes no
-//! changes, and says that it has to be rebuilt.
+//! **An old log.** The generations of streams increase over all lives of a nameserver. A nameserver
+//! whose log was replaced by an old log begins with a generation that keepers have seen before, or
+//! with fewer changes than were acknowledged. Keepers refuse the streams of such a nameserver. The
+//! nameserver then refuses all changes with an error that asks for a rebuild.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -43,22 +43,26 @@ use crate::wire::Message;
 /// The length in the answer of a dataserver that cannot go on with a stream.
 pub const NOT_THERE: u64 = u64::MAX;
 
-/// Number of lives and of changes that a rebuilt log skips when a keeper is missing. A nameserver
-/// has fewer in the time of an outage.
+/// Number of lives that a rebuilt log skips when a keeper is missing. A nameserver starts less
+/// often during an outage.
 const STARTS_SKIPPED: u64 = 1 << 16;
+/// Number of changes that a rebuilt log skips when a keeper is missing. A nameserver makes fewer
+/// changes during an outage.
 const CHANGES_SKIPPED: u64 = 1 << 40;
 
-/// The state of a keeper.
+/// The nameserver's view of a keeper.
 #[derive(Debug)]
 struct Keeper {
     stream: Stream,
-    /// Bytes that the keeper may lack: where they begin, and the count of changes behind them.
+    /// Pieces of the stream that the keeper may lack. Each entry has the offset of the piece, the
+    /// piece, and the number of changes up to the end of the piece.
     window: VecDeque<(u64, Bytes, u64)>,
     end: u64,
     next: u64,
     acked: u64,
-    /// Changes that the keeper has on its disk, and changes in the stream.
+    /// Number of changes that the keeper has on its disk.
     count: u64,
+    /// Number of changes in the stream.
     pushed: u64,
     sent_at: Timestamp,
 }
@@ -96,7 +100,8 @@ impl Keeper {
 #[derive(Debug, Default)]
 pub struct Keeping {
     keepers: BTreeMap<DiskId, Keeper>,
-    /// Effects whose records are on the disk here, each with the count of changes that it needs.
+    /// Effects whose records are on the disk here. Each effect waits until all keepers have this
+    /// number of changes.
     waiting: VecDeque<(u64, Effect)>,
     /// Number of acknowledged changes.
     done: u64,
@@ -104,8 +109,7 @@ pub struct Keeping {
     streams: u64,
     /// Whether the record of this life of the nameserver is on the disk here.
     is_begun: bool,
-    /// Whether a keeper has a stream of a later life. The log of this nameserver is then an old
-    /// one.
+    /// Whether a keeper has a stream of a later life, so that the log of this nameserver is old.
     pub(crate) is_old: bool,
 }
 
@@ -120,7 +124,7 @@ fn framed(records: impl IntoIterator<Item = Vec<u8>>) -> Bytes {
 }
 
 fn body_of(record: &Record) -> Vec<u8> {
-    // A record has numbers, names and lists, which JSON always takes.
+    // JSON can represent every record, so the default is never used.
     serde_json::to_vec(record).unwrap_or_default()
 }
 
@@ -131,7 +135,7 @@ impl Nameserver {
         self.keeping.is_old
     }
 
-    /// Changes that all keepers have on their disks.
+    /// Number of changes that all keepers have on their disks.
     fn kept(&self) -> u64 {
         let keepers = &self.keeping.keepers;
         let count = |disk: &DiskId| match keepers.get(disk) {
@@ -146,13 +150,13 @@ impl Nameserver {
         self.journal.unwritten() == 0 && self.kept() >= self.space.changes()
     }
 
-    /// A record was added to the journal.
+    /// Sends a record that was added to the journal to all keepers.
     pub(crate) fn keep(&mut self, body: &[u8]) {
         let count = self.space.changes();
         if self.keeping.keepers.is_empty() {
             return;
         }
-        // The stream has the header of a log in front of its first record.
+        // The stream already begins with the header of a log, so this piece has no header.
         let bytes = framed([body.to_vec()]).slice(HEADER_BYTES..);
         self.keeping.keepers.values_mut().for_each(|keeper| keeper.push(bytes.clone(), count));
         // A keeper that lacks too much gets a new stream at the next tick.
@@ -164,7 +168,7 @@ impl Nameserver {
         disks.into_iter().for_each(|disk| self.pump(disk));
     }
 
-    /// The records of these effects are on the disk here.
+    /// Takes effects whose records are on the disk here.
     pub(crate) fn written_here(&mut self, effects: Vec<(u64, Effect)>) {
         self.keeping.is_begun |= effects.iter().any(|(_, effect)| matches!(effect, Effect::Begun));
         self.keeping.waiting.extend(effects);
@@ -212,7 +216,7 @@ impl Nameserver {
         }
     }
 
-    /// A dataserver reports how much it has of a stream.
+    /// Takes a dataserver's report of how many bytes of a stream are on its disk.
     pub(crate) fn kept_by(
         &mut self,
         now: Timestamp,
@@ -261,10 +265,11 @@ impl Nameserver {
         }
     }
 
-    /// Looks at the keepers: leaves silent ones out, takes new ones, and repeats what was lost.
+    /// Leaves silent keepers out, begins streams to new keepers, and sends lost bytes again.
     pub(crate) fn drive_keepers(&mut self, now: Timestamp) {
-        // A stream must not begin before this life of the nameserver is in the log: the next life
-        // would not know of it, and would be taken for an older one.
+        // A stream must not begin before this life of the nameserver is in the log. Otherwise the
+        // next life would not count this life, and keepers would take the next life for an older
+        // one.
         if self.keeping.is_old || !self.keeping.is_begun {
             return;
         }
@@ -309,8 +314,8 @@ impl Nameserver {
         self.release();
     }
 
-    /// Leaves out keepers that are silent or gone or should have no copies, while another keeper
-    /// lives.
+    /// Leaves out each keeper whose dataserver is silent, gone, or to be emptied, while another
+    /// keeper with the whole log lives.
     fn leave_keepers_out(&mut self, now: Timestamp) {
         let is_bad = |disk: &DiskId| !self.is_fit(now, *disk) || self.space.is_leaving(*disk);
         let set = self.space.keepers();
@@ -319,7 +324,7 @@ impl Nameserver {
         };
         let good: BTreeSet<DiskId> = set.iter().filter(is_whole).copied().collect();
         let rest: BTreeSet<DiskId> = match good.is_empty() {
-            // No keeper is whole and lives. Keepers that are gone never come back.
+            // No live keeper has the whole log. Only keepers that never come back are left out.
             true => set.iter().copied().filter(|disk| !self.space.is_gone(*disk)).collect(),
             false => set.iter().copied().filter(|d| good.contains(d) || !is_bad(d)).collect(),
         };
@@ -339,11 +344,11 @@ impl Nameserver {
 /// The copy of a nameserver's log on a dataserver.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Its disk.
+    /// The disk of the dataserver.
     pub disk: DiskId,
-    /// The generation of the last stream that began there.
+    /// The generation of the last stream that began on the dataserver.
     pub generation: u64,
-    /// The last whole copy; empty without one.
+    /// The last whole copy of the log. Without a whole copy, this is empty.
     pub log: Bytes,
 }
 
@@ -354,12 +359,12 @@ pub struct Rebuilt {
     pub disk: DiskId,
     /// The log.
     pub log: Bytes,
-    /// Keepers whose copies were not found. One of them may have a newer copy. When none is
-    /// missing, the log has every change that was acknowledged.
+    /// Keepers whose copies were not found. A missing keeper may have a newer copy. When no keeper
+    /// is missing, the log has every change that was acknowledged.
     pub missing: Vec<DiskId>,
 }
 
-/// The log from the newest of the copies; `None` when no copy can be read.
+/// Makes a log from the newest of the copies. Returns `None` when no copy can be read.
 pub fn rebuilt(found: &[Found]) -> Option<Rebuilt> {
     let state = |one: &Found| -> Option<Space> {
         let (records, _) = journal::read(&one.log).ok()?;
@@ -378,8 +383,8 @@ pub fn rebuilt(found: &[Found]) -> Option<Rebuilt> {
     let missing = space.keepers().iter().copied();
     let missing = missing.filter(|keeper| *keeper != disk && !has(keeper));
     let missing: Vec<DiskId> = missing.filter(|keeper| !space.is_gone(*keeper)).collect();
-    // The next life of the nameserver counts on behind all lives that a dataserver has heard of,
-    // and far behind what a missing keeper can have heard.
+    // The next life of the nameserver gets a higher number than every life that a dataserver has
+    // heard of, and than every life that a missing keeper can have heard of.
     let mut starts = found.iter().map(|one| one.generation >> 32).fold(space.starts(), u64::max);
     let mut changes = space.changes();
     if !missing.is_empty() {

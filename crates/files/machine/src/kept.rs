@@ -15,13 +15,13 @@ use crate::wire::Control;
 /// A stream of the nameserver's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stream {
-    /// The generation: a later stream has a higher one.
+    /// The generation. A later stream has a higher generation.
     pub generation: u64,
     /// The life of the nameserver that began the stream.
     pub life: u64,
-    /// Bytes of the records with which the stream begins.
+    /// Number of bytes of the records that make the state at the beginning of the stream.
     pub base: u64,
-    /// Changes that these records make up.
+    /// Number of changes that led to the state at the beginning of the stream.
     pub changes: u64,
 }
 
@@ -32,19 +32,20 @@ pub struct Kept {
     pub last: Stream,
     /// The last stream whose beginning has come whole.
     pub whole: Option<Stream>,
-    /// Bytes of the last stream that were handed to the disk, and bytes on the disk. `None` for a
-    /// stream that does not go on, because it began in an earlier life of this dataserver or a
-    /// write of it has failed.
+    /// Number of bytes of the last stream that were handed to the disk, and number of bytes on the
+    /// disk. `None` when the stream cannot go on: the stream began in an earlier life of this
+    /// dataserver, or a write of the stream has failed.
     at: Option<(u64, u64)>,
     /// Whether the record that the beginning of the last stream is whole is on its way to the disk.
     is_ending: bool,
-    /// The stream of which a write has failed, and its bytes that stay, until the rest is cut off.
+    /// The stream of which a write has failed, and the length to which its log has to be cut.
     pub broken: Option<(Stream, u64)>,
-    /// The write that cuts it off.
+    /// The write that cuts the log of the broken stream, while this write is under way.
     pub cut: Option<WriteId>,
     /// Number of acknowledged changes in the last stream.
     done: u64,
-    /// Writes that are under way: the generation, and the bytes of the stream when they are done.
+    /// Writes that are under way. Each has the generation of its stream, and the length of the
+    /// stream after the write.
     pub writes: BTreeMap<WriteId, (u64, u64)>,
 }
 
@@ -100,8 +101,8 @@ impl Dataserver {
         self.tell_length_of(stream, length);
     }
 
-    /// Reports how much of a stream is on the disk. The beginning of the stream counts when the log
-    /// here has it as whole.
+    /// Reports how many bytes of a stream are on the disk. A length that includes the whole
+    /// beginning is reported only after the log here says that the beginning is whole.
     fn tell_length_of(&mut self, stream: Stream, length: u64) {
         if length < stream.base || self.kept.whole == Some(stream) {
             self.tell_kept(stream, length);
@@ -113,8 +114,8 @@ impl Dataserver {
         self.tell(Control::Kept { disk, generation, life, length });
     }
 
-    /// Asks for a change of the copy of the nameserver's log, of which a stream then has `end`
-    /// bytes. A removal has no end.
+    /// Asks for a change of the copy of the nameserver's log. The stream has `end` bytes after the
+    /// change. A removal has no `end`.
     fn write_names(&mut self, generation: u64, (log, change): LogChange, end: Option<u64>) {
         let id = self.next_write();
         if let Some(end) = end {
@@ -142,20 +143,20 @@ impl Dataserver {
         }
     }
 
-    /// The cut was answered.
+    /// Takes the answer to the cut of a broken stream.
     pub(crate) fn names_mended(&mut self, is_done: bool) {
         self.kept.cut = None;
         self.kept.broken.take_if(|_| is_done);
     }
 
-    /// A write of a stream was answered.
+    /// Takes the answer to a write of a stream.
     pub(crate) fn names_written(&mut self, generation: u64, end: u64, is_done: bool) {
         let last = self.kept.last;
         let at = self.kept.at.filter(|_| generation == last.generation);
         let Some((queued, length)) = at else { return };
         if !is_done {
-            // Writes behind the failed one may still be done, and are cut off again. The nameserver
-            // begins a new stream.
+            // Writes behind the failed write may still succeed, and the cut removes their bytes.
+            // The nameserver begins a new stream.
             (self.kept.at, self.kept.broken) = (None, Some((last, length)));
             self.mend_names();
             return self.tell_kept(last, NOT_THERE);
@@ -176,7 +177,8 @@ impl Dataserver {
         }
     }
 
-    /// The log here says that the beginning of a stream is whole.
+    /// The log here now says that the beginning of `stream` is whole. The log of the stream `old`
+    /// is removed.
     pub(crate) fn names_whole(&mut self, stream: Stream, old: Option<Stream>) {
         (self.kept.whole, self.kept.is_ending) = (Some(stream), false);
         if let Some(old) = old {

@@ -19,7 +19,7 @@
 //! | `groups` | epochs and joiners, as the nameserver sees them |
 //! | `heirs` | files whose members have all lost their disks |
 //! | `placing` | racks, free room, disks that leave, balance |
-//! | `valid` | [`Valid`]: what is right of a copy that is not a member's |
+//! | `valid` | [`Valid`]: how many bytes are right in a copy whose disk is not a member |
 //! | [`keeping`], [`kept`] | copies of the nameserver's log on dataservers, and rebuilding it |
 //! | [`space`] | directories, files and the rules of paths |
 //! | [`dataserver`] | [`Dataserver`]: its copies, beats, writes |
@@ -35,15 +35,15 @@
 //! **Failures.** A dataserver that is silent is left out under a new epoch, and another dataserver
 //! copies the file. A dataserver that restarts goes on with the bytes on its disk. Torn appends at
 //! the end of a chunk were never acknowledged, and are cut off. A dataserver whose disk takes no
-//! bytes is left out while another member lives. A nameserver that restarts reads its log, and one
-//! that lost its disk is rebuilt from the copies of its log on dataservers ([`keeping`]). While
-//! the nameserver is down, reads and appends of known files go on, and no failure is repaired.
+//! bytes is left out while another member lives. A nameserver that restarts reads its log. A
+//! nameserver that lost its disk is rebuilt from the copies of its log on dataservers
+//! ([`keeping`]). While the nameserver is down, reads and appends of known files go on, and no
+//! failure is repaired.
 //!
 //! **What can be lost.** A file with one member left still takes appends, and the bytes that only
 //! this member has are lost with its disk. When all members lose their disks, the file goes on from
-//! the former member or joiner with most bytes, for which the nameserver waits
-//! ([`NameConfig::heir_wait`]). A joiner that falls silent is a joiner no more, and its bytes are
-//! lost.
+//! the former member or joiner with most right bytes. The nameserver waits for silent former
+//! members for [`NameConfig::heir_wait`] at most. The bytes of a joiner that falls silent are lost.
 //! [`nameserver::Event::Lost`] names the lost bytes that the nameserver knows of: bytes in front of
 //! the last flush, and bytes that a remaining copy knows to be committed. A file without any copy
 //! keeps its name, and takes no appends.

@@ -71,7 +71,7 @@ pub(crate) enum Effect {
     Drop(FileId, Group),
     /// A primary is told that the length of its file is in the log.
     Noted(FileId, u64, SocketAddr),
-    /// Streams to keepers may begin, as soon as the record is on the disk here.
+    /// The record of this life is on the disk here, so streams to keepers may begin.
     Begun,
 }
 

@@ -28,8 +28,8 @@ pub struct Group {
     pub members: Vec<DiskId>,
     /// Disks of former members, each with the bytes of its copy that are right.
     pub former: Vec<(DiskId, Valid)>,
-    /// Set when all members have lost their disks and a former member or a joiner is the only
-    /// member now. The value says which bytes of its copy are right.
+    /// The right bytes of the only member's copy, if that member is a former member or a joiner
+    /// that took over because all members had lost their disks.
     pub adopted: Option<Valid>,
     /// The range of acknowledged bytes that no disk has any more: the first offset, and the offset
     /// behind the last byte.
@@ -145,21 +145,22 @@ pub enum Record {
         /// The count of the first number of the term.
         from: u64,
     },
-    /// Dataservers that keep copies of the log.
+    /// The dataservers that keep copies of the log from now on.
     Keepers {
-        /// Their disks.
+        /// The disks of these dataservers.
         disks: Vec<DiskId>,
     },
-    /// The counts of the log, behind the records that make a state out of an empty one.
+    /// Sets both counts of the log. A compacted log ends with this record, because its other
+    /// records are fewer than the changes that were made.
     Counted {
-        /// Lives of nameservers.
+        /// Number of the nameserver's last life.
         starts: u64,
-        /// Changes.
+        /// Number of changes that all lives of the nameserver have made.
         changes: u64,
     },
     /// The next number of an inode. Numbers are never given twice.
     Next {
-        /// The number, of which the term does not count.
+        /// The number. The term in the number is ignored.
         next: FileId,
     },
     /// Several changes, of which a crash leaves all or none.
@@ -202,8 +203,9 @@ pub struct Space {
     leaving: BTreeSet<DiskId>,
     /// Disks that keep copies of the log.
     keepers: BTreeSet<DiskId>,
-    /// Lives of nameservers, and changes of all lives.
+    /// Number of the nameserver's present life. A rebuilt log skips numbers.
     starts: u64,
+    /// Number of changes that all lives of the nameserver have made. A rebuilt log skips numbers.
     changes: u64,
 }
 
@@ -277,17 +279,17 @@ impl Space {
         &self.keepers
     }
 
-    /// Lives of nameservers that the log has seen.
+    /// Number of the nameserver's present life. A rebuilt log skips numbers.
     pub fn starts(&self) -> u64 {
         self.starts
     }
 
-    /// Changes that the log has seen.
+    /// Number of changes that all lives of the nameserver have made. A rebuilt log skips numbers.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// The term of this life.
+    /// The term of the nameserver's present life.
     pub(crate) fn term(&self) -> u64 {
         self.terms.last().map_or(0, |(term, _)| *term)
     }
@@ -347,7 +349,7 @@ impl Space {
     /// Makes a change. Returns the files that are gone.
     pub fn apply(&mut self, record: Record) -> Vec<(FileId, Group)> {
         let mut gone = Vec::new();
-        // Each of several changes in one record counts by itself.
+        // A record of several changes is not counted, because each of its changes is counted.
         self.changes += u64::from(!matches!(record, Record::All { .. }));
         match record {
             Record::All { records } => {

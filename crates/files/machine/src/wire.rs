@@ -179,11 +179,11 @@ pub enum Control {
     Kept {
         /// The disk.
         disk: DiskId,
-        /// The stream.
+        /// The generation of the stream.
         generation: u64,
         /// The life of the nameserver that began the stream.
         life: u64,
-        /// The bytes.
+        /// Number of bytes of the stream on the disk.
         length: u64,
     },
     /// The nameserver has this length on its disk.
@@ -228,7 +228,7 @@ pub enum Message {
         stream: Stream,
         /// Number of acknowledged changes.
         done: u64,
-        /// Where the bytes begin in the stream.
+        /// The offset of the bytes in the stream.
         offset: u64,
         /// The bytes.
         bytes: Bytes,

@@ -10,13 +10,13 @@ use evenfall_runtime::settings::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What `role` in `[[node]]` says of the nameserver.
+/// The value of `role` in `[[node]]` for the nameserver.
 pub const NAMESERVER: &str = "nameserver";
-/// What `role` in `[[node]]` says of a dataserver.
+/// The value of `role` in `[[node]]` for a dataserver.
 pub const DATASERVER: &str = "dataserver";
-/// What `role` in `[[node]]` says of the flowserver.
+/// The value of `role` in `[[node]]` for the flowserver.
 pub const FLOWSERVER: &str = "flowserver";
-/// Every `role` in `[[node]]` that is a server of files.
+/// Every value of `role` in `[[node]]` that names a server of files.
 pub const ROLES: [&str; 3] = [NAMESERVER, DATASERVER, FLOWSERVER];
 /// Bytes of the name of a rack, as the machines allow.
 const RACK_BYTES_MAX: usize = 128;
@@ -34,9 +34,9 @@ pub struct Files {
     pub dead_after: Duration,
     /// A disk with less room gets copies only when no other disk is left.
     pub room_bytes_min: u64,
-    /// Dataservers that keep copies of the nameserver's log.
+    /// Number of dataservers that keep copies of the nameserver's log.
     pub log_copies: u16,
-    /// Bytes that a dataserver reads in a second to look for damage; zero for no such reading.
+    /// Bytes that a dataserver reads in a second to look for damage. Zero turns this reading off.
     pub scrub_bytes_per_second: u64,
     /// Bytes a second of a host's link, as a flowserver assumes.
     pub host_bytes_per_second: u64,

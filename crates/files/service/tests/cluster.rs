@@ -72,7 +72,7 @@ pub struct Cluster {
     children: Vec<Option<Child>>,
     is_keyed: bool,
     flowserver: Option<SocketAddr>,
-    /// Directories of servers with small disks.
+    /// The directories on which small disks are mounted.
     mounted: Vec<PathBuf>,
 }
 
@@ -89,8 +89,8 @@ impl Cluster {
         cluster.start_all()
     }
 
-    /// As [`new`](Self::new), where the last dataserver has a disk of so many megabytes. `None`
-    /// where no such disk can be mounted.
+    /// A cluster as [`new`](Self::new) makes it, whose last dataserver has a disk of `megabytes`.
+    /// `None` on a machine that cannot mount such a disk.
     pub fn with_small_disk(dataservers: usize, megabytes: usize) -> Option<Self> {
         let mut cluster = Self::prepared(dataservers, false);
         let path = cluster.directory.path().join(dataservers.to_string());

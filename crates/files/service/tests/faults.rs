@@ -103,7 +103,7 @@ fn a_second_writer_of_a_file_is_refused_until_the_first_has_ended() {
     client.append(second, "/a", &mut |_| {}).expect("the first writer has ended");
     assert_eq!(read(&client, "/a"), b"begin first writer second");
 
-    // A writer that dies in the middle leaves the file to the next one.
+    // A writer that dies in the middle of an append leaves the file to the next writer.
     let mut dead = TcpStream::connect(host).expect("it lives");
     dead.write_all(head.as_bytes()).expect("it lives");
     drop(dead);
@@ -128,7 +128,7 @@ fn two_clients_that_append_at_once_never_mix_their_bytes() {
         let other = append(other);
         [one.join().expect("no panic"), other]
     });
-    assert!(done[0] || done[1], "none of both is done");
+    assert!(done[0] || done[1], "neither append is done");
     let all = read(&client, "/a");
     let parts = |first: &[u8], second: &[u8]| [b"begin", first, second].concat() == all;
     let is_whole = match done {

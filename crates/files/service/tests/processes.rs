@@ -44,9 +44,10 @@ pub fn in_order(client: &Client) {
     }
 }
 
-/// Appends a local file, and kills a server when the bytes are on their way. `choose` gets the
-/// number of the primary, and says who is killed. The server is started again. Another dataserver
-/// stands still from the first byte until then, so that the append cannot be over before.
+/// Appends a local file, and kills a server while the bytes are on their way. `choose` gets the
+/// number of the primary, and returns the number of the server to kill. The killed server is
+/// started again. Another dataserver stands still from the first byte until that start, so that the
+/// append cannot end before the kill.
 fn append_and_kill(cluster: &mut Cluster, source: &Path, path: &str, choose: fn(usize) -> usize) {
     let client = cluster.client();
     let primary = cluster.number(cluster.primary(path));

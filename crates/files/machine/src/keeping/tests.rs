@@ -25,7 +25,7 @@ fn a_log_is_rebuilt_from_the_newest_copy_and_counts_on_behind_every_life() {
     let copies = [
         found(1, 3 << 32 | 1, log(3, 20, &[1, 2])),
         found(2, 3 << 32 | 2, log(3, 21, &[1, 2])),
-        // A part of a stream of a later life came here.
+        // Disk 3 has only a part of a stream of a later life.
         found(3, 5 << 32 | 1, Bytes::new()),
     ];
     let best = rebuilt(&copies).expect("two copies");
@@ -39,8 +39,8 @@ fn a_log_is_rebuilt_from_the_newest_copy_and_counts_on_behind_every_life() {
     assert_eq!(rebuilt(&[found(3, 1, Bytes::new())]), None);
 }
 
-/// Lets a second pass, in which a nameserver sees ticks, its writes are done, and dataserver 1
-/// sends beats.
+/// Lets a second pass. The nameserver's ticks come, its writes succeed, and dataserver 1 sends
+/// beats. Returns the messages that the nameserver sent.
 fn run(names: &mut Nameserver, now: &mut Timestamp) -> Vec<Message> {
     let mut sent = Vec::new();
     for _ in 0..10 {
@@ -67,7 +67,7 @@ fn kept(names: &mut Nameserver, now: Timestamp, (generation, life): (u64, u64), 
     names.handle(now, arrival).expect("our own datagram");
 }
 
-/// The last stream that was sent, and its end.
+/// The last stream that was sent, and the offset at which the last sent bytes of the stream end.
 fn stream_of(sent: &[Message]) -> (Stream, u64) {
     let last = sent.iter().rev().find_map(|message| match message {
         Message::Names { stream, offset, bytes, .. } => {
@@ -118,7 +118,7 @@ fn a_log_that_is_never_idle_at_a_tick_keeps_no_keeper_waiting() {
         while let Some(write) = names.poll_write() {
             names.handle_written(now, write.id, Ok(()));
         }
-        // A primary tells a length again and again, until the answer comes.
+        // A primary repeats a length at every tick until the nameserver answers.
         names.record(Record::NOTHING, None);
         hand_in(&mut names, 1, Vec::new());
         names.handle_timeout(now);

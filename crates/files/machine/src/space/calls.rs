@@ -16,14 +16,14 @@ pub enum Call {
     Mkdirs {
         /// The path.
         path: String,
-        /// Its rights.
+        /// The rights.
         mode: u16,
     },
     /// Makes an empty file, and the missing directories above it.
     Create {
         /// The path.
         path: String,
-        /// Its rights.
+        /// The rights.
         mode: u16,
         /// Number of copies that the file shall have.
         replication: u16,
@@ -32,9 +32,9 @@ pub enum Call {
         /// The disk of the dataserver that takes the bytes. This disk leads the file.
         writer: Option<DiskId>,
     },
-    /// Puts a file into the place of another file, and deletes the files whose bytes the new file
-    /// has. The new file takes over rights, owner, times and number of copies. All of this is one
-    /// change.
+    /// Puts a new file into the place of another file, and deletes the files whose bytes the new
+    /// file has. The new file takes over the rights, owner, times and number of copies of the
+    /// replaced file. The whole call is one change.
     Replace {
         /// The file that is replaced.
         path: String,
@@ -42,8 +42,9 @@ pub enum Call {
         with: String,
         /// The files that are deleted.
         sources: Vec<String>,
-        /// The number and the length of the file at `path`, and then of each source. The call is
-        /// refused when another file has one of these paths by now, or a file has another length.
+        /// The number and the length that the file at `path` had, and then those of each source.
+        /// The call is refused when one of these paths has another file now, or one of these files
+        /// has another length.
         was: Vec<(FileId, u64)>,
     },
     /// Moves a file or a directory.

@@ -89,7 +89,8 @@ impl Files {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The copy of the nameserver's log that this dataserver has, and which one it is.
+    /// Answers with this dataserver's copy of the nameserver's log. The headers name the disk and
+    /// the generation of the copy.
     fn names(&self) -> Result<Answer, Exception> {
         let look = |server: &mut Dataserver, _| (server.disk(), server.kept());
         let (disk, (generation, log)) = self.inbox.ask(look)?;
@@ -437,7 +438,8 @@ fn expect_room(written: &BTreeSet<FileId>) -> Result<(), Exception> {
     Ok(())
 }
 
-/// Appends every piece that comes. All together have to have this length. The last one is empty.
+/// Appends every piece that `next` gives, up to an empty piece. A given length has to be the length
+/// of all pieces together.
 fn push_all(
     pipeline: &mut Pipeline<'_>,
     mut next: impl FnMut() -> io::Result<Bytes>,

@@ -104,7 +104,7 @@ pub struct Attempts {
 
 impl Attempts {
     /// Whether to try again after a failure. `may` says whether the request may succeed later.
-    /// Rests for a moment before it answers yes.
+    /// Sleeps for a moment before a `true`.
     pub fn again(&mut self, may: bool) -> bool {
         let since = *self.failing_since.get_or_insert_with(Instant::now);
         let is_again = may && since.elapsed() < self.patience;

@@ -48,8 +48,9 @@ impl Logs {
         self.open = None;
     }
 
-    /// Up to `len` bytes of a log: fewer at the end of the log, none when the log is missing. A
-    /// sector that the disk cannot read ends the log too, so that the bytes count as damaged.
+    /// Reads up to `len` bytes of a log. The result has fewer bytes at the end of the log, and no
+    /// bytes when the log is missing. A sector that the disk cannot read ends the log too, so that
+    /// the bytes count as damaged.
     ///
     /// # Errors
     /// When the log cannot be opened or read for another reason.

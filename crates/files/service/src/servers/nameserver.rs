@@ -26,7 +26,7 @@ pub fn limits() -> Limits {
         headers_max: 64,
         // Clients keep connections between two requests.
         header_timeout: Duration::from_secs(30),
-        // Longer than any wait for another server. No byte moves during such a wait.
+        // No byte moves while a request waits for another server, and every such wait is shorter.
         request_timeout: Duration::from_secs(60),
     }
 }

@@ -197,7 +197,8 @@ struct Parts {
     parts: mpsc::UnboundedReceiver<(Bytes, oneshot::Sender<()>)>,
     part: Bytes,
     answer: Option<oneshot::Sender<()>>,
-    /// Hears that the upload is complete. An upload that ends without this message was abandoned.
+    /// Receives a message when the upload is complete. An upload that ends without this message was
+    /// abandoned.
     is_complete: oneshot::Receiver<()>,
 }
 

@@ -1,4 +1,4 @@
-//! What a server needs to know, and why a server ends.
+//! The options with which a server starts, and the errors with which a server ends.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use evenfall_runtime::settings::SettingsError;
 use super::flows::Steering;
 use crate::settings::{Files, Node, Settings};
 
-/// What a server needs to know.
+/// The options with which a server starts.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where this server takes HTTP and, on the same port number, datagrams.
+    /// The address at which this server takes HTTP over TCP, and datagrams over UDP.
     pub listen: SocketAddr,
     /// The address at which other servers and clients reach this server.
     pub reached_at: SocketAddr,
@@ -34,7 +34,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A server on this machine, without a key.
+    /// The options of a server without a key.
     pub fn local(listen: SocketAddr, nameserver: SocketAddr, directory: PathBuf) -> Self {
         Self {
             listen,
@@ -49,10 +49,10 @@ impl Options {
         }
     }
 
-    /// A server that the settings describe.
+    /// The options of a server that the settings describe.
     ///
     /// # Errors
-    /// When there is no nameserver, or the key cannot be read.
+    /// When the settings have no nameserver, or the key cannot be read.
     pub fn of(settings: &Settings, node: &Node) -> Result<Self, SettingsError> {
         let local = node.own.files.clone().unwrap_or_default();
         let nameserver = settings.nameserver()?.reached_at();
@@ -72,7 +72,7 @@ impl Options {
         Some(Steering::new(self.flowserver?, self.key.clone()))
     }
 
-    /// Refuses addresses beyond loopback, when there is no key.
+    /// Refuses addresses beyond loopback when the server has no key.
     pub(crate) fn check(&self) -> Result<(), ServiceError> {
         let all = [self.listen, self.reached_at, self.nameserver];
         let mut open = all.into_iter().filter(|address| !address.ip().is_loopback());
@@ -82,7 +82,7 @@ impl Options {
         }
     }
 
-    /// Who may connect.
+    /// The guard that admits clients with the key, if the server has a key.
     pub(crate) fn guard(&self) -> Option<Guard> {
         self.key.clone().map(|key| Guard { key, is_open: self.files.open })
     }
@@ -94,17 +94,17 @@ impl Options {
 pub enum ServiceError {
     /// The host refused a socket or a thread.
     Host(evenfall_host::Error),
-    /// A file or an address failed: what was done, and the error.
+    /// A file or an address failed. The text names the action that failed.
     Io(String, std::io::Error),
     /// The disk failed.
     Disk(evenfall_core::StorageError),
-    /// The machine refused this log. The log stays as it is.
+    /// The machine refused the log at this path. The log stays as it is.
     Log(PathBuf, evenfall_files_machine::FilesError),
-    /// The address lies beyond loopback.
+    /// The address lies beyond loopback, and the server has no key.
     Unkeyed(SocketAddr),
-    /// The server refused: the name of the exception, and its words.
+    /// The server refused a request. The texts are the name and the words of the exception.
     Refused(String, String),
-    /// No server answered: what was asked, and why there is no answer.
+    /// No server answered. The text names the server that was asked.
     Unanswered(String, RequestError),
     /// A server answered what no server of WebHDFS answers.
     Answer(String),
@@ -139,8 +139,8 @@ impl std::fmt::Display for ServiceError {
 
 impl std::error::Error for ServiceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The text of most errors contains the cause already, so the source is the cause of that
-        // cause.
+        // The text of most errors already contains the text of the inner error, so the source is
+        // the source of the inner error.
         match self {
             Self::Host(error) => error.source(),
             Self::Io(_, error) => error.source(),

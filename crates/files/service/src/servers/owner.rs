@@ -23,11 +23,11 @@ use crate::ServiceError;
 const INPUTS_MAX: usize = 4_096;
 /// Calls that are taken between two turns of the loop.
 const INPUTS_PER_TURN: usize = 256;
-/// Kernel memory for datagrams on their way. A primary sends each follower up to 1 MiB before the
+/// Kernel memory for datagrams on their way. A primary sends each follower up to 4 MiB before the
 /// follower answers.
 const BUFFER_BYTES: usize = 16 << 20;
-/// Limit of the datagrams that wait in this process while the kernel takes no more. Each has 57 KiB
-/// at most.
+/// Limit of the datagrams that wait in this process while the kernel takes no more. Each datagram
+/// has 57 KiB at most.
 const QUEUE_FRAMES_MAX: usize = 1_024;
 
 /// How a call with a token ended.

@@ -16,13 +16,13 @@ use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
 use super::owner::lock;
 use crate::{Options, ServiceError};
 
-/// Where a dataserver gives its copy of the nameserver's log.
+/// The path at which a dataserver serves its copy of the nameserver's log.
 pub const NAMES: &str = "/evenfall/names";
 /// The header with the disk of the dataserver.
 pub const DISK: &str = "x-evenfall-disk";
-/// The header with the generation of the last stream that began there.
+/// The header with the generation of the last stream that began on the dataserver.
 pub const GENERATION: &str = "x-evenfall-generation";
-/// A dataserver from which nothing comes for this long has no copy to give.
+/// A dataserver that sends nothing for this long counts as silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The copy from which a nameserver was rebuilt.
@@ -30,9 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Rebuilt {
     /// The dataserver whose copy was taken.
     pub from: SocketAddr,
-    /// Bytes of the log.
+    /// Number of bytes of the log.
     pub bytes: u64,
-    /// Dataservers and disks that did not answer and may have a newer copy.
+    /// Number of dataservers and disks that did not answer and may have a newer copy.
     pub missing: usize,
 }
 
@@ -47,7 +47,7 @@ fn copy_of(server: SocketAddr, key: Option<&SharedKey>) -> Option<Found> {
     Some(Found { disk, generation, log: Bytes::from(log) })
 }
 
-/// Writes the log whole or not at all.
+/// Writes the log to the nameserver's directory. A crash leaves the whole log or no log.
 fn put(directory: &Path, log: &[u8]) -> io::Result<()> {
     let new = directory.join(format!("{LOG}.new"));
     let mut file = File::create(&new)?;
@@ -57,12 +57,12 @@ fn put(directory: &Path, log: &[u8]) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Writes the log of a nameserver out of the newest copy that these dataservers have. The directory
-/// of the nameserver must have no log, so that no log is lost by a mistake.
+/// Writes the log of a nameserver from the newest copy that these dataservers have. A directory
+/// that already has a log is refused, so that no log is overwritten by mistake.
 ///
 /// # Errors
-/// When the directory has a log, when no dataserver has a copy, and, unless `is_forced`, when one
-/// of the dataservers or a disk that may have a newer copy was not heard.
+/// When the directory has a log, or no dataserver has a copy. Without `is_forced`, also when a
+/// dataserver or a disk that may have a newer copy did not answer.
 pub fn rebuild(
     options: &Options,
     dataservers: &[SocketAddr],
@@ -85,7 +85,8 @@ pub fn rebuild(
         ServiceError::Answer(format!("none of {asked} has a copy of the nameserver's log"))
     };
     let best = keeping::rebuilt(&found).ok_or_else(nobody)?;
-    // A dataserver that has become a keeper since then is not named in an older copy.
+    // An older copy does not name a dataserver that has become a keeper since, so every silent
+    // dataserver may have a newer copy.
     let silent = dataservers.iter().filter(|server| !servers.contains(server));
     let silent = silent.map(|server| format!("the dataserver {server}"));
     let disks = best.missing.iter().map(|disk| format!("the disk {:016x}", disk.0));
@@ -93,8 +94,8 @@ pub fn rebuild(
     if !missing.is_empty() && !is_forced {
         let missing = missing.join(", ");
         return Err(ServiceError::Answer(format!(
-            "{missing} may have a newer copy of the nameserver's log: start it, or give --force \
-             to do without"
+            "{missing} may have a newer copy of the nameserver's log: start every dataserver, or \
+             give --force to rebuild from the copies that were found"
         )));
     }
     let missing = missing.len();

@@ -25,8 +25,9 @@ const LEFT_OUT: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_secs(1);
 /// Time between two attempts.
 pub const ROUND: Duration = Duration::from_millis(20);
-/// Limit of the appends of one request on their way at once. Together they have 12 MB, which is
-/// below the window of a file. A disk that syncs for 20 ms then still takes 600 MB/s.
+/// Limit of the appends of one request on their way at once. Appends of the greatest length have
+/// 13 MB together, which is below the window of a file. A disk whose sync takes 20 ms then still
+/// takes 600 MB/s.
 const PIPELINE: usize = 224;
 
 /// See the documentation of the module.
@@ -37,7 +38,7 @@ pub struct Pipeline<'a> {
     /// no append is made before an earlier append that was refused.
     next: u64,
     under_way: VecDeque<(Bytes, Pending)>,
-    /// When an append was last found to be there, or the request began.
+    /// When the last append was acknowledged, or else when the request began.
     progress_at: Instant,
 }
 
