@@ -239,7 +239,7 @@ fn rebuild(
         (None, None) => return Err("give --config FILE, or --names DIR and --from ADDRESS".into()),
     };
     let rebuilt = evenfall_files_service::rebuild(&options, &from, is_forced)?;
-    println!("{} bytes of names out of the copy of {}", rebuilt.bytes, rebuilt.from);
+    println!("rebuilt {} bytes of names from the copy of {}", rebuilt.bytes, rebuilt.from);
     Ok(())
 }
 

@@ -198,7 +198,7 @@ impl Flowserver {
     }
 
     /// A dataserver has counted bytes of flows since they began. Returns the flows that are not
-    /// known. The dataserver stops counting those.
+    /// known. The dataserver stops counting these flows.
     pub fn counted(&mut self, now: Timestamp, counts: &[(FlowId, u64)]) -> Vec<FlowId> {
         let mut unknown = Vec::new();
         let mut known = Vec::new();

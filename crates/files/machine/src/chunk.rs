@@ -173,7 +173,7 @@ pub struct Appends {
     chunks: Vec<u64>,
     /// The log of the chunk that is being read.
     log: String,
-    /// The append behind the last one that was read.
+    /// Where the append behind the last append that was read begins.
     next: Mark,
     /// Where the chunk ends in the file. The last chunk has no end.
     chunk_end: u64,

@@ -17,7 +17,7 @@ pub enum Refusal {
     NotDirectory(String),
     /// The path is a directory, and a file is needed.
     IsDirectory(String),
-    /// The file is another one than the caller knew, or has another length.
+    /// The path has another file than the caller knew, or the file has another length.
     Changed(String),
     /// The directory has entries, and the call is not recursive.
     NotEmpty(String),

@@ -124,8 +124,9 @@ impl Dataserver {
         self.data_out.push_back(Write { id, log, change });
     }
 
-    /// Removes the log of a stream whose beginning has not come whole. A stream whose beginning is
-    /// just being noted as whole stays until the next one is.
+    /// Removes the log of the last stream if the beginning of the stream has not come whole. While
+    /// the record of a whole beginning is on its way to the disk, the log stays, and the next whole
+    /// stream removes it.
     pub(crate) fn forget_part(&mut self) {
         let last = self.kept.last;
         if last.generation > 0 && self.kept.whole != Some(last) && !self.kept.is_ending {

@@ -219,16 +219,11 @@ impl Nameserver {
         places.map(|server| server.place).collect()
     }
 
-    /// Files that dataservers have and that this log never named, at most
-    /// [`STRANGERS_MAX`](crate::config::STRANGERS_MAX) of them: the log is older than these files.
-    /// Their copies are kept.
+    /// Files that dataservers have and that this log never named, because the log is older than
+    /// these files. At most [`STRANGERS_MAX`](crate::config::STRANGERS_MAX) files are listed. The
+    /// dataservers keep their copies of these files.
     pub fn strangers(&self) -> &BTreeSet<FileId> {
         &self.strangers
-    }
-
-    /// Files that are not in order, at most `most` of them.
-    pub fn unsettled(&self, most: usize) -> Vec<FileId> {
-        self.dirty.iter().take(most).copied().collect()
     }
 
     /// Makes a change. [`Event::Done`] follows when the change is in the log. `at_ms` is the time

@@ -113,7 +113,7 @@ impl Nameserver {
     }
 
     /// Moves all copies away from a disk, or lets the disk have copies again. [`Event::Done`]
-    /// follows when the log has it. The copies move afterwards.
+    /// follows when the change is in the log. The copies move afterwards.
     ///
     /// [`Event::Done`]: crate::nameserver::Event::Done
     ///
@@ -130,7 +130,7 @@ impl Nameserver {
     }
 
     /// Begins to move copies from full disks to empty ones, and stops when the used shares of the
-    /// disks differ little, or when no copy may move. `None` stops at once.
+    /// disks differ little, or when no copy may move. `None` stops the moves at once.
     pub fn balance(&mut self, bytes_per_s: Option<u64>) {
         self.balance = bytes_per_s.map(|bytes_per_s| Balance {
             bytes_per_s: bytes_per_s.max(1),

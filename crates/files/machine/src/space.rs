@@ -269,7 +269,7 @@ impl Space {
         Record::Term { term, from: self.next }
     }
 
-    /// The number behind the last one that was given.
+    /// The number that the inode `at` of the next new inodes gets.
     fn number(&self, at: usize) -> FileId {
         FileId(self.term() << COUNT_BITS | (self.next + at as u64))
     }

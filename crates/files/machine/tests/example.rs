@@ -132,7 +132,7 @@ fn an_append_is_acknowledged_when_both_have_it_and_survives_the_primary() {
     let committed = |c: &Cluster, n: usize| c.data[n].view(file).expect("a copy").committed;
     assert_eq!((committed(&cluster, 0), committed(&cluster, 1)), (5, 5));
 
-    // The primary falls silent, and the other one leads on behind what it has.
+    // The primary falls silent, and the other member leads on behind the bytes that it has.
     cluster.silent = Some(first);
     cluster.run(8_000);
     let second = cluster.primary(file);
@@ -143,7 +143,7 @@ fn an_append_is_acknowledged_when_both_have_it_and_survives_the_primary() {
     cluster.run(300);
     assert_eq!(cluster.told.last(), Some(&(second, Event::Appended { token: 2, end: 10 })));
 
-    // The old one comes back, and gets what it has missed.
+    // The old primary comes back, and gets the bytes that it has missed.
     cluster.silent = None;
     cluster.run(4_000);
     assert_eq!((committed(&cluster, 0), committed(&cluster, 1)), (10, 10));

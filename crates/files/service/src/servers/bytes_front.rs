@@ -346,7 +346,8 @@ impl Files {
         Ok(answer)
     }
 
-    /// Tells the flowserver of a long write: a flow from the client, and one to each other member.
+    /// Tells the flowserver of the flows of a long write: one from the client, and one to each
+    /// other member.
     fn begin_flows(&self, client: Option<IpAddr>, view: &View) -> Vec<u64> {
         let (Some(steering), Some(client)) = (&self.steering, client) else { return Vec::new() };
         let own = self.own.ip();
@@ -381,7 +382,7 @@ impl Files {
     /// Waits until this dataserver leads the file.
     ///
     /// # Errors
-    /// The lead does not come in this time, or another dataserver has led for a while.
+    /// When this dataserver does not lead in time, or another dataserver has led for a while.
     pub fn wait_to_lead(&self, file: FileId, patience: Duration) -> Result<View, Exception> {
         let (begun, mut rest) = (Instant::now(), FIRST_ROUND);
         loop {

@@ -104,7 +104,7 @@ pub struct Attempts {
 
 impl Attempts {
     /// Whether to try again after a failure. `may` says whether the request may succeed later.
-    /// Sleeps for a moment before a `true`.
+    /// An answer of true comes after a short sleep.
     pub fn again(&mut self, may: bool) -> bool {
         let since = *self.failing_since.get_or_insert_with(Instant::now);
         let is_again = may && since.elapsed() < self.patience;
@@ -416,7 +416,7 @@ impl Client {
         }
     }
 
-    /// Whether there is no file at this path, or still the old one.
+    /// Whether the path has no file, or still has the old file.
     fn lacks(&self, path: &str, old: Option<u64>) -> Result<bool, ServiceError> {
         match self.file(path) {
             Ok((_, id)) => Ok(old == Some(id)),

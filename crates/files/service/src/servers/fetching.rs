@@ -10,8 +10,9 @@
 //! part is hedged. A lane that is much slower than the other goes on with a copy of which no rate
 //! is known, or with the fastest known copy.
 //!
-//! Where there is a flowserver, it chooses the first copies, and whether one lane reads or two.
-//! Otherwise the copies come in the order in which the nameserver gives them to readers.
+//! In a cluster with a flowserver, the flowserver chooses the first copies, and decides whether one
+//! lane reads or two. In a cluster without a flowserver, the first copies are those that the
+//! nameserver names first.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -104,7 +105,8 @@ struct Fetch<'a> {
     parts: Parts,
     copies: Vec<Copy>,
     lanes: [Option<Lane>; LANES],
-    /// Lanes that read at once: two, or one where the flowserver finds two not better.
+    /// Number of lanes that read at once: one if the flowserver finds no gain in a second lane, and
+    /// else two.
     lanes_max: usize,
     turns: u64,
     say: SyncSender<(u64, Said)>,

@@ -1,4 +1,4 @@
-//! How files come to be at the nameserver: new ones, and those that are put together out of others.
+//! How the nameserver makes files: new files, and files that are put together from other files.
 //!
 //! The first step of `CREATE` makes nothing, as in HDFS. It names a dataserver, and the dataserver
 //! makes the file when the bytes come:
@@ -32,7 +32,7 @@ pub const MAKE: &str = "MAKE";
 /// Evenfall's own operation that puts a file into the place of another file, unless the other file
 /// has changed.
 pub const REPLACE: &str = "REPLACE";
-/// Evenfall's own operation with which a dataserver copies the beginnings of files into a new one.
+/// Evenfall's own operation with which a dataserver copies the beginnings of files into a new file.
 pub const GATHER: &str = "GATHER";
 /// The arguments of `CREATE` that the dataserver hands back to the nameserver.
 pub const CREATE_ARGUMENTS: [&str; 5] =

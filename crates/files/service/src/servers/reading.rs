@@ -1,4 +1,4 @@
-//! The bytes of a file out of the chunks of a copy: for readers, and for dataservers that make a
+//! Reads the bytes of a file from the chunks of a copy, for readers and for dataservers that make a
 //! copy of their own.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use super::owner::Inbox;
 use super::scrubbing::report;
 use super::webhdfs::{PREFIX, escaped};
 
-/// A dataserver from which nothing comes for this long is not waited for.
+/// A dataserver that sends nothing for this long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes that a reader takes from the disk at once. Each of up to 256 connections has three times
 /// as many bytes on their way at most.
@@ -161,8 +161,8 @@ impl Iterator for Reading {
     }
 }
 
-/// Readings of copies for joiners. The place of each is remembered, because a joiner reads on from
-/// there.
+/// Readings of copies for joiners. The place where each reading ended is remembered, because the
+/// joiner reads on from that place.
 pub struct Joins {
     directory: PathBuf,
     readers: HashMap<(FileId, DiskId), (Vec<u64>, Appends, Logs)>,

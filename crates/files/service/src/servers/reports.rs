@@ -74,7 +74,7 @@ pub fn leave(
     Ok(json_of(&json!({ "disk": disk, "leaving": is_leaving })))
 }
 
-/// Begins to move copies from full disks to empty ones at this rate. A rate of 0 stops it.
+/// Begins to move copies from full disks to empty disks at this rate. A rate of 0 stops the moves.
 pub fn balance(inbox: &Inbox<Nameserver>, bytes_per_s: u64) -> Result<Answer, Exception> {
     inbox.ask(move |server, _| server.balance((bytes_per_s > 0).then_some(bytes_per_s)))?;
     Ok(json_of(&json!({ "bytesPerSecond": bytes_per_s })))

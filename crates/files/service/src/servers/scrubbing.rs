@@ -1,7 +1,8 @@
-//! Reads all copies of a dataserver again and again, slowly, and reports damaged ones.
+//! Reads all copies of a dataserver again and again, slowly, and reports damaged copies.
 //!
 //! A byte that changes on a disk is found when somebody reads it. Files that nobody reads would
-//! lose one copy after the other unnoticed, so a thread of its own reads them at a bounded rate.
+//! lose one copy after the other unnoticed, so a separate thread reads all copies at a bounded
+//! rate.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

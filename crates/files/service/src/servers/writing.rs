@@ -51,7 +51,7 @@ impl<'a> Pipeline<'a> {
     /// Appends a piece. Waits for the first one when many are on their way.
     ///
     /// # Errors
-    /// When an append is not there and is not sent again.
+    /// When an append was not made and is not sent again.
     pub fn push(&mut self, bytes: Bytes) -> Result<(), Exception> {
         while self.under_way.len() >= PIPELINE {
             self.settle_first()?;
@@ -70,8 +70,8 @@ impl<'a> Pipeline<'a> {
         self.under_way.push_back((bytes, pending));
     }
 
-    /// Waits for the first append. When it is certain that the append is not there, it and all
-    /// behind it are sent again.
+    /// Waits for the first append. When the first append was certainly not made, the first append
+    /// and all appends behind it are sent again.
     fn settle_first(&mut self) -> Result<(), Exception> {
         let Some((bytes, pending)) = self.under_way.pop_front() else { return Ok(()) };
         let refusal = match self.end_of(&pending)? {
