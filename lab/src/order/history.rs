@@ -54,13 +54,13 @@ impl History {
         self.begun.insert(token, begun);
     }
 
-    /// What a replica does that answers reads out of what it has committed.
+    /// Begins a read and answers the read at once from the cycles that its replica has committed.
     pub fn read_at_once(&mut self, seen: Seen, token: u64) {
         self.begin(seen, token, true);
         self.read_now(seen, token);
     }
 
-    /// A read is answered from what its replica has committed.
+    /// Notes that a read is answered from the cycles that its replica has committed.
     pub fn read_now(&mut self, seen: Seen, token: u64) {
         let (cycle, life) = self.told.get(&seen.node).copied().unwrap_or_default();
         self.answer(seen, life, token, (cycle, usize::MAX, 0));

@@ -67,8 +67,8 @@ impl Ordered {
         }
     }
 
-    /// Asks for the answer to a read, which comes under its sequence. A protocol that orders reads
-    /// sends the body.
+    /// Asks for the answer to a read. The answer comes under the read's sequence. A protocol that
+    /// orders reads sends the body of the request.
     ///
     /// # Errors
     /// As [`Canopus::read`](evenfall_order_machine::Canopus::read).
@@ -94,11 +94,11 @@ impl Ordered {
         }
     }
 
-    /// Datagrams that the replica dropped.
+    /// Number of datagrams that the replica dropped.
     pub fn dropped(&self) -> u64 {
         match self {
             Self::Canopus(replica) => replica.machine.dropped(),
-            // A link keeps bytes that are not acknowledged.
+            // The links of a rival keep all bytes until the bytes are acknowledged.
             Self::Rival(_) => 0,
         }
     }

@@ -68,14 +68,14 @@ const INSIDE: Duration = Duration::from_micros(100);
 /// One way between two racks of a data centre.
 const BETWEEN_RACKS: Duration = Duration::from_micros(150);
 
-/// What is simulated.
+/// The replicas, the network and the load of a simulation.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The protocol of the replicas.
     pub protocol: Protocol,
     /// Replicas of each super-leaf.
     pub leaf_sizes: Vec<u32>,
-    /// One way between super-leaves, and within one.
+    /// Time of a datagram from one super-leaf to another, or inside a super-leaf.
     pub one_way: Vec<Vec<Duration>>,
     /// Requests of all clients in a second.
     pub requests_per_s: f64,
@@ -87,13 +87,13 @@ pub struct Scenario {
     pub cycle_every: Duration,
     /// The share of writes that have one key in common. The others interfere with nothing.
     pub conflicts: f64,
-    /// How long the clients are watched, behind a warm-up.
+    /// How long the clients are watched, after a warm-up.
     pub watched: Duration,
     /// Seed of the replicas.
     pub seed: u64,
 }
 
-/// What was found.
+/// The result of a simulation.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Writes answered in a second.
@@ -153,7 +153,7 @@ impl Times {
 }
 
 impl Scenario {
-    /// Three replicas at each of the first so many sites of the table.
+    /// Three replicas at each of the first `sites` sites of the table.
     pub fn sites(sites: usize) -> Self {
         let sites = sites.clamp(1, SITES_MS.len());
         let one = |a: usize, b: usize| match a == b {
@@ -164,7 +164,7 @@ impl Scenario {
         Self::of(vec![3; sites], one_way)
     }
 
-    /// Three racks of so many replicas each.
+    /// Three racks of `size` replicas each.
     pub fn racks(size: u32) -> Self {
         let one = |a: usize, b: usize| if a == b { INSIDE } else { BETWEEN_RACKS };
         let one_way = (0..3).map(|a| (0..3).map(|b| one(a, b)).collect()).collect();
@@ -191,7 +191,7 @@ impl Scenario {
         self.one_way.iter().flatten().max().copied().unwrap_or_default() * 2
     }
 
-    /// Replicas.
+    /// Number of replicas.
     pub fn replicas(&self) -> u32 {
         self.leaf_sizes.iter().sum()
     }
@@ -258,7 +258,7 @@ impl Scenario {
         Ordered::Canopus(Box::new(Logged { machine, in_memory: true }))
     }
 
-    /// Simulates the scenario. Requests count that depart while the clients are watched.
+    /// Simulates the scenario. Only requests that depart while the clients are watched count.
     pub fn run(&self) -> Outcome {
         let warm_up = SimTime::ZERO + self.farthest() * 2 + Duration::from_millis(50);
         let end = warm_up + self.watched;
@@ -385,7 +385,7 @@ impl Bundle {
     }
 }
 
-/// What clients tell.
+/// An event of clients: the requests of a bundle were answered.
 struct Answered {
     bundle: Bundle,
     at: Timestamp,
@@ -416,7 +416,7 @@ impl Replica {
             false => self.inner.read(now, request),
         };
         self.inner.settle(now);
-        // A request that finds no room is never answered, and shows in the rate.
+        // A request that finds no room is never answered, so that the rate of answers falls.
         if is_in.is_ok() {
             self.under_way.insert(sequence, bundle);
         }
@@ -464,7 +464,7 @@ impl Machine for Replica {
                     reads.iter().for_each(|read| self.answer(read.token));
                 }
                 Event::CheckpointWanted => {
-                    // What was executed is not kept here.
+                    // This replica keeps no state of the executed requests.
                     self.inner.checkpoint(Bytes::from_static(b"nothing"));
                     self.inner.settle(self.now);
                 }
@@ -490,7 +490,7 @@ impl Machine for Replica {
 /// The clients of one replica.
 struct Clients {
     replica: SocketAddr,
-    /// How long behind its first clock reading the clients begin.
+    /// Time from the first clock reading to the first departure.
     after: Duration,
     next: Option<Timestamp>,
     /// Writes and reads between two departures, and those that are due.
@@ -605,9 +605,9 @@ impl Observer<Node, Sites> for Watch {
 }
 
 /// The highest rate that the thesis's rule allows, and the outcome at that rate. Over sites, the
-/// median stays below 1.5 times the median at a low rate; in a data centre, below 10 ms. A short
-/// run does not show a queue that grows slowly, so at most one request in twenty may join a queue,
-/// and 98 of 100 requests have to be answered. The rate is found within 9 %.
+/// median is at most 1.5 times the median at a low rate. In a data centre, the median is at most 10
+/// ms. A short run does not show a queue that grows slowly, so at most one request in twenty may
+/// join a queue, and 98 of 100 requests have to be answered. The rate is found within 9 %.
 pub fn peak(scenario: &Scenario) -> (f64, Outcome) {
     let at = |requests_per_s: f64| Scenario { requests_per_s, ..scenario.clone() }.run();
     let low = at(LOW_PER_S);

@@ -3,7 +3,7 @@
 //!
 //! The thesis raises the rate until the median exceeds 10 ms in a data centre, and 1.5 times the
 //! base over sites ([`wide::peak`]). Times are taken at 70 % of that rate. The text of the thesis
-//! has few of the numbers of its figures; the column `thesis` has those.
+//! states only some of the numbers of its figures. The column `thesis` has the stated numbers.
 
 use std::time::Duration;
 
@@ -30,11 +30,11 @@ const COLUMNS: [&str; 7] = [
 ];
 /// Time between two batches of rivals with a leader, and of Nezha, in a data centre.
 const RACK_BATCH: Duration = Duration::from_millis(1);
-/// The same over sites, and the time between two cycles of Canopus. EPaxos has the batches of the
-/// thesis.
+/// Time between two batches over sites, and between two cycles of Canopus. EPaxos has the batches
+/// of the thesis.
 const BATCH: Duration = Duration::from_millis(5);
 /// The time between two cycles of Canopus at seven sites, where cycles of 5 ms would mean 132
-/// cycles under way. A replica looks at each of them.
+/// cycles under way. A replica looks at each cycle that is under way.
 const SEVEN_SITES_CYCLE: Duration = Duration::from_millis(20);
 /// How long clients are watched in a data centre and over sites: at least ten cycles.
 const WATCHED: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
@@ -126,10 +126,10 @@ fn shares() -> Vec<Row> {
     rows
 }
 
-/// The tables of the figures, all of them when none is named.
+/// The tables of these figures, or of all figures when the list is empty.
 ///
 /// # Errors
-/// When a figure has another number.
+/// A name in the list is not the number of a figure.
 pub fn tables(
     figures: &[String],
     write_cost: Duration,

@@ -10,10 +10,10 @@
 //! when they have a key in common that one of them writes; a dependency names the last instance of
 //! a replica and stands for all earlier ones too; and all replicas are asked, not only a quorum. A
 //! chain of instances that each depend on a later one has no end while batches with a common key
-//! keep coming, and nothing in it can be executed. The paper completes old commands before it
-//! starts new ones: a replica has batches with keys under way once, and holds the next ones until
-//! these are executed. Explicit prepare, by which others finish the instances of a failed replica,
-//! is missing.
+//! keep coming, and nothing in it can be executed. As in the paper, old commands are therefore
+//! completed before new commands start: while batches of a replica with keys are under way, the
+//! replica holds its further batches with keys. Explicit prepare, by which other replicas finish
+//! the instances of a failed replica, is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,11 +32,12 @@ type Dependencies = Vec<u64>;
 
 messages! {
     enum Message {
-        /// A batch, and its place as far as its replica knows it.
+        /// A batch, and the place of the batch as far as the sender knows the place.
         PreAccept { batch: Batch, sequence: u64, dependencies: Vec<u64> },
-        /// The place of the receiver's batch, as far as the sender knows it.
+        /// The place of the receiver's batch, as far as the sender knows the place.
         PreAccepted { number: u64, sequence: u64, dependencies: Vec<u64> },
-        /// The place that a majority has to have before it is committed.
+        /// The place of the sender's batch, which a majority has to have before the batch is
+        /// committed.
         Accept { number: u64, sequence: u64, dependencies: Vec<u64> },
         Accepted { number: u64 },
         Commit { number: u64, sequence: u64, dependencies: Vec<u64> },
@@ -62,13 +63,14 @@ struct Instance {
     are_alike: bool,
 }
 
-/// The last instances that have a key.
+/// The last instances that write or read a key.
 #[derive(Clone, Debug, Default)]
 struct Key {
-    /// The last instance of each replica that writes the key, and that reads it.
+    /// For each replica, its last instance that writes the key, and its last instance that reads
+    /// the key.
     written: Dependencies,
     read: Dependencies,
-    /// Their largest sequence numbers.
+    /// The largest sequence numbers of the instances that write the key, and of those that read it.
     written_sequence: u64,
     read_sequence: u64,
 }
@@ -76,7 +78,6 @@ struct Key {
 /// See the module documentation.
 #[derive(Debug)]
 pub struct Epaxos {
-    me: u32,
     count: u32,
     has_keys: bool,
     instances: BTreeMap<Id, Instance>,
@@ -87,11 +88,11 @@ pub struct Epaxos {
     ahead: BTreeSet<Id>,
     /// Committed instances that wait for the commit of another one.
     waiting: BTreeMap<Id, Vec<Id>>,
-    /// Batches of this replica with keys that are under way, and batches that wait for their
-    /// execution.
+    /// Number of batches of this replica with keys that are under way, and the batches that wait
+    /// until those are executed.
     under_way: usize,
     held: Vec<Batch>,
-    /// Instances that are known to depend on one that was not committed.
+    /// Instances that are known to depend on an instance that was not committed.
     blocked: BTreeMap<Id, Id>,
 }
 
@@ -102,11 +103,10 @@ fn join(mine: &mut Dependencies, others: &[u64]) {
 }
 
 impl Epaxos {
-    /// Replica `me`.
-    pub fn new(config: &Config, me: u32) -> Self {
+    /// A replica of this configuration.
+    pub fn new(config: &Config) -> Self {
         let count = config.addresses.len() as u32;
         Self {
-            me,
             count,
             has_keys: config.has_keys,
             instances: BTreeMap::new(),
@@ -127,14 +127,19 @@ impl Epaxos {
         keys.filter(|key| *key != 0).collect()
     }
 
-    /// Answers besides the own one after which a batch is committed at once: a fast quorum of the
-    /// optimised protocol, F + (F + 1) / 2 of 2 F + 1 replicas with the one that asks.
+    /// Whether a batch has a request that may interfere with other requests.
+    fn names_keys(&self, batch: &Batch) -> bool {
+        !self.keys(&batch.writes).is_empty() || !self.keys(&batch.reads).is_empty()
+    }
+
+    /// Number of answers of other replicas after which a batch is committed at once: a fast quorum
+    /// of the optimised protocol, F + (F + 1) / 2 of 2 F + 1 replicas with the one that asks.
     fn fast_answers(&self) -> u32 {
         let failures = self.count.saturating_sub(1) / 2;
         (failures + failures.div_ceil(2)).max(self.majority_answers() + 1) - 1
     }
 
-    /// Answers besides the own one that are a majority with it.
+    /// Number of answers of other replicas that make a majority together with this replica.
     fn majority_answers(&self) -> u32 {
         self.count / 2
     }
@@ -211,7 +216,7 @@ impl Epaxos {
     /// batch.
     fn take_place(&mut self, out: &mut Outside, number: u64, sequence: u64, others: &[u64]) {
         let (fast, majority) = (self.fast_answers(), self.majority_answers());
-        let Some(instance) = self.instances.get_mut(&(self.me, number)) else { return };
+        let Some(instance) = self.instances.get_mut(&(out.me, number)) else { return };
         if instance.stage != Stage::PreAccepted {
             return;
         }
@@ -225,7 +230,7 @@ impl Epaxos {
         if instance.are_alike && instance.answers >= fast {
             self.commit(out, number, sequence, dependencies);
         } else if !instance.are_alike && instance.answers >= majority {
-            self.settle((self.me, number), Stage::Accepted, sequence, dependencies.clone());
+            self.settle((out.me, number), Stage::Accepted, sequence, dependencies.clone());
             out.broadcast(&Message::Accept { number, sequence, dependencies });
         }
     }
@@ -233,8 +238,9 @@ impl Epaxos {
     /// Commits an own batch.
     fn commit(&mut self, out: &mut Outside, number: u64, sequence: u64, place: Dependencies) {
         out.broadcast(&Message::Commit { number, sequence, dependencies: place.clone() });
-        self.settle((self.me, number), Stage::Committed, sequence, place);
-        self.execute_from(out, (self.me, number));
+        let id = (out.me, number);
+        self.settle(id, Stage::Committed, sequence, place);
+        self.execute_from(out, id);
     }
 
     /// Executes the instances that waited for the commit of an instance.
@@ -262,8 +268,7 @@ impl Epaxos {
 
     fn execute(&mut self, out: &mut Outside, id: Id) {
         if let Some(Instance { batch, .. }) = self.instances.remove(&id) {
-            let has_keys = [&batch.writes, &batch.reads].iter().any(|of| !self.keys(of).is_empty());
-            self.under_way -= usize::from(has_keys && id.0 == self.me);
+            self.under_way -= usize::from(id.0 == out.me && self.names_keys(&batch));
             out.execute(batch);
         }
         self.blocked.remove(&id);
@@ -285,12 +290,13 @@ impl Epaxos {
     }
 
     /// The strongly connected components of the dependencies of an instance, each behind all that
-    /// it depends on (Tarjan, 1972), and the first instance on the way that is not committed.
-    /// Without a recursion, because chains of dependencies are as long as the load has them.
+    /// it depends on (Tarjan, 1972), and the first instance on the way that is not committed. The
+    /// search has no recursion, because a chain of dependencies may have any length.
     ///
     /// A dependency names all instances of a replica up to one, so that instances of a replica are
-    /// met in their order, the root alone excepted. `upto` says how far. Each instance is then
-    /// looked at once, and not once for each one that depends on it.
+    /// met in their order, the root alone excepted. For each replica, `upto` has the last instance
+    /// that was met. The search therefore looks at each instance once, and not once for each
+    /// instance that depends on it.
     fn components(&mut self, root: Id) -> (Vec<Vec<Id>>, Option<Id>) {
         let (mut components, mut stack) = (Vec::new(), Vec::<Id>::new());
         // The number of each instance that was met, and the least number that it leads back to.
@@ -322,7 +328,8 @@ impl Epaxos {
             if next.is_some() {
                 continue;
             }
-            // The oldest instance of each replica that is under way has the least number of it.
+            // Of the instances of a replica that are under way, the oldest instance has the least
+            // number.
             let (number, mut low) = met[&id];
             for (replica, last) in (0..).zip(dependencies) {
                 let from = &mut done_upto[replica as usize];
@@ -351,11 +358,11 @@ impl Epaxos {
 
 impl Rival for Epaxos {
     fn propose(&mut self, out: &mut Outside, batch: Batch) {
-        let has_keys = !self.keys(&batch.writes).is_empty() || !self.keys(&batch.reads).is_empty();
-        if has_keys && self.under_way > 0 {
+        let names_keys = self.names_keys(&batch);
+        if names_keys && self.under_way > 0 {
             return self.held.push(batch);
         }
-        self.under_way += usize::from(has_keys);
+        self.under_way += usize::from(names_keys);
         self.ask(out, batch);
     }
 
@@ -387,7 +394,7 @@ impl Rival for Epaxos {
             }
             Message::Accepted { number } => {
                 let majority = self.majority_answers();
-                let Some(instance) = self.instances.get_mut(&(self.me, number)) else {
+                let Some(instance) = self.instances.get_mut(&(out.me, number)) else {
                     return Ok(());
                 };
                 instance.answers += 1;

@@ -4,9 +4,9 @@
 //! A seed draws a rival, the number of replicas, the time between two batches, the length of
 //! datagrams, and the faults. Replicas do not crash, because rivals keep no log on a disk. They are
 //! paused, slowed and cut off, and packets are lost, doubled and overtaken. Clients write and read
-//! four registers at all replicas. EPaxos orders what has a register in common, so that each of its
-//! registers has a history of its own, without an order of one client's requests. Reads of Zab are
-//! not judged, because they may be old.
+//! four registers at all replicas. EPaxos orders only requests that have a register in common. With
+//! EPaxos, each register therefore has a history of its own, and the order of one client's requests
+//! is not judged. Reads of Zab are not judged, because they may be old.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,9 +36,10 @@ struct Owner {
     protocol: Protocol,
     mutant: Option<Mutant>,
     operations: Vec<Operation>,
-    /// A history for each register, or one for all.
+    /// A history for each register with EPaxos. With another rival, one history for all registers,
+    /// under the number 0.
     histories: BTreeMap<u8, History>,
-    /// Entries that a node has executed in each of them.
+    /// Number of entries of each history that a node has executed.
     executed: BTreeMap<(NodeIndex, u8), u64>,
 }
 
@@ -61,7 +62,7 @@ impl Owner {
         self.histories.entry(of).or_default()
     }
 
-    /// A read is answered from what its node has executed.
+    /// Notes that a read is answered from the entries that its node has executed.
     fn read(&mut self, seen: Seen, token: u64) {
         self.history(token).read_now(seen, token);
     }
@@ -86,8 +87,8 @@ impl Owner {
         }
     }
 
-    /// The next entry of a history at a node: to the checks, a cycle in which one node has
-    /// requests.
+    /// Adds a batch to a history, as the next entry that this node has executed. For the checks,
+    /// the entry is a cycle in which one node has requests.
     fn append(&mut self, seen: Seen, history: u8, batch: &Batch) {
         let executed = self.executed.entry((seen.node, history)).or_default();
         *executed += 1;

@@ -1,9 +1,10 @@
 //! A leader that gives batches their places in a log: Raft, Multi-Paxos, and Zab with observers.
 //!
 //! While a leader stays, the three protocols send the same messages: every replica sends batches to
-//! the leader, the leader sends its log to all, and an entry that a majority has is committed. So
-//! they are one machine here. They differ in who votes and in how reads are answered ([`Reads`]).
-//! Multi-Paxos may commit entries out of their order, which gains nothing over links that keep it.
+//! the leader, the leader sends its log to all, and an entry that a majority has is committed. The
+//! three protocols are therefore one machine here. The protocols differ in the replicas that vote
+//! and in the answers to reads ([`Reads`]). Multi-Paxos may commit entries out of order, which
+//! gains nothing over links that deliver messages in order.
 //!
 //! The machine is Raft (Ongaro and Ousterhout, 2014): terms, elections, and logs that are repaired
 //! by a new leader. Batches without an answer are sent again to a new leader; a batch that is in
@@ -36,8 +37,8 @@ messages! {
     enum Message {
         /// A batch of the sender's clients, for the leader of this term.
         Forward { term: u64, batch: Batch },
-        /// Entries behind the entry `before`. The answer repeats `sent`. With 0 no answer is
-        /// wanted.
+        /// Entries behind the entry `before`. The answer repeats `sent`. A message with `sent` 0
+        /// wants no answer.
         Append {
             term: u64,
             sent: u64,
@@ -47,10 +48,10 @@ messages! {
             everywhere: u64,
             entries: Vec<(u64, Batch)>
         },
-        /// The log of the sender equals that of the leader up to `matched`, or does not equal it,
-        /// and the leader has to begin behind `matched`.
+        /// With `is_match`, the log of the sender equals the leader's log up to `matched`.
+        /// Otherwise the leader has to send its log again from behind `matched`.
         Appended { term: u64, sent: u64, matched: u64, executed: u64, is_match: bool },
-        /// The sender asks for votes, and has a log up to this entry.
+        /// The sender asks for votes, and `last` is the last entry of its log.
         Candidate { term: u64, last: u64, last_term: u64 },
         Vote { term: u64 },
         /// The sender has reads that wait, and asks for the last committed index.
@@ -64,14 +65,14 @@ messages! {
 struct Follower {
     /// The next entry to send.
     next: u64,
-    /// The log is equal up to here.
+    /// The follower's log equals the leader's log up to this entry.
     matched: u64,
     executed: u64,
-    /// The committed index that was told last.
+    /// The committed index that the leader told the follower last.
     told: u64,
-    /// When the last message that was answered was sent.
+    /// When the leader sent the last message that the follower has answered, in nanoseconds.
     heard: u64,
-    /// When the last message that wants an answer was sent.
+    /// When the leader sent the last message that wants an answer.
     asked: Timestamp,
 }
 
@@ -113,7 +114,8 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Replica `me`. So many replicas vote, spread over all; the others observe.
+    /// The replica with number `me`. Of all replicas, `voters` vote, spread over all numbers. The
+    /// other replicas observe.
     pub fn new(config: Config, me: u32, voters: u32, reads: Reads) -> Self {
         let count = config.addresses.len() as u32;
         let voters = voters.min(count);
@@ -176,7 +178,8 @@ impl Leader {
         self.commit();
     }
 
-    /// Commits what a majority of voters has, if the last of it is of this term.
+    /// Commits the entries that a majority of voters has, if the last of these entries is of this
+    /// term.
     fn commit(&mut self) {
         let matched = |voter: &u32| self.followers[*voter as usize].matched;
         let mut matched: Vec<u64> = self.voters.iter().map(matched).collect();
@@ -212,6 +215,11 @@ impl Leader {
         for batch in &self.own {
             out.send(leader.unwrap_or(self.me), &Message::Forward { term, batch: batch.clone() });
         }
+        self.forget_questions();
+    }
+
+    /// The reads of questions to an earlier leader wait for a question to the next leader.
+    fn forget_questions(&mut self) {
         let asked = self.asked.drain(..).flat_map(|(_, reads)| reads);
         self.unasked.extend(asked);
     }
@@ -237,24 +245,28 @@ impl Leader {
         self.leader = Some(self.me);
         let next = self.last() + 1;
         self.followers.fill(Follower { next, ..Follower::default() });
-        let asked = self.asked.drain(..).flat_map(|(_, reads)| reads);
-        self.unasked.extend(asked);
-        // An entry of the own term commits all earlier entries. No replica executes its empty
-        // batch.
+        self.forget_questions();
+        // An entry of the own term commits all earlier entries. No replica executes the empty batch
+        // of that entry.
         self.append(Batch::default());
         for batch in self.own.clone() {
             self.append(batch);
         }
     }
 
-    /// Sends each replica the entries that it lacks. An observer gets committed entries only.
+    /// The last entry that a replica gets. An observer gets only committed entries.
+    fn upto(&self, replica: u32) -> u64 {
+        if self.voters.contains(&replica) { self.last() } else { self.committed }
+    }
+
+    /// Sends each replica the entries that the replica lacks.
     fn replicate(&mut self, out: &mut Outside) {
         let beat = self.config.suspect_after / 4;
         let everywhere = self.everywhere();
         for to in out.others() {
             let mut peer = self.followers[to as usize];
             let is_voter = self.voters.contains(&to);
-            let upto = if is_voter { self.last() } else { self.committed };
+            let upto = self.upto(to);
             let beats = is_voter && peer.asked + beat <= out.now;
             if peer.next > upto && peer.told >= self.committed && !beats {
                 continue;
@@ -510,14 +522,11 @@ impl Leader {
         asked.map_or(Timestamp::from_nanos(u64::MAX), |at| at + self.config.suspect_after / 4)
     }
 
-    /// Whether some replica lacks entries at that time.
+    /// Whether some replica lacks entries, or waits for a message of the leader, at that time.
     fn lacks(&self, at: Timestamp) -> bool {
         let lacks = |(number, follower): (u32, &Follower)| {
-            let upto = match self.voters.contains(&number) {
-                true => self.last(),
-                false => self.committed,
-            };
-            number != self.me && (follower.next <= upto || follower.told < self.committed)
+            number != self.me
+                && (follower.next <= self.upto(number) || follower.told < self.committed)
         };
         self.next_beat() <= at || (0..).zip(&self.followers).any(lacks)
     }

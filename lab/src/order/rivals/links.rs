@@ -23,14 +23,14 @@ use evenfall_core::{Arrival, Class, Destination, Head, Malformed, Reader, Timest
 const MAGIC: [u8; 4] = *b"RIVL";
 /// Bytes in front of the stream.
 const HEAD_BYTES: usize = 24;
-/// Datagrams of a link that are not acknowledged: at full length more than a link of 1 Gb/s carries
-/// in the farthest round trip of the thesis, .32 s. More bytes wait.
+/// Limit of the datagrams of a link that are not acknowledged. At full length, these datagrams are
+/// more than a link of 1 Gb/s carries in the farthest round trip of the thesis, .32 s.
 const UNACKNOWLEDGED_MAX: usize = 1 << 16;
-/// Bytes that wait for a link. While there are more, a replica takes no requests.
+/// Limit of the bytes that wait for a link. Beyond the limit, a replica takes no requests.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a message; a longer one cannot come from a replica that obeys the limit above.
+/// Longest message in bytes. A replica that obeys the limit above sends no longer message.
 const MESSAGE_BYTES_MAX: usize = 128 << 20;
-/// Datagrams that one acknowledgement at most is for, when no datagram goes the other way.
+/// After this many datagrams, an acknowledgement is sent although no datagram goes the other way.
 const OWED_MAX: u32 = 64;
 
 /// The links of one replica to all others.
@@ -46,20 +46,21 @@ pub struct Links {
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// The stream to the peer, as far as it is not in datagrams.
+    /// The bytes of the stream to the peer that are in no datagram yet.
     unsent: BytesMut,
-    /// Datagrams so far.
+    /// Number of datagrams of the stream so far.
     sent: u64,
     /// The last datagrams, and when each was last sent.
     unacknowledged: VecDeque<(Timestamp, Bytes)>,
     retry_at: Option<Timestamp>,
-    /// The datagrams from the peer whose bytes are in the stream.
+    /// Number of datagrams from the peer whose bytes were taken in order.
     taken: u64,
-    /// Datagrams that came before the datagram in front of them.
+    /// Datagrams that came while an earlier datagram was missing.
     early: BTreeMap<u64, Bytes>,
     /// The start of a message whose end has not come.
     partial: BytesMut,
-    /// Datagrams that are not acknowledged to the peer, and when they have to be.
+    /// Number of datagrams that are not acknowledged to the peer, and when the acknowledgement is
+    /// due.
     owed: u32,
     owed_at: Option<Timestamp>,
 }
@@ -76,12 +77,13 @@ impl Links {
         Self { me, addresses, datagram_bytes, retry, peers }
     }
 
-    /// Replicas, this one too.
+    /// Number of replicas, with this replica.
     pub fn count(&self) -> u32 {
         self.peers.len() as u32
     }
 
-    /// Whether so many bytes wait for a link that the replica should take no more requests.
+    /// Whether more bytes wait for a link than the limit allows. The replica then takes no
+    /// requests.
     pub fn are_full(&self) -> bool {
         self.peers.iter().any(|peer| peer.unsent.len() > UNSENT_BYTES_MAX)
     }
@@ -112,7 +114,7 @@ impl Links {
         if sequence == 0 {
             return Ok((from, Vec::new()));
         }
-        // An acknowledgement was lost, or is late: the peer waits for it.
+        // When a datagram comes again, its acknowledgement was lost or is late, and the peer waits.
         let is_again = sequence <= peer.taken;
         peer.owed = if is_again { OWED_MAX } else { peer.owed + 1 };
         peer.owed_at.get_or_insert(now + retry / 8);
@@ -146,7 +148,7 @@ impl Links {
 }
 
 impl Peer {
-    /// The peer has the stream up to this datagram.
+    /// Notes that the peer has the stream up to this datagram.
     fn acknowledged(&mut self, now: Timestamp, upto: u64, retry: Duration) {
         let first = self.sent + 1 - self.unacknowledged.len() as u64;
         let known = (upto + 1).saturating_sub(first).min(self.unacknowledged.len() as u64);

@@ -1,15 +1,15 @@
 //! Rivals of Canopus: other protocols for one order, as machines on the same contract.
 //!
 //! A rival implements [`Rival`], which says how it handles a batch of its clients' requests, a
-//! message of another replica, and the time. A [`Replica`] is the machine around a rival. It has
+//! message of another replica, and the time. A [`Replica`] is the machine around a rival and has
 //! the parts that are equal for all rivals: batches of requests, links that lose nothing, and the
-//! log of executed batches. Each rival sends as many batches and messages ahead as it likes.
+//! log of executed batches. A rival may have any number of batches and messages under way.
 //!
 //! | module | protocols | how a read is answered |
 //! |---|---|---|
-//! | [`leader`] | Raft | behind the index that the leader tells under a lease |
+//! | [`leader`] | Raft | at the index that the leader states under its lease |
 //! | [`leader`] | Multi-Paxos | in the log, like a write |
-//! | [`leader`] | Zab with observers | at once, from what the replica has executed: it may be old |
+//! | [`leader`] | Zab with observers | at once, from the executed entries: it may be old |
 //! | [`epaxos`] | EPaxos | ordered like a write, as in its public code |
 //! | [`nezha`] | Nezha | ordered like a write |
 //! | [`wire`], [`links`] | | messages, and how they travel |
@@ -62,11 +62,11 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Self; 6] =
         [Self::Canopus, Self::Raft, Self::MultiPaxos, Self::Epaxos, Self::Zab, Self::Nezha];
 
-    /// The rivals.
+    /// The protocols other than Canopus.
     pub const RIVALS: [Self; 5] =
         [Self::Raft, Self::MultiPaxos, Self::Epaxos, Self::Zab, Self::Nezha];
 
@@ -103,22 +103,22 @@ impl FromStr for Protocol {
     }
 }
 
-/// The settings of a rival's replica, the same at all replicas.
+/// The settings of a rival's replica. All settings but the seed are equal at all replicas.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The replicas, by number.
     pub addresses: Vec<SocketAddr>,
-    /// The first leader, where there is one.
+    /// The number of the first leader. EPaxos has no leader and ignores this number.
     pub leader: u32,
     /// Shortest time between two batches of a replica, and between two messages of a leader to a
     /// follower. After a pause a request is sent at once.
     pub batch_every: Duration,
-    /// Bytes of the requests of a batch, beyond which the batch is sent earlier.
+    /// A batch whose requests have this many bytes is sent at once.
     pub batch_bytes: usize,
     /// Longest datagram.
     pub datagram_bytes: usize,
-    /// Whether the first byte of a request is its key. EPaxos orders requests that have a key in
-    /// common, and a request with key 0 has nothing to do with any other one.
+    /// Whether the first byte of a request is its key. EPaxos orders only requests that have a key
+    /// in common. A request with key 0 interferes with no other request.
     pub has_keys: bool,
     /// Time after which a datagram without acknowledgement is sent again.
     pub retry: Duration,
@@ -131,8 +131,8 @@ pub struct Config {
 /// An event of a replica for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// The next batch of the log is executed. A batch of the replica's own clients is answered, its
-    /// reads behind its writes.
+    /// The next batch of the log is executed. When the batch comes from the replica's own clients,
+    /// the owner answers the writes of the batch and then its reads.
     Executed(Batch),
     /// Reads of the replica's own clients, by their sequences, are answered from what the replica
     /// has executed so far.
@@ -153,12 +153,12 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Replicas, this one too.
+    /// Number of replicas, with this replica.
     pub fn count(&self) -> u32 {
         self.links.count()
     }
 
-    /// All replicas but this one.
+    /// All replicas but this replica.
     pub fn others(&self) -> impl Iterator<Item = u32> + use<> {
         let me = self.me;
         (0..self.count()).filter(move |other| *other != me)
@@ -197,7 +197,7 @@ pub trait Rival: fmt::Debug + Send {
     /// Orders a batch of this replica's clients.
     fn propose(&mut self, out: &mut Outside, batch: Batch);
 
-    /// Takes a read that is not ordered. A protocol that orders reads gives the read back.
+    /// Takes a read. A protocol that orders reads like writes gives the read back.
     fn read(&mut self, out: &mut Outside, read: Request) -> Option<Request> {
         let _ = out;
         Some(read)
@@ -209,7 +209,7 @@ pub trait Rival: fmt::Debug + Send {
     /// [`Malformed`] when the bytes are no message.
     fn hear(&mut self, out: &mut Outside, from: u32, message: &Bytes) -> Result<(), Malformed>;
 
-    /// Does what is due. Every input ends with this call.
+    /// Does the work that is due. Every input ends with this call.
     fn turn(&mut self, out: &mut Outside) {
         let _ = out;
     }
@@ -220,7 +220,7 @@ pub trait Rival: fmt::Debug + Send {
     }
 }
 
-/// The pace of something that happens at once after a pause, and otherwise once in a period.
+/// The pace of an action that happens at once after a pause, and otherwise once in a period.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     every: Duration,
@@ -233,12 +233,13 @@ impl Pace {
         Self { every, last: None }
     }
 
-    /// The earliest time of the next time.
+    /// The earliest time of the next action.
     pub fn next(&self) -> Timestamp {
         self.last.map_or(Timestamp::ZERO, |last| last + self.every)
     }
 
-    /// Whether the time has come. The next time is then a period later.
+    /// Returns whether the action is due. When the action is due, the next action is due a period
+    /// later.
     pub fn begin(&mut self, now: Timestamp) -> bool {
         let is_due = self.next() <= now;
         if is_due {
@@ -253,7 +254,7 @@ impl Pace {
 pub struct Replica {
     rival: Box<dyn Rival>,
     out: Outside,
-    /// The batch that fills.
+    /// The writes and reads of the next batch.
     writes: Vec<Request>,
     reads: Vec<Request>,
     bytes: usize,
@@ -266,7 +267,8 @@ pub struct Replica {
 const ZAB_VOTERS: u32 = 6;
 
 impl Replica {
-    /// Replica `me` of a rival; `None` for Canopus, which is a machine of the product.
+    /// The replica with number `me` of a rival. The result is `None` for Canopus, because the
+    /// product has the machine of Canopus.
     pub fn new(protocol: Protocol, config: Config, me: u32) -> Option<Self> {
         let count = config.addresses.len() as u32;
         let links = Links::new(me, config.addresses.clone(), config.datagram_bytes, config.retry);
@@ -278,7 +280,7 @@ impl Replica {
             Protocol::Raft => Box::new(Leader::new(config, me, count, Reads::Leased)),
             Protocol::MultiPaxos => Box::new(Leader::new(config, me, count, Reads::Ordered)),
             Protocol::Zab => Box::new(Leader::new(config, me, ZAB_VOTERS, Reads::Local)),
-            Protocol::Epaxos => Box::new(Epaxos::new(&config, me)),
+            Protocol::Epaxos => Box::new(Epaxos::new(&config)),
             Protocol::Nezha => Box::new(Nezha::new(&config, me)),
         };
         let (writes, reads) = (Vec::new(), Vec::new());
@@ -290,13 +292,14 @@ impl Replica {
         self.out.me
     }
 
-    /// Takes a write of a client, which [`Told`] answers under its sequence. Returns whether there
-    /// is room. One or many requests are followed by [`settle`](Self::settle).
+    /// Takes a write of a client. [`Told`] answers the write under its sequence. Returns whether
+    /// the replica has room for the write. After one or many requests, the caller calls
+    /// [`settle`](Self::settle).
     pub fn write(&mut self, now: Timestamp, request: Request) -> bool {
         self.take(now, request, true)
     }
 
-    /// Takes a read in the same way.
+    /// Takes a read of a client, in the same way as [`write`](Self::write) takes a write.
     pub fn read(&mut self, now: Timestamp, request: Request) -> bool {
         self.take(now, request, false)
     }
@@ -322,7 +325,7 @@ impl Replica {
         true
     }
 
-    /// Ends an input from outside the contract.
+    /// Ends an input of requests, which do not come through [`Machine`].
     pub fn settle(&mut self, now: Timestamp) {
         self.out.now = now;
         self.end();

@@ -25,22 +25,22 @@ use super::{Config, Outside, Pace, Rival};
 /// A batch: the replica that made it, and its number there.
 type Id = (u32, u64);
 
-/// Parts of the time between two batches at most in which the leader tells its order once.
+/// The leader tells its order at most this many times in the time between two batches.
 const ORDERS_PER_BATCH: u32 = 8;
-/// The share of the difference by which an estimated delay falls when less is measured.
+/// When a shorter delay is measured, the estimated delay falls by the difference over this number.
 const FALL: u64 = 16;
 
 messages! {
     enum Message {
         /// A batch, when it was sent, and its deadline, by the synchronised clock.
         Request { batch: Batch, sent: u64, deadline: u64 },
-        /// The sender has the receiver's batch, with the delay of the batch on its way. If the
-        /// batch came by its deadline: the hash of the log up to the batch. In the slow path, the
-        /// log equals that of the leader up to it.
+        /// The sender has the receiver's batch in its log. `hash` is the hash of this log up to the
+        /// batch, and `delay` is the time that the batch was on its way. In the slow path, this log
+        /// equals the leader's log up to the batch.
         Reply { number: u64, hash: u64, is_slow: bool, delay: u64 },
         /// The next batches of the leader's log, and how many batches of the log are committed.
         Order { next: Vec<(u32, u64)>, committed: u64 },
-        /// The log of the sender equals that of the leader up to here.
+        /// The log of the sender equals the leader's log up to this entry.
         Synced { upto: u64 },
     }
 }
@@ -52,7 +52,7 @@ struct Open {
     fast: Vec<u64>,
     /// Followers that have repaired their logs.
     slow: u32,
-    /// The place in the leader's log and its hash there.
+    /// The place of the batch in the leader's log, and the hash of that log up to the batch.
     place: Option<(u64, u64)>,
 }
 
@@ -66,7 +66,7 @@ pub struct Nezha {
     delay_max: u64,
     /// The delay to each other replica in nanoseconds, estimated from above.
     delays: Vec<u64>,
-    /// Batches that are not executed, with the delay that they had.
+    /// Batches that are not executed, each with the time that the batch was on its way.
     bodies: BTreeMap<Id, (Batch, u64)>,
     /// Batches that wait for their deadlines, and the last deadline at which a batch was released.
     early: BTreeSet<(u64, Id)>,
@@ -79,7 +79,7 @@ pub struct Nezha {
     tip: u64,
     /// The leader's log behind what is executed here, with its hashes.
     order: VecDeque<(Id, u64)>,
-    /// The hash of the last entry there.
+    /// The hash of the leader's log up to the last entry that is known here.
     hash: u64,
     executed: u64,
     committed: u64,
@@ -87,13 +87,13 @@ pub struct Nezha {
     ordered: VecDeque<Id>,
     /// Own batches that are not committed, by number.
     open: BTreeMap<u64, Open>,
-    /// Of the leader: how far the log of each follower is equal.
+    /// At the leader: how far the log of each follower equals the leader's log.
     synced: Vec<u64>,
-    /// Of the leader: entries that were not told to the followers.
+    /// At the leader: entries that the leader has not told the followers.
     untold: Vec<Id>,
-    /// Of a follower: how far its log is equal, as it told the leader.
+    /// At a follower: how far its log equals the leader's log, as the follower told the leader.
     told: u64,
-    /// Of the leader: how much is committed, as it told the followers.
+    /// At the leader: the number of committed entries that the leader has told the followers.
     told_committed: u64,
     order_pace: Pace,
     sync_pace: Pace,
@@ -108,7 +108,7 @@ fn chain(hash: u64, (origin, number): Id) -> u64 {
 }
 
 impl Nezha {
-    /// Replica `me`.
+    /// The replica with number `me`.
     pub fn new(config: &Config, me: u32) -> Self {
         let count = config.addresses.len() as u32;
         Self {

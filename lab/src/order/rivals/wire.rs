@@ -17,18 +17,18 @@ pub struct Batch {
     pub reads: Requests,
 }
 
-/// A value that travels.
+/// A part of a message.
 pub trait Field: Sized {
     /// Appends the bytes of the value.
     fn put(&self, out: &mut Vec<u8>);
 
-    /// Reads a value. Bodies share the bytes of `whole`, which the reader reads.
+    /// Reads a value. Bodies of requests share the bytes of `whole`. The reader reads `whole` too.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are no such value.
     fn read(r: &mut Reader<'_>, whole: &Bytes) -> Result<Self, Malformed>;
 
-    /// The value that a message is, from its first byte to its last.
+    /// Reads a value that takes the whole message, from the first byte to the last.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -88,7 +88,7 @@ impl<T: Field> Field for Vec<T> {
     }
 
     fn read(r: &mut Reader<'_>, whole: &Bytes) -> Result<Self, Malformed> {
-        // The vector grows with what is read, so that a wrong count allocates nothing.
+        // The vector grows with each value that is read, so that a wrong count allocates nothing.
         (0..r.u32()?).map(|_| T::read(r, whole)).collect()
     }
 }
