@@ -1,9 +1,9 @@
-# HDFS on this machine, for scripts that have set `java` (the output of jars.sh) and `directory`.
+# Starts HDFS on this machine, for a script that has set `java` (the output of jars.sh) and `directory`.
 #
 #   minicluster DATASERVERS [ARGUMENTS OF Minicluster.java]
 #
-# Returns when WebHDFS answers, with its address in `address` and the process in `server`. HDFS ends when descriptor 9
-# is closed.
+# The function returns when WebHDFS answers. `address` then has the address of WebHDFS, and `server` the process of HDFS.
+# HDFS ends when descriptor 9 is closed.
 minicluster() {
   mkfifo "$directory/end"
   $java Minicluster "$directory/hdfs" "$@" <"$directory/end" >"$directory/address" 2>"$directory/log" &

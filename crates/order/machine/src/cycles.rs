@@ -277,9 +277,9 @@ impl Canopus {
         Some(State { cycle, vnode: VnodeId::ROOT, number, changes, sets })
     }
 
-    /// All cycles before `next` are committed here, so that no entries of these cycles are needed
-    /// any more. Returns the reports about groups that this replica can then make, once they are on
-    /// the disk.
+    /// Notes that all cycles before `next` are committed here, so that no entries of these cycles
+    /// are needed any more. Returns the reports about groups that this replica can then make. A
+    /// report may be sent only when the record of the commit is on the disk.
     pub(crate) fn skip(&mut self, next: u64) -> Vec<Effect> {
         let me = self.me;
         let others = self.groups.iter_mut().filter(|(owner, _)| **owner != me);
@@ -462,8 +462,9 @@ impl Canopus {
         number > self.committed && number <= self.committed + 2 * self.config.pipeline
     }
 
-    /// Whether a state of another is needed here. The state of the root is the end of a cycle, so
-    /// it comes behind the start. A state below may come before.
+    /// Whether this replica needs a state from another node. The state of the root ends a cycle, so
+    /// the replica takes the state only after it has started the cycle. The state of another
+    /// super-leaf may come before the start.
     pub(crate) fn wants_state(&self, number: u64, vnode: VnodeId) -> bool {
         let is_wanted = match vnode {
             VnodeId::ROOT => number > self.committed && number <= self.started,

@@ -13,9 +13,9 @@
 //!                 then 0 named: node u32, incarnation u32, or 1 whole: the set
 //! ```
 //!
-//! **Each request is in the log once.** A cycle consists of sets that members have proposed, and
-//! the log has most of these sets already, as entries. So the record of a committed cycle names
-//! them.
+//! **Each request is in the log once.** A cycle consists of sets that members have proposed. The
+//! log has the sets of the own super-leaf already, as entries. The record of a committed cycle
+//! therefore names these sets, and contains the sets of which the log has no entry.
 //!
 //! **Compaction.** A checkpoint replaces the whole log in one step. The new log has the checkpoint,
 //! what the replica has decided in each group, and the entries of cycles that are not committed.

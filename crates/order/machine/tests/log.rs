@@ -1,4 +1,4 @@
-//! What a replica's log has of a request.
+//! The bytes of a request in a replica's log.
 
 use bytes::Bytes;
 use evenfall_core::durable::Change;
@@ -8,7 +8,7 @@ use evenfall_order_machine::{Canopus, Config, Event, Member, Request, SuperLeaf,
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const BODY: &[u8] = b"the body of a request";
 
-/// A replica without peers, out of what its log has.
+/// A replica without peers that starts from this log.
 fn replica(log: &Bytes) -> Canopus {
     let member = Member { node: NodeId(0), address: ([127, 0, 0, 1], 1).into() };
     let leaf = SuperLeaf { path: Vec::new(), members: vec![member] };

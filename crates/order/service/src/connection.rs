@@ -43,7 +43,7 @@ const HELLO_BYTES_MAX: usize = 256;
 pub const HELLO: Duration = Duration::from_secs(10);
 /// The connection of a client that takes nothing for this long is closed.
 const STALL: Duration = Duration::from_secs(30);
-/// Bytes of a password, of which ours uses the first eight.
+/// Bytes of a password. Evenfall uses only the first eight bytes.
 const PASSWORD_BYTES: usize = 16;
 /// The xids of events, pings and authentication.
 const EVENT_XID: i32 = -1;

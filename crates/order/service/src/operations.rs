@@ -38,10 +38,9 @@ pub enum Request {
     Read(Query),
     /// A request that is answered by an error alone.
     Error(i32),
-    /// A request of an operation that there is not. ZooKeeper closes the connection behind the
-    /// answer.
+    /// A request whose operation does not exist. ZooKeeper closes the connection after the answer.
     Unknown,
-    /// A multi of so many operations, of which the one at this place is refused by an error.
+    /// A multi with this many operations. The operation at this place is refused with this error.
     Refused(usize, usize, i32),
 }
 

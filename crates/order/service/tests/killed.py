@@ -1,5 +1,5 @@
-"""What a client of ZooKeeper loses while replicas are killed: nothing. Arguments: the addresses of replicas, and how many
-writes. Prints the number of each write that was acknowledged, and at the end `all there`."""
+"""A client of ZooKeeper loses no write and no session while replicas are killed. Arguments: the addresses of the
+replicas, and the number of writes. Prints the number of each write that was acknowledged, and at the end `all there`."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ def write(zk, number):
         try:
             return zk.create(f"/all/{number}", str(number).encode())
         except NodeExistsError:
-            # An attempt that got no answer was made.
+            # An earlier attempt got no answer, and took effect.
             return None
         except (ConnectionLoss, ConnectionClosedError):
             time.sleep(0.01)

@@ -148,8 +148,8 @@ fn answers_and_sessions_survive_kill_9_of_each_replica_and_each_put_is_made_once
     drop(replicas);
 }
 
-/// A script that uses kazoo, a client of ZooKeeper in Python. `None` without kazoo, which
-/// `scripts/deps.sh` installs.
+/// A command that runs a script with kazoo, a client of ZooKeeper in Python. The result is `None`
+/// when kazoo, which `scripts/deps.sh` installs, is missing.
 fn kazoo(script: &str, addresses: &[SocketAddr]) -> Option<Command> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = folder.join("../../../target/venv-zookeeper/bin/python");
@@ -176,7 +176,7 @@ fn a_client_of_zookeeper_finds_what_it_expects() {
     drop(replicas);
 }
 
-/// As with the client of ours, each replica is killed twice.
+/// Each replica is killed twice, as in the test with evenfall's own client.
 #[test]
 fn a_client_of_zookeeper_loses_no_write_and_no_session_when_replicas_are_killed() {
     const KILLS: usize = 6;

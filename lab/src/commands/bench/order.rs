@@ -35,8 +35,8 @@ const SHARES: [u32; 3] = [25, 50, 70];
 /// Arguments of `evenfall bench order`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The protocol: canopus, or raft, multi-paxos, epaxos, zab or nezha, which have no log on a
-    /// disk.
+    /// The protocol: canopus, raft, multi-paxos, epaxos, zab or nezha. Only canopus can keep its
+    /// log on the disk.
     #[arg(long, default_value_t = Protocol::Canopus, value_name = "NAME")]
     protocol: Protocol,
     /// Number of replicas.
@@ -69,7 +69,7 @@ pub struct Args {
     /// Cycles under way at once.
     #[arg(long, default_value_t = 4)]
     pipeline: u64,
-    /// Duration of each measurement, behind a warm-up of one second.
+    /// Duration of each measurement, after a warm-up of one second.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
     /// Number of runs. The medians are printed, with the least and the greatest rate.
@@ -240,7 +240,7 @@ struct Cost {
 }
 
 /// Carries out a measurement, and reads the processor times of servers, generator and host at its
-/// begin and at its end.
+/// beginning and at its end.
 fn measured(
     servers: &[u32],
     measurement: impl FnOnce(&mut Edge<'_>) -> Result<Measured, Failure>,

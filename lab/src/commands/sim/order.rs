@@ -34,7 +34,8 @@ pub struct Args {
         value_parser = clap::value_parser!(u64).range(1..=100)
     )]
     writes: u64,
-    /// Share of the writes, in percent, that have one key in common. EPaxos orders these alone.
+    /// Share of the writes, in percent, that have one key in common. EPaxos orders only these
+    /// writes.
     #[arg(
         long,
         default_value_t = 0,
@@ -50,11 +51,12 @@ pub struct Args {
     /// order --replicas 3` measured for its three replicas.
     #[arg(long, default_value = "270ns", value_name = "DURATION", value_parser = parse_duration)]
     write_cost: Duration,
-    /// How long clients are watched, behind a warm-up.
+    /// How long clients are watched, after a warm-up.
     #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = parse_duration)]
     watched: Duration,
-    /// Requests per second of all clients. Without it, the highest rate is looked for at which the
-    /// median is below 10 ms in a data centre, and below 1.5 times the least median over sites.
+    /// Requests per second of all clients. Without this option, the command looks for the highest
+    /// rate at which the median is at most 10 ms in a data centre, and at most 1.5 times the median
+    /// at a low rate over sites.
     #[arg(long, value_name = "REQUESTS/S")]
     rate: Option<f64>,
     /// Seed of the replicas.

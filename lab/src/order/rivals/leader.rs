@@ -12,6 +12,7 @@
 //! and would not vote for another one.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Malformed, Prng, Timestamp};
@@ -227,7 +228,7 @@ impl Leader {
     fn restart_election(&mut self, now: Timestamp) {
         let patience = self.config.suspect_after;
         let more = self.prng.below(patience.as_nanos() as u64);
-        self.election_at = now + patience + std::time::Duration::from_nanos(more);
+        self.election_at = now + patience + Duration::from_nanos(more);
     }
 
     fn stand(&mut self, out: &mut Outside) {

@@ -147,8 +147,8 @@ pub struct Keys {
     sessions: BTreeMap<u64, Session>,
     /// Containers and timed keys.
     mortal: BTreeSet<Arc<str>>,
-    /// For each timed key, the revision of its last change and the nodes that have since named it
-    /// as over.
+    /// For each timed key, the revision of its last change and the nodes that have since reported
+    /// that the time of the key is over.
     votes: BTreeMap<Arc<str>, (u64, BTreeSet<u32>)>,
     revision: u64,
     now_ms: u64,
@@ -181,8 +181,8 @@ impl Caller<'_> {
 }
 
 impl Keys {
-    /// No keys but those that are always there. Puts are refused when keys and values would take
-    /// more bytes than `bytes_max`, which has to be equal at all replicas.
+    /// Only the keys that always exist. Puts are refused when keys and values would take more bytes
+    /// than `bytes_max`, which has to be equal at all replicas.
     pub fn new(bytes_max: usize) -> Self {
         let mut keys = Self {
             entries: BTreeMap::new(),
@@ -215,7 +215,7 @@ impl Keys {
         self.entries.len()
     }
 
-    /// Whether there are no keys but those that are always there.
+    /// Whether there are only the keys that always exist.
     pub fn is_empty(&self) -> bool {
         self.len() == ALWAYS.len()
     }
@@ -714,7 +714,7 @@ pub fn check_key(key: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether the key is always there and cannot be deleted.
+/// Whether the key always exists and cannot be deleted.
 pub fn is_always(key: &str) -> bool {
     ALWAYS.contains(&key)
 }

@@ -29,7 +29,7 @@ pub type Decode = Box<dyn FnMut(&[u8]) -> Result<(usize, usize), String> + Send>
 /// Opens a session on a new connection with this number, and returns the protocol of the
 /// connection.
 pub type Open<'a> = dyn Fn(u64, &mut TcpStream) -> Result<(Encode, Decode), String> + Sync + 'a;
-/// The function that is called at the begin and at the end of a measurement.
+/// The function that is called at the beginning and at the end of a measurement.
 pub type Edge<'a> = dyn FnMut() -> Result<(), Failure> + 'a;
 
 /// The load: its connections and its requests.

@@ -82,10 +82,10 @@ pub struct End {
     pub cycles: u64,
     /// Requests that were executed.
     pub executed: u64,
-    /// A digest of the executed requests, in order; 0 where replicas execute requests that have no
-    /// key in common in orders of their own.
+    /// A digest of the executed requests, in order. The digest is 0 with EPaxos, because its
+    /// replicas may execute requests that have no key in common in different orders.
     pub digest: u64,
-    /// Datagrams that this replica dropped because its port was too slow.
+    /// Number of datagrams that this replica dropped because its port was too slow.
     pub dropped: u64,
 }
 
