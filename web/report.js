@@ -7,7 +7,7 @@ const { results, series } = outcome;
 const nodeNames = new Map(info.nodes.map((node) => [node.id, node.name]));
 const nameOf = (id) => nodeNames.get(id) || `n${id}`;
 
-/** The interval to which the errors of clocks widen a window; empty where there is one clock. */
+/** The limits of the true window by the errors of the clocks. Empty where the limits are equal. */
 function limits([from, to]) {
   if (from === to) return "";
   return to === null ? "at least " + duration(from) : `${duration(from)} to ${duration(to)}`;
@@ -16,7 +16,7 @@ function limits([from, to]) {
 function distributions(tail) {
   const error = results.clock_error_us;
   const known = error === 0 ? "All processes read one clock."
-    : error === "unknown" ? "Nobody offers a bound on the clocks' error."
+    : error === "unknown" ? "At least one process states no bound on its clock's error."
       : `The clocks agree within ${duration(error)}.`;
   const between = limits(results.window_between_us.p50);
   const median = between === "" ? "" : ` So the median at release is ${between}.`;

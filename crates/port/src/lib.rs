@@ -19,7 +19,7 @@
 //! | [`udp`] | [`UdpDriver`](udp::UdpDriver): queues, batched send and receive |
 //! | [`memory`] | [`Switch`](memory::Switch): ports of one process, without sockets |
 //! | [`run`] | [`Loop`](run::Loop): machines on a port, by the rule of the contract |
-//! | `sealed` | `Sealed`: a port over another one, whose datagrams need a key (feature `sealed`) |
+//! | `sealed` | `Sealed`: seals the datagrams of another port under a key (feature `sealed`) |
 //!
 //! Without a key nothing is bound, and nothing is sent, beyond loopback: see [`Options::keyed`].
 //!

@@ -35,10 +35,11 @@ pub struct Options {
     /// Bytes of pooled memory that arrivals in machines may pin. Beyond this limit each arrival is
     /// copied into memory of exactly its size.
     pub pinned_bytes_max: usize,
-    /// Whether the kernel stamps arrivals and departures. The kernel stamps an arrival when the
-    /// datagram enters the socket. It stamps a departure about which a machine asks when the
-    /// datagram is handed to the network card. Otherwise this process stamps both. Stamps of
-    /// arrivals cost about 5 % of a receive. A stamp of a departure costs a system call.
+    /// Whether the kernel stamps arrivals and departures. Without this option the process stamps
+    /// them. The kernel stamps an arrival when the datagram enters the socket. If a machine asks
+    /// about a departure, the kernel stamps the departure when the datagram goes to the network
+    /// card. Stamps of arrivals cost about 5 % of a receive. A stamp of a departure costs a system
+    /// call.
     pub kernel_timestamps: bool,
     /// The IPv4 address of the interface for multicast groups. The port joins a bound group on this
     /// interface, and sends to groups over it. By default the routing table chooses. Without a key

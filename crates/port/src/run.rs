@@ -83,7 +83,7 @@ pub struct Loop {
     last_malformed: Option<Malformed>,
     clock: Option<ClockWatch>,
     beside: Option<Beside>,
-    /// The last reading of the machine beside, until somebody takes it.
+    /// The last reading of the machine beside, until the reading is taken.
     reading: Option<ClockReading>,
     /// The disks of durable machines, by the number of the machine.
     writes: Vec<(usize, Writes)>,
@@ -373,7 +373,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Hands in the timeouts for which a rest has ended, before any arrival.
+    /// Hands in the timeouts that have ended a rest, before any arrival.
     fn take_prompt_timeouts<M: Machine>(
         &mut self,
         machines: &mut [M],

@@ -1,16 +1,16 @@
 //! A port whose datagrams can be read and made only by processes with the same key.
 //!
 //! ```text
-//!  | random number of this process 16 | count u64 | sealed datagram, code 16 |
+//!  | random number of the sending process 16 | count u64 | sealed datagram, code 16 |
 //! ```
 //!
 //! The seal is XChaCha20-Poly1305. The random number and the count are its nonce, so no nonce is
 //! used twice with one key.
 //!
-//! A datagram that does not open is dropped. A datagram is also dropped if its count came before,
-//! or lies far behind the last count of its process. A process that starts anew has forgotten the
-//! counts. A datagram that somebody has recorded and sends again then opens once more, and a
-//! machine must survive the recorded datagram like a delayed datagram.
+//! A datagram that does not open is dropped. A datagram is also dropped if the same count came
+//! before, or if the count lies far behind the last count of the sending process. A receiving
+//! process that starts anew has forgotten all counts. A recorded datagram that is sent again then
+//! opens once more, and a machine must survive such a datagram like a delayed datagram.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,19 +30,19 @@ const NONCE_BYTES: usize = LIFE_BYTES + 8;
 const TAG_BYTES: usize = 16;
 /// Bytes that the seal adds to a datagram.
 pub const OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
-/// Limit of the processes whose last counts are remembered. The process that was heard longest ago
-/// is forgotten first.
+/// Limit of the sending processes whose counts are remembered. The process that was heard longest
+/// ago is forgotten first.
 const PEERS_MAX: usize = 256;
 /// A count that lies this far behind the last count of its process is dropped.
 const WINDOW: u64 = u128::BITS as u64;
 
-/// The counts of one process that were taken: the last count, and a bit for each of the [`WINDOW`]
-/// counts up to the last.
+/// The counts that were taken from one sending process: the last count, and a bit for each of the
+/// [`WINDOW`] counts up to the last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     last: u64,
     bits: u128,
-    /// Datagrams of all processes that had opened when this process was last heard.
+    /// Number of datagrams of all processes that had opened when this process was last heard.
     heard: u64,
 }
 
@@ -68,10 +68,10 @@ impl Taken {
 pub struct Sealed {
     inner: Box<dyn Port>,
     cipher: XChaCha20Poly1305,
-    /// The random number of this process, and the count of its last datagram.
+    /// The nonce of the last datagram: the random number of this process, and `count`.
     nonce: [u8; NONCE_BYTES],
     count: u64,
-    /// The counts that were taken, by the random number of the process.
+    /// The counts that were taken, by the random number of the sending process.
     peers: BTreeMap<[u8; LIFE_BYTES], Taken>,
     opened: u64,
     arrivals: Vec<Arrival>,
@@ -82,7 +82,7 @@ impl Sealed {
     /// another purpose do not open.
     ///
     /// # Errors
-    /// The kernel gives no random number.
+    /// When the kernel gives no random number.
     pub fn new(inner: Box<dyn Port>, key: &SharedKey, purpose: &'static str) -> io::Result<Self> {
         let derived = blake3::derive_key(purpose, key.secret());
         let mut nonce = [0; NONCE_BYTES];

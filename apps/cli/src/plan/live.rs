@@ -39,7 +39,7 @@ pub struct Wanted {
     /// Children of the root and of every inner node.
     #[arg(long, default_value_t = 2)]
     pub fanout: u16,
-    /// Candidates for each parent's children. Without it, twice the fan-out.
+    /// Candidates for each parent's children. Without this option, twice the fan-out.
     #[arg(long)]
     pub candidates: Option<usize>,
     /// The planner. weighted, p90, p50, rand, or a sum such as "max(p90, mean + 2 * stddev)"
@@ -390,7 +390,7 @@ impl Report<'_> {
         pairs.filter_map(move |(from, to)| Some((from, to, delays.edge(from, to)?)))
     }
 
-    /// The error of the planned length; `None` when the tree was grown parent by parent.
+    /// The error of the planned length. `None` when the tree was grown parent by parent.
     fn planned_error(&self) -> Option<LengthError> {
         let plan = self.plan.planned.as_ref()?;
         Some(LengthError::of_tree(self.survey.delays(), &plan.tree, SHARE))
@@ -500,8 +500,8 @@ impl Report<'_> {
         let mut leaves = self.plan.evaluation.leaves.iter();
         if self.plan.planned.is_none() && leaves.any(|(_, _, f)| f.clock_error_us != Some(0.0)) {
             println!(
-                "note: parent by parent, a clock that is wrong makes its host look near or far; \
-                 --all-to-all takes the offsets of clocks out of the delays"
+                "note: a measurement parent by parent does not correct clocks, and a wrong clock \
+                 makes its host look near or far; --all-to-all corrects the clocks"
             );
         }
         for (host, reason) in self.survey.dropped() {

@@ -126,7 +126,8 @@ pub fn main(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// The length of the tree, how far from the best it may be, and how wrong it may be.
+/// Prints the length of the tree, the gap between that length and its lower bound, and the error of
+/// the length.
 fn print_length(
     args: &Args,
     plan: &Plan,
@@ -144,12 +145,12 @@ fn print_length(
     };
     println!("worst leaf{host}: p{} {worst:.1} us{bound}", args.percentile);
     let share = gap_error.filter(|share| share.is_finite());
-    let share = share.map(|share| format!("; as a part of the gap {:.2} %", share * 100.0));
+    let share = share.map(|share| format!("; error of the gap: {:.2} %", share * 100.0));
     println!("error of that length: {}{}", super::error_parts(error), share.unwrap_or_default());
 }
 
-/// The error of the tree's lengths. A file that states no errors of clocks does not say whether its
-/// hosts shared a clock.
+/// The error of the tree's lengths. The clock error is unknown when the file states no errors of
+/// clocks, because the hosts of such a file need not have shared a clock.
 fn error(args: &Args, delays: &Delays, tree: &Tree, share: f64) -> LengthError {
     let all = (0..delays.hosts()).flat_map(|from| (0..delays.hosts()).map(move |to| (from, to)));
     let mut edges = all.filter_map(|(from, to)| delays.edge(from, to));

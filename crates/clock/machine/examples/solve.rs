@@ -1,6 +1,6 @@
-//! Prints how long one solve of a mesh takes, and what a reading of the clock costs: `cargo run
-//! --release -p evenfall-clock-machine --example solve`. Estimates of pairs are made by every node
-//! for itself and take the second line.
+//! Prints how long one solve of a mesh, the estimate of one pair and one reading of the clock take:
+//! `cargo run --release -p evenfall-clock-machine --example solve`. Every node makes the estimates
+//! of its own pairs.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock; machines do not")]
 
 use std::net::SocketAddr;
@@ -14,12 +14,12 @@ use evenfall_core::{
     Arrival, Clock, ClockError, ClockReading, Machine as _, Prng, StampedBy, Timestamp,
 };
 
-/// Solves and windows, of which the fastest counts: other programs on the same cores only make one
-/// slower.
+/// Number of solves and windows that are timed. The fastest counts, because other programs on the
+/// same cores can only make a solve slower.
 const TIMES: usize = 40;
 /// Readings of a clock in a row: few enough to fit into one turn of the scheduler.
 const READINGS: u32 = 1_000;
-/// Rounds with a row of readings of each kind.
+/// Number of rounds. Each round has one row of readings of each kind.
 const ROUNDS: usize = 2_000;
 
 fn main() {
@@ -109,7 +109,7 @@ fn readings() -> [f64; 3] {
     };
     let mut rounds = [const { Vec::new() }; 3];
     for round in 0..ROUNDS {
-        // A verdict holds for four seconds, and a node gets the next one after two.
+        // A verdict holds for four seconds, and a node gets the next verdict after two seconds.
         if round % 500 == 0 {
             keeper = told(now());
         }
@@ -127,7 +127,7 @@ fn readings() -> [f64; 3] {
     })
 }
 
-/// Nanoseconds of a call, in a row of calls.
+/// The mean nanoseconds of a call in a row of [`READINGS`] calls.
 fn row(call: impl Fn() -> u64) -> f64 {
     let started = Instant::now();
     for _ in 0..READINGS {

@@ -105,7 +105,7 @@ impl Verdict {
         bound.is_finite().then(|| whole(bound))
     }
 
-    /// The assumed bound after `age` nanoseconds, which may be wider than the proven one.
+    /// The assumed bound after `age` nanoseconds, which may be wider than the proven bound.
     pub(crate) fn assumed(&self, age: f64, config: &Config) -> u64 {
         let seconds = age.abs() * 1e-9;
         let [oo, or, rr] = self.variances;
@@ -115,8 +115,8 @@ impl Verdict {
     }
 }
 
-/// The next whole number of nanoseconds at or above `ns`. Every reading rounds, and a call of the
-/// platform's `ceil` takes some nanoseconds.
+/// The least whole number of nanoseconds that is not below `ns`. A call of the platform's `ceil`
+/// takes some nanoseconds, and every reading rounds its bounds.
 fn whole(ns: f64) -> u64 {
     let cut = ns as u64;
     cut.saturating_add(u64::from((cut as f64) < ns))

@@ -22,7 +22,7 @@ use crate::{Config, Reading, State, Verdict};
 pub struct SoftwareClock {
     config: Config,
     verdict: Option<Verdict>,
-    /// The table of the verdict, which gives the readings from `settled` on.
+    /// The table of the verdict. Readings come from the table from `settled` on.
     table: Option<Table>,
     /// When the correction of `lag_ns` began.
     since: Timestamp,
@@ -69,8 +69,8 @@ impl SoftwareClock {
         self.settled = now + Duration::from_nanos(takes_ns.ceil() as u64);
     }
 
-    /// The last solve left this node out. The clock goes on at its rate, and says that it is
-    /// disrupted until the next verdict.
+    /// Notes that the last solve left this node out. The clock goes on at its rate, and all
+    /// readings are [`State::Disrupted`] until the next verdict.
     pub fn hold(&mut self) {
         self.held = true;
     }

@@ -12,7 +12,7 @@ use evenfall_core::Prng;
 
 /// Up to this many nodes all pairs are probed. The proven bound of a node needs two neighbours with
 /// a bound of their own, unless the reference is a neighbour. In random graphs of few nodes some
-/// nodes had no such neighbours: seven of ten nodes of degree 4.
+/// nodes had fewer than two neighbours with a bound: seven of ten nodes of degree 4.
 const ALL_PAIRS: u32 = 16;
 
 /// The number of neighbours in a mesh of this many nodes. Up to 16 nodes, all other nodes are

@@ -20,8 +20,8 @@
 //!    times.
 //! 3. **Two bounds.** The *proven* bound holds as long as delays are not negative, stamps are
 //!    honest and clocks keep the configured worst drift and wander. The *assumed* bound also takes
-//!    the errors of the network for random, plus a stated floor for asymmetry that nobody can see.
-//!    The assumed bound is some hundred times narrower.
+//!    the errors of the network for random, plus a stated floor for asymmetry, which no probe
+//!    shows. The assumed bound is some hundred times narrower.
 //! 4. **UTC.** Sources of UTC are laid side by side on the time of the mesh. A source that leaves
 //!    its own bound is named and dropped.
 //! 5. **Discipline.** A clock in use is slewed and never steps.
@@ -41,9 +41,9 @@
 //! | [`timekeeper`] | [`Timekeeper`], the machine on every node |
 //! | [`pair`] | [`PairMeter`]: coded pairs, windows, the estimate of two clocks |
 //! | [`hull`] | the widest band between two clouds of points, exactly |
-//! | [`graph`] | who probes whom |
+//! | [`graph`] | the pairs of nodes that probe each other |
 //! | [`mesh`] | [`Mesh`]: the network effect, liars, proven bounds along paths |
-//! | [`bound`] | [`Verdict`] and [`Reading`]: what a node is told, what a reading says |
+//! | [`bound`] | [`Verdict`] and [`Reading`]: the clock of a node, with its two bounds |
 //! | [`sources`] | UTC out of sources that are vetted against each other |
 //! | [`discipline`] | [`SoftwareClock`]: slewed, never stepped |
 //! | [`wire`] | the datagrams, byte by byte |

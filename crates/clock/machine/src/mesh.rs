@@ -17,8 +17,8 @@
 //!    The node is named as a liar and left out, and the rest is solved again.
 //! 3. Rates are solved in the same way, with the weights of step 2.
 //! 4. Proven bounds go from node to node: a node is as far ahead as a neighbour can be plus what
-//!    the pair can be. Every node takes the second-best of its neighbours, so that one liar among
-//!    them that nobody noticed does not make the bound wrong. A node that gets no bound in this way
+//!    the pair can be. Every node takes the second-best of its neighbours, so that one unnoticed
+//!    liar among them does not make the bound wrong. A node that gets no bound in this way
 //!    takes the best of its neighbours. No bound rests on the estimates.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -72,7 +72,8 @@ pub struct Health {
     pub liars: Vec<u32>,
     /// Nodes without a pair that leads to the reference.
     pub lost: Vec<u32>,
-    /// Nodes without such a pair whose clocks have left the bounds that were proven for them.
+    /// Nodes whose clocks have jumped: nodes whose jump was seen, and lost nodes with a pair
+    /// between whose probes no line fits.
     pub disrupted: Vec<u32>,
     /// The median of the surpluses of loops, in nanoseconds.
     pub surplus_ns: f64,

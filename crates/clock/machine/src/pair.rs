@@ -102,7 +102,8 @@ impl PairEstimate {
         }
     }
 
-    /// Whether this says that no line fits. An estimate rests on one probe of each way at least.
+    /// Whether this is a report that no line fits. Every other estimate rests on at least one
+    /// probe of each way.
     pub(crate) fn is_crossed(&self) -> bool {
         self.kept == 0
     }
@@ -154,8 +155,8 @@ impl PairMeter {
         }
     }
 
-    /// Whether two probes that we sent cannot be true together with what the last window proved. A
-    /// clock has jumped then, or a stamp is wrong.
+    /// Whether two probes that we sent contradict the proven bounds of the last window. When they
+    /// do, a clock has jumped or a stamp is wrong.
     pub fn outgoing_defies(&self, pair: &CodedPair, config: &Config) -> bool {
         pair.sent.into_iter().zip(pair.received).any(|(sent, received)| {
             let least = self.proven_at(sent, config).map(|[least, _]| least);
@@ -163,8 +164,7 @@ impl PairMeter {
         })
     }
 
-    /// Whether two probes that the peer sent cannot be true together with what the last window
-    /// proved.
+    /// Whether two probes that the peer sent contradict the proven bounds of the last window.
     pub fn incoming_defies(&self, pair: &CodedPair, config: &Config) -> bool {
         pair.sent.into_iter().zip(pair.received).any(|(sent, received)| {
             let most = self.proven_at(received, config).map(|[_, most]| most);
@@ -302,7 +302,8 @@ impl PairMeter {
         let most = config.drift_max();
         let band = Band::widest(&lower, &upper, (-most, most)).ok_or(Gap::Silent)?;
         if band.half < 0.0 {
-            // A clock stepped in one of these windows. Nobody knows in which, so all are dropped.
+            // A clock stepped in one of these windows. The probes do not show in which window, so
+            // all windows are dropped.
             self.clear();
             return Err(Gap::Crossed);
         }

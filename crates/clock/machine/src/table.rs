@@ -1,10 +1,11 @@
-//! A verdict made ready for many readings.
+//! A table of the two bounds of a verdict, for quick readings of the clock.
 //!
 //! The formulas of a reading take a square root and a dozen conversions between whole and floating
-//! numbers. A verdict is read at least fifty times a second until the next one, so a table keeps
-//! both bounds at the ends of sixteen steps of a quarter of a second. Within a step each bound is a
-//! curve that bends upwards. So the straight line between the two ends is never below the curve,
-//! and above it by some nanoseconds at most. A reading draws this line with whole numbers.
+//! numbers. A clock is read at least fifty times a second, and a verdict lasts for two seconds. The
+//! table therefore keeps both bounds at the ends of sixteen steps of a quarter of a second. Within
+//! a step each bound is a curve that bends upwards. The straight line between the two ends of a
+//! step is therefore never below the curve. A reading takes the bound from this line, with whole
+//! numbers alone.
 //!
 //! ```text
 //!   bound |                 o     o  exact, at the ends of steps
@@ -18,14 +19,15 @@ use evenfall_core::Timestamp;
 use crate::bound::ALWAYS;
 use crate::{Config, Reading, State, Verdict};
 
-/// A step has 2^28 nanoseconds, which are 268 ms. A bound that bends by 200 ppb/s is 2 ns below its
-/// line in the middle of a step.
+/// The length of a step is 2^28 nanoseconds, which are 268 ms. In the middle of a step, a bound
+/// that bends by 200 ppb/s is 2 ns below the line.
 const STEP_BITS: u32 = 28;
 const STEP_NS: u64 = 1 << STEP_BITS;
-/// Steps of a table, 4.3 s together. A verdict is replaced after two seconds.
+/// Number of steps of a table. Together they last 4.3 s, and the next verdict comes after two
+/// seconds.
 const STEPS: usize = 16;
-/// A table has no bound from 2^35 nanoseconds on, which are 34 s, so that a bound times a step fits
-/// into 64 bits.
+/// All bounds of a table are below 2^35 nanoseconds, which are 34 s. The product of a bound and the
+/// length of a step then fits into 64 bits.
 const BOUND_NS_END: u64 = 1 << (63 - STEP_BITS);
 
 /// See the module documentation.
@@ -43,13 +45,14 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The table of a verdict; `None` where no table can stand for the formulas.
+    /// The table of a verdict. `None` for the verdict of the reference, and for bounds of
+    /// [`BOUND_NS_END`] and more.
     pub(crate) fn of(verdict: &Verdict, config: &Config) -> Option<Self> {
         if verdict.horizon == ALWAYS {
             return None;
         }
-        // Beyond its horizon a bound grows in another way, and beyond two windows the clock is
-        // free-running.
+        // The proven bound grows in another way beyond the horizon, and the clock is free-running
+        // beyond two windows.
         let span = verdict.horizon.min(2 * config.window).as_nanos();
         let steps = usize::try_from(span >> STEP_BITS).unwrap_or(STEPS).min(STEPS);
         let is_proven = verdict.proven(0.0, config).is_some();
@@ -73,7 +76,7 @@ impl Table {
         })
     }
 
-    /// The reading at `now`; `None` before and after the table.
+    /// The reading at `now`. `None` when `now` is before or after the steps of the table.
     #[inline]
     pub(crate) fn reading(&self, now: Timestamp) -> Option<Reading> {
         let age = now.nanos().wrapping_sub(self.at_ns);
@@ -101,7 +104,7 @@ pub(crate) struct Slope(i64);
 impl Slope {
     const BITS: u32 = 62;
 
-    /// The rate in nanoseconds for each nanosecond. Rates of two and more are cut.
+    /// The slope of a rate in nanoseconds for each nanosecond. Rates beyond two count as two.
     pub(crate) fn of(rate: f64) -> Self {
         Self((rate * (1u64 << Self::BITS) as f64) as i64)
     }
@@ -111,7 +114,7 @@ impl Slope {
     #[inline]
     pub(crate) fn after(self, age_ns: i64) -> i64 {
         let product = i128::from(self.0) * i128::from(age_ns) + (1 << (Self::BITS - 1));
-        // Twice the largest age at most.
+        // A slope is at most two, so the correction is at most twice the largest age.
         (product >> Self::BITS).clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 }
@@ -161,9 +164,9 @@ mod tests {
                     [(fast.proven_ns, exact.proven_ns), (fast.assumed_ns, exact.assumed_ns)]
                 {
                     let (fast, exact) = (fast.expect("a bound"), exact.expect("a bound"));
-                    // Where the other side of the band becomes the farther one, the curve has a
-                    // corner. The slopes of both sides differ by 4e-6 here, so that the line is
-                    // 270 ns above the corner at most.
+                    // The curve has a corner where the other side of the band becomes the
+                    // farther side. The slopes of both sides differ by at most 4e-6 here, so the
+                    // line is at most 270 ns above the corner.
                     assert!(exact <= fast && fast <= exact + 280, "{fast} {exact}");
                 }
             }

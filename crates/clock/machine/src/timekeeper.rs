@@ -11,8 +11,8 @@
 //! windows end at one call of the reference, so that all estimates are of one time. A node that
 //! misses the call goes on with its window, and its readings run free meanwhile.
 //!
-//! When a clock jumps by more than its proven bound, the next probes contradict what the last
-//! window proved. The node that keeps the stamps of a pair tells the reference at once. A node
+//! When a clock jumps by more than its proven bound, the next probes contradict the proven bounds
+//! of the last window. The node that keeps the stamps of a pair tells the reference at once. A node
 //! whose clock has jumped contradicts most of its neighbours, and each neighbour contradicts few
 //! nodes. Within some probes the reference names the node whose clock has jumped, and tells that
 //! node. The node's readings are [`State::Disrupted`](crate::State) until the window after the jump
@@ -89,8 +89,8 @@ pub enum TimeEvent {
     Verdict(Verdict, Option<Claim>),
     /// A window with a neighbour ended, as this node saw it.
     Window(u32, Result<PairEstimate, Gap>),
-    /// Two probes of a neighbour are complete. Comparisons with other methods need their stamps:
-    /// the neighbour, whether this node sent them, and the stamps.
+    /// Two probes of a neighbour are complete: the neighbour, whether this node sent the probes,
+    /// and the stamps. Comparisons with other methods need the stamps.
     Pair(u32, bool, CodedPair),
     /// The reference solved a window.
     Solved(Health, Utc),
@@ -127,7 +127,7 @@ struct Neighbour {
     heard: (u32, [Timestamp; 2]),
     /// Number of the own pair whose echo was used last, and of the neighbour's pair completed last.
     used: (u32, u32),
-    /// Pairs of probes in this window that contradict what the last window proved.
+    /// Pairs of probes in this window that contradict the proven bounds of the last window.
     defying: u32,
 }
 
@@ -140,7 +140,7 @@ struct Office {
     closed: Timestamp,
     edges: BTreeMap<(u32, u32), PairEstimate>,
     sources: BTreeMap<u32, Claim>,
-    /// Pairs of nodes whose probes contradict what was proven, since the last solve.
+    /// Pairs of nodes whose probes contradicted their proven bounds since the last solve.
     crossed: BTreeSet<(u32, u32)>,
     /// Pairs that each node had in the last solve.
     degrees: Vec<u32>,
@@ -237,15 +237,16 @@ impl Timekeeper {
         }
     }
 
-    /// From now on every completed pair of probes is told, as [`TimeEvent::Pair`].
+    /// Gives a [`TimeEvent::Pair`] for every pair of probes that is completed after this call.
     pub fn tell_pairs(&mut self) {
         self.tells_pairs = true;
     }
 
     /// The clock at the local time `now`: offset to the time of the reference, and bounds.
     ///
-    /// Where the program stamps departures, nobody knows when in the call to send a probe left. The
-    /// assumed bound then allows for half of such a call at this node and at the reference.
+    /// Where the program stamps departures, a probe left at an unknown time within the call that
+    /// sent the probe. The assumed bound then allows for half of this call at this node and at the
+    /// reference.
     pub fn read(&self, now: Timestamp) -> Reading {
         let mut reading = self.clock.read(now);
         if self.office.is_none() {
@@ -541,8 +542,8 @@ impl Office {
         }
     }
 
-    /// Whether more than half of a node's pairs contradict what was proven for them. Two nodes
-    /// alone contradict each other, and then the reference is believed.
+    /// Whether more than half of a node's pairs contradict their proven bounds. In a mesh of two
+    /// nodes each node contradicts the other node, and the reference is trusted.
     fn is_contradicted(&self, node: u32) -> bool {
         let pairs = self.degrees[node as usize];
         let contradicting = self.crossed.iter().filter(|(a, b)| node == *a || node == *b).count();
@@ -558,8 +559,8 @@ impl Office {
         self.jumped.contains(&0) || (contradicting > 1 && contradicting > agreeing && others)
     }
 
-    /// The sources of all nodes on the time of the mesh. A source is as good as its own bound plus
-    /// what is assumed of the node's clock.
+    /// The sources of all nodes on the time of the mesh. The bound of a witness is the bound of the
+    /// source plus the assumed bound of the node's clock.
     fn witnesses(&mut self, verdicts: &[Option<Verdict>], config: &Config) -> Vec<Witness> {
         let sources = core::mem::take(&mut self.sources);
         let witness = |(node, claim): (u32, Claim)| {

@@ -36,7 +36,7 @@
 //! ```
 //!
 //! `sent` is the time before the system call. `departed` are the stamps of the pair before this
-//! one, zero when nobody stamped. `heard` are the arrivals of the receiver's pair with the heard
+//! one, or zero without a stamp. `heard` are the arrivals of the receiver's pair with the heard
 //! number, and zero says that nothing was heard. A source bound of all ones says that there is no
 //! source.
 
@@ -79,11 +79,11 @@ pub struct Probe {
     pub second: bool,
     /// When the sender asked its port to send, on its clock.
     pub sent: Timestamp,
-    /// When the sender's last pair left, on its clock; zero when nobody stamped.
+    /// When the sender's last pair left, on its clock. Zero without a stamp.
     pub departed: [Timestamp; 2],
     /// Number of the receiver's pair that the sender heard last.
     pub heard_number: u32,
-    /// When that pair arrived, on the sender's clock; zero when none did.
+    /// When that pair arrived, on the sender's clock. Zero when no pair arrived.
     pub heard: [Timestamp; 2],
 }
 
@@ -263,7 +263,8 @@ impl Message {
     /// Reads a datagram.
     ///
     /// # Errors
-    /// What is wrong: not ours, another version, another key, forged, or impossible values.
+    /// The datagram is of another protocol, of another version, under another key, forged, or has
+    /// impossible values.
     pub fn decode(datagram: &[u8], key: Option<&MacKey>) -> Result<Self, Malformed> {
         let mut r = Reader::new(datagram);
         if r.take(2)? != MAGIC {

@@ -218,7 +218,7 @@ fn look(node: u32, at: Timestamp, reading: ClockReading, view: &View) -> Shown {
         ClockError::Within(bound) => Some(evenfall_core::time::nanos(bound)),
         _ => None,
     };
-    // What the rate of the clock adds until the next reading counts for both bounds.
+    // The drift of the clock until the next reading widens both bounds.
     let more = assumed_ns.zip(standing.assumed_ns).map_or(0, |(with, own)| with.abs_diff(own));
     let more = more.saturating_add(standing.overdue_ns(at));
     Shown {

@@ -293,9 +293,9 @@ impl Mesh {
         }
         // Messages are stamped from now on, so that the clock is slewed.
         self.keeper.begin_use();
-        // The role uses this reading until the next one, which may be late. So the reading has the
-        // offset of the middle of the time until then, and its bound includes what the clock's rate
-        // adds from the middle to a late end.
+        // The role uses this reading until the next one, which may be late. The reading
+        // therefore has the offset of the middle of the time until then. Its bound includes the
+        // drift of the clock from the middle to a late end.
         let total = |at: Timestamp, reading: Reading| {
             let ahead = self.plant.shown(at).signed_since(at);
             reading.offset_ns.saturating_add(ahead).saturating_add(base_ns)

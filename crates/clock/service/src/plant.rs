@@ -32,7 +32,7 @@ impl Planting {
     }
 }
 
-/// A planting that cannot be read: what is wrong, and what is allowed.
+/// The message about a planting that cannot be read: the mistake, and the allowed values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPlanting(String);
 

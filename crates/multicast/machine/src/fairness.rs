@@ -65,7 +65,7 @@ const DENSE_IDS: usize = 1 << 20;
 /// thousands of receivers.
 const RECEIVER_DIGITS: u32 = 5;
 
-/// What the ledger must know before the run.
+/// The settings of a ledger, which must be known before the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Receivers that every message of every stream is expected to reach, until they
@@ -213,7 +213,7 @@ pub struct MessageRow {
 #[derive(Clone, Debug)]
 struct Receiver {
     id: NodeId,
-    /// Bound on the error of its clock; `u64::MAX` when nobody knows one.
+    /// Bound on the error of the receiver's clock. `u64::MAX` when no bound is known.
     bound_ns: u64,
     delay: Fine,
     delivered: u64,
@@ -342,8 +342,8 @@ impl Ledger {
         }
     }
 
-    /// The error of a receiver's clock, for the frames that the receiver releases from now on.
-    /// Without this call receivers share one clock.
+    /// Sets the error of a receiver's clock for all frames that the receiver releases after this
+    /// call. Receivers without such a call count as receivers with one common clock.
     pub fn clock(&mut self, receiver: NodeId, error: ClockError) {
         let Some(index) = self.index(receiver) else { return };
         self.receivers[index].bound_ns = match error {

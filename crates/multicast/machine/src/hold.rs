@@ -62,7 +62,7 @@ pub struct Tuning {
     /// punctual messages the hold is as before (at a target of .994).
     pub step: f64,
     /// The least corrected share, in parts of the allowed share. A share of zero would ask for the
-    /// longest observed latency, which says nothing of the next message. The bound also lets the
+    /// longest observed latency, which does not predict the next message. The bound also lets the
     /// hold fall soon after a long stall: without it, recorded runs had two messages in a thousand
     /// more in time, and a median held latency a fifth longer.
     pub share_min: f64,
@@ -191,7 +191,7 @@ impl Sliding {
     }
 }
 
-/// The rule at work: takes what was observed, and says how long the next frame is held.
+/// The state of the rule: takes observed latencies, and gives the hold of the next frame.
 #[derive(Clone, Debug)]
 pub struct HoldControl {
     config: Deadline,
@@ -292,8 +292,7 @@ impl HoldControl {
     fn set_by_class(&mut self) {
         let tuning = self.tuning;
         let allowed = 1.0 - self.config.target;
-        // For each class, the number of its messages, and the least hold that it demands of classes
-        // with more load.
+        // For each class: the number of messages, and the least hold for classes with more load.
         let mut lent = [(0, 0.0); CLASSES];
         for class in 0..CLASSES {
             // A class without messages borrows from the nearest class with less load, and else
@@ -315,9 +314,10 @@ impl HoldControl {
             if messages >= tuning.messages_kept * 3 / 2 {
                 own = own.min(exceeded_by(tuning.ceiling_share) * tuning.ceiling);
             }
-            // More load is never quicker. Where a class looks quicker than a class with less load,
-            // the class was seen too seldom, unless the class with less load was seen more seldom
-            // still: the first messages of a steady feed are few, slow, and remembered at any age.
+            // More load is never quicker. A class that looks quicker than a class with less load
+            // and with more messages was seen too seldom, and takes the longer hold. Classes with
+            // fewer messages do not count: the first messages of a steady feed are few and slow,
+            // and they are kept at any age.
             let seen_more = lent[..class].iter().filter(|(seen, _)| *seen > messages);
             let below = seen_more.fold(0.0, |most: f64, (_, quantile)| most.max(*quantile));
             self.holds[class] = self.capped(own.max(below));

@@ -157,8 +157,8 @@ pub(crate) struct Margins {
 }
 
 impl Margins {
-    /// A frame arrived for the first time, `delay` after the root sent it; `None` when this node's
-    /// clock is not sound. The frame then counts as received, and its delay lengthens no hold.
+    /// Counts a frame that arrived for the first time, `delay` after the root sent the frame.
+    /// `delay` is `None` when this node's clock is not sound. The frame then lengthens no hold.
     pub(crate) fn arrived(&mut self, sequence: u64, delay: Option<Duration>, sampled: bool) {
         delay.iter().for_each(|delay| self.delays.record(*delay));
         if sampled {

@@ -576,7 +576,7 @@ impl Receiver {
     }
 
     /// Whether a frame was made before the root expected this receiver to have it. Such a frame
-    /// cannot be late, and its delay says nothing about the tree.
+    /// cannot be late, and its delay does not measure the tree.
     fn is_replayed(&self, sequence: u64) -> bool {
         self.up.place.as_ref().is_some_and(|place| sequence < place.start)
     }

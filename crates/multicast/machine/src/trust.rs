@@ -12,7 +12,7 @@
 //!
 //! A receiver whose clock is not sound releases a frame the hold's length after the frame arrived.
 //! The release is never before the deadline, so that no receiver gains by a wrong clock. The delays
-//! that such a receiver measures are worthless, and lengthen no hold.
+//! that such a receiver measures are wrong, and lengthen no hold.
 
 use core::time::Duration;
 

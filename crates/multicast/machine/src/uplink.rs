@@ -108,7 +108,7 @@ pub(crate) struct Uplink {
     leaving: bool,
     root_lost: bool,
     recorders_fail: bool,
-    /// The recorders; `recorders_fail` says whether they were asked in vain.
+    /// The recorders. `recorders_fail` is true when the recorders were asked in vain.
     recorders: Vec<Peer>,
     pub edges: Edges,
     pub repaired: u64,

@@ -1,7 +1,7 @@
 //! A root and its voice among the voters, as one machine without IO.
 //!
 //! Each root of a feed is also a replica of the order in which the roots agree on frames (see
-//! [`standby`](evenfall_multicast_machine::standby) for what they agree on and why). The replica
+//! [`standby`](evenfall_multicast_machine::standby) for the entries and the reasons). The replica
 //! and the root share a port. A datagram's first two bytes tell for which of the two it is. The
 //! datagrams of the replica travel in a [`Session`], and begin when all roots are in it.
 //!
@@ -75,7 +75,7 @@ pub enum CandidateEvent {
     },
     /// Every receiver has the whole stream.
     Over,
-    /// This voter was away for so long that the others have forgotten what it missed.
+    /// This voter was away for so long that the others have forgotten the missed cycles.
     Forgotten,
     /// The other voters go on without this one, because its process was started again.
     Replaced,
@@ -259,7 +259,7 @@ impl Candidate {
         match event {
             Event::Committed { state, .. } => self.apply(now, voice, &state),
             Event::Behind(_) => self.tell(CandidateEvent::Forgotten),
-            // The lead follows from committed cycles, no disk is asked, and nobody gives
+            // The lead follows from committed cycles, no disk is asked, and no owner gives
             // checkpoints.
             _ => {}
         }

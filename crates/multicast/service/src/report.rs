@@ -74,7 +74,8 @@ pub struct Report {
     /// Memory over the run, of the [`memory::CURVES_MAX`] processes that used most, as far as they
     /// recorded it.
     pub memory: Vec<MemoryCurve>,
-    /// The clocks of the processes over the run. Of many processes, those with the widest bounds.
+    /// The clocks of the processes over the run. In a run of many processes, only the processes
+    /// with the widest bounds are listed.
     pub clocks: Vec<ClockCurve>,
     /// Facts that a reader must know before believing the figures.
     pub warnings: Vec<String>,
@@ -294,7 +295,7 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
 /// `courses`. Returns the largest clock error.
 ///
 /// In a run with planted clocks, each log's offset is taken out of its times. What remains is the
-/// host's local clock, which all processes share. So no bound widens the windows of such a run.
+/// host's local clock, which all processes share. The windows of such a run are therefore exact.
 fn join(
     logs: &mut [Log],
     is_planted: bool,
@@ -398,7 +399,7 @@ fn warnings(info: &RunInfo, logs: &[Log], outcome: &Outcome) -> Vec<String> {
         }
     }
     let why = match outcome.results.clock_error_us.0 {
-        ClockError::Unknown => Some("Nobody offers a bound on the clocks' error"),
+        ClockError::Unknown => Some("At least one process states no bound on its clock's error"),
         ClockError::Disproved => Some("A clock left the bound that other nodes proved for it"),
         ClockError::SameClock | ClockError::Within(_) => None,
     };

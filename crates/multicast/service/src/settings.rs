@@ -269,8 +269,8 @@ impl Settings {
         self.check_voters()
     }
 
-    /// Checks what a run needs besides: the settings that `evenfall run` would refuse later, or
-    /// that would make it wait without end.
+    /// Checks the settings that `evenfall run` would refuse later, and the settings that would make
+    /// a run wait without end.
     ///
     /// # Errors
     /// The missing part, or an address that is open beyond this machine without a key.

@@ -53,7 +53,7 @@ pub struct DelayFigures {
 }
 
 impl DelayFigures {
-    /// The same figures as the statistics of an edge that loses this share of its probes.
+    /// These figures as the statistics of an edge that loses the share `loss` of its probes.
     pub fn edge(&self, loss: f64) -> EdgeStats {
         EdgeStats {
             p25_us: self.p25_us as f32,

@@ -1,15 +1,16 @@
 //! The error of a planned length.
 //!
-//! The length of a way is a percentile of delays. Two errors are in it:
+//! The length of a way is a percentile of delays. The length has two errors:
 //!
-//! - **Clocks.** A delay between two hosts is wrong by the difference of their clocks. After a
-//!   correction ([`Delays::correct_clocks`]) the error of a delay is bounded by the longer of the
-//!   two ways, because no delay is negative, and by what the clocks state. The bounds of a way's
-//!   edges add up.
-//! - **Sampling.** A percentile of `n` probes is that of a share which is off by up to two standard
-//!   errors, `2 sqrt(q (1 - q) / n)`, in 19 of 20 measurements. The error of the length is the
-//!   change of the delay within that error of the share. Edges are measured independently, so that
-//!   the errors of a way's edges add up in squares.
+//! - **Clocks.** A delay between two hosts is wrong by the difference of their clocks. Two limits
+//!   bound this error after a correction ([`Delays::correct_clocks`]): the bounds that the clocks
+//!   state, and the longer of the two ways, because no delay is negative. The bounds of all edges
+//!   of a way add up.
+//! - **Sampling.** The share of delays below the measured percentile of `n` probes differs from the
+//!   wanted share `q`. In 19 of 20 measurements the difference is at most two standard errors,
+//!   `2 sqrt(q (1 - q) / n)`. The sampling error is the change of the delay when the share changes
+//!   by two standard errors. Edges are measured independently, so that the sampling errors of all
+//!   edges of a way add up in squares.
 
 use evenfall_core::math;
 use serde::Serialize;
@@ -18,16 +19,16 @@ use crate::curve::Curve;
 use crate::delays::{Delays, EdgeStats};
 use crate::tree::Tree;
 
-/// Standard errors of a share: 19 of 20 measurements are within two.
+/// Number of standard errors that 19 of 20 measurements do not exceed.
 const STANDARD_ERRORS: f64 = 2.0;
 
-/// Measured percentiles from the median on, as shares.
+/// The measured percentiles from the median upwards, as shares.
 const TAIL: [f64; 4] = [0.5, 0.75, 0.9, 0.99];
 
 /// The error of a length in microseconds. An unknown part is infinite, which is `null` in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LengthError {
-    /// The greatest change of the length by the errors of the clocks.
+    /// The bound on the error of the length by the errors of the clocks.
     #[serde(rename = "clock_error_us")]
     pub clock_us: f64,
     /// The sampling error, which 19 of 20 measurements do not exceed.
@@ -39,8 +40,8 @@ impl LengthError {
     /// An edge that was not measured.
     pub const UNKNOWN: Self = Self { clock_us: f64::INFINITY, sampling_us: f64::INFINITY };
 
-    /// The error of an edge at a percentile, given as a share of 0.5 to 0.999. Statistics that do
-    /// not say how many probes they rest on have an unknown sampling error.
+    /// The error of an edge at a percentile, given as a share of 0.5 to 0.999. The sampling error
+    /// is unknown when the statistics do not contain the number of probes.
     pub fn of(stats: &EdgeStats, share: f64) -> Self {
         let clock_us = match f64::from(stats.clock_error_us) {
             unknown if unknown.is_nan() => f64::INFINITY,
@@ -50,8 +51,9 @@ impl LengthError {
         Self { clock_us, sampling_us }
     }
 
-    /// The greatest errors of the ways to the leaves of a tree, each part by itself. Both bound the
-    /// error of the worst leaf's length.
+    /// The greatest clock error and the greatest sampling error of the ways to the leaves of a
+    /// tree. The two may belong to different leaves. Together they bound the error of the worst
+    /// leaf's length.
     pub fn of_tree(delays: &Delays, tree: &Tree, share: f64) -> Self {
         let (shape, hosts) = (tree.shape(), tree.hosts());
         let mut ways = vec![Self::default(); hosts.len()];
@@ -79,8 +81,8 @@ impl LengthError {
     }
 }
 
-/// The sampling error of a percentile; `None` where the probes are unknown, or too few to have
-/// measured the percentile.
+/// The sampling error of a percentile. `None` when the number of probes is unknown, or when the
+/// probes are too few for the percentile.
 fn sampling_us(stats: &EdgeStats, share: f64) -> Option<f64> {
     let curve = Curve::of(stats).filter(|_| stats.count > 0)?;
     let share = share / (1.0 - f64::from(stats.loss.max(0.0)));
@@ -94,8 +96,8 @@ fn sampling_us(stats: &EdgeStats, share: f64) -> Option<f64> {
     Some((above - middle).max(middle - below))
 }
 
-/// The delay below which this share lies. Above the median the share of longer delays falls
-/// exponentially from one measured percentile to the next, and from the last one on.
+/// The delay below which this share lies. Above the median, the share of longer delays falls
+/// exponentially from each measured percentile to the next, and beyond the last percentile.
 fn between(curve: &Curve, share: f64) -> f64 {
     let Some(from) = TAIL[..3].iter().copied().rfind(|known| *known <= share) else {
         return curve.at(share);

@@ -5,7 +5,7 @@
 //! card. A message asks for its stamp by a control message, the kernel numbers the messages that
 //! ask, and the numbers come back with the stamps over the error queue of the socket.
 //!
-//! After a refused send nobody knows which numbers the kernel has used. The numbers then begin
+//! After a refused send it is unknown which numbers the kernel has used. The numbers then begin
 //! again at zero. A stamp from before the call of its message belongs to an earlier message with
 //! the same number, and is not used.
 

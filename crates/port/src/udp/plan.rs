@@ -102,7 +102,7 @@ struct Asked {
     is_stamped: bool,
 }
 
-/// What is known about a frame whose machine wants to know when it left.
+/// The departure of a frame whose machine asks when the frame left.
 pub(super) struct Departed {
     /// The number of the machine.
     pub(super) owner: usize,

@@ -169,7 +169,7 @@ impl Socket {
         let set = |flags: libc::c_uint| {
             set_option(self.fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as i32)
         };
-        // The kernel takes these flags again, because it took them when the socket was bound.
+        // The kernel accepted these flags when the socket was bound, so it accepts them again.
         drop(set(STAMPS_BOTH_WAYS & !libc::SOF_TIMESTAMPING_OPT_ID));
         drop(set(STAMPS_BOTH_WAYS));
     }

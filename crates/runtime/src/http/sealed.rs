@@ -84,7 +84,7 @@ pub(super) struct Sealed {
     writes: Half,
     /// Bytes that have come and are no whole record yet.
     came: BytesMut,
-    /// Opened bytes that nobody has read.
+    /// Opened bytes that have not been read yet.
     opened: BytesMut,
     /// Sealed bytes that the network has not taken.
     leaving: BytesMut,

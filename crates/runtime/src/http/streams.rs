@@ -42,8 +42,8 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    /// The next bytes of the body: `len` of them, and fewer only at the end of the body. Bytes that
-    /// came in one piece are not copied.
+    /// The next `len` bytes of the body, or fewer at the end of the body. Bytes that came in one
+    /// piece are not copied.
     ///
     /// # Errors
     /// When the body was cut.

@@ -1,8 +1,8 @@
 //! The window of one message: the time between its first and its last receiver, by clocks that may
 //! be wrong.
 //!
-//! A receiver states the time `x` of its release, and its clock states a bound. So the release was
-//! somewhere in an interval around `x`:
+//! A receiver states the time `x` of its release, and its clock states a bound. The true time of
+//! the release lies in an interval around `x`:
 //!
 //! ```text
 //!   receiver 1   |-------x-------|
@@ -13,15 +13,15 @@
 //!                                                      receivers
 //! ```
 //!
-//! The true window of each message lies between the two limits. So each percentile of the true
-//! windows lies between the same percentiles of the limits.
+//! The true window of each message lies between the two limits. Each percentile of the true windows
+//! therefore lies between the same percentiles of the two limits.
 
 use serde::Serialize;
 
 use super::sample::Sample;
 
-/// A window of more microseconds than this comes from a clock without a bound. 1e15 us are 31
-/// years.
+/// The number of microseconds above which a window counts as infinite: 1e15 us, which are 31 years.
+/// Only a clock without a bound gives a window above this limit.
 const ENDLESS_US: f64 = 1e15;
 
 /// The times of one event at several receivers.
@@ -47,12 +47,13 @@ impl Spread {
         most_ns: 0,
     };
 
-    /// Adds a receiver, whose clock is wrong by `bound_ns` at most. `u64::MAX` says that the clock
-    /// has no bound.
+    /// Adds the time of one receiver. The error of the receiver's clock is at most `bound_ns`, and
+    /// `u64::MAX` stands for a clock without a bound.
     #[inline]
     pub(super) fn add(&mut self, at_ns: u64, bound_ns: u64) {
         let (begin, end) = (at_ns.saturating_sub(bound_ns), at_ns.saturating_add(bound_ns));
-        // The new interval against all intervals before it. Before the first, both are zero.
+        // The greatest distances between the new interval and all earlier intervals. Both are zero
+        // for the first interval.
         let to_the_new = end.saturating_sub(self.earliest_begin_ns);
         let from_the_new = self.latest_end_ns.saturating_sub(begin);
         self.most_ns = self.most_ns.max(to_the_new).max(from_the_new);
@@ -80,7 +81,7 @@ fn signed(ns: u64) -> i64 {
 }
 
 /// Percentiles of windows in microseconds, each with its least and its greatest possible value. The
-/// most is infinite, in JSON `null`, where a clock stated no bound.
+/// greatest value is infinite where a clock stated no bound. JSON has `null` for an infinite value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Between {
     /// Median.

@@ -72,7 +72,7 @@ impl Slot {
         Self { state: State::Hole, ..Self::new(&Sent::default(), 0) }
     }
 
-    /// Counts a receiver whose clock is wrong by `bound_ns` at most.
+    /// Counts the release of a receiver. The error of the receiver's clock is at most `bound_ns`.
     #[inline]
     pub(super) fn release(&mut self, frame: &Released, bound_ns: u64) {
         self.first_arrival_ns = self.first_arrival_ns.min(frame.arrival_ns);

@@ -48,12 +48,12 @@ pub struct Results {
     pub held_oml_us: Summary,
     /// Delivery window: last release minus first, per message.
     pub window_us: Summary,
-    /// Between which limits `window_us` lies in truth, as far as the clocks' bounds hold.
+    /// The limits of the true delivery window, as far as the bounds of the clocks hold.
     pub window_between_us: Between,
     /// The delivery window without holding: the time between the first and the last program that
     /// took the message. The programs' own stamps measure it, as they measure `window_us`.
     pub arrival_window_us: Summary,
-    /// Between which limits `arrival_window_us` lies in truth, as far as the clocks' bounds hold.
+    /// The limits of the true window without holding, as far as the bounds of the clocks hold.
     pub arrival_window_between_us: Between,
     /// Release minus deadline, of every held frame at every receiver. The release is measured.
     pub release_late_us: Summary,

@@ -97,7 +97,7 @@ pub struct RootStatus {
     /// Repair copies sent by the root itself.
     pub repairs_sent: u64,
     /// The median and the 99th percentile of the time that voters took to agree on a frame of this
-    /// root, ns; `None` for a root that asks nobody.
+    /// root, ns; `None` for a root without voters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub voters_ns: Option<(u64, u64)>,
     /// The amounts that the root keeps at present.

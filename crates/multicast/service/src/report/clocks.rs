@@ -3,10 +3,10 @@
 use evenfall_core::{ClockError, ClockReading};
 use serde::Serialize;
 
-/// Curves of a page. When there are more processes, those with the widest bounds are kept.
+/// Most curves of a page. In a larger run, the processes with the widest bounds are kept.
 const CURVES_MAX: usize = 32;
-/// Points of a curve at most. A process reads its clock 50 times a second. When there are more
-/// points, each two neighbours become one point.
+/// Most points of a curve. A process reads its clock 50 times a second. When a curve has more
+/// points, each two neighbouring points become one point.
 const POINTS_MAX: usize = 400;
 
 /// The clock of one process over time.

@@ -116,8 +116,8 @@ fn windows(report: &Report) -> String {
     )
 }
 
-/// The interval to which the errors of clocks widen a window. Empty where all receivers share a
-/// clock, or where a clock states no bound.
+/// The limits of the true window by the errors of the clocks, as words. Empty where all receivers
+/// share a clock, or where a clock states no bound.
 fn limits([least, most]: [f64; 2]) -> String {
     if least == most || most.is_infinite() {
         return String::new();
@@ -175,7 +175,7 @@ mod tests {
         run_by(clock, receivers, messages, (late, lost), hold_ns)
     }
 
-    /// The same, by clocks that err by this much each.
+    /// The report of the same run, when each receiver's clock has the error `clock`.
     fn run_by(
         clock: ClockError,
         receivers: u32,

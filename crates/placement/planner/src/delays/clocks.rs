@@ -32,7 +32,8 @@ impl Delays {
     /// Hosts that share a clock state an error of zero, and nothing is taken out of their delays.
     /// Hosts that state a bound are corrected by that bound at most. Afterwards the error of a
     /// delay is at most the longer of the corrected two ways, because the true delays are not
-    /// negative and have the same sum. It is also at most the stated bound plus the correction.
+    /// negative and have the same sum. The error is also at most the stated bound plus the
+    /// correction.
     pub fn correct_clocks(&mut self) -> Vec<f64> {
         let pairs = self.both_ways();
         let offsets = settle(&pairs);
@@ -68,7 +69,8 @@ impl Delays {
 }
 
 impl EdgeStats {
-    /// All delays longer by `by_us`, with another error of the clocks.
+    /// The statistics after a correction: all known delays are longer by `by_us`, and the error of
+    /// the clocks is `clock_error_us`.
     fn moved(&self, by_us: f64, clock_error_us: f64) -> Self {
         let moved = |us: f32| (f64::from(us) + by_us).max(DELAY_US_MIN) as f32;
         // An unknown statistic stays unknown. `max` would turn NaN into the shortest delay.
@@ -86,7 +88,7 @@ impl EdgeStats {
     }
 }
 
-/// Another host, and what the delays in both directions say of that host's clock.
+/// Another host, and the difference of the clocks by the delays in both directions.
 struct Pair {
     host: usize,
     /// The stated bound on the difference of the two clocks; infinite without a statement.
@@ -98,7 +100,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// The evidence in the delays to and from a host; `None` where both ends share a clock.
+    /// The pair of the delays to and from a host. `None` where both ends share a clock, or where a
+    /// delay is unknown.
     fn of(host: usize, there: &EdgeStats, back: &EdgeStats) -> Option<Self> {
         let stated_us = f64::from(there.clock_error_us.max(back.clock_error_us));
         let unstated = there.clock_error_us.is_nan() || back.clock_error_us.is_nan();

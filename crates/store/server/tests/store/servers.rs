@@ -187,7 +187,7 @@ fn free_address() -> SocketAddr {
     }
 }
 
-/// Runs a server when the variable [`FILES`] is set, and tests nothing.
+/// Runs a server when the variable [`FILES`] is set. This function tests nothing by itself.
 #[test]
 fn file_server() {
     let Ok(text) = std::env::var(FILES) else { return };

@@ -176,7 +176,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes what the roots have told.
+    /// Handles the events of the roots.
     pub(super) fn hear(&mut self) -> Result<(), RoleError> {
         while let Some((now, tree, event)) = self.told.pop_front() {
             match event {

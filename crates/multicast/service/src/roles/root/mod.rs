@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
         self.on_candidate(tree, |candidate, now| candidate.input(now, |root| input(root, now)))
     }
 
-    /// Hands a root one input. What the root tells is heard at the next turn.
+    /// Hands a root one input. The events of the root are taken at the next turn.
     fn on_candidate<T>(
         &mut self,
         tree: usize,
