@@ -9,8 +9,10 @@
 //!
 //! A datagram that does not open is dropped. A datagram is also dropped if the same count came
 //! before, or if the count lies far behind the last count of the sending process. A receiving
-//! process that starts anew has forgotten all counts. A recorded datagram that is sent again then
-//! opens once more, and a machine must survive such a datagram like a delayed datagram.
+//! process that starts anew has forgotten all counts. It also forgets the counts of the process
+//! that was heard longest ago when it hears more than 256 processes. A recorded datagram of a
+//! forgotten process opens once more, and a machine must survive such a datagram like a delayed
+//! datagram.
 
 use std::collections::BTreeMap;
 use std::io;
