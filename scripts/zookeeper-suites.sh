@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Tests of ZooKeeper's clients against three replicas of ordered keys: kazoo's, those of ZooKeeper's own Java client, and
-# Curator's. Prints the tests that fail. Fails when a test fails that the table in docs/results/order.md does not list, and
-# when a class does not end. A listed test that passes is told. A test that is not listed and fails runs once more by
-# itself, because many tests of Curator have time limits that a busy machine exceeds, and the second attempt counts.
+# Tests of ZooKeeper's clients against three replicas of ordered keys: kazoo's, those of ZooKeeper's own Java client,
+# and Curator's. Prints the tests that fail. Fails when a test fails that the table in docs/results/order.md does not
+# list, and when a class does not end. A line names each listed test that passes. A test that is not listed and fails
+# runs once more by itself, because many tests of Curator have time limits that a busy machine exceeds, and the second
+# attempt counts.
 #
 #   scripts/zookeeper-suites.sh PROGRAM [smoke|all] [kazoo|zookeeper|curator|CLASS ...]
 #
-# PROGRAM is an `evenfall` with the feature `order`. `smoke` runs a few tests of each suite, `all` runs every class, each in
-# a Java process of its own and LANES of them at once. `all CLASS` runs one class of Java. Each test has new replicas, which
-# are processes: a test that stops its server kills them. Java's suites need a JDK of version 11 or later and Maven, which
-# fetches their classes into target/zookeeper-suites at the first run. EVENFALL_HOST is the first loopback address for
-# replicas. With KILL_EVERY=SECONDS one of the replicas that no client is connected to is killed that often, and started
-# again.
+# PROGRAM is an `evenfall` with the feature `order`. `smoke` runs a few tests of each suite, `all` runs every class,
+# each in a Java process of its own and LANES of them at once. `all CLASS` runs one class of Java. Each test has new
+# replicas, which are processes: a test that stops its server kills them. Java's suites need a JDK of version 11 or
+# later and Maven, which fetches their classes into target/zookeeper-suites at the first run. EVENFALL_HOST is the
+# first loopback address for replicas. KILL_EVERY=SECONDS is the time between two kills of a replica that no client is
+# connected to. A killed replica is started again.
 set -euo pipefail
 program=$(realpath "$1")
 extent=${2:-all}

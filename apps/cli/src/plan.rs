@@ -76,7 +76,7 @@ fn method(word: &str) -> Result<Method, String> {
         .map_err(|error| format!("--method {word}: {error}; allowed: {}", Method::WORDS))
 }
 
-/// The two parts of a length's error, for people.
+/// Text with the two parts of a length's error.
 fn error_parts(error: LengthError) -> String {
     let part = |name: &str, us: f64| match us.is_finite() {
         true => format!("{name} {us:.1} us"),

@@ -23,7 +23,7 @@ pub struct Voting {
 }
 
 impl Voting {
-    /// Reads the cost from the summary of that root.
+    /// Reads the times from the summary of the root that sent the feed at the end.
     pub fn of(summary: &Value) -> Option<Self> {
         let us = |place: usize| Some(summary["trees"][0]["voters_ns"][place].as_f64()? / 1e3);
         Some(Self { p50_us: us(0)?, p99_us: us(1)? })

@@ -178,7 +178,7 @@ impl Alteration<Node> for Wrong {
     }
 
     fn write(&mut self, write: Write) -> Asked {
-        // The log of the nameserver, and the copies of it.
+        // The log of the nameserver and the copies of this log have names with this beginning.
         let is_names = write.log.starts_with(nameserver::LOG);
         match self.0 {
             Mutant::AcksEarly if !is_names => Asked::Early(write),
@@ -228,9 +228,9 @@ struct Owner {
     lives: BTreeMap<NodeIndex, u64>,
     operations: Vec<Operation>,
     history: History,
-    /// Chooses the restarts in which a dataserver has lost its disk, and those in which the
-    /// nameserver has.
+    /// Chooses the restarts in which a dataserver has lost its disk.
     wipes: Prng,
+    /// Chooses the restarts in which the nameserver has lost its disk.
     rebuilds: Prng,
 }
 
@@ -374,8 +374,9 @@ impl Owner {
         Node::data(config, NAMES.address(), node, 1, disk.clone())
     }
 
-    /// The nameserver loses its disk, and is rebuilt out of the copies of its log. A nameserver
-    /// of which a dataserver is gone for good keeps its disk: the command asks all dataservers.
+    /// The nameserver loses its disk, and is rebuilt out of the copies of its log. When a dataserver
+    /// is gone for good, the nameserver keeps its disk: `evenfall files rebuild` asks all
+    /// dataservers.
     fn rebuild(&mut self, now: Timestamp) {
         let returning = self.returning(now);
         if returning.len() + 1 < self.disks.len() {

@@ -1,8 +1,8 @@
 package evenfall;
 
 /**
- * What a test gets that starts a server of ZooKeeper in its own process. Such a test would say nothing
- * about evenfall, so it fails. The property zookeeper.serverCnxnFactory names this class.
+ * Fails each test that starts a server of ZooKeeper in its own process, because such a test does not test
+ * evenfall. The property zookeeper.serverCnxnFactory names this class.
  */
 public final class NoServer {
     public NoServer() {

@@ -12,12 +12,12 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Replicas of evenfall as processes, which a test takes for a server of its own: each test has new
- * replicas, and a test that stops its server kills their processes. All clients of a test connect to
+ * Replicas of evenfall as processes, in the place of a server of ZooKeeper. Each test has new replicas, and
+ * a test that stops its server kills their processes. All clients of a test connect to
  * the first replica, because the tests expect that one client sees at once what another has written.
  */
 public final class Replicas implements Closeable {
-    /** Where the first replica of a test listens. The others have the addresses behind it. */
+    /** The address of the first replica of a test. The other replicas have the next addresses. */
     public static final String HOST = System.getProperty("evenfall.host", "127.0.0.1");
 
     private static final String PROGRAM = System.getProperty("evenfall.program");
@@ -25,7 +25,7 @@ public final class Replicas implements Closeable {
     /** Seconds between two kills of a replica that no client is connected to; 0 for none. */
     private static final long KILL_EVERY = Long.getLong("evenfall.kill-every", 0);
     private static final long PATIENCE_NS = 60_000_000_000L;
-    /** Below the ports that the kernel gives to connections. */
+    /** The ports of tests lie below the ports that the kernel gives to connections. */
     private static final int FIRST_PORT = 24_000;
     private static final int LAST_PORT = 32_000;
     private static int lastPort = FIRST_PORT;
@@ -36,7 +36,7 @@ public final class Replicas implements Closeable {
     private final Process[] processes;
     private Thread killer;
 
-    /** Replicas at these addresses, which have their logs below the directory. */
+    /** Replicas at these addresses, with logs below the directory. */
     public Replicas(List<String> addresses, File directory, String... options) {
         this.addresses = addresses;
         this.directory = directory;

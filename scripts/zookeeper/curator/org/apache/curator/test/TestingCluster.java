@@ -13,7 +13,7 @@ import java.util.List;
 import java.util.stream.Collectors;
 import org.apache.zookeeper.ZooKeeper;
 
-/** Stands where Curator's tests look for an ensemble of ZooKeeper. Each of its servers is a replica. */
+/** Replaces the ensemble of ZooKeeper of Curator's tests. Each of its servers is a replica of evenfall. */
 @SuppressWarnings("deprecation")
 public class TestingCluster implements Closeable {
     private static final String CHECK = "znode.container.checkIntervalMs";

@@ -6,7 +6,7 @@ import java.io.File;
 import java.io.IOException;
 import java.nio.file.Files;
 
-/** Stands where Curator's tests look for a server of ZooKeeper, and is replicas of evenfall. */
+/** Replaces the server of ZooKeeper of Curator's tests by replicas of evenfall. */
 public class TestingServer implements Closeable {
     private final int port;
     private final File directory;

@@ -26,8 +26,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What ZooKeeper's tests of clients extend, with the members of ZooKeeper's own class of this name.
- * The server that a test starts and stops is replicas of evenfall.
+ * The base of ZooKeeper's tests of clients, with the members of ZooKeeper's own class of this name.
+ * Replicas of evenfall replace the server that a test starts and stops.
  */
 public abstract class ClientBase extends ZKTestCase {
     protected static final Logger LOG = LoggerFactory.getLogger(ClientBase.class);
