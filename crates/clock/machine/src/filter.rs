@@ -55,9 +55,9 @@ impl Filter {
         Self { at, base: offset.0, rest: offset.1, rate: rate * 1e9, variances }
     }
 
-    /// Takes a measurement at the reference's time `at`: the offset in two parts, the rate, and both
-    /// variances. The variance of the offset is in nanoseconds squared, and the variance of the
-    /// rate has no unit. Returns false when the clock has stepped.
+    /// Takes a measurement at the reference's time `at`: the offset in two parts, the rate, and
+    /// both variances. The variance of the offset is in nanoseconds squared, and the variance of
+    /// the rate has no unit. Returns false when the clock has stepped.
     pub(crate) fn advance(
         course: &mut Option<Self>,
         at: Timestamp,

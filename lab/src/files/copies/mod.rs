@@ -374,9 +374,9 @@ impl Owner {
         Node::data(config, NAMES.address(), node, 1, disk.clone())
     }
 
-    /// The nameserver loses its disk, and is rebuilt out of the copies of its log. When a dataserver
-    /// is gone for good, the nameserver keeps its disk: `evenfall files rebuild` asks all
-    /// dataservers.
+    /// The nameserver loses its disk, and is rebuilt out of the copies of its log. When a
+    /// dataserver is gone for good, the nameserver keeps its disk: `evenfall files rebuild` asks
+    /// all dataservers.
     fn rebuild(&mut self, now: Timestamp) {
         let returning = self.returning(now);
         if returning.len() + 1 < self.disks.len() {
