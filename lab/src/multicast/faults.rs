@@ -468,12 +468,19 @@ impl Scene {
         self.plan.faults.iter().filter(steps).count() as u64
     }
 
-    /// By how much the clocks of a root and a receiver may differ. A host's clock that stepped
-    /// while its node was down is believed at the restart.
+    /// By how much the clocks of a root and a receiver may differ. A node believes the clock of its
+    /// host when it starts. A root that starts again after its host's clock stepped is wrong by that
+    /// step, and a receiver whose delays then look impossible adopts the clock of its own host.
     fn clocks_differ_max(&self) -> Duration {
-        let has = |kind| self.plan.kinds.contains(&kind);
-        let stepped = has(FaultKind::ClockStep) && has(FaultKind::Crash);
-        let steps = if stepped { bounds().clock_step_max * 6 } else { Duration::ZERO };
+        let faults = &self.plan.faults;
+        let steps_before = |node: NodeIndex, at: SimTime| {
+            let is_step = |fault: &Fault| matches!(fault, Fault::ClockStep(n, _) if *n == node);
+            faults.iter().any(|(stepped, fault)| *stepped <= at && is_step(fault))
+        };
+        let is_believed = faults
+            .iter()
+            .any(|(at, fault)| matches!(fault, Fault::Restart(node) if steps_before(*node, *at)));
+        let steps = if is_believed { bounds().clock_step_max * 6 } else { Duration::ZERO };
         Duration::from_micros(300) + steps
     }
 
