@@ -114,6 +114,7 @@ pub(crate) enum Record {
 pub(crate) enum Effect {
     Switched(FileId, u64),
     Promised(FileId, u64),
+    Dropped(FileId, u64),
     /// The beginning of a stream of the nameserver's log is whole, and the copy of the stream
     /// before is not needed any more.
     NamesWhole(Stream, Option<Stream>),
@@ -461,8 +462,16 @@ impl Dataserver {
     }
 
     fn drop_copy(&mut self, file: FileId, epoch: u64) {
-        let Some(copy) = self.copies.get(&file) else { return };
-        if copy.epoch > epoch || copy.switch.as_ref().is_some_and(|switch| switch.epoch > epoch) {
+        let Some(copy) = self.copies.get(&file) else {
+            // The record of an earlier drop may have no write yet. The nameserver asks again.
+            if self.journal.unwritten() == 0 {
+                self.tell_dropped(file, epoch);
+            }
+            return;
+        };
+        // A copy that has promised a later epoch may be all that is left of the file.
+        let switch = copy.switch.as_ref().map_or(0, |switch| switch.epoch);
+        if copy.promised.max(copy.epoch).max(switch) > epoch {
             return;
         }
         let Some(copy) = self.copies.remove(&file) else { return };
@@ -473,8 +482,15 @@ impl Dataserver {
         for log in copy.logs() {
             self.write(file, 0, (log, removal()), None);
         }
-        self.remember(&Record::Dropped { file }, None);
+        self.remember(&Record::Dropped { file }, Some(Effect::Dropped(file, epoch)));
         self.busy.remove(&file);
+    }
+
+    /// Tells the nameserver that this disk has no copy of a file.
+    fn tell_dropped(&mut self, file: FileId, epoch: u64) {
+        if !self.copies.contains_key(&file) {
+            self.tell(Control::Dropped { file, epoch, disk: self.disk });
+        }
     }
 
     fn beat(&mut self) {
@@ -500,6 +516,7 @@ impl Dataserver {
         match effect {
             Effect::Switched(file, epoch) => self.switched(file, epoch),
             Effect::Promised(file, epoch) => self.promised(file, epoch),
+            Effect::Dropped(file, epoch) => self.tell_dropped(file, epoch),
             Effect::NamesWhole(stream, old) => self.names_whole(stream, old),
         }
     }

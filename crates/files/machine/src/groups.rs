@@ -107,15 +107,35 @@ impl Nameserver {
             self.publish(id);
         }
         self.works.remove(&id);
-        // The file has all its copies, so former members that live may drop their copies. The log
-        // keeps the silent former members, because all members may lose their disks before a silent
-        // former member is heard again.
-        let silent = group.former.iter().filter(|(disk, _)| !self.is_live(now, *disk));
-        let former: Vec<(DiskId, Valid)> = silent.copied().collect();
-        if former.len() < group.former.len() {
-            self.record(Record::Group { id, group: Group { former, ..group } }, None);
+        self.drop_former(now, id, &group) && is_empty
+    }
+
+    /// Asks the former members that live to drop their copies, because the file has all its copies.
+    /// The log keeps a former member until its disk has no copy any more: all members may lose
+    /// their disks before that. Returns whether no former member was asked.
+    fn drop_former(&mut self, now: Timestamp, id: FileId, group: &Group) -> bool {
+        let live: Vec<DiskId> = group.former.iter().map(|(disk, _)| *disk).collect();
+        let live: Vec<DiskId> = live.into_iter().filter(|disk| self.is_live(now, *disk)).collect();
+        // A crash may still undo changes that are not in the log.
+        if self.is_safe() {
+            for disk in &live {
+                self.tell_disk(*disk, Control::Drop { file: id, epoch: group.epoch, disk: *disk });
+            }
         }
-        is_empty
+        live.is_empty()
+    }
+
+    /// A disk has no copy of a file any more.
+    pub(crate) fn former_dropped(&mut self, id: FileId, epoch: u64, disk: DiskId) {
+        let Some(group) = self.space.file(id).map(|file| &file.group) else { return };
+        // Only the answers to a seal end the wait of a file whose members are all gone.
+        if group.epoch != epoch || self.is_orphan(group) {
+            return;
+        }
+        let mut group = group.clone();
+        if group.former.extract_if(.., |(former, _)| *former == disk).count() > 0 {
+            self.record(Record::Group { id, group }, None);
+        }
     }
 
     /// Number of a file's joiners that count towards [`JOINS_MAX`]. Without a live member the
@@ -206,10 +226,13 @@ impl Nameserver {
             let replies = replies.clone();
             return self.end_seal(id, group, epoch, &members, &replies);
         }
-        for disk in silent {
-            if let Some(to) = self.servers.get(&disk).map(|server| server.place.address) {
-                self.tell(to, Control::Seal { file: id, epoch });
-            }
+        self.ask_for_promises(id, epoch, silent);
+    }
+
+    /// Asks disks to promise an epoch, and to tell the lengths of their copies.
+    pub(crate) fn ask_for_promises(&mut self, id: FileId, epoch: u64, disks: Vec<DiskId>) {
+        for disk in disks {
+            self.tell_disk(disk, Control::Seal { file: id, epoch });
         }
     }
 
@@ -271,7 +294,7 @@ impl Nameserver {
             self.events.push_back(Event::Lost { file: id, range });
         }
         let group = Group { epoch, start: common, members, former, adopted: None, lost };
-        self.record(Record::Group { id, group }, [Effect::Publish(id)]);
+        self.record(Record::Group { id, group }, [Effect::Publish(id, epoch)]);
         if common < noted {
             let at_ms = self.at_ms;
             self.record(Record::Length { id, length: common, at_ms }, None);
@@ -445,7 +468,7 @@ impl Nameserver {
 #[cfg(test)]
 pub(crate) mod tests {
     use bytes::Bytes;
-    use evenfall_core::{Arrival, Machine as _, StampedBy};
+    use evenfall_core::{Arrival, Machine as _, StampedBy, Transmit};
 
     use super::*;
     use crate::config::NameConfig;
@@ -487,16 +510,40 @@ pub(crate) mod tests {
         }
     }
 
-    fn drops(names: &mut Nameserver) -> Vec<FileId> {
-        let transmits = std::iter::from_fn(|| names.poll_transmit(Timestamp::ZERO));
-        let dropped = transmits.filter_map(|transmit| {
+    /// The control messages among datagrams.
+    fn controls(transmits: impl Iterator<Item = Transmit>) -> Vec<Control> {
+        let decoded = transmits.map(|transmit| {
             let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
-            match Message::decode(&datagram) {
-                Ok((_, Message::Control(Control::Drop { file, .. }))) => Some(file),
-                _ => None,
-            }
+            Message::decode(&datagram).expect("our own datagram").1
         });
-        dropped.collect()
+        let control = |message| match message {
+            Message::Control(control) => Some(control),
+            _ => None,
+        };
+        decoded.filter_map(control).collect()
+    }
+
+    /// The copies that a nameserver asks to be dropped, each with its disk.
+    fn drops(names: &mut Nameserver) -> Vec<(FileId, DiskId)> {
+        let controls = controls(std::iter::from_fn(|| names.poll_transmit(Timestamp::ZERO)));
+        let drop = |control| match control {
+            Control::Drop { file, disk, .. } => Some((file, disk)),
+            _ => None,
+        };
+        controls.into_iter().filter_map(drop).collect()
+    }
+
+    /// The disks that a nameserver asks to drop a copy.
+    fn dropped_by(names: &mut Nameserver) -> Vec<u64> {
+        drops(names).into_iter().map(|(_, disk)| disk.0).collect()
+    }
+
+    /// Answers all writes of a dataserver.
+    fn write_data(data: &mut crate::Dataserver) {
+        use evenfall_core::durable::Durable as _;
+        while let Some(write) = data.poll_write() {
+            data.handle_written(Timestamp::ZERO, write.id, Ok(()));
+        }
     }
 
     #[test]
@@ -525,7 +572,8 @@ pub(crate) mod tests {
             drops(&mut names);
             let held = |file| Held { file, epoch: 1, asks: false };
             hand_in(&mut names, 1, [deleted, kept, newer].map(held).to_vec());
-            assert_eq!(drops(&mut names), dropped);
+            let found: Vec<FileId> = drops(&mut names).into_iter().map(|(file, _)| file).collect();
+            assert_eq!(found, dropped);
             assert_eq!(names.strangers().contains(&newer), is_old);
         }
     }
@@ -570,7 +618,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_whole_file_remembers_its_silent_former_members_until_they_are_heard() {
+    fn a_whole_file_remembers_a_former_member_until_its_disk_has_no_copy() {
         let config = NameConfig::default();
         let mut names = Nameserver::new(config, 1, &Bytes::new()).expect("no log");
         (1..=4).for_each(|n| hand_in(&mut names, n, Vec::new()));
@@ -586,15 +634,55 @@ pub(crate) mod tests {
         let now = Timestamp::ZERO + config.dead_after;
         let members = group.members.iter().map(|disk| disk.0 as u16);
         members.chain([3]).for_each(|n| hand_in_at(&mut names, now, n, Vec::new()));
-        let is_silent = |disk: &u64| !names.is_live(now, DiskId(*disk));
-        let silent: Vec<u64> = [3, 4].into_iter().filter(is_silent).collect();
-        names.examine(now, id);
-        assert_eq!(left(&names), silent);
-        assert_eq!(silent, [4]);
-        hand_in_at(&mut names, now, 4, vec![Held { file: id, epoch: 0, asks: false }]);
+        write_all(&mut names, &mut Vec::new());
+        assert!(dropped_by(&mut names).is_empty());
+        assert!(!names.examine(now, id), "disk 3 has not answered");
+        assert_eq!(dropped_by(&mut names), [3]);
+        names.former_dropped(id, group.epoch - 1, DiskId(3));
+        assert_eq!(left(&names), [3, 4], "an answer to an earlier epoch");
+        names.former_dropped(id, group.epoch, DiskId(3));
+        assert_eq!(left(&names), [4]);
+        write_all(&mut names, &mut Vec::new());
+        assert!(names.examine(now, id), "disk 4 is silent and is not waited for");
+        names.dirty.clear();
+        assert_eq!((left(&names), dropped_by(&mut names)), (vec![4], vec![]));
+        // Disk 4 is heard, and does not name its copy yet.
+        hand_in_at(&mut names, now, 4, Vec::new());
         assert!(names.dirty.contains(&id), "the file is looked at again");
         names.examine(now, id);
+        assert_eq!((left(&names), dropped_by(&mut names)), (vec![4], vec![4]));
+        names.former_dropped(id, group.epoch, DiskId(4));
         assert!(left(&names).is_empty());
+    }
+
+    #[test]
+    fn a_copy_that_has_promised_an_epoch_is_not_dropped_for_an_earlier_one() {
+        let address = |n| ([127, 0, 0, 1], n).into();
+        let config = crate::DataConfig::default();
+        let mut data =
+            crate::Dataserver::new(config, address(1), address(2), 1, &Bytes::new(), Vec::new())
+                .expect("no log");
+        let (file, disk) = (FileId(2), data.disk());
+        let mut tell = |control| {
+            let (head, body) = Message::Control(control).encode(7);
+            let datagram = Bytes::from([&head[..], &body].concat());
+            let arrival = Arrival::new(address(1), datagram, Timestamp::ZERO, StampedBy::User);
+            data.handle(Timestamp::ZERO, arrival).expect("our own datagram");
+            write_data(&mut data);
+            let answers = controls(std::iter::from_fn(|| data.poll_transmit(Timestamp::ZERO)));
+            (data.files(None, 1).len(), answers)
+        };
+        // While a record is on its way to the disk, the disk gives no answer.
+        assert_eq!(tell(Control::Drop { file, epoch: 5, disk }), (0, vec![]));
+        // A disk without a copy answers, and a file that seeks an heir does not wait for it.
+        let answer = Control::Dropped { file, epoch: 5, disk };
+        assert_eq!(tell(Control::Drop { file, epoch: 5, disk }), (0, vec![answer]));
+        let (epoch, held, length, committed) = (6, 0, 0, 0);
+        let answer = Control::Sealed { file, epoch, held, disk, length, committed };
+        assert_eq!(tell(Control::Seal { file, epoch }), (1, vec![answer]));
+        assert_eq!(tell(Control::Drop { file, epoch: 5, disk }), (1, vec![]));
+        let answer = Control::Dropped { file, epoch: 6, disk };
+        assert_eq!(tell(Control::Drop { file, epoch: 6, disk }), (0, vec![answer]));
     }
 
     #[test]

@@ -19,7 +19,6 @@ use crate::groups::Replies;
 use crate::nameserver::{Event, Nameserver};
 use crate::space::{Group, Kind, Record};
 use crate::valid::Valid;
-use crate::wire::Control;
 use crate::{DiskId, FileId};
 
 impl Nameserver {
@@ -96,13 +95,7 @@ impl Nameserver {
                 self.dirty.insert(id);
                 self.record(Record::Group { id, group }, None);
             }
-            None => {
-                for disk in missed {
-                    if let Some(to) = self.servers.get(&disk).map(|server| server.place.address) {
-                        self.tell(to, Control::Seal { file: id, epoch });
-                    }
-                }
-            }
+            None => self.ask_for_promises(id, epoch, missed),
         }
     }
 }

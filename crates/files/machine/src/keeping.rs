@@ -109,6 +109,9 @@ pub struct Keeping {
     streams: u64,
     /// Whether the record of this life of the nameserver is on the disk here.
     is_begun: bool,
+    /// Whether all keepers have the state with which this life began. Until then a rebuild may undo
+    /// a part of this state.
+    pub(crate) is_sure: bool,
     /// Whether a keeper has a stream of a later life, so that the log of this nameserver is old.
     pub(crate) is_old: bool,
 }

@@ -16,7 +16,8 @@
 //! Every member has every acknowledged byte, so a file that is cut to the least length of its live
 //! members keeps all acknowledged bytes. A member that is left out becomes a *former* member. The
 //! copy of a former member is kept until the file has all its copies again, because all members may
-//! lose their disks before that. The last member is never left out.
+//! lose their disks before that. The nameserver then sends `Drop`, and forgets the former member
+//! when it has answered `Dropped`. The last member is never left out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -34,7 +35,7 @@ use crate::groups::Work;
 use crate::keeping::Keeping;
 use crate::outbox::Outbox;
 use crate::placing::Balance;
-use crate::space::{Call, File, Group, Record, Space};
+use crate::space::{Call, FIRST_EPOCH, File, Group, Record, Space};
 use crate::wire::{Control, Message, Place};
 use crate::{DiskId, FileId, FilesError, Refusal};
 
@@ -65,8 +66,9 @@ pub enum Event {
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
     Done(u64),
-    /// The dataservers that have the file are told their assignment.
-    Publish(FileId),
+    /// The dataservers that have the file are told their assignment, if the file is still in this
+    /// epoch. The record of a later epoch has an effect of its own.
+    Publish(FileId, u64),
     /// The dataservers that had the file may delete their copies.
     Drop(FileId, Group),
     /// A primary is told that the length of its file is in the log.
@@ -254,7 +256,7 @@ impl Nameserver {
                 return Err(Refusal::TooFewServers(1, 0));
             }
             (Call::Create { .. }, Some(Record::Inode { id, .. })) => {
-                effects.push(Effect::Publish(*id));
+                effects.push(Effect::Publish(*id, FIRST_EPOCH));
             }
             (
                 Call::SetReplication { .. } | Call::Replace { .. },
@@ -312,9 +314,21 @@ impl Nameserver {
         self.keep(&body);
     }
 
+    /// Sends a message to a dataserver. Nothing is sent about a state that a rebuild may undo. All
+    /// messages are repeated.
     pub(crate) fn tell(&mut self, to: SocketAddr, control: Control) {
-        let message = Message::Control(control);
-        self.outbox.send(self.space.cluster, to, message);
+        if self.keeping.is_sure {
+            let message = Message::Control(control);
+            self.outbox.send(self.space.cluster, to, message);
+        }
+    }
+
+    /// Sends a message to the dataserver of a disk. Nothing is sent before the first beat of that
+    /// dataserver.
+    pub(crate) fn tell_disk(&mut self, disk: DiskId, control: Control) {
+        if let Some(to) = self.servers.get(&disk).map(|server| server.place.address) {
+            self.tell(to, control);
+        }
     }
 
     fn control(&mut self, now: Timestamp, from: SocketAddr, control: Control) {
@@ -332,6 +346,7 @@ impl Nameserver {
             }
             Control::Caught { file, epoch, joiner } => self.caught(file, epoch, joiner),
             Control::Bad { file, epoch, disk } => self.bad(now, file, epoch, disk),
+            Control::Dropped { file, epoch, disk } => self.former_dropped(file, epoch, disk),
             Control::Length { file, epoch, length } => self.length(from, file, epoch, length),
             Control::Kept { disk, generation, life, length } => {
                 self.kept_by(now, disk, (generation, life), length);
@@ -397,7 +412,8 @@ impl Nameserver {
     }
 
     /// The state of a disk has changed. A disk at a new address is sent the assignments of its
-    /// files again, and so are the other members of these files.
+    /// files again, and so are the other members of these files. Files that know the disk as a
+    /// former member are looked at too, because its copy may be dropped now.
     pub(crate) fn look_at_files_of(&mut self, disk: DiskId, is_new: bool) {
         let mut owed = Vec::new();
         let racks: BTreeSet<&String> = self.servers.values().map(|server| &server.rack).collect();
@@ -405,7 +421,8 @@ impl Nameserver {
         for (id, inode) in self.space.inodes() {
             let crate::space::Kind::File(file) = &inode.kind else { continue };
             let has_few = file.group.members.len() < usize::from(file.replication);
-            if has_few || (has_racks && self.is_crowded(&file.group)) {
+            let is_former = file.group.former.iter().any(|(former, _)| *former == disk);
+            if has_few || is_former || (has_racks && self.is_crowded(&file.group)) {
                 self.dirty.insert(*id);
             }
             if file.group.members.contains(&disk) {
@@ -469,17 +486,18 @@ impl Nameserver {
     pub(crate) fn follow(&mut self, effect: Effect) {
         match effect {
             Effect::Done(token) => self.events.push_back(Event::Done { token }),
-            Effect::Publish(file) => self.publish(file),
+            Effect::Publish(id, epoch) => {
+                if self.space.file(id).is_some_and(|file| file.group.epoch == epoch) {
+                    self.publish(id);
+                }
+            }
             Effect::Noted(file, length, to) => self.tell(to, Control::Noted { file, length }),
-            Effect::Begun => {}
+            Effect::Begun => self.keeping.is_sure = true,
             Effect::Drop(file, group) => {
                 let former = group.former.iter().map(|(disk, _)| *disk);
                 let disks: Vec<DiskId> = group.members.iter().copied().chain(former).collect();
                 for disk in disks {
-                    if let Some(server) = self.servers.get(&disk) {
-                        let to = server.place.address;
-                        self.tell(to, Control::Drop { file, epoch: u64::MAX, disk });
-                    }
+                    self.tell_disk(disk, Control::Drop { file, epoch: u64::MAX, disk });
                 }
             }
         }

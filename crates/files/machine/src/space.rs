@@ -16,6 +16,8 @@ pub use calls::{Call, names};
 
 /// The root directory.
 pub const ROOT: FileId = FileId(1);
+/// The epoch of a new file.
+pub(crate) const FIRST_EPOCH: u64 = 1;
 
 /// The disks that have the bytes of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

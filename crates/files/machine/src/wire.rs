@@ -157,11 +157,21 @@ pub enum Control {
         /// The disk.
         disk: DiskId,
     },
-    /// A dataserver may delete its copy, if the copy is of this epoch or of an earlier one.
+    /// A dataserver shall delete its copy, if the copy is of this epoch or of an earlier one and
+    /// has promised no later epoch.
     Drop {
         /// The file.
         file: FileId,
         /// The epoch.
+        epoch: u64,
+        /// The disk.
+        disk: DiskId,
+    },
+    /// The answer to [`Drop`](Self::Drop): the disk has no copy, also after a restart.
+    Dropped {
+        /// The file.
+        file: FileId,
+        /// The epoch that the nameserver named.
         epoch: u64,
         /// The disk.
         disk: DiskId,

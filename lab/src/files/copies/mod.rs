@@ -553,8 +553,12 @@ impl Campaign for Copies {
             // half done, or while a former member was down for good. A copy that had restarted was
             // to be cut several chunks before its end. Of two silent former members the one with
             // less became the heir. A nameserver that had restarted began no stream to its keepers.
-            // A whole file forgot a silent former member, and then lost its other disks.
-            once_failed: &[810, 1235, 2862, 4800, 6028, 52_942, 12_740, 12_389, 16_513],
+            // A whole file forgot a silent former member, and then lost its other disks. The same
+            // happened with a former member that had been told to drop its copy and was down. A
+            // file was assigned an epoch that its nameserver's log lost with a disk.
+            once_failed: &[
+                810, 1235, 2862, 4800, 6028, 52_942, 12_740, 12_389, 16_513, 34_602, 34_901,
+            ],
             kinds: &[
                 FaultKind::Loss,
                 FaultKind::Duplicate,

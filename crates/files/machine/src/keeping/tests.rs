@@ -108,6 +108,55 @@ fn a_change_is_done_when_the_keeper_has_it_and_refused_when_the_keeper_knows_a_l
     assert_eq!(names.check_changes(), Err(crate::Refusal::OldLog));
 }
 
+/// The epochs of the assignments among these messages.
+fn assigned(sent: &[Message]) -> BTreeSet<u64> {
+    let epoch = |message: &Message| match message {
+        Message::Control(Control::Assign(assignment)) => Some(assignment.epoch),
+        _ => None,
+    };
+    sent.iter().filter_map(epoch).collect()
+}
+
+#[test]
+fn a_file_is_assigned_no_epoch_that_a_keeper_lacks() {
+    let mut now = Timestamp::ZERO;
+    let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
+    let (stream, end) = stream_of(&run(&mut names, &mut now));
+    let keep = |names: &mut Nameserver, now, end| {
+        kept(names, now, (stream.generation, stream.life), end);
+    };
+    keep(&mut names, now, end);
+    let (_, end) = stream_of(&run(&mut names, &mut now));
+    keep(&mut names, now, end);
+
+    // The keeper is slow, and a second epoch begins before the keeper has the file.
+    let id = create(&mut names, "/a", 1);
+    let sent = run(&mut names, &mut now);
+    let (_, made) = stream_of(&sent);
+    names.works.entry(id).or_default().is_troubled = true;
+    names.examine(now, id);
+    names.sealed(now, id, 2, DiskId(1), 1, (0, 0));
+    assert_eq!(names.space().file(id).expect("a file").group.epoch, 2);
+    let (_, sealed) = stream_of(&run(&mut names, &mut now));
+    assert!(sealed > made && assigned(&sent).is_empty());
+    keep(&mut names, now, made);
+    assert!(assigned(&run(&mut names, &mut now)).is_empty());
+    keep(&mut names, now, sealed);
+    assert_eq!(assigned(&run(&mut names, &mut now)), [2].into());
+
+    // After a restart, the keeper first needs a stream of the new life.
+    let log = framed(names.space().records().iter().map(body_of));
+    let mut names = Nameserver::new(NameConfig::default(), 2, &log).expect("our own log");
+    let held = crate::wire::Held { file: id, epoch: 1, asks: true };
+    hand_in(&mut names, 1, vec![held]);
+    let sent = run(&mut names, &mut now);
+    assert!(assigned(&sent).is_empty());
+    let (stream, end) = stream_of(&sent);
+    kept(&mut names, now, (stream.generation, stream.life), end);
+    hand_in(&mut names, 1, vec![held]);
+    assert_eq!(assigned(&run(&mut names, &mut now)), [2].into());
+}
+
 #[test]
 fn a_log_that_is_never_idle_at_a_tick_keeps_no_keeper_waiting() {
     let mut now = Timestamp::ZERO;

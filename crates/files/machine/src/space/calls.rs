@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{File, Group, Inode, Kind, ROOT, Record, Space};
+use super::{FIRST_EPOCH, File, Group, Inode, Kind, ROOT, Record, Space};
 use crate::config::{
     DEPTH_MAX, ENTRIES_MAX, INODES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, REPLICATION_MAX,
 };
@@ -168,7 +168,8 @@ impl Space {
                     (id, depth) = (self.inodes[&id].parent, depth - 1);
                 }
                 let replication = (*replication).clamp(1, REPLICATION_MAX);
-                let group = Group { epoch: 1, members: members.to_vec(), ..Group::default() };
+                let group =
+                    Group { epoch: FIRST_EPOCH, members: members.to_vec(), ..Group::default() };
                 let last = Kind::File(File { replication, length: 0, group });
                 records.extend(self.make(id, &names[depth..], (user, *mode, at_ms), last)?);
                 Ok(records)
