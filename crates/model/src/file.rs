@@ -1,9 +1,16 @@
 //! The form of a model's file, and how such a file is read, checked and changed.
 
 use core::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 
 use evenfall_core::math;
 use serde::{Deserialize, Serialize};
+
+use crate::check::check;
+
+/// Bytes of a model's file at most. The built-in models have nine thousand.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The built-in models by name.
 const BUILT_IN: [(&str, &str); 4] = [
@@ -269,11 +276,24 @@ pub enum ModelError {
     /// No stack has this name.
     Stack(String),
     /// Neither the name of a built-in model nor the path of a readable file.
-    Unknown(String, std::io::Error),
+    Unknown(String, io::Error),
     /// The file is not a model.
     File(String, toml::de::Error),
-    /// A number of the model is out of range: its key, and the range that it must be in.
-    Number(&'static str, &'static str),
+    /// A number of the model is out of its range.
+    Number {
+        /// Name of the model.
+        model: String,
+        /// Key of the number.
+        key: String,
+        /// The number.
+        value: f64,
+        /// The range, in words.
+        range: String,
+    },
+    /// A part of the model has a wrong form: the model, the part, and the right form.
+    Shape(String, String, String),
+    /// A number has an empty source: the model, and the key.
+    Source(String, String),
     /// The model has no number of this key.
     Key(String),
 }
@@ -287,9 +307,21 @@ impl fmt::Display for ModelError {
                 write!(f, "model {name}: not one of {names}, and not a readable file: {error}")
             }
             Self::File(name, error) => write!(f, "model {name}: {error}"),
-            Self::Number(key, what) => write!(f, "model: {key} must be {what}"),
+            Self::Number { model, key, value, range } => {
+                write!(f, "model {model}: {key} = {value:?}: must be {range}")
+            }
+            Self::Shape(model, key, form) => write!(f, "model {model}: {key}: must be {form}"),
+            Self::Source(model, key) => {
+                write!(f, "model {model}: {key}: its source is empty; say where the number is from")
+            }
             Self::Key(key) => write!(f, "model: there is no number {key}"),
         }
+    }
+}
+
+impl ModelError {
+    pub(crate) fn shape(model: &str, key: &str, form: &str) -> Self {
+        Self::Shape(model.into(), key.into(), form.into())
     }
 }
 
@@ -298,28 +330,24 @@ impl std::error::Error for ModelError {
         match self {
             Self::Unknown(_, error) => std::error::Error::source(error),
             Self::File(_, error) => std::error::Error::source(error),
-            Self::Stack(_) | Self::Number(..) | Self::Key(_) => None,
+            Self::Stack(_)
+            | Self::Number { .. }
+            | Self::Shape(..)
+            | Self::Source(..)
+            | Self::Key(_) => None,
         }
     }
 }
 
-impl Distribution {
-    fn makes_sense(&self) -> bool {
-        match &self.shape {
-            Shape::Constant { us } => *us >= 0.0,
-            Shape::Exponential { mean_us } => *mean_us >= 0.0,
-            Shape::Lognormal { median_us, sigma } => {
-                *median_us >= 0.0 && (0.0..3.0).contains(sigma)
-            }
-            Shape::Pareto { least_us, alpha, most_us } => {
-                *least_us > 0.0 && *alpha > 0.1 && most_us >= least_us
-            }
-            Shape::Table { points } => {
-                let ascend = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
-                !points.is_empty() && points.windows(2).all(ascend)
-            }
-        }
+/// The text of a file, which may be no file but a device without an end.
+fn read(path: &str) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let most = format!("longer than the {FILE_BYTES_MAX} bytes that a model may have");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, most));
     }
+    Ok(text)
 }
 
 /// Says of each number that it is that of the model of this name.
@@ -381,8 +409,8 @@ impl Model {
         if let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
             return Self::parse(name, text);
         }
-        let text = std::fs::read_to_string(name);
-        Self::parse(name, &text.map_err(|error| ModelError::Unknown(name.into(), error))?)
+        let text = read(name).map_err(|error| ModelError::Unknown(name.into(), error))?;
+        Self::parse(name, &text)
     }
 
     /// Reads the text of a model.
@@ -392,7 +420,7 @@ impl Model {
     pub fn parse(name: &str, text: &str) -> Result<Self, ModelError> {
         let model: Self =
             toml::from_str(text).map_err(|error| ModelError::File(name.into(), error))?;
-        model.check()?;
+        check(name, &model)?;
         Ok(model)
     }
 
@@ -500,38 +528,8 @@ impl Model {
         *at = toml::Value::Float(change(value));
         let model: Self =
             root.try_into().map_err(|error| ModelError::File(self.name.clone(), error))?;
-        model.check()?;
+        check(&model.name, &model)?;
         Ok(model)
-    }
-
-    fn check(&self) -> Result<(), ModelError> {
-        let PathFile { wait, spikes, episodes, losses, load, host_correlation, .. } = &self.path;
-        let sane = |key, distribution: &Distribution| match distribution.makes_sense() {
-            true => Ok(()),
-            false => Err(ModelError::Number(key, "a distribution of durations")),
-        };
-        sane("path.wait", wait)?;
-        sane("stack.sockets.timer_late", &self.stack.sockets.timer_late)?;
-        sane("stack.kernel-bypass.timer_late", &self.stack.kernel_bypass.timer_late)?;
-        let outages = spikes.iter().chain(episodes).chain(&self.host.stalls);
-        let lengths = outages.map(|outage| (&outage.gap_ms, &outage.length));
-        for (gap, length) in lengths.chain(losses.iter().map(|loss| (&loss.gap_ms, &loss.length))) {
-            sane("length", length)?;
-            if gap.is.is_nan() || gap.is <= 0.0 {
-                return Err(ModelError::Number("gap_ms", "above 0"));
-            }
-        }
-        if !(-1.0..=1.0).contains(&host_correlation.is) {
-            return Err(ModelError::Number("path.host_correlation", "from -1 to 1"));
-        }
-        let shares = load.iter().flat_map(|load| &load.levels);
-        if shares.clone().any(|&(share, busy)| share < 0.0 || !(0.0..1.0).contains(&busy)) {
-            return Err(ModelError::Number("path.load.levels", "[share, busy below 1]"));
-        }
-        if self.host.cores.is < 1.0 {
-            return Err(ModelError::Number("host.cores", "at least 1"));
-        }
-        Ok(())
     }
 }
 
