@@ -34,15 +34,16 @@ pub fn several<T: Send>(
     Ok(runs)
 }
 
-/// One object of the same shape as those of the runs. A number becomes the mean of the runs, a
-/// truth becomes whether all runs have it, and a text becomes the list of all texts. Beside each
-/// key with numbers stands `KEY_half_width`, half the width of their 95 % intervals by Student's t.
+/// One object of the same shape as those of the runs. A number becomes the mean of the runs, as
+/// does each number of a row. A truth becomes whether all runs have it, and a text becomes the list
+/// of all texts. Beside each key with numbers stands `KEY_half_width`, half the width of their 95 %
+/// intervals by Student's t.
 pub fn combined(runs: &[Value]) -> Value {
     let mut all = Map::new();
     for key in runs.first().and_then(Value::as_object).into_iter().flat_map(Map::keys) {
         let values: Vec<&Value> = runs.iter().map(|run| &run[key]).collect();
         all.insert(key.clone(), each(&values, &|values| mean_and_half_width(values).0));
-        if has_numbers(values[0]) {
+        if has_numbers(&values) {
             let half = each(&values, &|values| mean_and_half_width(values).1);
             all.insert(format!("{key}{HALF_WIDTH}"), half);
         }
@@ -63,6 +64,9 @@ fn print_each(name: &str, means: &Value, halves: &Value) {
         Value::Object(parts) => parts.iter().for_each(|(key, inner)| {
             print_each(&format!("{name} {key}"), inner, &halves[key]);
         }),
+        Value::Array(parts) => parts.iter().enumerate().for_each(|(at, inner)| {
+            print_each(&format!("{name} {at}"), inner, &halves[at]);
+        }),
         Value::Number(mean) => {
             let mean = mean.as_f64().unwrap_or(f64::NAN);
             let half = halves.as_f64().map_or(String::new(), |half| format!(" +- {half:.4}"));
@@ -72,10 +76,25 @@ fn print_each(name: &str, means: &Value, halves: &Value) {
     }
 }
 
-fn has_numbers(value: &Value) -> bool {
-    match value {
+/// Whether these are rows of numbers, as many in each run: the two ends of an interval for
+/// instance.
+fn are_rows(values: &[&Value]) -> bool {
+    let len = values[0].as_array().map(Vec::len);
+    let is_row = |value: &&Value| {
+        let list = value.as_array();
+        list.map(Vec::len) == len && list.is_some_and(|list| list.iter().all(Value::is_number))
+    };
+    len > Some(0) && values.iter().all(is_row)
+}
+
+fn has_numbers(values: &[&Value]) -> bool {
+    match values[0] {
         Value::Number(_) => true,
-        Value::Object(parts) => parts.values().any(has_numbers),
+        Value::Object(parts) => parts.keys().any(|key| {
+            let inner: Vec<&Value> = values.iter().map(|value| &value[key]).collect();
+            has_numbers(&inner)
+        }),
+        Value::Array(_) => are_rows(values),
         _ => false,
     }
 }
@@ -94,6 +113,12 @@ fn each(values: &[&Value], figure: &dyn Fn(&[f64]) -> Option<f64>) -> Value {
             let numbers: Vec<f64> = values.iter().filter_map(|value| value.as_f64()).collect();
             figure(&numbers).into()
         }
+        Value::Array(first) if are_rows(values) => (0..first.len())
+            .map(|at| {
+                let inner: Vec<&Value> = values.iter().map(|value| &value[at]).collect();
+                each(&inner, figure)
+            })
+            .collect(),
         Value::String(_) | Value::Array(_) => values.iter().map(|value| (*value).clone()).collect(),
     }
 }
@@ -108,13 +133,16 @@ mod tests {
     fn numbers_get_a_mean_and_the_half_width_by_student_t() {
         let run = |p50: f64, whole: bool, digest: &str| {
             let oml = json!({ "p50": p50 });
-            json!({"oml_us": oml, "finished": whole, "digest": digest})
+            let between = json!({ "p50": [p50 - 1.0, p50 + 3.0] });
+            json!({"oml_us": oml, "finished": whole, "digest": digest, "between_us": between})
         };
         let all = combined(&[run(10.0, true, "a"), run(12.0, true, "b"), run(14.0, false, "c")]);
         assert_eq!(all["oml_us"]["p50"], 12.0);
         // The deviation is 2, t for two degrees of freedom 4.3027.
         let half = all["oml_us_half_width"]["p50"].as_f64().expect("three runs have an interval");
         assert!((half - 4.3027 * 2.0 / 3f64.sqrt()).abs() < 1e-3, "{half}");
+        assert_eq!(all["between_us"]["p50"], json!([11.0, 15.0]));
+        assert_eq!(all["between_us_half_width"]["p50"][1], all["oml_us_half_width"]["p50"]);
         assert_eq!(all["finished"], false);
         assert_eq!(all["digest"], json!(["a", "b", "c"]));
         assert!(all.get("digest_half_width").is_none());
