@@ -19,7 +19,7 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the multicast, the shuffle and the store in the simulator.
+    /// Run feeds, clocks, shuffles, reads of files and orders of requests in the simulator.
     Sim(sim::Args),
     /// Measure costs on this machine: copies of messages, an exchange, the store.
     Bench(bench::Args),

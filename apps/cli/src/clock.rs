@@ -17,6 +17,9 @@ use crate::{Outcome, instrument, stat};
 /// Longest time between a signal and the end of `evenfall clock watch`.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Longest time from one print of `evenfall clock watch` to the next.
+const EVERY_MAX: Duration = Duration::from_secs(24 * 3_600);
+
 /// Arguments of `evenfall clock`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -53,27 +56,27 @@ struct Watch {
     #[command(flatten)]
     asked: Asked,
     /// Time from one print to the next, such as 2s.
-    #[arg(long, default_value = "2s", value_parser = parse_duration)]
+    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = every)]
     every: Duration,
 }
 
 pub fn main(args: Args) -> Outcome {
     match args.command {
-        Command::Report(asked) => look(&asked, &addresses(&asked)?),
+        Command::Report(asked) => look(&asked, &nodes(&asked)?),
         Command::Watch(watch) => {
             interrupt::install()?;
-            let nodes = addresses(&watch.asked)?;
+            let nodes = nodes(&watch.asked)?;
             loop {
                 // A failed look does not end the watch, because the nodes may answer later.
                 if let Err(error) = look(&watch.asked, &nodes) {
                     eprintln!("{error}");
                 }
                 let until = Instant::now() + watch.every;
-                while Instant::now() < until {
-                    if interrupt::raised() {
-                        return Ok(());
-                    }
-                    std::thread::sleep(LOOK.min(watch.every));
+                while Instant::now() < until && !interrupt::raised() {
+                    std::thread::sleep(LOOK);
+                }
+                if interrupt::raised() {
+                    return Ok(());
                 }
             }
         }
@@ -84,10 +87,30 @@ pub fn main(args: Args) -> Outcome {
     }
 }
 
-/// The nodes to ask, by name.
-fn addresses(asked: &Asked) -> Result<Vec<(String, SocketAddr)>, Box<dyn std::error::Error>> {
+/// Reads the time from one print to the next.
+fn every(text: &str) -> Result<Duration, String> {
+    let every = parse_duration(text).map_err(|error| error.to_string())?;
+    let (least, most) = (LOOK, EVERY_MAX);
+    if (least..=most).contains(&every) {
+        return Ok(every);
+    }
+    Err(format!("must be {least:?} to {} hours", most.as_secs() / 3_600))
+}
+
+/// The nodes of a run.
+struct Nodes {
+    /// Those to ask, by name.
+    asked: Vec<(String, SocketAddr)>,
+    /// Names of all nodes by their places in the mesh of clocks. Empty where no settings file says
+    /// them.
+    places: Vec<String>,
+}
+
+/// The nodes that the arguments name.
+fn nodes(asked: &Asked) -> Result<Nodes, Box<dyn std::error::Error>> {
     if !asked.http.is_empty() {
-        return Ok(asked.http.iter().map(|address| (address.to_string(), *address)).collect());
+        let named = asked.http.iter().map(|address| (address.to_string(), *address));
+        return Ok(Nodes { asked: named.collect(), places: Vec::new() });
     }
     let settings = Settings::load(&asked.config, &[])?;
     if !settings.is_meshed() {
@@ -105,14 +128,15 @@ fn addresses(asked: &Asked) -> Result<Vec<(String, SocketAddr)>, Box<dyn std::er
     if nodes.is_empty() {
         return Err(stat::without_http(&asked.config).into());
     }
-    Ok(nodes)
+    let places = settings.timed().into_iter().map(|node| node.name.clone()).collect();
+    Ok(Nodes { asked: nodes, places })
 }
 
 /// Asks all nodes once, and prints what they say.
-fn look(asked: &Asked, nodes: &[(String, SocketAddr)]) -> Outcome {
+fn look(asked: &Asked, nodes: &Nodes) -> Outcome {
     let mut all = Map::new();
     let mut silent = 0;
-    for (name, address) in nodes {
+    for (name, address) in &nodes.asked {
         match stat::fetch_page(*address, "/clock") {
             Ok(standing) => drop(all.insert(name.clone(), standing)),
             Err(error) => {
@@ -126,16 +150,19 @@ fn look(asked: &Asked, nodes: &[(String, SocketAddr)]) -> Outcome {
     if asked.json {
         println!("{}", Value::Object(all));
     } else if !all.is_empty() {
-        println!("{}", table(&all));
+        println!("{}", table(&all, &nodes.places));
     }
     match silent {
         0 => Ok(()),
-        _ => Err(format!("{silent} of {} did not answer", counted(nodes.len(), "node")).into()),
+        _ => {
+            Err(format!("{silent} of {} did not answer", counted(nodes.asked.len(), "node")).into())
+        }
     }
 }
 
-/// A line for each node.
-fn table(all: &Map<String, Value>) -> String {
+/// A line for each node, and a line for each trouble of a clock, which names the node or, without
+/// the names, its place.
+fn table(all: &Map<String, Value>, places: &[String]) -> String {
     let mut lines = vec![format!(
         "{:<14} {:<13} {:>14} {:>11} {:>11} {:>12} {:>8} {:>7}",
         "node", "state", "offset us", "proven us", "assumed us", "UTC bound us", "kbit/s", "core %"
@@ -160,13 +187,16 @@ fn table(all: &Map<String, Value>) -> String {
             standing["core_share"].as_f64().unwrap_or(0.0) * 100.0,
         ));
         for (key, words) in [
-            ("liars", "tell different nodes different times"),
-            ("lost", "were reached by no probe"),
-            ("disrupted", "have clocks that left their proven bounds"),
-            ("sources_dropped", "have a source of UTC that left its own bound"),
+            ("liars", "tells different nodes different times"),
+            ("lost", "was reached by no probe"),
+            ("disrupted", "has a clock that left its proven bound"),
+            ("sources_dropped", "has a source of UTC that left its own bound"),
         ] {
-            let places = standing[key].as_array().filter(|places| !places.is_empty());
-            lines.extend(places.map(|places| format!("{name:<14} places {places:?} {words}")));
+            for place in standing[key].as_array().into_iter().flatten() {
+                let named = place.as_u64().and_then(|place| places.get(place as usize)).cloned();
+                let node = named.unwrap_or_else(|| format!("the node of place {place}"));
+                lines.push(format!("{node} {words}, says {name}"));
+            }
         }
     }
     lines.join("\n")
@@ -179,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_offset_bounds_and_what_the_clock_costs() {
+    fn a_line_says_offset_bounds_what_the_clock_costs_and_which_node_lies() {
         let standing = json!({
             "state": "synchronised", "offset_ns": -1_500, "proven_ns": 30_250,
             "assumed_ns": 900, "utc_bound_ns": null, "sent_bits_s": 499_800, "core_share": 0.004,
@@ -188,7 +218,10 @@ mod tests {
         let mut all = Map::new();
         all.insert("root".into(), standing);
         all.insert("guest".into(), Value::Null);
-        let text = table(&all);
+        let text = table(&all, &["root", "guest", "proxy-1", "receiver-1"].map(str::to_owned));
+        assert!(text.contains("\nreceiver-1 tells different nodes different times, says root"));
+        let nameless = table(&all, &[]);
+        assert!(nameless.contains("\nthe node of place 3 tells different nodes"), "{nameless}");
         for word in ["synchronised", "-1.50", "30.25", "0.90", "none", "500", "0.40", "different"] {
             assert!(text.contains(word), "{word} in {text}");
         }

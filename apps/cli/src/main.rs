@@ -70,7 +70,7 @@ enum Command {
     Stat(stat::Args),
     /// Choose machines by their measured delays.
     Plan(plan::Args),
-    /// Run the multicast, the shuffle and the store in the simulator.
+    /// Run feeds, clocks, shuffles, reads of files and orders of requests in the simulator.
     #[command(disable_help_flag = true)]
     Sim(instrument::Args),
     /// Show how well the nodes of a run know their time, or measure it with planted clocks.

@@ -10,6 +10,8 @@ use std::time::Duration;
 use clap::Subcommand;
 use evenfall_clock_service::laboratory::{self, Found, Planted, Sample};
 use evenfall_clock_service::{ClockSettings, Planting, plant};
+use evenfall_core::Timestamp;
+use evenfall_host::clock::MonotonicClock;
 use evenfall_host::lab;
 use evenfall_host::{Error, interrupt};
 use evenfall_runtime::program::Outcome;
@@ -51,7 +53,11 @@ struct Lab {
     #[arg(long, default_value = "100ppm", value_name = "RATE", value_parser = plant::rate)]
     drift: u32,
     /// Samples of each node, 27 a second.
-    #[arg(long, default_value_t = 500)]
+    #[arg(
+        long,
+        default_value_t = 500,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
     samples: u32,
     /// Limit of the probes that a node sends, in kilobits per second.
     #[arg(long, value_name = "KBIT/S", default_value_t = 500)]
@@ -194,6 +200,17 @@ impl Drop for Busy {
     }
 }
 
+/// Refuses an offset by which a planted clock would show a time before the start of this machine,
+/// because such a clock stands still.
+fn check_offset(offset: Duration, since: Timestamp) -> Result<(), String> {
+    let most = Duration::from_secs(since.nanos() / 1_000_000_000);
+    if offset <= most {
+        return Ok(());
+    }
+    let [offset, most] = [offset, most].map(humantime::format_duration);
+    Err(format!("--offset {offset}: at most {most}, the time since this machine was started"))
+}
+
 /// The hosts of the nodes; `None` for threads on this host.
 fn hosts(args: &Lab) -> Result<Option<lab::Lab>, Error> {
     if args.threads {
@@ -240,13 +257,14 @@ pub fn main(args: &Args) -> Outcome {
 
 fn run(args: &Lab) -> Outcome {
     let clock = ClockSettings {
-        budget_bits_s: 1_000 * args.budget,
+        budget_bits_s: args.budget.saturating_mul(1_000),
         plant: Some(Planting { offset: args.offset, drift_ppb: args.drift }),
         plant_seed: args.seed,
         ..ClockSettings::default()
     };
     let planted = Planted { hosts: args.hosts, samples: args.samples, clock };
     planted.clock.check()?;
+    check_offset(args.offset, MonotonicClock::now())?;
     let lab = hosts(args)?;
     if lab.is_some() {
         // A signal then ends the nodes, and their hosts are removed.
@@ -301,4 +319,17 @@ fn run(args: &Lab) -> Outcome {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_planted_clock_shows_a_time_before_the_machine_was_started() {
+        let since = Timestamp::from_nanos(3_600_000_000_000);
+        assert_eq!(check_offset(Duration::from_secs(3_600), since), Ok(()));
+        let error = check_offset(Duration::from_secs(3_601), since).expect_err("too far behind");
+        assert!(error.contains("--offset 1h 1s") && error.contains("at most 1h"), "{error}");
+    }
 }

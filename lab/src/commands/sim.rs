@@ -35,7 +35,7 @@ use serde_json::Value;
 use evenfall_multicast_service::report::text;
 use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
-use humantime::parse_duration;
+use humantime::{format_duration, parse_duration};
 
 /// Arguments of `evenfall sim`.
 #[derive(clap::Args, Debug)]
@@ -157,6 +157,7 @@ struct Study {
 
 /// Arguments of `evenfall sim multicast`.
 #[derive(clap::Args, Debug)]
+#[command(allow_negative_numbers = true)]
 struct Multicast {
     /// Number of receivers.
     #[arg(long, default_value_t = 100)]
@@ -263,6 +264,12 @@ pub fn main(args: &Args) -> Outcome {
     }
 }
 
+/// Receivers of a simulated run over all of its trees at most. A receiver takes some 150 KB.
+const NODES_MAX: u64 = 100_000;
+/// Messages of a simulated second at most. A tree sends far fewer.
+const RATE_MAX: f64 = 10_000_000.0;
+/// Messages of a simulated run at most. The ledger keeps the times of each.
+const MESSAGES_MAX: f64 = 100_000_000.0;
 /// Trials of the hedging study, as many as in the paper.
 const TRIALS: usize = 100_000;
 /// Messages that a study takes of a feed: two minutes of one busy symbol.
@@ -491,11 +498,30 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
     config.deadline.rule = args.rule;
     config.deadline.target = args.target;
     config.check()?;
-    if args.receivers == 0 || args.trees == 0 {
-        return Err("--receivers and --trees: there must be one at least".into());
+    let nodes = u64::from(args.receivers) * u64::from(args.trees);
+    if !(1..=NODES_MAX).contains(&nodes) {
+        let (receivers, trees) = (args.receivers, args.trees);
+        return Err(format!(
+            "--receivers {receivers} and --trees {trees}: at least one of each, and at most \
+             {NODES_MAX} receivers over all trees"
+        )
+        .into());
     }
-    if args.rate <= 0.0 || !args.rate.is_finite() {
-        return Err(format!("--rate {}: must be above 0", args.rate).into());
+    let fits = args.rate > 0.0 && args.rate <= RATE_MAX;
+    if !fits {
+        return Err(format!("--rate {}: must be above 0, and at most {RATE_MAX}", args.rate).into());
+    }
+    if args.feed.is_none() {
+        let (duration, messages) = (args.duration, args.rate * args.duration.as_secs_f64());
+        if duration.is_zero() || messages > MESSAGES_MAX {
+            let duration = format_duration(duration);
+            return Err(format!(
+                "--duration {duration}: must be above 0, and at most {MESSAGES_MAX} messages long \
+                 at --rate {}",
+                args.rate
+            )
+            .into());
+        }
     }
     Ok(params)
 }

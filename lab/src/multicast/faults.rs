@@ -469,8 +469,9 @@ impl Scene {
     }
 
     /// By how much the clocks of a root and a receiver may differ. A node believes the clock of its
-    /// host when it starts. A root that starts again after its host's clock stepped is wrong by that
-    /// step, and a receiver whose delays then look impossible adopts the clock of its own host.
+    /// host when it starts. A root that starts again after its host's clock stepped is wrong by
+    /// that step, and a receiver whose delays then look impossible adopts the clock of its own
+    /// host.
     fn clocks_differ_max(&self) -> Duration {
         let faults = &self.plan.faults;
         let steps_before = |node: NodeIndex, at: SimTime| {

@@ -141,7 +141,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     let empty = scratch.path("empty");
     fs::create_dir(&empty).expect("a directory");
     let empty = empty.display().to_string();
-    let cases: [(&[&str], &[&str]); 34] = [
+    let cases: [(&[&str], &[&str]); 44] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -185,6 +185,19 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         ),
         (&["store", "read", &nowhere, "x", "--from", "noon"], &["09:30:00.5", "09:30,"]),
         (&["sim", "multicast", "--size", "70000"], &["--size 70000", "65000 bytes at most"]),
+        (&["sim", "multicast", "--rate", "1e12"], &["--rate 1000000000000", "at most 10000000"]),
+        (
+            &["sim", "multicast", "--receivers", "1000000000"],
+            &["--receivers 1000000000", "at most 100000 receivers"],
+        ),
+        (&["sim", "multicast", "--duration", "0s"], &["--duration 0s", "above 0"]),
+        (&["sim", "multicast", "--model", "/dev/zero"], &["/dev/zero", "1048576 bytes"]),
+        (&["sim", "clock", "--nodes", "1000000000"], &["--nodes", "2..=100000"]),
+        (&["sim", "clock", "--load", "-1"], &["--load -1", "from 0 to below 1"]),
+        (&["sim", "clock", "--duration", "100y"], &["--duration 100years", "--nodes"]),
+        (&["clock", "lab", "--offset", "100y"], &["--offset 100years", "was started"]),
+        (&["clock", "lab", "--samples", "0"], &["--samples", "1..=1000000"]),
+        (&["clock", "watch", "--every", "0s"], &["--every", "100ms to 24 hours"]),
     ];
     for (args, wanted) in cases {
         let said = say(args);

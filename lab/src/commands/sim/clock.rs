@@ -4,17 +4,22 @@ use std::time::Duration;
 
 use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
-use humantime::parse_duration;
+use humantime::{format_duration, parse_duration};
 
 use super::seeds;
 use crate::clock::{Params, Results, Spread, run};
 use crate::model::Model;
 
+/// Simulated seconds of all nodes together at most. The readings of each second are kept to the end
+/// of the run.
+const NODE_SECONDS_MAX: f64 = 10_000_000.0;
+
 /// Arguments of `evenfall sim clock`.
 #[derive(clap::Args, Debug)]
+#[command(allow_negative_numbers = true)]
 pub struct Args {
     /// Number of nodes. The first node is the reference.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=100_000))]
     nodes: u32,
     /// Share of the time in which other traffic keeps every link busy: 0, .5, .9.
     #[arg(long, default_value_t = 0.5)]
@@ -118,8 +123,13 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
         let fits = (0.0..1e6).contains(&value);
         if fits { Ok(value) } else { Err(format!("--{name} {value}: from 0 to a million")) }
     };
-    if args.nodes < 2 {
-        return Err("--nodes: there must be two at least".into());
+    let looks = args.duration.as_secs_f64() * f64::from(args.nodes);
+    if args.duration.is_zero() || looks > NODE_SECONDS_MAX {
+        let (duration, most) = (format_duration(args.duration), NODE_SECONDS_MAX);
+        return Err(format!(
+            "--duration {duration}: must be above 0, and at most {most} seconds over --nodes"
+        )
+        .into());
     }
     if args.budget == 0 {
         return Err("--budget: must be above 0".into());
@@ -138,6 +148,6 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
     };
     params.paths.load = share("load", args.load)?;
     params.paths.asymmetry_ns = (1e3 * positive("asymmetry", args.asymmetry)?) as u64;
-    params.config.budget_bits_s = 1_000 * args.budget;
+    params.config.budget_bits_s = args.budget.saturating_mul(1_000);
     Ok(params)
 }
