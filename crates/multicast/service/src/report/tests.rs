@@ -175,6 +175,8 @@ fn run_of_many_processes_is_joined_and_judged() {
     assert_eq!(results.delivered, expected - 40);
     assert_eq!((results.orphans, results.released_again), (0, 0));
     assert_eq!(results.clock_error_us.0, ClockError::Within(Duration::from_micros(2)));
+    let table = super::text::table(results);
+    assert!(table.ends_with("clock error between hosts: 2.0 us\n"), "{table}");
     assert!(results.p_f.is_some_and(|p_f| p_f > 0.9 && p_f < 1.0), "{:?}", results.p_f);
     assert!(results.window_us.p50 > 1.0 && results.window_us.p50 < 20.0);
     assert_eq!(

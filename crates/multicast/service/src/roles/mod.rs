@@ -303,7 +303,7 @@ impl Process {
                 tracing::warn!(
                     "{}: the root has not told this node its time for {TIME_PATIENCE:?}. The \
                      node goes on by the clock of its host. Is the root running, with the same \
-                     list of nodes?",
+                     list of nodes and the same key?",
                     self.base.name
                 );
                 break;

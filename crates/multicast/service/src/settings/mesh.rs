@@ -14,7 +14,8 @@ pub(super) fn is_known(address: &SocketAddr) -> bool {
 
 impl Settings {
     /// The nodes that can measure each other's clocks: all roles of the multicast, the root first.
-    pub(crate) fn timed(&self) -> Vec<&Node> {
+    /// The place of a node in a mesh is its index in this list.
+    pub fn timed(&self) -> Vec<&Node> {
         let mut nodes: Vec<&Node> =
             self.nodes.iter().filter(|node| node.role != RoleName::Other).collect();
         nodes.sort_by_key(|node| node.role != RoleName::Root);

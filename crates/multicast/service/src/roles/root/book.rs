@@ -144,7 +144,10 @@ impl Book {
         let all = [
             (&standing.liars, "tells different nodes different times: its clock is left out"),
             (&standing.lost, "was reached by no probe of the last window: is UDP to it open?"),
-            (&standing.disrupted, "left its proven bound: nothing is released by it for now"),
+            (
+                &standing.disrupted,
+                "has a clock that left its proven bound, and does not use it for now",
+            ),
             (&standing.sources_dropped, "has a source of UTC that is wrong by more than it states"),
         ];
         let of = |(places, why): &(&Vec<u32>, &'static str)| {
