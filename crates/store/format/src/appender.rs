@@ -40,7 +40,7 @@ pub struct Appender {
 /// The state of a file from which [`Appender::resume`] goes on.
 #[derive(Clone, Debug)]
 pub struct Resumption {
-    /// Records in it.
+    /// Records in the file.
     pub records: u64,
     /// The records that do not fill a segment.
     pub tail: Bytes,

@@ -54,7 +54,7 @@ impl<K: Ord + Copy, V: Clone> Cache<K, V> {
         Self { entries_max, places, entries, hand: 0, counts: CacheCounts::default() }
     }
 
-    /// What is kept under this key.
+    /// The value that is kept under this key.
     pub fn get(&mut self, key: &K) -> Option<V> {
         match self.places.get(key) {
             Some(at) => {
@@ -99,17 +99,17 @@ impl<K: Ord + Copy, V: Clone> Cache<K, V> {
         self.counts.evictions += 1;
     }
 
-    /// Entries in it.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn counts(&self) -> CacheCounts {
         self.counts
     }

@@ -51,16 +51,16 @@ pub enum Error {
     TimeWentBack {
         /// Place in the batch.
         at: usize,
-        /// Its time.
+        /// Time of the record.
         time_ns: i64,
-        /// The time it may not be before.
+        /// The earliest time that the file takes.
         limit_ns: i64,
     },
     /// A record's time lies too far ahead of the clock. Nothing of the batch was taken.
     TimeAhead {
         /// Place in the batch.
         at: usize,
-        /// Its time.
+        /// Time of the record.
         time_ns: i64,
         /// The latest time that is taken now.
         limit_ns: i64,
@@ -72,36 +72,36 @@ pub enum Error {
     },
     /// A file has 2^32 segments at most.
     FileFull {
-        /// Records in it.
+        /// Records in the file.
         records: u64,
     },
     /// There is no such file.
     UnknownFile {
-        /// Its name or number.
+        /// Name or number of the file.
         file: String,
     },
-    /// There is one of that name with another schema.
+    /// A file of that name exists with another schema.
     FileExists {
-        /// Its name.
+        /// Name of the file.
         file: String,
     },
     /// The record does not exist yet, or is no longer kept.
     NoRecord {
-        /// Its number or time, in words.
+        /// Number or time of the record, in words.
         record: String,
         /// First record that is kept.
         first: u64,
-        /// One behind the last.
+        /// The number behind the last record.
         end: u64,
     },
     /// The schema is invalid.
     Schema {
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// Bytes of another format or another version of ours.
     Version {
-        /// Where.
+        /// File, chunk or segment.
         place: String,
         /// The version that the bytes state.
         version: u8,
@@ -110,7 +110,7 @@ pub enum Error {
     Damaged {
         /// File, chunk or segment.
         place: String,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// Another node is the file's primary now.
@@ -124,17 +124,17 @@ pub enum Error {
     },
     /// A queue is at its limit. Nothing was taken; the same append may succeed later.
     Refused {
-        /// Which.
+        /// The queue.
         stage: Stage,
-        /// Bytes in it.
+        /// Bytes in the queue.
         bytes: u64,
-        /// Its limit.
+        /// Limit of the queue, in bytes.
         bytes_max: u64,
     },
     /// The disk or object store behind a queue is full, although the queue is below its limit.
     /// Nothing was taken. The same append may succeed once there is room.
     NoRoom {
-        /// Which.
+        /// The queue.
         stage: Stage,
         /// The error of the disk or the object store.
         why: StorageError,

@@ -55,12 +55,12 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// Of one value.
+    /// The aggregate of one value.
     pub fn of(value: i128) -> Self {
         Self { sum: value, min: value, max: value }
     }
 
-    /// Takes in another.
+    /// Adds another aggregate.
     pub fn merge(&mut self, other: &Self) {
         self.sum = self.sum.wrapping_add(other.sum);
         self.min = self.min.min(other.min);
@@ -71,9 +71,9 @@ impl Aggregate {
 /// A summary of consecutive records, which can be used without reading the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Time of the first.
+    /// Time of the first record.
     pub min_ns: i64,
-    /// Time of the last.
+    /// Time of the last record.
     pub max_ns: i64,
     /// Number of records.
     pub count: u64,
@@ -82,7 +82,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Takes in the summary of what follows.
+    /// Adds the summary of the records that follow.
     pub fn merge(&mut self, other: &Self) {
         self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
@@ -144,7 +144,7 @@ fn tree_nodes(height: u32) -> u32 {
 }
 
 impl Geometry {
-    /// With this many aggregate fields.
+    /// The arithmetic for this many aggregate fields.
     ///
     /// # Errors
     /// [`Error::Schema`] above [`AGGREGATES_MAX`].
@@ -254,12 +254,12 @@ impl Node {
         (self.height > 0 && child < FAN_OUT).then(|| self.slot(child))
     }
 
-    /// Entries in it.
+    /// Entries in the node.
     pub fn len(&self) -> u32 {
         self.count
     }
 
-    /// Whether it has none, which no written node has.
+    /// Whether the node has no entry. Every written node has one.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -308,16 +308,16 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Of an empty file.
+    /// The index of an empty file.
     pub fn new(geometry: Geometry) -> Self {
         let (begins_ns, entries) = (Arc::default(), Arc::default());
         Self { geometry, nodes: 0, roots: Vec::new(), begins_ns, entries }
     }
 
-    /// Of a file whose first `nodes` nodes are written.
+    /// The index of a file whose first `nodes` nodes are written.
     ///
     /// # Errors
-    /// What `source` says, [`Error::Damaged`] for a node without entries.
+    /// The errors of `source`; [`Error::Damaged`] for a node without entries.
     pub fn resume(geometry: Geometry, nodes: u32, source: &mut dyn NodeSource) -> Result<Self> {
         let mut roots = Vec::new();
         for root in geometry.roots(nodes) {

@@ -91,7 +91,7 @@ pub struct Origin {
 }
 
 impl Batch {
-    /// Whether nothing is in it.
+    /// Whether the batch has no frame.
     pub fn is_empty(&self) -> bool {
         self.frames == 0
     }
@@ -158,7 +158,7 @@ impl Batch {
         (self.len, &self.bytes)
     }
 
-    /// Empties it and keeps its memory.
+    /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.truncate(COMMIT_BYTES);
         self.len = COMMIT_BYTES;
@@ -210,8 +210,8 @@ pub struct Dropped {
     pub what: &'static str,
 }
 
-/// A journal file's header: the journal's number, and whether the file is a spare by now. `None`
-/// of what is no header.
+/// The header of a journal file: the journal's number, and whether the file is a spare by now.
+/// `None` for bytes that are no header.
 ///
 /// # Errors
 /// [`Error::Version`] of another format.
@@ -276,7 +276,8 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Length and sequence of the whole commit at the start of `bytes`, of this journal and in turn.
+/// Length and sequence of the whole commit at the start of `bytes`, if the commit is of this
+/// journal and the next in turn.
 fn commit(
     bytes: &[u8],
     number: Option<u64>,
@@ -351,7 +352,8 @@ fn frames(bytes: &Bytes, out: &mut Vec<Frame>) {
     }
 }
 
-/// Whole commits of this journal, or of any, anywhere in these bytes.
+/// The number of whole commits in these bytes, at whatever byte they begin: of journal `number`, or
+/// of any journal.
 fn commits_behind(bytes: &[u8], number: Option<u64>) -> u64 {
     let (mut at, mut found) = (0, 0);
     while at + COMMIT_BYTES <= bytes.len() {

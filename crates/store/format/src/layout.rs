@@ -63,7 +63,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its letter in names and headers.
+    /// The letter of the kind in names and headers.
     pub fn letter(self) -> char {
         match self {
             Self::Data => 'D',
@@ -99,9 +99,9 @@ pub fn parse_chunk_name(name: &str) -> Option<(Kind, FileId, u32)> {
 }
 
 /// The name of the tail object, which has the records that do not fill a chunk yet. The token is
-/// part of it, so that an old primary cannot replace what a new one wrote. The generation is part
-/// of it, so that a put that lands late cannot replace the tail of a later put. Earlier versions
-/// had no generation, and their metadata has zero.
+/// part of the name, so that an old primary cannot replace what a new primary wrote. The generation
+/// is part of the name, so that a put that lands late cannot replace the tail of a later put.
+/// Earlier versions had no generation, and their metadata has zero.
 pub fn tail_name(file: FileId, token: u32, generation: u32) -> String {
     match generation {
         0 => format!("T-{file}-{token:08x}"),
@@ -109,14 +109,15 @@ pub fn tail_name(file: FileId, token: u32, generation: u32) -> String {
     }
 }
 
-/// The name of a block of metadata nodes. The token is that of one life of one store node, which
-/// alone writes it: a put that is still under way when that life has ended changes nothing that a
-/// later one wrote.
+/// The name of a block of metadata nodes. Only the life of the store node that has the token writes
+/// the block. A put that is still under way when that life has ended therefore changes nothing that
+/// a later life wrote.
 pub fn block_name(token: u32, block: u32) -> String {
     format!("M-{token:08x}-{block:08x}")
 }
 
-/// The name of a file's entry in the catalogue; the one with the greatest token counts.
+/// The name of a file's entry in the catalogue. Of several entries, the one with the greatest token
+/// counts.
 pub fn catalog_name(file: FileId, token: u32) -> String {
     format!("S-{file}-{token:08x}")
 }

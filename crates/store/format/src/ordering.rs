@@ -42,9 +42,9 @@ pub enum Offered {
     Duplicate,
     /// The record is older than the last record given out.
     TooLate {
-        /// Its time.
+        /// Time of the record.
         time_ns: i64,
-        /// The time it may not be before.
+        /// The time of the last record given out.
         limit_ns: i64,
     },
 }
@@ -131,7 +131,7 @@ impl Ordering {
         Some(record)
     }
 
-    /// What passed so far.
+    /// Counts so far.
     pub fn counts(&self) -> OrderingCounts {
         self.counts
     }

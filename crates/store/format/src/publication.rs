@@ -11,14 +11,15 @@
 //! none is, or in the place of the bytes that were put last ([`put_block`]), so a late block does
 //! nothing.
 //!
-//! Two primaries: what one primary alone writes carries its token in its name (tail, metadata,
-//! catalogue), so that a put of the old one that lands late changes an object that nobody reads
-//! any more. Chunks are the exception, because their names are computed by readers. A chunk is put
-//! only where none is. Where there is one, an equal one is our own of an earlier try; one with a
-//! lower token was put by a primary that has lost its lease, and is swapped for ours, on condition
-//! that it still has the bytes that we compared; one with a higher token says that we have lost
-//! ours. A put of the old primary that is still under way is one of these two: "where none is" does
-//! nothing once ours is there, and "in the place of those bytes" does nothing once ours are.
+//! Two primaries: the tail, the metadata and the catalogue of a primary carry the primary's token
+//! in their names. A put of an old primary that lands late therefore changes an object that nobody
+//! reads any more. Chunks are the exception, because readers compute their names. A chunk is put
+//! only where no chunk is. An equal chunk that is there comes from an earlier try of this primary.
+//! A chunk with a lower token was put by a primary that has lost its lease. This primary swaps that
+//! chunk for its own, on condition that the chunk still has the bytes that were compared. A chunk
+//! with a higher token shows that this primary has lost its lease. A put of the old primary that is
+//! still under way changes nothing, because its condition no longer holds: a chunk is there, or the
+//! chunk has other bytes.
 //!
 //! ```text
 //! tail object:  "EFTL" v  first data u32  data u32  first index u32  index u32  crc32c | segments
@@ -69,7 +70,7 @@ pub struct End {
 }
 
 impl End {
-    /// Of a file as its primary holds it.
+    /// The end of a file as its primary holds the file.
     pub fn of(appender: &Appender, first: u64) -> Self {
         let (file, token) = (appender.file(), appender.token());
         let open = !appender.index().entries().is_empty();
@@ -166,7 +167,7 @@ pub fn gather_chunk(
 /// than the generation of every earlier attempt of this life, also of failed attempts.
 ///
 /// # Errors
-/// [`Error::Fenced`]; what a segment or the object store says. It may be called again.
+/// [`Error::Fenced`]; the errors of a segment or of the object store. The call may be repeated.
 pub fn publish(
     objects: &impl Objects,
     segments: &mut dyn Segments,

@@ -23,7 +23,7 @@ pub trait Segments {
     /// The segment, whole and checked.
     ///
     /// # Errors
-    /// Whatever keeps it from being read; [`Error::Damaged`] when it is nowhere whole.
+    /// The reason why the segment cannot be read; [`Error::Damaged`] when no copy is whole.
     fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes>;
 
     /// Announces that these data segments will be read in order, so that a remote source can fetch
@@ -58,7 +58,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Of a file as its primary holds it.
+    /// The snapshot of a file as its primary holds the file.
     pub fn of(appender: &Appender, first: u64) -> Self {
         Self {
             file: appender.file(),
@@ -104,7 +104,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Over this snapshot.
+    /// A reader over this snapshot.
     pub fn new(at: &'a Snapshot, segments: &'a mut dyn Segments) -> Self {
         Self { at, segments }
     }
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
     /// The record of this number.
     ///
     /// # Errors
-    /// [`Error::NoRecord`]; what keeps its segment from being read.
+    /// [`Error::NoRecord`]; the reason why its segment cannot be read.
     pub fn record(&mut self, number: u64) -> Result<Bytes> {
         if !(self.at.first..self.at.records).contains(&number) {
             let (first, end) = (self.at.first, self.at.records);
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
     /// The number of the latest record at or before this time.
     ///
     /// # Errors
-    /// [`Error::NoRecord`] when all are later; what keeps a segment from being read.
+    /// [`Error::NoRecord`] when all are later; the reason why a segment cannot be read.
     pub fn latest_at(&mut self, time_ns: i64) -> Result<u64> {
         let end = self.divide(Bound::BeginsBy(time_ns), |record| record_time(record) <= time_ns)?;
         match end.checked_sub(1).filter(|number| *number >= self.at.first) {
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
     /// The numbers of the records from one time to another, both included.
     ///
     /// # Errors
-    /// What keeps a segment from being read.
+    /// The reason why a segment cannot be read.
     pub fn between(&mut self, from_ns: i64, to_ns: i64) -> Result<Range<u64>> {
         let first =
             self.divide(Bound::EndsBefore(from_ns), |record| record_time(record) < from_ns)?;
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
     /// the segment in which they would be.
     ///
     /// # Errors
-    /// What keeps an index node from being read.
+    /// The reason why an index node cannot be read.
     pub fn segments_between(&mut self, from_ns: i64, to_ns: i64) -> Result<Range<u32>> {
         let first = self.segment_of(Bound::EndsBefore(from_ns))?;
         Ok(first..self.segment_of(Bound::BeginsBy(to_ns))?.max(first) + 1)
@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
     /// The records of these numbers, as the parts of segments that hold them, without a copy.
     ///
     /// # Errors
-    /// [`Error::NoRecord`]; what `each` or a segment says.
+    /// [`Error::NoRecord`]; the errors of `each` and of segments.
     pub fn records(
         &mut self,
         numbers: Range<u64>,
@@ -289,7 +289,7 @@ impl<'a> Reader<'a> {
 /// that were built again are passed to `rebuilt`, which writes them.
 ///
 /// # Errors
-/// What keeps a data segment from being read.
+/// The reason why a data segment cannot be read.
 pub fn resume(
     file: FileId,
     token: u32,

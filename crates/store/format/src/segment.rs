@@ -131,7 +131,7 @@ pub struct Sealed {
     pub file: FileId,
     /// Its number.
     pub number: u32,
-    /// All of it.
+    /// All bytes of the segment.
     pub bytes: Bytes,
 }
 

@@ -144,8 +144,8 @@ pub struct Volume<D> {
     spares: Vec<u64>,
 }
 
-/// Gives the records of a file from this number to its end; `None` when it cannot now, and then the
-/// journals stay that have them.
+/// Gives the records of a file from this number to its end. `None` means that the records cannot be
+/// given now; the journals that have them then stay.
 pub type Tails<'a> = dyn FnMut(FileId, u64) -> Option<Bytes> + 'a;
 
 impl<D: Disk> Volume<D> {
@@ -171,7 +171,7 @@ impl<D: Disk> Volume<D> {
         self.files.get(&file).map_or(0, |shelf| shelf.synced)
     }
 
-    /// Bytes of chunks on the disk, as they change.
+    /// The counter of the bytes of chunks on the disk.
     pub fn chunk_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.chunks.total)
     }
@@ -179,11 +179,6 @@ impl<D: Disk> Volume<D> {
     /// Segments that are written and not synced.
     pub fn unsynced(&self) -> usize {
         self.unsynced.len()
-    }
-
-    /// Bytes in the current journal.
-    pub fn journal_bytes(&self) -> u64 {
-        self.offset
     }
 
     /// Whether the journal is long enough for a [`checkpoint`](Self::checkpoint).
@@ -241,9 +236,9 @@ impl<D: Disk> Volume<D> {
         Ok(())
     }
 
-    /// Makes a journal's file a spare, or removes it. A spare is marked and the mark synced before
-    /// anything else is written to it: without that, a crash could leave the old header before a
-    /// beginning of new commits, and what is left of the old ones would look like damage.
+    /// Makes the file of a journal a spare, or removes the file. The mark of a spare is synced
+    /// before anything else is written to the file. Otherwise a crash could leave the old header in
+    /// front of the first new commits, and the rest of the old commits would look like damage.
     fn dispose_oldest(&mut self) -> Result<()> {
         let Some(OldJournal { number, slot, is_reusable, .. }) = self.old.first_mut() else {
             return Ok(());
@@ -387,8 +382,8 @@ impl<D: Disk> Volume<D> {
         Ok(())
     }
 
-    /// Commits to the current journal where each file stands, and what of the old journals is in no
-    /// synced chunk; says whether that is all of it.
+    /// Commits to the current journal where each file stands, and the records of the old journals
+    /// that are in no synced chunk. Returns whether these are all such records.
     fn rebase(&mut self, tails: &mut Tails) -> Result<bool> {
         let mut is_whole = true;
         let mut ends = BTreeMap::new();
@@ -441,7 +436,7 @@ impl<D: Disk> Volume<D> {
     /// As [`checkpoint`](Self::checkpoint).
     pub fn close(&mut self, tails: &mut Tails) -> Result<Vec<Sealed>> {
         self.ends.extend(self.files.keys().map(|file| (*file, u64::MAX)));
-        // One journal stays, and in a file of its own: nothing of an earlier one is in it.
+        // One journal stays. Its file has no remains of an earlier journal.
         self.retire(false);
         self.old.iter_mut().for_each(|old| old.is_reusable = false);
         while let Some(slot) = self.spares.last() {
@@ -459,9 +454,9 @@ impl<D: Disk> Volume<D> {
         read_segment(&self.disk, kind, file, number)
     }
 
-    /// Wipes the segments from this number on: a crash may leave some that are whole but stand
-    /// behind a gap, and they must not be taken for what is written there later. The next flush
-    /// makes it last, and must come before the first append.
+    /// Wipes the segments from this number on. A crash may leave whole segments behind a gap, and
+    /// recovery must not take them for segments that are written there later. The next flush makes
+    /// the wipe last, and must come before the first append.
     ///
     /// # Errors
     /// `Error::Storage`.
@@ -487,7 +482,7 @@ impl<D: Disk> Volume<D> {
     /// Forgets a file and removes its chunks.
     ///
     /// # Errors
-    /// `Error::Storage`; the file is then gone or not, and it may be called again.
+    /// `Error::Storage`; the file may then be gone or not, and the call may be repeated.
     pub fn delete(&mut self, file: FileId) -> Result<()> {
         let Some(shelf) = self.files.get(&file).copied() else { return Ok(()) };
         let mut batch = Batch::default();
@@ -505,9 +500,10 @@ impl<D: Disk> Volume<D> {
         Ok(())
     }
 
-    /// Removes a data chunk that is elsewhere or not wanted any more; only of whole, synced chunks,
-    /// and not the newest. The journal says first that the file goes on behind it: recovery would
-    /// take the missing chunk for the file's end otherwise, and wipe what follows.
+    /// Removes a data chunk that is elsewhere or not wanted any more. The chunk must be whole,
+    /// synced and not the newest. The journal first states that the file goes on behind the chunk.
+    /// Otherwise recovery would take the missing chunk for the end of the file, and wipe what
+    /// follows.
     ///
     /// # Errors
     /// `Error::Storage`; nothing is removed then.
@@ -534,7 +530,7 @@ impl<D: Disk> Volume<D> {
     }
 }
 
-/// Records as parts that fit into a commit, each with the number of its first.
+/// Records as parts that fit into a commit, each with the number of its first record.
 pub fn pieces(origin: Origin, first: u64, records: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let size = usize::from(origin.record_bytes).max(1);
     let count = (FRAME_RECORDS_BYTES_MAX / size).max(1);

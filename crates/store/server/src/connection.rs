@@ -207,7 +207,7 @@ impl Connection {
                 Ok(0) => return Ok(()),
                 Ok(read) => read,
                 Err(error) if is_timeout(&error) => {
-                    // It may be waiting for the disk, as we are.
+                    // The client may be waiting for the disk too.
                     if self.is_greeted && lock(&self.replies).requests > 0 {
                         continue;
                     }
@@ -225,7 +225,8 @@ impl Connection {
                 let request = Request::decode(&header, body)?;
                 let was_greeted = self.is_greeted;
                 self.answer(&header, request)?;
-                // One that never asks for anything is not kept as long as one that did.
+                // A client that has never asked for anything is not kept as long as a client that
+                // has.
                 let timeout = self.served.idle_timeout;
                 if self.is_greeted && !was_greeted {
                     stream.set_read_timeout(Some(timeout.min(SILENT_TIMEOUT)))?;

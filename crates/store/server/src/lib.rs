@@ -106,7 +106,7 @@ fn failed(what: String) -> StoreError {
 }
 
 impl Server {
-    /// Listens; port 0 takes a free one.
+    /// Listens at this address; port 0 takes a free port.
     ///
     /// # Errors
     /// When the address is not loopback, because connections have no key, and without a key nothing
@@ -142,12 +142,12 @@ impl Server {
         Ok(Self { served, address, acceptor: Some(acceptor) })
     }
 
-    /// Where it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it has seen so far.
+    /// Counts so far.
     pub fn counts(&self) -> ServerCounts {
         let counters = &self.served.counters;
         ServerCounts {

@@ -8,7 +8,7 @@ pub trait NodeSource {
     /// The node of this number.
     ///
     /// # Errors
-    /// Damage, or what keeps it from being read.
+    /// Damage, or the reason why the node cannot be read.
     fn node(&mut self, number: u32) -> Result<Node>;
 }
 
@@ -60,7 +60,7 @@ pub struct IndexView<'a> {
 /// Number of segments from the first on for which the bound holds.
 ///
 /// # Errors
-/// What `source` says of the nodes on the way: at most `k` for each level.
+/// The errors of `source` for the nodes on the way: at most `k` for each level.
 pub fn partition(view: &IndexView, bound: Bound, source: &mut dyn NodeSource) -> Result<u32> {
     let per_node = view.geometry.entries_per_node();
     if view.entries.first().is_some_and(|first| bound.reaches(first.min_ns)) {
@@ -119,7 +119,7 @@ fn descend(
 /// The summary of the segments `first..end`, without reading records; `None` for an empty range.
 ///
 /// # Errors
-/// What `source` says of the nodes on the way.
+/// The errors of `source` for the nodes on the way.
 pub fn summarise(
     view: &IndexView,
     first: u32,

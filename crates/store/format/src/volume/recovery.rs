@@ -4,8 +4,9 @@
 //!    chunks, and the records that were committed since.
 //! 2. Chunks, from where the file stood: whole segments without a gap. They may reach further than
 //!    was promised.
-//! 3. Committed records behind those. Full segments go to chunks, the rest into a new journal;
-//!    when that is synced the old journals go. A crash in between finds both, and does it again.
+//! 3. The committed records behind those segments. Full segments go to chunks, and the rest goes
+//!    into a new journal. The old journals go when the new one is synced. A recovery after a crash
+//!    in between finds both, and does the work again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ use crate::error::Result;
 use crate::journal::{self, Frame, Origin};
 use crate::layout::{
     FileId, Kind, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, journal_name, parse_chunk_name,
-    parse_journal_name, record_time,
+    parse_journal_name,
 };
 use crate::segment::{self, Header, Sealed};
 
@@ -42,14 +43,6 @@ pub struct RecoveredFile {
     pub records: u64,
     /// The records that fill no segment.
     pub tail: Bytes,
-}
-
-impl RecoveredFile {
-    /// Time of the last record in the tail.
-    pub fn tail_last_ns(&self) -> Option<i64> {
-        let size = usize::from(self.origin.record_bytes);
-        self.tail.rchunks_exact(size.max(1)).next().map(record_time)
-    }
 }
 
 /// The result of a recovery.
@@ -77,18 +70,8 @@ impl<D: Disk> Volume<D> {
     pub fn open(disk: D, config: VolumeConfig) -> Result<(Self, Recovered)> {
         let mut found = Recovered::default();
         let listed = disk.list()?;
-        let names = || listed.iter().map(|(name, _)| name);
         let mut pieces = BTreeMap::new();
-        // By the number in the header, which is no less than that in the name: a file holds one
-        // journal after another.
-        let mut journals = Vec::new();
-        for slot in names().filter_map(|name| parse_journal_name(name)) {
-            let name = journal_name(slot);
-            let header = disk.read(&name, 0, journal::HEADER_BYTES)?;
-            let number = journal::parse_header(&name, &header)?.map_or(slot, |(number, _)| number);
-            journals.push((number, slot));
-        }
-        journals.sort_unstable();
+        let journals = journals_of(&disk, &listed)?;
         for (number, slot) in &journals {
             read_journal(&disk, *number, *slot, &mut pieces, &mut found.losses)?;
         }
@@ -96,21 +79,7 @@ impl<D: Disk> Volume<D> {
         for (name, bytes) in &listed {
             parse_chunk_name(name).into_iter().for_each(|chunk| chunks.reach(chunk, *bytes));
         }
-        let data = chunks.bytes.keys().filter(|(kind, _, _)| *kind == Kind::Data);
-        let files: BTreeSet<FileId> = data.map(|(_, file, _)| *file).collect();
-        let mut unknown = Vec::new();
-        for file in files {
-            if pieces.contains_key(&file) {
-                continue;
-            }
-            match first_header(&disk, file)? {
-                Some(Header { entry_bytes: record_bytes, token, .. }) => {
-                    let origin = Origin { file, record_bytes, token };
-                    pieces.insert(file, Pieces { origin, synced: 0, frames: Vec::new() });
-                }
-                None => unknown.push(file),
-            }
-        }
+        let unknown = files_of_chunks(&disk, &chunks, &mut pieces)?;
         let number = journals.iter().map(|(number, slot)| number.max(slot) + 1).max().unwrap_or(0);
         let mut volume = Self {
             disk,
@@ -249,6 +218,46 @@ fn committed_behind(
         });
     }
     behind
+}
+
+/// Number and slot of every journal, in the order in which the journals were written. The header
+/// has the number, which is no less than the slot in the name: a file holds one journal after
+/// another.
+fn journals_of(disk: &impl Disk, listed: &[(String, u64)]) -> Result<Vec<(u64, u64)>> {
+    let mut journals = Vec::new();
+    for slot in listed.iter().filter_map(|(name, _)| parse_journal_name(name)) {
+        let name = journal_name(slot);
+        let header = disk.read(&name, 0, journal::HEADER_BYTES)?;
+        let number = journal::parse_header(&name, &header)?.map_or(slot, |(number, _)| number);
+        journals.push((number, slot));
+    }
+    journals.sort_unstable();
+    Ok(journals)
+}
+
+/// Adds the files that have chunks and stand in no journal. Returns the files whose first segment
+/// is missing, so that nothing says how long their records are.
+fn files_of_chunks(
+    disk: &impl Disk,
+    chunks: &Chunks,
+    pieces: &mut BTreeMap<FileId, Pieces>,
+) -> Result<Vec<FileId>> {
+    let data = chunks.bytes.keys().filter(|(kind, _, _)| *kind == Kind::Data);
+    let files: BTreeSet<FileId> = data.map(|(_, file, _)| *file).collect();
+    let mut unknown = Vec::new();
+    for file in files {
+        if pieces.contains_key(&file) {
+            continue;
+        }
+        match first_header(disk, file)? {
+            Some(Header { entry_bytes: record_bytes, token, .. }) => {
+                let origin = Origin { file, record_bytes, token };
+                pieces.insert(file, Pieces { origin, synced: 0, frames: Vec::new() });
+            }
+            None => unknown.push(file),
+        }
+    }
+    Ok(unknown)
 }
 
 fn read_journal(
