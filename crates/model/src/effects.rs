@@ -24,8 +24,8 @@ pub struct Effects {
     pub receiver: Vec<Option<f64>>,
 }
 
-/// Standard deviations of the parts of the logarithm. What the estimate of the effects adds to the
-/// standard deviations of hosts is subtracted.
+/// Standard deviations of the parts of the logarithm. The noise that the estimate of the effects
+/// adds to the deviations of hosts has been subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Parts {
     /// Of hosts as senders.

@@ -350,7 +350,7 @@ fn read(path: &str) -> io::Result<String> {
     Ok(text)
 }
 
-/// Says of each number that it is that of the model of this name.
+/// Writes in front of each source that the number was not measured and is that of the model `name`.
 fn inherit(value: &mut toml::Value, name: &str) {
     match value {
         toml::Value::Table(table) => {
@@ -497,7 +497,8 @@ impl Model {
         Ok(is)
     }
 
-    /// The same numbers, whose sources say that they are those of this model.
+    /// The same numbers. Each source says that the number was not measured and is that of this
+    /// model.
     pub(crate) fn inherited(&self) -> Self {
         let mut root = toml::Value::try_from(self).expect("a model is plain tables");
         inherit(&mut root, &self.name);

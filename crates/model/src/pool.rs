@@ -27,7 +27,7 @@ use crate::effects::Effects;
 use crate::file::{Distribution, Model, Number, OutageFile, Shape, Stack};
 use crate::spikes::{Spikes, Tail};
 
-/// Fewer probes of a pair have no 90th percentile to speak of.
+/// Probes that a pair needs. The 90th percentile of fewer probes is mostly chance.
 const PROBES_MIN: u64 = 50;
 /// Groups of hosts that the jackknife leaves out, one after the other.
 const GROUPS_MAX: usize = 20;
@@ -47,10 +47,10 @@ const Z90: f64 = 1.281_55;
 const Z_RARE: f64 = 4.753_4;
 /// The widest lognormal distribution that a model may have.
 const SIGMA_MAX: f64 = 2.9;
-/// Nothing lost of `n` says that less than `3 / n` is lost, with 95 % confidence.
+/// When none of `n` probes is lost, the share of losses is below `3 / n` with 95 % confidence.
 const RULE_OF_THREE: f64 = 3.0;
 
-/// What was measured from one host to another.
+/// The probes from one host to another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
     /// The sender, by number.
@@ -63,7 +63,7 @@ pub struct Pair {
     pub record: DelayRecord,
 }
 
-/// What agents measured between the hosts of a pool.
+/// The measurements of agents between the hosts of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolSurvey {
     /// Hosts of the pool.
@@ -84,14 +84,14 @@ pub struct PoolSurvey {
 pub enum PoolError {
     /// This many hosts have measurements, fewer than [`PoolSurvey::HOSTS_MIN`].
     Hosts(usize),
-    /// Of this many ordered pairs only so many have enough probes.
+    /// Too few of the ordered pairs have enough probes.
     Pairs {
         /// Pairs of the hosts.
         all: usize,
         /// Pairs with enough probes.
         known: usize,
     },
-    /// Half of the pairs have delays, us, that are below what sending alone costs, us.
+    /// The median delay of the pairs is below the cost of sending alone. Both are in us.
     Delay {
         /// The median delay.
         median_us: f64,
@@ -125,7 +125,7 @@ impl fmt::Display for PoolError {
 
 impl core::error::Error for PoolError {}
 
-/// A pair as the estimates use it. Microseconds, without what sending costs.
+/// A pair as the estimates use it: microseconds, without the cost of sending.
 #[derive(Clone, Debug)]
 struct Known {
     from: usize,
@@ -162,7 +162,7 @@ mod at {
     pub(super) const RECEIVE: usize = 10;
 }
 
-/// The survey, with all that stays the same while groups of hosts are left out.
+/// The survey, and the values that stay the same while groups of hosts are left out.
 struct Estimate<'a> {
     hosts: usize,
     base: &'a Model,
@@ -256,7 +256,7 @@ impl Estimate<'_> {
         kept: &[&Known],
     ) {
         let parts = effects.parts(logs);
-        // The variance that a median of so many probes has by itself.
+        // The variance that the median of a pair has because its probes are few.
         let noise =
             |pair: &&Known| square((pair.below_us + pair.above_us) / pair.median_us) / pair.count;
         let noise = mean(&kept.iter().map(noise).collect::<Vec<_>>()).unwrap_or(0.0);
@@ -386,15 +386,15 @@ impl PoolSurvey {
         estimate.write_path(&mut model, &figures, &path_errors, &by);
         estimate.write_spikes(&mut model, &figures, &spike_errors, &by);
         self.write_losses(&mut model, base, &by);
-        // Pauses, loads and episodes that are frequent enough were met by probes, and are among
-        // the spikes.
+        // The spikes contain the pauses, loads and episodes that were frequent enough for probes to
+        // meet them.
         let watched_ms = self.hosts as f64 * self.seconds * 1e3;
         model.host.stalls.retain(|stall| stall.gap_ms.is > watched_ms);
         (model.path.load, model.path.episodes) = (None, None);
         Ok(model)
     }
 
-    /// The words that say what a number is measured by.
+    /// The source of a number that the survey measured.
     fn by(&self, estimate: &Estimate<'_>) -> String {
         let probes: u64 = self.pairs.iter().map(|pair| pair.sent).sum();
         format!(
@@ -405,7 +405,7 @@ impl PoolSurvey {
         )
     }
 
-    /// The median of what sending a probe costs besides its way, us.
+    /// The median cost of sending a probe, without its time on the network, us.
     fn cost_us(&self, base: &Model) -> f64 {
         let costs = base.costs(self.stack);
         (costs.send_ns.is + costs.copy_ns.is) / 1e3
@@ -523,7 +523,7 @@ fn tail(pair: &Pair, known: &Known, wait_share: f64, sigma: f64) -> Tail {
     Tail { probes: pair.record.count() as f64, threshold_us, waits: waits.collect() }
 }
 
-/// Four digits that mean something.
+/// The value, rounded to four significant digits.
 fn digits(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
@@ -547,7 +547,7 @@ fn interval(error: f64) -> String {
     }
 }
 
-/// Two digits for an error.
+/// An error, rounded to two significant digits.
 fn short(value: f64) -> f64 {
     format!("{value:.1e}").parse().unwrap_or(value)
 }

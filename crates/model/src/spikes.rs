@@ -25,12 +25,12 @@ const ENOUGH: f64 = 30.0;
 /// The index of a Pareto distribution of lengths is above 1, or spikes would have no mean.
 const ALPHA_MIN: f64 = 1.05;
 
-/// What was seen of one path.
+/// The probes of one path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tail {
     /// Probes that arrived.
     pub(crate) probes: f64,
-    /// What a spike must exceed to be seen, us.
+    /// The threshold above which a wait counts as a spike, us.
     pub(crate) threshold_us: f64,
     /// Waits above the threshold, us, and how many probes waited so long.
     pub(crate) waits: Vec<(f64, f64)>,
@@ -47,7 +47,7 @@ pub(crate) struct Spikes {
     pub(crate) late: f64,
 }
 
-/// Which lengths spikes have.
+/// The distribution of the lengths of spikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     Exponential,
@@ -73,7 +73,7 @@ impl Spikes {
         let length = usual?.clone();
         let open: f64 =
             tails.iter().map(|tail| tail.probes * length.mean_above(tail.threshold_us)).sum();
-        // What was never seen may be as frequent as if it had been seen once.
+        // Spikes that no probe met may be as frequent as if one probe had met one.
         let gap_ms = open / late.max(1.0) / 1e3;
         (gap_ms > 0.0).then_some(Self { gap_ms, length, is_length_seen: false, late })
     }
@@ -126,7 +126,7 @@ impl Shape {
         self.mean_above(0.0)
     }
 
-    /// The mean of what durations exceed a threshold by, us; 0 for durations below it.
+    /// The mean by which durations exceed a threshold, us. Shorter durations count as 0.
     fn mean_above(&self, threshold_us: f64) -> f64 {
         let middle = |i: u32| (f64::from(i) + 0.5) / f64::from(POINTS);
         let over = |i| (self.quantile_us(middle(i)) - threshold_us).max(0.0);

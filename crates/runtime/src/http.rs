@@ -42,7 +42,7 @@ pub mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Answered, Reply, RequestError, Upload, ask, exchange, exchange_under};
+pub use client::{Answered, Reply, RequestError, Upload, ask, exchange_under};
 pub use sealed::Guard;
 use sealed::Stream;
 use streams::{Outgoing, Streams};

@@ -12,7 +12,7 @@ use crate::math::{mix, normal_quantile};
 /// a conversion is one multiplication and one shift.
 const RATE_BITS: u32 = 40;
 
-/// Timeouts further away than this (146 years) never come; below it nothing overflows.
+/// Timeouts further away than 146 years never come. The sum of two shorter times does not overflow.
 const NEVER: u64 = 1 << 62;
 
 /// How the clocks of a host behave.
@@ -25,8 +25,8 @@ pub struct ClockSpec {
     pub drift_ppb: i64,
     /// Each host has a drift of its own besides, which the seed draws: up to this much either way.
     pub drift_spread_ppb: u32,
-    /// How far the rate wanders about the drift, in parts per billion: the crystal follows the
-    /// temperature of its host. The standard deviation; a rate is renewed in `wander_period`.
+    /// Standard deviation by which the rate wanders about the drift, in parts per billion. The
+    /// crystal of a host follows the temperature. A rate is renewed in `wander_period`.
     pub wander_ppb: u32,
     /// The time in which the rate is renewed: values this far apart are independent.
     pub wander_period: Duration,
@@ -39,7 +39,7 @@ pub struct ClockSpec {
     pub slew_ppb: u32,
     /// Each reading is wrong by up to this much more, either way.
     pub noise: Duration,
-    /// The bound that readings state, be it true or not.
+    /// The error bound that readings state, whether or not the bound is true.
     pub stated: ClockError,
     /// Time between readings.
     pub period: Duration,
@@ -75,7 +75,7 @@ pub(crate) struct HostClock {
     rate: i64,
     inverse: i64,
     prng: Prng,
-    /// What the rate wanders by.
+    /// The present wander of the rate.
     wander_key: u64,
     /// By how much a step has moved the synchronised clock from its lasting error, and when that
     /// was last looked at.

@@ -31,7 +31,7 @@ use crate::{HostIndex, HostSpec, SimTime};
 /// The ports at which control packets go before data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priorities {
-    /// No port: each has one queue, first come first served.
+    /// No port. Every port has one queue, first come first served.
     Nowhere,
     /// The ports of rack switches that lead to hosts, and the hosts' own ports.
     Edge,

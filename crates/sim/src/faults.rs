@@ -18,7 +18,7 @@ use crate::objects::ObjectFaults;
 use crate::world::{Action, Bursts, Cut, Late, World};
 use crate::{NodeIndex, SimTime};
 
-/// Something that goes wrong, or right again.
+/// A fault, or the end of a fault.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// [`World::crash`].
@@ -169,7 +169,8 @@ impl FaultKind {
 
 /// Nanoseconds of a year of 365 days.
 const YEAR_NS: i64 = 365 * 86_400 * 1_000_000_000;
-/// From 2026 back to the 1970 that a host without a battery begins with, and as far ahead.
+/// The most years by which a clock steps: from 2026 back to 1970, with which a host without a
+/// battery begins, or as far ahead.
 const CLOCK_YEARS_MAX: u64 = 56;
 
 /// The limits within which a plan is drawn.

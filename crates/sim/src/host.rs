@@ -1,10 +1,10 @@
 //! A host: its processor, its pre-emptions, its clocks.
 //!
-//! A machine is a single thread, so the inputs of one node never overlap; nodes on one host share
-//! its cores. Each input costs processor time, and so does each copy sent; while a node is busy
-//! its arrivals wait in a bounded socket buffer. Now and then the hypervisor takes the whole host
-//! away for a while: those pauses hit everything on the host at once, and hedging lives off the
-//! fact that they do not hit two hosts together.
+//! A machine is a single thread, so the inputs of one node never overlap. Nodes on one host share
+//! its cores. Each input costs processor time, and so does each copy sent. While a node is busy,
+//! its arrivals wait in a bounded socket buffer. Now and then the hypervisor stops the whole host
+//! for a while. Such a pause hits all nodes of the host at once. Hedging helps because a pause does
+//! not hit two hosts together.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use crate::clock::{ClockSpec, HostClock};
 use crate::math::{ln, mix};
 use crate::quantiles::Quantiles;
 
-/// What a host is made of. Times are at slowness 1.
+/// The specification of a host. Times are at slowness 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostSpec {
     /// Threads that can run at once; matters when more nodes than this share the host.
@@ -26,8 +26,9 @@ pub struct HostSpec {
     pub nic_bits_per_s: u64,
     /// Packets per second that the card takes, each way; 0 for no limit.
     pub nic_packets_per_s: u64,
-    /// What the card holds of packets that come in faster than it takes them, as the time that it
-    /// needs for them. Later packets are dropped and counted as [`Loss::Buffer`].
+    /// The longest queue of the card for packets that come in faster than the card takes them, as
+    /// the time that the card needs for the queue. Later packets are dropped and counted as
+    /// [`Loss::Buffer`].
     ///
     /// [`Loss::Buffer`]: crate::Loss::Buffer
     pub ingress_queue: Duration,
@@ -50,7 +51,7 @@ pub struct HostSpec {
     /// How late a timer fires on a host that has nothing else to do. A host that is awake when
     /// the time comes is not late.
     pub timer_late: Quantiles,
-    /// Pre-emptions, a kind each: short ones by the hypervisor, rare and long ones by migration.
+    /// The kinds of pre-emptions: short ones by the hypervisor, rare and long ones by migration.
     pub stalls: Vec<StallSpec>,
     /// The clocks.
     pub clock: ClockSpec,
@@ -74,19 +75,12 @@ static SOCKETS: LazyLock<HostSpec> = LazyLock::new(|| HostSpec {
     clock: ClockSpec::default(),
 });
 
-/// How late a wait ends that stops sleeping 50 us before its time and watches the clock:
-/// `cargo run --release -p evenfall-port --example lateness` has .09 us at the median and 18 us at
-/// the 99th percentile. A sleep that is longer late than the spin is not helped by the spin, so
-/// the tail is that of sleeps.
+/// The lateness of a wait that stops sleeping 50 us before its time and watches the clock. The
+/// example `lateness` of `evenfall-port`, run in release, has .09 us at the median and 18 us at the
+/// 99th percentile. The spin does not help a sleep that ends more than 50 us late, so the tail is
+/// that of sleeps.
 fn spun() -> Quantiles {
     let points = [(0.0, 40.0), (0.5, 90.0), (0.9, 400.0), (0.99, 18_000.0), (0.999, 62_000.0)];
-    Quantiles::from_points(&points).expect("the points ascend")
-}
-
-/// The same for a wait that sleeps to its end: 32 us at the median, 62 us at the 99th percentile.
-/// The kernel may round a timer up by 50 us, which is the slack of an ordinary thread.
-fn slept() -> Quantiles {
-    let points = [(0.0, 2_000.0), (0.5, 32_000.0), (0.99, 62_000.0), (0.999, 120_000.0)];
     Quantiles::from_points(&points).expect("the points ascend")
 }
 
@@ -113,11 +107,6 @@ impl HostSpec {
             timer_late: Quantiles::constant(Duration::ZERO),
             ..Self::default()
         }
-    }
-
-    /// The default host without a spin before deadlines: where cores are few.
-    pub fn sleeping() -> Self {
-        Self { timer_late: slept(), ..Self::default() }
     }
 
     /// A host whose process owns the card and never sleeps, as publications on multicast by DPDK
@@ -186,9 +175,9 @@ struct Card {
     /// Nanoseconds per byte, times 2^[`POINT`], and nanoseconds per packet.
     per_byte: u64,
     per_packet: u64,
-    /// When it has taken everything that came.
+    /// When the card has taken all packets that came.
     free: u64,
-    /// What it may be behind, nanoseconds.
+    /// The longest queue of the card, nanoseconds.
     holds: u64,
 }
 
@@ -263,7 +252,7 @@ impl Host {
         };
     }
 
-    /// Nothing is asked about times before `now` any more.
+    /// Forgets the pauses before `now`. No caller asks about earlier times afterwards.
     #[inline]
     pub(crate) fn forget(&mut self, now: u64) {
         if self.awake.1 > now {
@@ -305,14 +294,15 @@ impl Host {
         }
     }
 
-    /// When the card has taken in a packet that comes at a time, if it does.
+    /// When the card has taken in a packet that comes at a time; `None` when the card drops the
+    /// packet.
     #[inline]
     pub(crate) fn take_in(&mut self, at: u64, bytes: u64) -> Option<u64> {
         self.card.take(at, bytes)
     }
 
-    /// When a timer of a node fires that an idle host set for a local time: late by the
-    /// specification, and each time anew.
+    /// When a timer that an idle host set for a local time fires. Each time the lateness is drawn
+    /// anew by the specification.
     #[inline]
     pub(crate) fn fires(&self, node: u32, timeout: Timestamp) -> u64 {
         let due = self.clock.true_time(timeout);
@@ -397,7 +387,7 @@ impl Stalls {
         self.drawn.push_back((start, end));
     }
 
-    /// Draws until there is one beyond `at`.
+    /// Draws pauses until a pause begins after `at`.
     fn reach(&mut self, at: u64) {
         while let Some(&(start, _)) = self.drawn.back()
             && start <= at

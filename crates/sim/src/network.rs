@@ -102,7 +102,7 @@ impl Agenda {
     }
 }
 
-/// A model of what lies between hosts.
+/// A model of the network between hosts.
 pub trait Network {
     /// A host joins. Hosts are numbered from 0 in the order of these calls.
     fn add_host(&mut self, spec: &HostSpec);
@@ -124,10 +124,10 @@ pub trait Network {
         let _ = (now, token, prng, agenda);
     }
 
-    /// From now on these random faults.
+    /// Sets the random faults from now on.
     fn set_rates(&mut self, rates: Rates);
 
-    /// From now on this host is slower than its specification by this factor.
+    /// Makes a host slower than its specification by this factor, from now on.
     fn slow(&mut self, now: SimTime, host: HostIndex, factor: f64);
 }
 

@@ -19,7 +19,7 @@ pub struct ObjectFaults {
     pub fails: f64,
     /// Share of requests that take effect and whose answer comes too late.
     pub answers_late: f64,
-    /// Most requests after which such a request takes effect; zero for an effect at once.
+    /// Requests after which a late request takes effect at the latest; zero for an effect at once.
     pub late_by: u64,
     /// Requests after which a listing shows a put or delete.
     pub list_lag: u64,

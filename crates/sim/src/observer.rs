@@ -1,4 +1,4 @@
-//! Who watches a run: checkers, statistics, transcripts, and the owner that drives it.
+//! The watchers of a run: checkers, statistics, transcripts, and the owner that drives the run.
 
 use evenfall_core::{Machine, SyncTime, Timestamp};
 

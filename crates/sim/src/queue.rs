@@ -75,7 +75,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// How many items wait.
+    /// The number of items that wait.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -167,7 +167,8 @@ impl<T> Queue<T> {
     /// Moves `base` to the next occupied bucket, but not past that of `limit`.
     fn advance(&mut self, limit: u64) {
         if self.len == 0 {
-            // Only a jump forward is safe for the callers' promise; an endless limit is not one.
+            // No item is pushed before `limit` any more, so the wheel may jump there. An endless
+            // limit is no such promise.
             if limit != u64::MAX {
                 self.base = self.base.max(limit >> SHIFT);
             }

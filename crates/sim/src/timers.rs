@@ -21,7 +21,7 @@ impl Timers {
         self.place.push(ABSENT);
     }
 
-    /// When the first place comes up; `u64::MAX` when none is taken.
+    /// The time of the first place; `u64::MAX` when no node has a place.
     #[inline]
     pub(crate) fn first(&self) -> u64 {
         self.heap.first().map_or(u64::MAX, |&(time, _)| time)

@@ -141,11 +141,6 @@ impl Matrix {
         self.row(node).iter().sum::<u64>() - self.cell(node, node)
     }
 
-    /// Bytes that a node receives from others.
-    pub fn received_by(&self, node: usize) -> u64 {
-        (0..self.nodes).filter(|&from| from != node).map(|from| self.cell(from, node)).sum()
-    }
-
     /// Message skewness: the standard deviation of the cells, divided by the largest standard
     /// deviation of any matrix with the same size and sum (section 5 of the thesis). The skewness
     /// is 0 when all cells are equal, and 1 when every node sends all its bytes to one other node.

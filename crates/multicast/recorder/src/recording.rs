@@ -493,13 +493,6 @@ impl<'a> Replay<'a> {
         Ok(replay)
     }
 
-    /// Skips all but the last `messages`. A few more may remain.
-    pub fn keep_last(&mut self, messages: u64) {
-        for cursor in &mut self.cursors {
-            cursor.next = cursor.next.max(cursor.end.saturating_sub(messages));
-        }
-    }
-
     /// The next message.
     ///
     /// # Errors

@@ -15,8 +15,8 @@
 //!
 //! A voter keeps the order in memory. So a voter that was killed does not come back: when its
 //! process is started again, the session tells it so. A feed of three voters goes on while two of
-//! them live. A voter that was cut off or paused comes back by
-//! itself when it missed less than [`HISTORY_CYCLES`] cycles, and waits as a standby.
+//! them live. A voter that was cut off or paused comes back by itself when it missed less than
+//! [`HISTORY_CYCLES`] cycles, and waits as a standby.
 //!
 //! A [`Candidate`] without voters is a plain root.
 

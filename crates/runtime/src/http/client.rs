@@ -1,5 +1,5 @@
-//! One request to the HTTP server of another process: [`ask`] for a short text, [`exchange`] for
-//! bodies that are longer than the memory for them.
+//! One request to the HTTP server of another process: [`ask`] for a short text, [`exchange_under`]
+//! for bodies that are longer than the memory for them.
 
 use std::fmt;
 use std::io::{self, BufRead, Read};
@@ -284,18 +284,7 @@ impl BufRead for Answered {
 ///
 /// The call fails when nothing moves for `patience`. While the body leaves, `tell` hears from time
 /// to time how many bytes have left. The call must not be made from a thread that drives
-/// asynchronous tasks.
-pub fn exchange(
-    url: &str,
-    method: Method,
-    body: Upload,
-    patience: Duration,
-    tell: &mut dyn FnMut(u64),
-) -> Result<Answered, RequestError> {
-    exchange_under(None, url, method, body, patience, tell)
-}
-
-/// As [`exchange`], over a connection that is sealed under the key when there is one.
+/// asynchronous tasks. The connection is sealed under the key when there is one.
 pub fn exchange_under(
     key: Option<&SharedKey>,
     url: &str,

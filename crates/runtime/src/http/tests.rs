@@ -235,7 +235,7 @@ fn url(server: &Server, path: &str) -> String {
 fn echoed(server: &Server, bytes: &[u8], length: Option<u64>) -> Vec<u8> {
     let from = Upload::of(Box::new(std::io::Cursor::new(bytes.to_vec())), length);
     let url = url(server, "/echo");
-    let mut answer = exchange(&url, Method::PUT, from, PATIENCE, &mut |_| {}).unwrap();
+    let mut answer = exchange_under(None, &url, Method::PUT, from, PATIENCE, &mut |_| {}).unwrap();
     let mut all = Vec::new();
     answer.read_to_end(&mut all).unwrap();
     assert_eq!((answer.status, answer.header("x-a")), (StatusCode::OK, Some("b")));
@@ -349,7 +349,7 @@ fn a_sealed_connection_shows_nothing_and_takes_nothing_that_was_changed() {
 fn an_answer_that_ends_early_is_an_error_at_the_client() {
     let server = streaming(Limits::default());
     let half = url(&server, "/half");
-    let answer = exchange(&half, Method::GET, Upload::none(), PATIENCE, &mut |_| {});
+    let answer = exchange_under(None, &half, Method::GET, Upload::none(), PATIENCE, &mut |_| {});
     let mut all = Vec::new();
     // The connection may end before the head of the answer has left, or behind a part of the body.
     assert!(answer.is_err() || answer.unwrap().read_to_end(&mut all).is_err());
@@ -361,7 +361,7 @@ fn a_function_that_wants_no_body_answers_without_it() {
     let server = streaming(Limits::default());
     let from = Upload::of(Box::new(std::io::repeat(7).take(200_000)), Some(200_000));
     let refuse = url(&server, "/refuse");
-    let answer = exchange(&refuse, Method::PUT, from, PATIENCE, &mut |_| {}).unwrap();
+    let answer = exchange_under(None, &refuse, Method::PUT, from, PATIENCE, &mut |_| {}).unwrap();
     assert_eq!(answer.text().unwrap(), "no");
 }
 

@@ -42,7 +42,7 @@ pub(crate) const OVERHEAD_BYTES: u64 = 66;
 /// Fixed-point bits of nanoseconds per byte.
 const POINT: u32 = 20;
 
-/// The part of a host that the packets of other hosts depend on too.
+/// The part of a host on which the packets of other hosts depend too.
 struct Seat {
     ends: Ends,
     slowing: Slowing,
@@ -140,7 +140,7 @@ impl Cloud {
 }
 
 impl CloudSender {
-    /// The packet leaves the card; the card is busy until then.
+    /// The time at which the packet leaves the card. The card is busy until then.
     #[inline]
     fn departure(&mut self, packet: &Packet) -> u64 {
         let bytes = u64::from(packet.bytes) + OVERHEAD_BYTES;
@@ -177,7 +177,7 @@ impl CloudMap {
         self.paths.path(ends(from), ends(to))
     }
 
-    /// What becomes of a packet that has left its card.
+    /// The fate of a packet that has left its card.
     #[inline]
     fn fate(&self, sender: &mut CloudSender, packet: &Packet, mut at: u64) -> Fate {
         if self.flow_per_byte > 0 {
@@ -247,8 +247,9 @@ impl Network for Cloud {
         let latest = self.senders.iter().map(|sender| sender.latest).max().unwrap_or(0);
         let seat = &mut self.map.seats[host.0 as usize];
         let lasting = (seat.ends.send * seat.ends.receive).sqrt();
-        // Packets are routed ahead of the run's time by what the senders' processors and cards
-        // have to do still: the change comes after all of them.
+        // The network gets packets before the run has reached their times, because the processors
+        // and cards of the senders still have work to do. The change comes after all of these
+        // packets.
         let changed = latest.max(now.0);
         seat.slowing.floor = changed + seat.slowing.at(changed);
         seat.slowing.ns = ((factor - 1.0).max(0.0) * lasting * typical) as u64;

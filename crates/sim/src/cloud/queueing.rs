@@ -68,7 +68,7 @@ pub(crate) fn unit(hash: u64) -> f64 {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waits {
     levels: Option<Arc<Levels>>,
-    /// What every packet waits at least, nanoseconds.
+    /// The least wait of a packet, nanoseconds.
     least: u64,
 }
 
@@ -113,7 +113,7 @@ impl Waits {
         Duration::from_nanos(self.wanted().at(0.5))
     }
 
-    /// What every packet of a path of this slowness waits at least, nanoseconds.
+    /// The least wait of a packet on a path of this slowness, nanoseconds.
     #[inline]
     pub(super) fn least(&self, scale: u64) -> u64 {
         (self.least * scale) >> POINT
@@ -232,7 +232,7 @@ impl OutageTimes {
         wait
     }
 
-    /// How much is left, at a time, of the outage that began in a slot.
+    /// The rest, at a time, of the outage that began in a slot.
     #[inline]
     fn left(&self, key: u64, slot: u64, shifted: u64) -> u64 {
         let word = draw(key, slot);

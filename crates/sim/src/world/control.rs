@@ -36,7 +36,8 @@ impl<M: Machine, N: Network> World<M, N> {
         match *fault {
             Fault::Crash(node) => self.crash(node),
             Fault::Restart(node) => {
-                // First, because a crash changes the disk out of which the next life is made.
+                // The observer hears of the fault first, because a crash changes the disk out of
+                // which the next life is made.
                 self.crash(node);
                 let machine = observer.revive(node, self.local(node));
                 self.restart(node, machine.expect("the observer does not revive nodes"));
@@ -53,12 +54,13 @@ impl<M: Machine, N: Network> World<M, N> {
             Fault::ClockStated(node, error) => self.state_clock(node, error),
             Fault::ClockDrift(node, ppb) => self.set_drift(node, ppb),
             Fault::Disk(node, faults) => {
-                // A disk that the world does not know is the observer's, who has heard of this.
+                // A disk that the world does not know belongs to the observer, who has heard of
+                // this fault.
                 if let Some(writes) = &self.nodes[node.0 as usize].writes {
                     writes.disk().set_faults(faults);
                 }
             }
-            // The world has no objects: the observer has heard of the fault.
+            // The object store belongs to the observer, who has heard of the fault.
             Fault::Objects(_) => {}
         }
     }
@@ -86,9 +88,9 @@ impl<M: Machine, N: Network> World<M, N> {
         self.boot(index);
     }
 
-    /// The process of a node stops for a while, as under SIGSTOP: arrivals wait in its socket
-    /// buffer, those beyond its limit are lost, timers that come up are late. Does nothing to
-    /// a node that is down.
+    /// The process of a node stops for a while, as under SIGSTOP. Arrivals wait in the socket
+    /// buffer of the node, arrivals beyond the limit of the buffer are lost, and timers are late. A
+    /// node that is down stays as it is.
     pub fn pause(&mut self, node: NodeIndex, duration: Duration) {
         let until = self.now + duration;
         let node = &mut self.nodes[node.0 as usize];

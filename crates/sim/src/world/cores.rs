@@ -20,8 +20,8 @@
 //! Which core has worked on which region changes nothing. What only the observer hears is told
 //! while the cores work on the next window.
 //!
-//! What concerns the whole world (a fault, a token of the owner, a wake-up of the network) ends the
-//! windows before it, and one core goes on until it has happened. While packets are lost, doubled
+//! A fault, a token of the owner and a wake-up of the network concern the whole world. Windows end
+//! before such a thing, and one core goes on until it has happened. While packets are lost, doubled
 //! or delayed by chance before their path is known, the run goes on with one core.
 
 mod gate;
@@ -172,11 +172,11 @@ struct Area<'a, M: Machine, N: Divisible> {
     senders: &'a mut [N::Sender],
     timers: Timers,
     first: (u32, u32),
-    /// What is to happen on the nodes. The number says what is first among equal times.
+    /// The things that are to happen on the nodes. The number orders things of equal times.
     queue: Queue<(u64, Pending)>,
     /// What the last window has put in the queue, in order.
     incoming: Vec<(u64, u64, Pending)>,
-    /// No more happens in this window at this time or later.
+    /// The end of the window: nothing at this time or later happens in it.
     end: u64,
     /// Nothing happens before this time.
     next: u64,

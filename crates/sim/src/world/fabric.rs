@@ -1,4 +1,4 @@
-//! What lies between the nodes: the network model, the event queue, partitions and counts.
+//! The parts between the nodes: the network model, the event queue, partitions and counts.
 
 use bytes::Bytes;
 use evenfall_core::{Class, Machine, Prng, Transmit};
@@ -42,9 +42,9 @@ pub(super) struct Borders {
     pub(super) sides: Vec<u64>,
     /// Partitions in force.
     pub(super) partitions: u64,
-    /// Those whose inside hears the outside, and is not heard.
+    /// Partitions whose inside hears the outside and is not heard by it.
     pub(super) mute: u64,
-    /// Those whose inside is heard by the outside, and does not hear it.
+    /// Partitions whose inside is heard by the outside and does not hear it.
     pub(super) deaf: u64,
 }
 
@@ -116,7 +116,7 @@ pub(super) struct Fabric<N> {
     pub(super) trouble: Option<Box<Trouble>>,
     pub(super) prng: Prng,
     agenda: Agenda,
-    /// What the network holds, by its tickets.
+    /// The packets that the network holds, by ticket.
     held: Vec<Option<(u32, u32, Bytes)>>,
 }
 
@@ -260,7 +260,7 @@ impl<const CAPACITY: usize> Inline<CAPACITY> {
     }
 }
 
-/// What the wire carries: one allocation per transmit, shared by its copies.
+/// The bytes on the wire: one allocation for each transmit, shared by its copies.
 #[inline]
 pub(super) fn datagram(transmit: Transmit) -> Bytes {
     let (head, body) = (transmit.head.as_slice(), &transmit.body);

@@ -10,7 +10,7 @@ use evenfall_core::{
 
 use crate::SimWrites;
 
-/// Never, as a time in the queue.
+/// The time of a thing that never happens.
 pub(super) const NEVER: u64 = u64::MAX;
 
 /// An input of a node.
@@ -21,15 +21,15 @@ pub(super) enum Input {
     Invoke(u64),
     /// A reading of the clock source, to be taken when the node gets to it.
     Clock,
-    /// What became of a transmit that asked.
+    /// The answer to a transmit that asked for its departure.
     Sent(Sent),
-    /// What installed state did.
+    /// The counters of installed state.
     Counters(ForwardId, ForwardCounters),
-    /// What became of a write.
+    /// The answer to a write.
     Written(WriteId, Result<(), StorageError>),
-    /// Its timeout has come.
+    /// The timeout of the node has come.
     Timeout,
-    /// Nothing: it may go on sending.
+    /// No input: the node may go on sending.
     Nothing,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Node<M> {
     /// scheduled reading.
     pub(super) booted: bool,
     pub(super) booted_early: bool,
-    /// Whether there was more to pull when it last stopped sending.
+    /// Whether the machine had more transmits when the node last stopped sending.
     pub(super) more: bool,
     /// Whether the last input was a timeout: then arrivals take their turn first.
     pub(super) timeout_last: bool,
@@ -56,11 +56,11 @@ pub(super) struct Node<M> {
     pub(super) generation: u32,
     /// Datagrams in the inbox.
     pub(super) queued: u32,
-    /// Until when its thread is busy.
+    /// The time until which the thread of the node is busy.
     pub(super) busy: u64,
-    /// When it may go on sending, if there is `more`.
+    /// When the node may go on sending, if there is `more`.
     pub(super) send_at: u64,
-    /// The time of its pending wake-up; any other that comes up is stale.
+    /// The time of the pending wake-up. A wake-up at any other time is out of date.
     pub(super) wake_at: u64,
     /// The timeout that the timer was last armed for.
     pub(super) armed: Option<Timestamp>,
@@ -124,7 +124,7 @@ impl<M: Machine> Node<M> {
         self.armed = None;
         self.inbox.clear();
         self.groups.clear();
-        // What a kernel or a card was told ends with the process that told it.
+        // A kernel or a card forgets the state that a process installed when the process ends.
         self.forwarder = self.forwarder.as_ref().map(|_| Box::default());
         self.counts = false;
         if let Some(writes) = &mut self.writes {
@@ -166,7 +166,7 @@ impl<M: Machine> Node<M> {
         }
     }
 
-    /// What forwarding without the machine needs; `None` when nothing is installed.
+    /// The parts that forwarding without the machine needs; `None` when nothing is installed.
     pub(super) fn offload(&mut self) -> Option<(&mut Forwarder, &Groups)> {
         let forwarder = self.forwarder.as_deref_mut().filter(|forwarder| !forwarder.is_empty())?;
         Some((forwarder, &self.groups))

@@ -14,7 +14,7 @@ use crate::network::{Loss, Network};
 use crate::observer::{Observer, Seen};
 use crate::{HostIndex, NodeIndex, SimTime};
 
-/// What a turn does beyond its own node and host.
+/// The effects of a turn beyond its own node and host.
 pub(super) trait Outlet<M: Machine> {
     /// Counts that add up in any order.
     fn tally(&mut self) -> &mut Tally;

@@ -1,4 +1,4 @@
-//! What goes wrong with packets besides the network's own rates: losses in bursts, and packets that
+//! Troubles of packets besides the random faults of the network: losses in bursts, and packets that
 //! come long after they were given up.
 //!
 //! The world does both for every network, as it does partitions. A packet that a burst swallows

@@ -306,11 +306,6 @@ impl Group {
         &self.members
     }
 
-    /// Arity of broadcasts: the children of the root per round, plus one.
-    pub fn broadcast_arity(&self) -> usize {
-        self.arity
-    }
-
     /// Shapes all later broadcasts by these times. All ranks set the same times between the same
     /// two calls.
     pub fn set_costs(&mut self, latency: Duration, per_message: Duration) {
