@@ -141,7 +141,8 @@ pub struct Args {
     /// Record every message in a store in this directory. The recorder joins as one more receiver.
     #[arg(long, value_name = "DIR", conflicts_with = "lab")]
     record: Option<PathBuf>,
-    /// Change any setting, such as --set multicast.deadline.target=.999; may be repeated.
+    /// Change any setting, such as --set multicast.deadline.target=.999. The option may be given
+    /// several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Print the results as one JSON object.

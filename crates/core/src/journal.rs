@@ -200,15 +200,14 @@ impl<E> Journal<E> {
         records: impl IntoIterator<Item = R>,
         effects: impl IntoIterator<Item = E>,
     ) {
-        let mut bytes = header().to_vec();
-        records.into_iter().for_each(|record| put(&mut bytes, record.as_ref()));
+        let bytes = log_of(records);
         self.has_header = true;
         self.bytes.clear();
         let mut all = core::mem::take(&mut self.effects);
         all.extend(self.next.drain(..).flat_map(|step| step.effects));
         all.extend(effects);
         self.replaced_bytes = bytes.len() as u64;
-        self.next.push_back(Step { change: Change::Replace(bytes.into()), effects: all });
+        self.next.push_back(Step { change: Change::Replace(bytes), effects: all });
     }
 
     /// The next write. While failed writes wait for their retry, there is no next write.
@@ -334,6 +333,20 @@ pub fn header() -> [u8; HEADER_BYTES] {
     let sum = checksum(&header[..8]);
     header[8..].copy_from_slice(&sum.to_le_bytes());
     header
+}
+
+/// The bytes of a log that has these records alone.
+pub fn log_of<R: AsRef<[u8]>>(records: impl IntoIterator<Item = R>) -> Bytes {
+    let mut bytes = header().to_vec();
+    records.into_iter().for_each(|record| put(&mut bytes, record.as_ref()));
+    bytes.into()
+}
+
+/// The bytes of a record in a log.
+pub fn framed(record: &[u8]) -> Bytes {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + record.len());
+    put(&mut bytes, record);
+    bytes.into()
 }
 
 fn put(out: &mut Vec<u8>, body: &[u8]) {

@@ -118,6 +118,16 @@ enum FilesCommand {
         #[arg(long)]
         undo: bool,
     },
+    /// Give up dataservers that never come back, so that nothing waits for them. A dataserver that
+    /// was given up needs an empty directory to come back.
+    Forget {
+        /// The names, the addresses or the disks of the dataservers.
+        #[arg(required = true)]
+        servers: Vec<String>,
+        /// Also give up bytes that are on the disks of these dataservers alone.
+        #[arg(long)]
+        force: bool,
+    },
     /// Move copies from full disks to empty ones until their used shares differ by a tenth at most.
     Balance {
         /// Most megabytes that move in a second.
@@ -290,6 +300,10 @@ pub fn files(args: &FilesArgs) -> Outcome {
             let order = if *undo { "stay" } else { "leave" };
             client.order(order, &[("server", server)])?;
         }
+        FilesCommand::Forget { servers, force } => {
+            let (servers, force) = (servers.join(","), force.to_string());
+            client.order("forget", &[("server", &servers), ("force", &force)])?;
+        }
         FilesCommand::Rebuild { .. } => unreachable!("this command has run above"),
         FilesCommand::Balance { rate, stop } => {
             let rate = if *stop { 0 } else { *rate };
@@ -402,4 +416,7 @@ fn print_status(report: &Value, json: bool) {
         println!("copies move for balance; {} have begun to move", report["balanced"]);
     }
     println!("{} files and directories", report["names"]);
+    if let Some(why) = report["refused"].as_str() {
+        println!("changes are refused: {why}");
+    }
 }

@@ -110,7 +110,8 @@ pub struct Args {
     /// Settings file. It has the nodes of role agent, the key, and `[survey]`.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Change a setting, such as --set survey.lease=2s; may be repeated.
+    /// Change a setting, such as --set survey.lease=2s. The option may be given
+    /// several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]

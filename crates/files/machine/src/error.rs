@@ -46,6 +46,8 @@ pub enum Refusal {
     NoRoom,
     /// The log of the nameserver is older than a copy that a dataserver keeps.
     OldLog,
+    /// All dataservers that keep copies of the nameserver's log are silent. The texts name them.
+    SilentKeepers(Vec<String>),
 }
 
 impl fmt::Display for Refusal {
@@ -75,6 +77,13 @@ impl fmt::Display for Refusal {
             Self::OldLog => f.write_str(
                 "the log of the nameserver is older than its copies on dataservers: rebuild the \
                  nameserver from them (docs/files.md)",
+            ),
+            Self::SilentKeepers(names) => write!(
+                f,
+                "all dataservers with copies of the nameserver's log are silent ({}): start one of \
+                 them or another dataserver, or give up those that never come back with `evenfall \
+                 files forget`",
+                names.join(", ")
             ),
             Self::NoRoom => f.write_str("the disk of the dataserver is full"),
             Self::DiskFull => f.write_str("the disk of the nameserver takes no bytes"),

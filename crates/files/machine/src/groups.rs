@@ -510,27 +510,27 @@ pub(crate) mod tests {
         }
     }
 
-    /// The control messages among datagrams.
-    fn controls(transmits: impl Iterator<Item = Transmit>) -> Vec<Control> {
+    /// The messages in datagrams.
+    fn messages(transmits: impl Iterator<Item = Transmit>) -> Vec<Message> {
         let decoded = transmits.map(|transmit| {
             let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
             Message::decode(&datagram).expect("our own datagram").1
         });
-        let control = |message| match message {
-            Message::Control(control) => Some(control),
-            _ => None,
-        };
-        decoded.filter_map(control).collect()
+        decoded.collect()
+    }
+
+    /// The messages that a nameserver sends now.
+    pub(crate) fn sent(names: &mut Nameserver) -> Vec<Message> {
+        messages(std::iter::from_fn(|| names.poll_transmit(Timestamp::ZERO)))
     }
 
     /// The copies that a nameserver asks to be dropped, each with its disk.
     fn drops(names: &mut Nameserver) -> Vec<(FileId, DiskId)> {
-        let controls = controls(std::iter::from_fn(|| names.poll_transmit(Timestamp::ZERO)));
-        let drop = |control| match control {
-            Control::Drop { file, disk, .. } => Some((file, disk)),
+        let drop = |message| match message {
+            Message::Control(Control::Drop { file, disk, .. }) => Some((file, disk)),
             _ => None,
         };
-        controls.into_iter().filter_map(drop).collect()
+        sent(names).into_iter().filter_map(drop).collect()
     }
 
     /// The disks that a nameserver asks to drop a copy.
@@ -669,20 +669,26 @@ pub(crate) mod tests {
             let arrival = Arrival::new(address(1), datagram, Timestamp::ZERO, StampedBy::User);
             data.handle(Timestamp::ZERO, arrival).expect("our own datagram");
             write_data(&mut data);
-            let answers = controls(std::iter::from_fn(|| data.poll_transmit(Timestamp::ZERO)));
+            let answers = messages(std::iter::from_fn(|| data.poll_transmit(Timestamp::ZERO)));
             (data.files(None, 1).len(), answers)
         };
         // While a record is on its way to the disk, the disk gives no answer.
         assert_eq!(tell(Control::Drop { file, epoch: 5, disk }), (0, vec![]));
         // A disk without a copy answers, and a file that seeks an heir does not wait for it.
         let answer = Control::Dropped { file, epoch: 5, disk };
-        assert_eq!(tell(Control::Drop { file, epoch: 5, disk }), (0, vec![answer]));
+        assert_eq!(
+            tell(Control::Drop { file, epoch: 5, disk }),
+            (0, vec![Message::Control(answer)])
+        );
         let (epoch, held, length, committed) = (6, 0, 0, 0);
         let answer = Control::Sealed { file, epoch, held, disk, length, committed };
-        assert_eq!(tell(Control::Seal { file, epoch }), (1, vec![answer]));
+        assert_eq!(tell(Control::Seal { file, epoch }), (1, vec![Message::Control(answer)]));
         assert_eq!(tell(Control::Drop { file, epoch: 5, disk }), (1, vec![]));
         let answer = Control::Dropped { file, epoch: 6, disk };
-        assert_eq!(tell(Control::Drop { file, epoch: 6, disk }), (0, vec![answer]));
+        assert_eq!(
+            tell(Control::Drop { file, epoch: 6, disk }),
+            (0, vec![Message::Control(answer)])
+        );
     }
 
     #[test]

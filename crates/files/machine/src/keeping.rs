@@ -19,7 +19,9 @@
 //!
 //! A silent keeper is left out while another keeper with the whole log lives, and another
 //! dataserver takes the place of the silent keeper. While no keeper with the whole log lives,
-//! changes wait.
+//! changes wait. When all keepers are silent, further changes are refused with an error that names
+//! the keepers, until another dataserver has become a keeper. An operator can give up dataservers
+//! that never come back, with [`forget`](Nameserver::forget).
 //!
 //! **An old log.** The generations of streams increase over all lives of a nameserver. A nameserver
 //! whose log was replaced by an old log begins with a generation that keepers have seen before, or
@@ -30,15 +32,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use evenfall_core::Timestamp;
-use evenfall_core::durable::Change;
-use evenfall_core::journal::{self, HEADER_BYTES, Journal};
+use evenfall_core::journal;
 
-use crate::DiskId;
 use crate::config::{APPEND_BYTES_MAX, FLIGHT_BYTES_MAX, WINDOW_BYTES_MAX};
 use crate::kept::Stream;
-use crate::nameserver::{Effect, LOG, Nameserver};
+use crate::nameserver::{Effect, Nameserver};
 use crate::space::{Record, Space};
 use crate::wire::Message;
+use crate::{DiskId, Refusal};
 
 /// The length in the answer of a dataserver that cannot go on with a stream.
 pub const NOT_THERE: u64 = u64::MAX;
@@ -112,18 +113,10 @@ pub struct Keeping {
     /// Whether all keepers have the state with which this life began. Until then a rebuild may undo
     /// a part of this state.
     pub(crate) is_sure: bool,
+    /// Whether all keepers were silent at the last tick, so that changes wait.
+    is_silent: bool,
     /// Whether a keeper has a stream of a later life, so that the log of this nameserver is old.
     pub(crate) is_old: bool,
-}
-
-/// Records as the journal frames them.
-fn framed(records: impl IntoIterator<Item = Vec<u8>>) -> Bytes {
-    let mut journal = Journal::<()>::new(LOG, core::time::Duration::ZERO);
-    journal.replace(records, None);
-    match journal.poll().map(|write| write.change) {
-        Some(Change::Replace(bytes) | Change::Append(bytes)) => bytes,
-        _ => Bytes::new(),
-    }
 }
 
 fn body_of(record: &Record) -> Vec<u8> {
@@ -159,8 +152,7 @@ impl Nameserver {
         if self.keeping.keepers.is_empty() {
             return;
         }
-        // The stream already begins with the header of a log, so this piece has no header.
-        let bytes = framed([body.to_vec()]).slice(HEADER_BYTES..);
+        let bytes = journal::framed(body);
         self.keeping.keepers.values_mut().for_each(|keeper| keeper.push(bytes.clone(), count));
         // A keeper that lacks too much gets a new stream at the next tick.
         let is_near = |keeper: &mut Keeper| {
@@ -195,7 +187,7 @@ impl Nameserver {
         if disks.is_empty() {
             return;
         }
-        let bytes = framed(self.space.records().iter().map(body_of));
+        let bytes = journal::log_of(self.space.records().iter().map(body_of));
         for disk in disks {
             self.keeping.streams += 1;
             let stream = Stream {
@@ -268,7 +260,7 @@ impl Nameserver {
         }
     }
 
-    /// Leaves silent keepers out, begins streams to new keepers, and sends lost bytes again.
+    /// Leaves silent keepers out, finds new keepers, and sends lost bytes again.
     pub(crate) fn drive_keepers(&mut self, now: Timestamp) {
         // A stream must not begin before this life of the nameserver is in the log. Otherwise the
         // next life would not count this life, and keepers would take the next life for an older
@@ -281,6 +273,14 @@ impl Nameserver {
             self.keeping.keepers.clear();
         }
         self.leave_keepers_out(now);
+        self.find_keepers(now);
+        self.repeat_streams(now);
+        self.release();
+    }
+
+    /// Begins streams to keepers that have no stream and to new candidates. A candidate with the
+    /// whole beginning of its stream becomes a keeper.
+    fn find_keepers(&mut self, now: Timestamp) {
         let known: Vec<DiskId> = self.keeping.keepers.keys().copied().collect();
         let set = self.space.keepers().clone();
         // A keeper of an earlier life of this nameserver needs a stream of this life.
@@ -302,6 +302,10 @@ impl Nameserver {
             let disks = set.iter().copied().chain(ready).collect();
             self.record(Record::Keepers { disks }, None);
         }
+    }
+
+    /// Begins long streams anew, and repeats bytes that were not acknowledged.
+    fn repeat_streams(&mut self, now: Timestamp) {
         let every = self.config.tick * 2;
         let known: Vec<DiskId> = self.keeping.keepers.keys().copied().collect();
         for disk in known {
@@ -314,7 +318,57 @@ impl Nameserver {
             }
             self.pump(disk);
         }
-        self.release();
+    }
+
+    /// The names of all keepers, if all of them are silent.
+    pub(crate) fn silent_keepers(&self) -> Vec<String> {
+        let name = |disk: &DiskId| match self.servers.get(disk) {
+            Some(server) if !server.name.is_empty() => server.name.clone(),
+            Some(server) => server.place.http.to_string(),
+            None => format!("disk {:016x}", disk.0),
+        };
+        let set = self.space.keepers().iter().filter(|_| self.keeping.is_silent);
+        set.map(name).collect()
+    }
+
+    /// Gives up disks that never come back, as an operator has said. [`Event::Done`] follows when
+    /// this is in the log. A dataserver that comes back with such a disk is not heard.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] for the disk of a dataserver that lives. When a file has all its copies
+    /// on such disks, also [`Refusal::Invalid`], unless the order is forced.
+    ///
+    /// [`Event::Done`]: crate::nameserver::Event::Done
+    pub fn forget(
+        &mut self,
+        now: Timestamp,
+        token: u64,
+        disks: &[DiskId],
+        is_forced: bool,
+    ) -> Result<(), Refusal> {
+        self.check_log()?;
+        if disks.iter().any(|disk| self.is_live(now, *disk)) {
+            let what = "the dataserver lives or was just alive: use `evenfall files decommission`";
+            return Err(Refusal::Invalid(what.into()));
+        }
+        let is_left = |disk: &DiskId| disks.contains(disk) || self.space.is_gone(*disk);
+        let files = self.space.inodes().keys().filter_map(|id| self.space.file(*id));
+        let last = files.filter(|file| file.group.members.iter().all(is_left)).count();
+        if last > 0 && !is_forced {
+            return Err(Refusal::Invalid(format!(
+                "{last} files have their newest bytes on these disks alone: give --force to give \
+                 these bytes up"
+            )));
+        }
+        for disk in disks {
+            self.servers.remove(disk);
+            if !self.space.is_gone(*disk) {
+                self.disk_is_gone(*disk);
+            }
+        }
+        self.leave_keepers_out(now);
+        self.record(Record::NOTHING, [Effect::Done(token)]);
+        Ok(())
     }
 
     /// Leaves out each keeper whose dataserver is silent, gone, or to be emptied, while another
@@ -326,6 +380,8 @@ impl Nameserver {
             self.keeping.keepers.get(disk).is_some_and(Keeper::is_whole) && !is_bad(disk)
         };
         let good: BTreeSet<DiskId> = set.iter().filter(is_whole).copied().collect();
+        let is_silent = |disk: &DiskId| !self.is_live(now, *disk) && !self.space.is_gone(*disk);
+        let are_silent = !set.is_empty() && set.iter().all(is_silent);
         let rest: BTreeSet<DiskId> = match good.is_empty() {
             // No live keeper has the whole log. Only keepers that never come back are left out.
             true => set.iter().copied().filter(|disk| !self.space.is_gone(*disk)).collect(),
@@ -335,6 +391,7 @@ impl Nameserver {
         let is_candidate_bad = |disk: &DiskId| is_bad(disk) && !rest.contains(disk);
         let drop: Vec<DiskId> =
             self.keeping.keepers.keys().copied().filter(|disk| is_candidate_bad(disk)).collect();
+        self.keeping.is_silent = are_silent;
         for disk in drop {
             self.keeping.keepers.remove(&disk);
         }
@@ -394,7 +451,7 @@ pub fn rebuilt(found: &[Found]) -> Option<Rebuilt> {
         (starts, changes) = (starts + STARTS_SKIPPED, changes + CHANGES_SKIPPED);
     }
     space.apply(Record::Counted { starts, changes });
-    Some(Rebuilt { disk, log: framed(space.records().iter().map(body_of)), missing })
+    Some(Rebuilt { disk, log: journal::log_of(space.records().iter().map(body_of)), missing })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use evenfall_core::durable::Change;
 use evenfall_core::{Write, WriteId};
 use serde::{Deserialize, Serialize};
 
-use crate::copy::{LogChange, removal};
+use crate::copy::removal;
 use crate::dataserver::{Dataserver, Effect, Record};
 use crate::keeping::NOT_THERE;
 use crate::wire::Control;
@@ -58,9 +58,17 @@ impl Kept {
     }
 }
 
+/// Beginning of the name of the log of a stream.
+const PREFIX: &str = "names-";
+
 /// The name of the log of a stream.
 fn log_name(stream: Stream) -> String {
-    format!("names-{:016x}", stream.generation)
+    format!("{PREFIX}{:016x}", stream.generation)
+}
+
+/// Whether the log of this name has a copy of the nameserver's log.
+pub fn is_log(name: &str) -> bool {
+    name.starts_with(PREFIX)
 }
 
 impl Dataserver {
@@ -95,8 +103,9 @@ impl Dataserver {
         if offset == queued && !bytes.is_empty() {
             let end = queued + bytes.len() as u64;
             self.kept.at = Some((end, length));
-            let change = (log_name(stream), Change::Append(bytes.clone()));
-            return self.write_names(stream.generation, change, Some(end));
+            let id = self.write_names(stream, Change::Append(bytes.clone()));
+            self.kept.writes.insert(id, (stream.generation, end));
+            return;
         }
         self.tell_length_of(stream, length);
     }
@@ -114,14 +123,11 @@ impl Dataserver {
         self.tell(Control::Kept { disk, generation, life, length });
     }
 
-    /// Asks for a change of the copy of the nameserver's log. The stream has `end` bytes after the
-    /// change. A removal has no `end`.
-    fn write_names(&mut self, generation: u64, (log, change): LogChange, end: Option<u64>) {
-        let id = self.next_write();
-        if let Some(end) = end {
-            self.kept.writes.insert(id, (generation, end));
-        }
+    /// Asks for a change of the copy of the nameserver's log that a stream makes.
+    fn write_names(&mut self, stream: Stream, change: Change) -> WriteId {
+        let (id, log) = (self.next_write(), log_name(stream));
         self.data_out.push_back(Write { id, log, change });
+        id
     }
 
     /// Removes the log of the last stream if the beginning of the stream has not come whole. While
@@ -130,17 +136,14 @@ impl Dataserver {
     pub(crate) fn forget_part(&mut self) {
         let last = self.kept.last;
         if last.generation > 0 && self.kept.whole != Some(last) && !self.kept.is_ending {
-            self.write_names(last.generation, (log_name(last), removal()), None);
+            self.write_names(last, removal());
         }
     }
 
     /// Cuts off the bytes behind a failed write, unless that cut is under way.
     pub(crate) fn mend_names(&mut self) {
         if let (Some((stream, length)), None) = (self.kept.broken, self.kept.cut) {
-            let id = self.next_write();
-            self.kept.cut = Some(id);
-            let (log, change) = (log_name(stream), Change::Truncate(length));
-            self.data_out.push_back(Write { id, log, change });
+            self.kept.cut = Some(self.write_names(stream, Change::Truncate(length)));
         }
     }
 
@@ -183,7 +186,7 @@ impl Dataserver {
     pub(crate) fn names_whole(&mut self, stream: Stream, old: Option<Stream>) {
         (self.kept.whole, self.kept.is_ending) = (Some(stream), false);
         if let Some(old) = old {
-            self.write_names(old.generation, (log_name(old), removal()), None);
+            self.write_names(old, removal());
         }
         match self.kept.at {
             Some((_, length)) if stream == self.kept.last => self.tell_kept(stream, length),

@@ -292,7 +292,19 @@ impl Nameserver {
     }
 
     /// Whether changes are taken.
-    pub(crate) fn check_changes(&self) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    /// The reason for which no change is acknowledged now.
+    pub fn check_changes(&self) -> Result<(), Refusal> {
+        self.check_log()?;
+        match self.silent_keepers() {
+            silent if silent.is_empty() => Ok(()),
+            silent => Err(Refusal::SilentKeepers(silent)),
+        }
+    }
+
+    /// Whether the log takes records.
+    pub(crate) fn check_log(&self) -> Result<(), Refusal> {
         match self.journal.is_failing() {
             true => Err(Refusal::DiskFull),
             false if self.is_old() => Err(Refusal::OldLog),
@@ -359,6 +371,10 @@ impl Nameserver {
         let Some(file) = self.space.file(id).filter(|file| file.group.epoch == epoch) else {
             return;
         };
+        // A primary repeats its length. Records that nothing can end would fill the memory.
+        if self.check_changes().is_err() {
+            return;
+        }
         // The record of a known length may still be on its way to the disk. The answer then has to
         // wait for that record.
         let record = match length > file.length {

@@ -205,9 +205,11 @@ pub struct Space {
     leaving: BTreeSet<DiskId>,
     /// Disks that keep copies of the log.
     keepers: BTreeSet<DiskId>,
-    /// Number of the nameserver's present life. A rebuilt log skips numbers.
+    /// Number of the nameserver's present life. A rebuild adds lives that a missing keeper may have
+    /// heard of.
     starts: u64,
-    /// Number of changes that all lives of the nameserver have made. A rebuilt log skips numbers.
+    /// Number of changes that all lives of the nameserver have made. A rebuild adds changes that a
+    /// missing keeper may have.
     changes: u64,
 }
 
@@ -281,12 +283,14 @@ impl Space {
         &self.keepers
     }
 
-    /// Number of the nameserver's present life. A rebuilt log skips numbers.
+    /// Number of the nameserver's present life. A rebuild adds lives that a missing keeper may have
+    /// heard of.
     pub fn starts(&self) -> u64 {
         self.starts
     }
 
-    /// Number of changes that all lives of the nameserver have made. A rebuilt log skips numbers.
+    /// Number of changes that all lives of the nameserver have made. A rebuild adds changes that a
+    /// missing keeper may have.
     pub fn changes(&self) -> u64 {
         self.changes
     }

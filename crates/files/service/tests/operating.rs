@@ -279,6 +279,43 @@ fn a_nameserver_with_an_old_log_changes_nothing_and_is_rebuilt() {
 }
 
 #[test]
+fn a_cluster_takes_changes_again_when_dead_keepers_of_the_log_are_given_up() {
+    let mut cluster = Cluster::new(2);
+    let client = cluster.client();
+    let keepers = || {
+        let status = client.report("status").expect("the nameserver lives");
+        status["logCopies"].as_array().cloned().unwrap_or_default()
+    };
+    until("two dataservers keep no copies of the log", || keepers().len() == 2);
+    client.change("/before", "MKDIRS", &[]).expect("the keepers live");
+    (1..=2).for_each(|number| cluster.kill(number));
+    dataservers(&client, "dead", 2);
+    // A client that does not try again sees the error.
+    let hasty = Client::new(&cluster.addresses[0].to_string(), "ann", Duration::ZERO);
+    let mut refused = String::new();
+    until("changes are not refused", || {
+        let made = hasty.change("/refused", "MKDIRS", &[]);
+        refused = made.map_or_else(|error| error.to_string(), |_| String::new());
+        refused.contains("evenfall files forget")
+    });
+    let names = [1, 2].map(|number| format!("port-{}", cluster.addresses[number].port()));
+    assert!(names.iter().all(|name| refused.contains(name)), "{refused}");
+    let forget = |servers: &str| hasty.order("forget", &[("server", servers)]);
+    forget(&names.join(",")).expect("they are dead");
+    assert!(keepers().is_empty());
+    client.change("/after", "MKDIRS", &[]).expect("the dead are given up");
+
+    std::fs::remove_dir_all(cluster.directory.path().join("1")).expect("a directory");
+    cluster.start(1);
+    until("a new dataserver keeps no copy of the log", || keepers().len() == 1);
+    let lives = forget(&names[0]).expect_err("it lives").to_string();
+    assert!(lives.contains("decommission"), "{lives}");
+    for path in ["/before", "/after"] {
+        client.get(path, "GETFILESTATUS", &[]).expect("it was made");
+    }
+}
+
+#[test]
 fn a_nameserver_that_lost_its_disk_has_moves_and_deletions_out_of_the_dataservers() {
     let mut cluster = Cluster::new(4);
     let place = tempfile::tempdir().expect("a directory");
@@ -303,6 +340,8 @@ fn a_nameserver_that_lost_its_disk_has_moves_and_deletions_out_of_the_dataserver
     let options = || Options::local(address, address, directory.clone());
     let nobody = rebuild(&options(), &cluster.addresses[1..], false);
     assert!(nobody.expect_err("no dataserver lives").to_string().contains("none of"));
+    let far = rebuild(&options(), &[([192, 0, 2, 1], 9_871).into()], false);
+    assert!(far.expect_err("there is no key").to_string().contains("needs a key"));
     (1..=4).for_each(|number| cluster.start(number));
     until("no copy of the log", || rebuild(&options(), &cluster.addresses[1..], false).is_ok());
     cluster.start(0);

@@ -1,9 +1,9 @@
-use evenfall_core::durable::Durable as _;
 use evenfall_core::{Machine as _, StampedBy};
 
 use super::*;
 use crate::config::NameConfig;
-use crate::groups::tests::{create, hand_in};
+use crate::groups::tests::{create, hand_in, hand_in_at, sent, write_all};
+use crate::nameserver::Event;
 use crate::wire::Control;
 
 /// The log of a space that has seen these lives and changes, and whose keepers are these disks.
@@ -13,7 +13,7 @@ fn log(starts: u64, changes: u64, keepers: &[u64]) -> Bytes {
     space.apply(Record::Cluster { cluster: 7 });
     space.apply(Record::Keepers { disks });
     space.apply(Record::Counted { starts, changes });
-    framed(space.records().iter().map(body_of))
+    journal::log_of(space.records().iter().map(body_of))
 }
 
 fn found(disk: u64, generation: u64, log: Bytes) -> Found {
@@ -42,20 +42,15 @@ fn a_log_is_rebuilt_from_the_newest_copy_and_counts_on_behind_every_life() {
 /// Lets a second pass. The nameserver's ticks come, its writes succeed, and dataserver 1 sends
 /// beats. Returns the messages that the nameserver sent.
 fn run(names: &mut Nameserver, now: &mut Timestamp) -> Vec<Message> {
-    let mut sent = Vec::new();
+    let mut all = Vec::new();
     for _ in 0..10 {
         *now += names.config.tick;
         hand_in(names, 1, Vec::new());
         names.handle_timeout(*now);
-        while let Some(write) = names.poll_write() {
-            names.handle_written(*now, write.id, Ok(()));
-        }
-        while let Some(transmit) = names.poll_transmit(*now) {
-            let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
-            sent.push(Message::decode(&datagram).expect("our own datagram").1);
-        }
+        write_all(names, &mut Vec::new());
+        all.extend(sent(names));
     }
-    sent
+    all
 }
 
 fn kept(names: &mut Nameserver, now: Timestamp, (generation, life): (u64, u64), length: u64) {
@@ -108,6 +103,50 @@ fn a_change_is_done_when_the_keeper_has_it_and_refused_when_the_keeper_knows_a_l
     assert_eq!(names.check_changes(), Err(crate::Refusal::OldLog));
 }
 
+#[test]
+fn silent_keepers_are_named_in_an_error_and_an_operator_gives_them_up() {
+    let mut now = Timestamp::ZERO;
+    let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
+    for _ in 0..2 {
+        let (stream, end) = stream_of(&run(&mut names, &mut now));
+        kept(&mut names, now, (stream.generation, stream.life), end);
+    }
+    assert_eq!(names.check_changes(), Ok(()));
+    let id = create(&mut names, "/a", 1);
+    now += names.config.dead_after;
+    names.handle_timeout(now);
+    write_all(&mut names, &mut Vec::new());
+    let silent = crate::Refusal::SilentKeepers(vec!["127.0.0.1:7001".into()]);
+    assert_eq!(names.check_changes(), Err(silent));
+    // A primary that repeats its length adds no records.
+    let changes = names.space().changes();
+    let length = Control::Length { file: id, epoch: 1, length: 5 };
+    let (head, body) = Message::Control(length).encode(names.space.cluster);
+    let datagram = Bytes::from([&head[..], &body].concat());
+    let from = ([127, 0, 0, 1], 7_001).into();
+    let arrival = evenfall_core::Arrival::new(from, datagram, now, StampedBy::User);
+    names.handle(now, arrival).expect("our own datagram");
+    assert_eq!((names.space().changes(), done(&mut names)), (changes, 0));
+
+    // The only copy of the file is on the silent disk.
+    let given_up = [DiskId(1)];
+    let refused = names.forget(now, 2, &given_up, false).expect_err("bytes would be lost");
+    assert!(refused.to_string().contains("1 files"), "{refused}");
+    names.forget(now, 2, &given_up, true).expect("the disk is silent");
+    write_all(&mut names, &mut Vec::new());
+    assert!(names.space().keepers().is_empty());
+    let told: Vec<Event> = std::iter::from_fn(|| names.poll_event()).collect();
+    // The creation of the file, the loss of its bytes, and the order itself.
+    assert!(matches!(
+        &told[..],
+        [Event::Lost { .. }, Event::Done { .. }, Event::Done { token: 2 }]
+    ));
+    hand_in_at(&mut names, now, 2, Vec::new());
+    assert_eq!(names.check_changes(), Ok(()));
+    let refused = names.forget(now, 3, &[DiskId(2)], true);
+    assert!(refused.is_err(), "the disk lives");
+}
+
 /// The epochs of the assignments among these messages.
 fn assigned(sent: &[Message]) -> BTreeSet<u64> {
     let epoch = |message: &Message| match message {
@@ -145,7 +184,7 @@ fn a_file_is_assigned_no_epoch_that_a_keeper_lacks() {
     assert_eq!(assigned(&run(&mut names, &mut now)), [2].into());
 
     // After a restart, the keeper first needs a stream of the new life.
-    let log = framed(names.space().records().iter().map(body_of));
+    let log = journal::log_of(names.space().records().iter().map(body_of));
     let mut names = Nameserver::new(NameConfig::default(), 2, &log).expect("our own log");
     let held = crate::wire::Held { file: id, epoch: 1, asks: true };
     hand_in(&mut names, 1, vec![held]);
@@ -161,21 +200,16 @@ fn a_file_is_assigned_no_epoch_that_a_keeper_lacks() {
 fn a_log_that_is_never_idle_at_a_tick_keeps_no_keeper_waiting() {
     let mut now = Timestamp::ZERO;
     let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
-    let mut sent = 0;
+    let mut streams = 0;
     for _ in 0..10 {
         now += names.config.tick;
-        while let Some(write) = names.poll_write() {
-            names.handle_written(now, write.id, Ok(()));
-        }
+        write_all(&mut names, &mut Vec::new());
         // A primary repeats a length at every tick until the nameserver answers.
         names.record(Record::NOTHING, None);
         hand_in(&mut names, 1, Vec::new());
         names.handle_timeout(now);
-        while let Some(transmit) = names.poll_transmit(now) {
-            let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
-            let message = Message::decode(&datagram).expect("our own datagram").1;
-            sent += u32::from(matches!(message, Message::Names { .. }));
-        }
+        let is_stream = |message: &&Message| matches!(message, Message::Names { .. });
+        streams += sent(&mut names).iter().filter(is_stream).count();
     }
-    assert!(sent > 0);
+    assert!(streams > 0);
 }

@@ -255,7 +255,7 @@ impl Client {
         value_of(self.ask(&Method::GET, &url)?)
     }
 
-    /// Gives an order of an operator to the nameserver: `leave`, `stay` or `balance`.
+    /// Gives an order of an operator to the nameserver: `leave`, `stay`, `forget` or `balance`.
     ///
     /// # Errors
     /// As [`get`](Self::get).

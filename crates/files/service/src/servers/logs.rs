@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use evenfall_core::StorageError;
-use evenfall_files_machine::FileId;
 use evenfall_files_machine::chunk::{self, HEAD_BYTES, Head, Scan};
+use evenfall_files_machine::{FileId, kept};
 use evenfall_runtime::http::streams::Pieces;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -120,8 +120,8 @@ impl Logs {
             let entry = entry.map_err(wrong)?;
             let name = entry.file_name();
             let name = name.to_str().unwrap_or_default();
-            let (chunk, is_names) = (chunk::of_name(name), name.starts_with("names-"));
-            if chunk.is_none() && !is_names {
+            let chunk = chunk::of_name(name);
+            if chunk.is_none() && !kept::is_log(name) {
                 continue;
             }
             let bytes = entry.metadata().map_err(wrong)?.len();

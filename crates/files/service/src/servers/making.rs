@@ -23,8 +23,9 @@ use evenfall_runtime::http::streams::Answer;
 use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
 use serde_json::json;
 
-use super::names_front::{Located, Names, PATIENCE, ROUND, redirect};
+use super::names_front::{Located, Names, ROUND, redirect};
 use super::owner::{now_ms, random_number};
+use super::reports;
 use super::webhdfs::{self, Exception, Request, escaped, json_of};
 
 /// Evenfall's own operation with which a dataserver makes a file.
@@ -140,8 +141,7 @@ impl Names {
             let _ = tell.send(file);
             Ok(())
         });
-        let late = || Exception::io("the disk of the nameserver does not answer");
-        pending.wait(PATIENCE).ok_or_else(late)??;
+        reports::logged(&self.inbox, &pending)??;
         told.recv().map_err(|_| Refusal::Unknown.into())
     }
 

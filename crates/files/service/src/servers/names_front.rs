@@ -62,6 +62,7 @@ impl Names {
         match order.path.as_str() {
             "/leave" => reports::leave(&self.inbox, called, true),
             "/stay" => reports::leave(&self.inbox, called, false),
+            "/forget" => reports::forget(&self.inbox, called, order.flag("force")?),
             "/balance" => reports::balance(&self.inbox, order.number("bytes")?.unwrap_or(0)),
             path => Err(Exception::unsupported(format!("there is no order {path:.50}"))),
         }
@@ -286,8 +287,7 @@ impl Names {
         let pending = self
             .inbox
             .begin(move |server, now, token| server.call(now, now_ms(), token, &user, &call));
-        let late = || Exception::io("the disk of the nameserver does not answer");
-        pending.wait(PATIENCE).ok_or_else(late)
+        reports::logged(&self.inbox, &pending)
     }
 
     /// A file and the dataservers that have a copy of it. The primary comes first when its address

@@ -74,8 +74,12 @@ impl Options {
 
     /// Refuses addresses beyond loopback when the server has no key.
     pub(crate) fn check(&self) -> Result<(), ServiceError> {
-        let all = [self.listen, self.reached_at, self.nameserver];
-        let mut open = all.into_iter().filter(|address| !address.ip().is_loopback());
+        self.check_others(&[self.listen, self.reached_at, self.nameserver])
+    }
+
+    /// Refuses those of these addresses that lie beyond loopback when the server has no key.
+    pub(crate) fn check_others(&self, all: &[SocketAddr]) -> Result<(), ServiceError> {
+        let mut open = all.iter().copied().filter(|address| !address.ip().is_loopback());
         match open.next().filter(|_| self.key.is_none()) {
             Some(address) => Err(ServiceError::Unkeyed(address)),
             None => Ok(()),

@@ -69,6 +69,7 @@ pub fn rebuild(
     is_forced: bool,
 ) -> Result<Rebuilt, ServiceError> {
     options.check()?;
+    options.check_others(dataservers)?;
     let _lock = lock(&options.directory)?;
     let directory = options.directory.display();
     let path = options.directory.join(LOG);

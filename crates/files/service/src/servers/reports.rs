@@ -1,7 +1,6 @@
 //! What a nameserver says of its dataservers and of its files, beside WebHDFS.
 
 use std::ops::Bound;
-use std::time::Duration;
 
 use evenfall_core::Timestamp;
 use evenfall_files_machine::nameserver::Server;
@@ -10,11 +9,10 @@ use evenfall_files_machine::{DiskId, FileId, Nameserver, Refusal};
 use evenfall_runtime::http::streams::Answer;
 use serde_json::{Value, json};
 
-use super::owner::Inbox;
+use super::names_front::PATIENCE;
+use super::owner::{Ended, Inbox, Pending};
 use super::webhdfs::{Exception, json_of};
 
-/// Longest wait for the log of the nameserver.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Most files that a report names as not in order.
 const WRONG_MAX: usize = 10_000;
 /// Inodes that are looked at in one call of the owner.
@@ -38,12 +36,60 @@ pub fn servers(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
             })
         };
         let all: Vec<Value> = server.servers().iter().map(one).collect();
+        let keepers = server.space().keepers().iter();
+        let keepers: Vec<String> = keepers.map(|disk| format!("{:016x}", disk.0)).collect();
+        let refused = server.check_changes().err().map(|refusal| refusal.to_string());
         json!({
             "dataservers": all, "names": server.space().inodes().len(),
+            "logCopies": keepers, "refused": refused,
             "balancing": server.is_balancing(), "balanced": server.balanced(),
         })
     })?;
     Ok(json_of(&value))
+}
+
+/// Waits until a change is in the log and in its copies.
+///
+/// # Errors
+/// The reason why the change waits for longer than [`PATIENCE`].
+pub fn logged(inbox: &Inbox<Nameserver>, pending: &Pending) -> Result<Ended, Exception> {
+    if let Some(ended) = pending.wait(PATIENCE) {
+        return Ok(ended);
+    }
+    let why = match inbox.ask(|server, _| server.check_changes())? {
+        Err(refusal) => format!("the change may still be made: {refusal}"),
+        Ok(()) => "the disk of the nameserver does not answer".to_owned(),
+    };
+    Err(Exception::io(why))
+}
+
+/// The disk of a dataserver that is called by its name, by its address or by its disk. A dataserver
+/// that was not heard since the nameserver started has its disk alone.
+fn disk_of(server: &Nameserver, called: &str) -> Result<DiskId, Refusal> {
+    let hex = |disk: &DiskId| format!("{:016x}", disk.0);
+    let is_called = |(disk, one): &(&DiskId, &Server)| {
+        [one.name.clone(), one.place.http.to_string(), hex(disk)].iter().any(|name| name == called)
+    };
+    let heard = server.servers().iter().find(is_called).map(|(disk, _)| *disk);
+    let keeper = || server.space().keepers().iter().find(|disk| hex(disk) == called).copied();
+    heard
+        .or_else(keeper)
+        .ok_or_else(|| Refusal::Invalid(format!("no dataserver is called {called}")))
+}
+
+/// Gives up the disks of dataservers that never come back. The names have commas between them.
+pub fn forget(
+    inbox: &Inbox<Nameserver>,
+    called: &str,
+    is_forced: bool,
+) -> Result<Answer, Exception> {
+    let called: Vec<String> = called.split(',').map(str::to_owned).collect();
+    let pending = inbox.begin(move |server, now, token| {
+        let disks = called.iter().map(|one| disk_of(server, one)).collect::<Result<Vec<_>, _>>()?;
+        server.forget(now, token, &disks, is_forced)
+    });
+    logged(inbox, &pending)??;
+    Ok(json_of(&json!({ "forgotten": true })))
 }
 
 /// Moves all copies away from a dataserver, or lets the dataserver have copies again. The
@@ -56,20 +102,12 @@ pub fn leave(
     let called = called.to_owned();
     let (tell, told) = std::sync::mpsc::sync_channel(1);
     let pending = inbox.begin(move |server, _, token| {
-        let is_called = |(disk, one): &(&DiskId, &Server)| {
-            let names = [one.name.clone(), one.place.http.to_string(), format!("{:016x}", disk.0)];
-            names.contains(&called)
-        };
-        let found = server.servers().iter().find(is_called).map(|(disk, _)| *disk);
-        let missing = || Refusal::Invalid(format!("no dataserver is called {called}"));
-        let disk = found.ok_or_else(missing)?;
+        let disk = disk_of(server, &called)?;
         // The receiver waits below.
         let _ = tell.send(disk);
         server.leave(token, disk, is_leaving)
     });
-    pending
-        .wait(PATIENCE)
-        .ok_or_else(|| Exception::io("the disk of the nameserver does not answer"))??;
+    logged(inbox, &pending)??;
     let disk = told.recv().map(|disk| format!("{:016x}", disk.0)).unwrap_or_default();
     Ok(json_of(&json!({ "disk": disk, "leaving": is_leaving })))
 }

@@ -117,7 +117,8 @@ impl From<Refusal> for Exception {
             | Refusal::Again
             | Refusal::NotPrimary
             | Refusal::NotHere
-            | Refusal::TooFewServers(..) => Self::again(words),
+            | Refusal::TooFewServers(..)
+            | Refusal::SilentKeepers(_) => Self::again(words),
             _ => Self::io(words),
         }
     }
