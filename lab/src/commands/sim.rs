@@ -126,8 +126,8 @@ struct Study {
     /// (for hold). May be repeated.
     #[arg(long, value_name = "DIR")]
     run: Vec<PathBuf>,
-    /// The cloud: aws, gcp, quiet, or the path of a file of the same form. By default aws; for
-    /// placement gcp, whose machines were measured in pairs.
+    /// The cloud: aws, gcp, quiet, namespaces, or the path of a file of the same form. By default
+    /// aws; for placement gcp, whose machines were measured in pairs.
     #[arg(long, value_name = "NAME|FILE", value_parser = Model::named)]
     model: Option<Model>,
     /// How hosts send and receive: sockets, or kernel-bypass as in the published measurements.
@@ -205,7 +205,7 @@ struct Multicast {
     /// Duration of the feed in simulated time.
     #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
-    /// The cloud: aws, gcp, quiet, or the path of a file of the same form.
+    /// The cloud: aws, gcp, quiet, namespaces, or the path of a file of the same form.
     #[arg(long, value_name = "NAME|FILE", default_value = "aws", value_parser = Model::named)]
     model: Model,
     /// How hosts send and receive: sockets, or kernel-bypass as in the published measurements.

@@ -17,7 +17,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "pairs")]
     model_out: Option<PathBuf>,
     /// The model from which the numbers are taken that a survey does not measure, such as the
-    /// limits of network cards: aws, gcp, quiet, or the path of a file.
+    /// limits of network cards: aws, gcp, quiet, namespaces, or the path of a file.
     #[arg(long, value_name = "NAME|FILE", default_value = "aws")]
     model_base: String,
 }

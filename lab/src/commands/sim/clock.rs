@@ -37,8 +37,9 @@ pub struct Args {
     /// their clocks change by this much in each of these seconds, in parts per billion.
     #[arg(long, value_name = "PPB", default_value_t = 0.0, conflicts_with = "model")]
     warming: f64,
-    /// A cloud whose paths, hosts and clocks take the place of the study's own: aws, gcp, quiet, or
-    /// the path of a file of the same form. The traffic of --load is added to the model.
+    /// A cloud whose paths, hosts and clocks take the place of the study's own: aws, gcp, quiet,
+    /// namespaces, or the path of a file of the same form. The traffic of --load is added to the
+    /// model.
     #[arg(long, value_name = "NAME|FILE", value_parser = Model::named)]
     model: Option<Model>,
     /// Share of the nodes that tell each neighbour another time.
