@@ -69,7 +69,7 @@ pub struct Args {
     depth: u8,
     /// Children of the root and of each proxy; without it, the smallest number that reaches all
     /// receivers.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     fanout: Option<u16>,
     /// Extra copies that each node below the first layer gets.
     #[arg(long, default_value_t = Hedging::DEFAULT)]
@@ -232,6 +232,19 @@ fn feed_of(args: &Args) -> Result<Feed, Box<dyn std::error::Error>> {
     })
 }
 
+/// Fits a feed without a pace of its own into the time of a demo.
+fn set_pace(feed: &mut Feed, expected: &Expected) {
+    let span = expected.gaps.span();
+    let at_rate = Duration::from_secs_f64(expected.messages as f64 / RATE_DEFAULT);
+    let fit = at_rate.max(span).clamp(FIT_MIN, FIT_MAX);
+    if span > fit {
+        // The bursts stay as they happened. If scaled, the bursts of an hour would come at once.
+        feed.silence = Some(expected.gaps.silence_for(fit));
+    } else {
+        feed.fit = Some(fit);
+    }
+}
+
 /// Writes the settings of the run to the place where every process reads them.
 fn prepare(
     args: &Args,
@@ -240,18 +253,9 @@ fn prepare(
 ) -> Result<(Settings, Expected), Box<dyn std::error::Error>> {
     let mut feed = feed_of(args)?;
     let expected = expect(&feed, args.trees, progress)?;
-    let spans = [args.fit, args.silence];
-    if args.rate.or(args.speed).is_none() && spans.iter().all(Option::is_none) {
-        let span = expected.gaps.span();
-        let at_rate = Duration::from_secs_f64(expected.messages as f64 / RATE_DEFAULT);
-        let fit = at_rate.max(span).clamp(FIT_MIN, FIT_MAX);
-        if span > fit {
-            // The bursts stay as they happened. If scaled, the bursts of an hour would come at
-            // once.
-            feed.silence = Some(expected.gaps.silence_for(fit));
-        } else {
-            feed.fit = Some(fit);
-        }
+    let has_pace = args.rate.or(args.speed).is_some() || args.fit.or(args.silence).is_some();
+    if !has_pace {
+        set_pace(&mut feed, &expected);
     }
     let shape = Shape {
         depth: Some(args.depth),

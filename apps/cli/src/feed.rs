@@ -105,7 +105,7 @@ struct Play {
 
 /// The help of `--format`, for all commands with a feed file.
 pub fn format_help() -> String {
-    format!("The format of its messages: {}; the content says it by default", codec::words())
+    format!("The format of the messages: {}; the content says it by default", codec::words())
 }
 
 /// Arguments of `evenfall feed info`.

@@ -75,7 +75,7 @@ enum Command {
     Sim(instrument::Args),
     /// Show how well the nodes of a run know their time, or measure it with planted clocks.
     Clock(clock::Args),
-    /// Measure costs on this machine: copies of messages, an exchange, the store.
+    /// Measure costs on this machine: copies of messages, shuffles, store, files, order.
     #[command(disable_help_flag = true)]
     Bench(instrument::Args),
     /// Record feeds, read them back, export and verify them.

@@ -174,66 +174,62 @@ fn run_order(args: &Args) -> Outcome {
     crate::order::run(&args.local, &args.order, Some((&document, name)))
 }
 
+fn run_root(
+    settings: &Settings,
+    role: RoleName,
+    name: Option<&str>,
+) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
+    let node = find(settings, role, name)?;
+    Ok(serde_json::to_value(root::run(settings, &node)?)?)
+}
+
+fn run_recorder(
+    args: &Args,
+    settings: &Settings,
+) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
+    let mut node = find(settings, RoleName::Recorder, args.name.as_deref())?;
+    node.record = args.record.clone().or(node.record);
+    let dir = node.record.clone().ok_or_else(|| {
+        let name = &node.name;
+        format!("node {name}: no directory to record in: give record = \"DIR\" or --record DIR")
+    })?;
+    let store = crate::store::open(&dir)?;
+    let recorded = recorder::run(settings, &node, &store);
+    store.close()?;
+    Ok(serde_json::to_value(recorded?)?)
+}
+
 pub fn main(args: &Args) -> Outcome {
     if args.lifeline {
         process::end_with_stdin()?;
     }
     interrupt::install()?;
-    match args.role {
+    let name = args.name.as_deref();
+    let load = || Union::load(&args.config, &args.set);
+    let summary = match args.role {
         RoleArg::Order => return run_order(args),
         RoleArg::Files => return crate::files::run(&args.local, &args.files),
-        _ => {}
-    }
-    let all = Union::load(&args.config, &args.set)?;
-    let name = args.name.as_deref();
-    match args.role {
-        RoleArg::Nameserver => return crate::files::nameserver(&all.files, name),
-        RoleArg::Dataserver => return crate::files::dataserver(&all.files, name),
-        RoleArg::Flowserver => return crate::files::flowserver(&all.files, name),
-        _ => {}
-    }
-    let settings = all.multicast;
-    let summary = match args.role {
-        RoleArg::Root | RoleArg::Standby => {
-            let role = match args.role {
-                RoleArg::Root => RoleName::Root,
-                _ => RoleName::Standby,
-            };
-            let node = find(&settings, role, name)?;
-            serde_json::to_value(root::run(&settings, &node)?)?
-        }
+        RoleArg::Nameserver => return crate::files::nameserver(&load()?.files, name),
+        RoleArg::Dataserver => return crate::files::dataserver(&load()?.files, name),
+        RoleArg::Flowserver => return crate::files::flowserver(&load()?.files, name),
+        RoleArg::Root => run_root(&load()?.multicast, RoleName::Root, name)?,
+        RoleArg::Standby => run_root(&load()?.multicast, RoleName::Standby, name)?,
         RoleArg::Proxy => {
+            let settings = load()?.multicast;
             let node = find(&settings, RoleName::Proxy, name)?;
             serde_json::to_value(proxy::run(&settings, &node)?)?
         }
         RoleArg::Receiver => {
+            let settings = load()?.multicast;
             let mut node = find(&settings, RoleName::Receiver, name)?;
             node.from = args.from.clone().or(node.from);
             serde_json::to_value(receiver::run(&settings, &node, &mut NoSink)?)?
         }
-        RoleArg::Recorder => {
-            let mut node = find(&settings, RoleName::Recorder, name)?;
-            node.record = args.record.clone().or(node.record);
-            let dir = node.record.clone().ok_or_else(|| {
-                let name = &node.name;
-                format!(
-                    "node {name}: no directory to record in: give record = \"DIR\" or --record DIR"
-                )
-            })?;
-            let store = crate::store::open(&dir)?;
-            let recorded = recorder::run(&settings, &node, &store);
-            store.close()?;
-            serde_json::to_value(recorded?)?
-        }
+        RoleArg::Recorder => run_recorder(args, &load()?.multicast)?,
         RoleArg::Agent => {
-            let node = find_agent(&all.survey.agents, name)?;
-            run_agent(&all.survey, node)?
+            let survey = load()?.survey;
+            run_agent(&survey, find_agent(&survey.agents, name)?)?
         }
-        RoleArg::Nameserver
-        | RoleArg::Dataserver
-        | RoleArg::Flowserver
-        | RoleArg::Order
-        | RoleArg::Files => unreachable!("these roles have run above"),
     };
     if args.json {
         println!("{summary}");

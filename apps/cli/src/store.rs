@@ -51,6 +51,8 @@ enum Command {
     /// Write a file or a recording as Parquet, which DuckDB, Polars and Spark open.
     Export(read::Export),
     /// Limit the age or the bytes of a file or a recording; older records are deleted.
+    ///
+    /// The limits replace earlier limits. Without --age and --bytes no further records are deleted.
     Retain(Retain),
     /// Delete a file or a recording, with its objects.
     Delete(Delete),
@@ -164,27 +166,60 @@ fn refuse_file(dir: &Path) -> Result<(), String> {
     }
 }
 
+/// What to name in place of a directory that has no store.
+const STORE_ADVICE: &str = "name the directory that `evenfall store append` or --record has made";
+
+/// Whether a directory has a file whose name fulfils a condition.
+fn has_file(dir: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<bool, String> {
+    let entries = std::fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    Ok(entries.flatten().any(|entry| is_wanted(&entry.file_name().to_string_lossy())))
+}
+
 /// Refuses a directory that has no file of a store. A reader would take the directory for an empty
 /// store.
 fn expect_store(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
     refuse_file(dir)?;
+    if is_address(dir) {
+        return Err(format!(
+            "{shown} is an address, and this command works in the directory of a store; with \
+             --objects, `ls`, `read`, `tail`, `export` and `verify` take the address of objects"
+        ));
+    }
     if !dir.is_dir() {
-        return Err(format!("{shown}: no such directory"));
+        return Err(format!("{shown}: no such directory; {STORE_ADVICE}"));
     }
     let is_ours = |name: &str| {
         ["objects", names::FILE, seal::NAME].contains(&name)
             || parse_chunk_name(name).is_some()
             || parse_journal_name(name).is_some()
     };
-    let mut entries =
-        std::fs::read_dir(dir).map_err(|error| format!("{shown}: {error}"))?.flatten();
-    match entries.any(|entry| is_ours(&entry.file_name().to_string_lossy())) {
+    match has_file(dir, is_ours)? {
         true => Ok(()),
-        false => Err(format!(
-            "{shown}: no store is there; name the directory that `evenfall store append` or \
-             --record has made"
-        )),
+        false => Err(format!("{shown}: no store is there; {STORE_ADVICE}")),
+    }
+}
+
+/// Whether the place is an address such as `s3://bucket/prefix`, and no directory.
+fn is_address(place: &Path) -> bool {
+    place.to_str().is_some_and(|place| place.contains("://"))
+}
+
+/// The place of the objects of a store. A missing directory is refused, because opening objects
+/// creates their directory. The directory of a store is refused too, because chunks on its disk
+/// have the names of objects.
+fn objects_at(place: &Path) -> Result<String, String> {
+    let shown = place.display().to_string();
+    if is_address(place) {
+        return Ok(shown);
+    }
+    if !place.is_dir() {
+        return Err(format!("{shown}: no such directory; name the directory of a store's objects"));
+    }
+    let is_of_store = |name: &str| name == names::FILE || parse_journal_name(name).is_some();
+    match has_file(place, is_of_store)? {
+        true => Err(format!("{shown}: this is a store; its objects are in {shown}/objects")),
+        false => Ok(shown),
     }
 }
 
@@ -235,10 +270,7 @@ impl Place {
         if !self.objects {
             return Ok(Box::new(open_to_read(&self.dir)?));
         }
-        if !place.contains("://") && !self.dir.is_dir() {
-            return Err(format!("{place}: no such directory").into());
-        }
-        Ok(Box::new(Archive::open(&place)?))
+        Ok(Box::new(Archive::open(&objects_at(&self.dir)?)?))
     }
 }
 

@@ -112,7 +112,8 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
     for fault in &args.fault {
         if !nodes.iter().any(|node| node.name == fault.name) {
             let names: Vec<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
-            return Err(format!("--fault: no {}; there are {}", fault.name, names.join(", ")));
+            let (name, names) = (&fault.name, names.join(", "));
+            return Err(format!("--fault: no process is called {name}; there are {names}"));
         }
     }
     Ok(nodes)

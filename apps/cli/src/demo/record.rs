@@ -29,8 +29,10 @@ impl Recording {
         let config = StoreConfig { publish_every: PUBLISH_EVERY, ..StoreConfig::new(dir) };
         let store = store::open_as(config)?;
         if !streams(&store, NAME)?.is_empty() {
-            let dir = dir.display();
-            return Err(format!("--record {dir}: there is a recording already").into());
+            let (dir, advice) = (dir.display(), "name another directory");
+            return Err(
+                format!("--record {dir}: {NAME} is recorded there already; {advice}").into()
+            );
         }
         let (settings, node) = (settings.clone(), settings.node(NODE)?.clone());
         let record = move || {

@@ -11,7 +11,8 @@ use evenfall_core::SharedKey;
 use evenfall_host::interrupt;
 use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
 use evenfall_placement_machine::{
-    Extent, JobOutcome, Kind, Line, Pace, SurveyPlan, SurveyorConfig, SurveyorEvent, TreeSurvey,
+    Extent, JobOutcome, Kind, Line, Pace, SurveyError, SurveyPlan, SurveyorConfig, SurveyorEvent,
+    TreeSurvey,
 };
 use evenfall_placement_planner::accuracy::LengthError;
 use evenfall_placement_planner::builder::{Racing, RootRule};
@@ -22,7 +23,7 @@ use evenfall_placement_planner::tree::Shape;
 use evenfall_placement_survey::Settings;
 use evenfall_placement_survey::settings::Survey;
 use evenfall_placement_survey::surveyor;
-use evenfall_runtime::settings;
+use evenfall_runtime::{SettingsError, settings};
 use humantime::parse_duration;
 use serde_json::{Value, json};
 
@@ -296,17 +297,28 @@ fn progress(names: &[String], event: &SurveyorEvent) {
     }
 }
 
+/// The settings of the file, or the defaults; in both cases with the overrides.
+fn settings_of(args: &Args) -> Result<Settings, SettingsError> {
+    let Some(path) = &args.config else {
+        let overrides = settings::overrides()?.into_iter();
+        return Settings::of(&settings::Document::parse("", "defaults", overrides, &args.set)?);
+    };
+    Settings::load(path, &args.set)
+}
+
+/// Why there is no plan.
+fn unplanned(error: SurveyError, stopped: bool, has_state: bool) -> Box<dyn std::error::Error> {
+    let next = match (stopped, has_state) {
+        (false, _) => return error.into(),
+        (true, true) => "The same command goes on where it stopped",
+        (true, false) => "With --state FILE it could go on",
+    };
+    format!("stopped; the agents are idle. {next}").into()
+}
+
 pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
-    let settings = match &args.config {
-        Some(path) => Settings::load(path, &args.set)?,
-        None => Settings::of(&settings::Document::parse(
-            "",
-            "defaults",
-            settings::overrides()?.into_iter(),
-            &args.set,
-        )?)?,
-    };
+    let settings = settings_of(args)?;
     let key: Option<SharedKey> = settings.run.key()?;
     let pool = pool(args, &settings)?;
     // A file that cannot be written now cannot be written after the survey either.
@@ -359,13 +371,7 @@ pub fn main(args: &Args) -> Outcome {
             // The plan is good even if the model could not be written.
             written.transpose().map(drop)
         }
-        Err(_) if stopped && args.state.is_some() => {
-            Err("stopped; the agents are idle. The same command goes on where it stopped".into())
-        }
-        Err(_) if stopped => {
-            Err("stopped; the agents are idle. With --state FILE it could go on".into())
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(unplanned(error, stopped, args.state.is_some())),
     }
 }
 

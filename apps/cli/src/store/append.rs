@@ -16,7 +16,7 @@ use evenfall_store_format::ordering::{Offered, Ordering, OrderingConfig};
 use evenfall_store_format::schema::{Arrival, Sides};
 use humantime::parse_duration;
 
-use super::backing::Backing;
+use super::backing::Appends;
 use super::open_as;
 use crate::Outcome;
 
@@ -57,7 +57,7 @@ pub struct Append {
     )]
     ack: Level,
     #[command(flatten)]
-    backing: Backing,
+    appends: Appends,
 }
 
 /// How records arrive. `store create` keeps these arguments for later appends to the same file.
@@ -109,7 +109,7 @@ pub fn append(args: &Append) -> Outcome {
         return records::append_to_server(client, &args.name, table, args.ack);
     }
     if let Some(table) = &args.csv {
-        let store = open_as(args.backing.config(&args.dir)?)?;
+        let store = open_as(args.appends.config(&args.dir)?)?;
         let taken = records::append(&store, &args.name, table, args.ack);
         store.close()?;
         return taken;
@@ -118,7 +118,7 @@ pub fn append(args: &Append) -> Outcome {
         "there is nothing to append: give --feed FILE for a recording, or --csv FILE for the \
          records of a file that `store create` made",
     )?;
-    let config = args.backing.config(&args.dir)?;
+    let config = args.appends.config(&args.dir)?;
     let format = input::format_named(args.format.as_deref())?;
     let messages = input::open_file(feed, format)?;
     let date = input::date_of(feed, &*messages, args.date);

@@ -1,4 +1,4 @@
-//! The objects and the names of a store that is opened to write.
+//! What a store that is opened to write works with: its objects, its names and its second node.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,8 +11,9 @@ use humantime::parse_duration;
 #[derive(clap::Args, Debug)]
 pub struct Backing {
     /// Place of the objects: a directory, s3://bucket/prefix, gs://bucket/prefix or
-    /// az://container/prefix, with keys from AWS_*, GOOGLE_* or AZURE_*. By default, a directory
-    /// below the store.
+    /// az://container/prefix, with keys from AWS_*, GOOGLE_* or AZURE_*; or
+    /// files://127.0.0.1:9870/path for evenfall's replicated files. By default, a directory below
+    /// the store.
     #[arg(long, value_name = "PLACE")]
     objects: Option<String>,
     /// Names in etcd, shared by the store nodes of a cluster: etcd://127.0.0.1:2379/name.
@@ -25,6 +26,13 @@ pub struct Backing {
     /// files of which this directory has copies.
     #[arg(long)]
     pub take_over: bool,
+}
+
+/// The places of a store that takes appends, and the limits of the appends.
+#[derive(clap::Args, Debug)]
+pub struct Appends {
+    #[command(flatten)]
+    pub backing: Backing,
     /// How far a record's time may lie ahead of this machine's clock. A batch with a later record
     /// is refused.
     #[arg(long, default_value = "1d", value_name = "DURATION", value_parser = parse_duration)]
@@ -41,7 +49,7 @@ impl Backing {
     /// # Errors
     /// When `dir` is an address, because a directory of that name would be made.
     pub fn config(&self, dir: &Path) -> Result<StoreConfig, Box<dyn std::error::Error>> {
-        if dir.to_str().is_some_and(|place| place.contains("://")) {
+        if super::is_address(dir) {
             return Err(format!(
                 "{} is an address: this command works in the directory of a store, on the machine \
                  that has it. A server takes records by `evenfall store append tcp://... NAME \
@@ -60,14 +68,7 @@ impl Backing {
             lease: self.lease,
             take_over: self.take_over,
         });
-        let (replica, keep_copies) = (self.replica, self.take_over);
-        let mut config = StoreConfig {
-            cluster,
-            replica,
-            keep_copies,
-            time_ahead_max: self.time_ahead,
-            ..remembered
-        };
+        let mut config = StoreConfig { cluster, keep_copies: self.take_over, ..remembered };
         if let Some(place) = &self.objects {
             config.objects = Some(place.clone());
         } else if let (Some(cluster), None) = (&config.cluster, Names::objects_of(dir)?) {
@@ -75,6 +76,17 @@ impl Backing {
             config.objects = known.or(config.objects);
         }
         Ok(config)
+    }
+}
+
+impl Appends {
+    /// The configuration of a store in this directory.
+    ///
+    /// # Errors
+    /// As for [`Backing::config`].
+    pub fn config(&self, dir: &Path) -> Result<StoreConfig, Box<dyn std::error::Error>> {
+        let (replica, time_ahead_max) = (self.replica, self.time_ahead);
+        Ok(StoreConfig { replica, time_ahead_max, ..self.backing.config(dir)? })
     }
 }
 

@@ -9,7 +9,7 @@ use evenfall_feed_service::input;
 use evenfall_multicast_recorder::recording::{Replay, names, streams};
 use evenfall_store_engine::{Archive, RecordSource, StoreError, seal};
 
-use super::{expect_store, feed_of, open_to_read};
+use super::{expect_store, feed_of, objects_at, open_to_read};
 use crate::Outcome;
 
 /// Arguments of `evenfall store verify`.
@@ -140,12 +140,15 @@ pub fn hash_of(
 
 pub fn verify(args: &Verify) -> Outcome {
     let seen = match args.objects {
-        true => seal::verify_archive(&args.dir.display().to_string())?,
+        true => seal::verify_archive(&objects_at(&args.dir)?)?,
         false => {
             expect_store(&args.dir)?;
             seal::verify_directory(&args.dir)?
         }
     };
+    if args.objects && seen.bytes == 0 {
+        return Err(format!("{}: no object is there to verify", args.dir.display()).into());
+    }
     let commits = if seen.commits == 1 { "commit" } else { "commits" };
     println!("{} segments, {} {commits}, {} bytes", seen.segments, seen.commits, seen.bytes);
     let mut damaged = 0;
@@ -168,7 +171,7 @@ pub fn verify(args: &Verify) -> Outcome {
     }
     let Some(feed) = &args.feed else { return Ok(()) };
     let source: Box<dyn RecordSource> = match args.objects {
-        true => Box::new(Archive::open(&args.dir.display().to_string())?),
+        true => Box::new(Archive::open(&objects_at(&args.dir)?)?),
         false => Box::new(open_to_read(&args.dir)?),
     };
     let mut feed = input::open(&feed_of(feed))?;

@@ -11,7 +11,7 @@ use evenfall_store_engine::{NamesError, Store, StoreConfig, StoreError};
 use evenfall_store_server::Server;
 use humantime::parse_duration;
 
-use super::backing::Backing;
+use super::backing::Appends;
 use super::{said, tell};
 use crate::Outcome;
 
@@ -38,7 +38,7 @@ pub struct Serve {
     #[arg(long, conflicts_with = "objects")]
     no_objects: bool,
     #[command(flatten)]
-    backing: Backing,
+    appends: Appends,
     /// Bytes of records that are on no disk yet. Beyond this limit appends wait, and are then
     /// refused.
     #[arg(long, default_value_t = limits().memory_bytes_max)]
@@ -71,7 +71,7 @@ fn limits() -> StoreConfig {
 
 impl Serve {
     fn config(&self) -> Result<StoreConfig, Box<dyn std::error::Error>> {
-        let mut config = self.backing.config(&self.dir)?;
+        let mut config = self.appends.config(&self.dir)?;
         if self.no_objects {
             config.objects = None;
         }
@@ -128,7 +128,7 @@ enum End {
 fn attend(store: &Store, server: &Server, args: &Serve) -> Result<End, StoreError> {
     let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
     let mut said = BTreeSet::new();
-    let take_over = args.backing.take_over;
+    let take_over = args.appends.backing.take_over;
     while !interrupt::raised() {
         std::thread::sleep(LOOK_EVERY);
         if args.occupancy_every.is_some_and(|every| printed_at.elapsed() >= every) {

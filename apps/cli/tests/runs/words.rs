@@ -54,17 +54,18 @@ fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
     }
 }
 
+/// The settings of a node that has the name of its role.
+fn node(id: u32, role: &str) -> String {
+    format!(
+        "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\naddress = \"127.0.0.1:{id}\"\n"
+    )
+}
+
 #[test]
 fn key_that_others_can_read_is_refused_with_the_way_to_mend_it() {
     let scratch = Scratch::beside();
     let (key, path) = (scratch.path("e.key"), scratch.path("e.toml"));
     write_key(&key);
-    let node = |id, role| {
-        format!(
-            "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\n\
-             address = \"127.0.0.1:{id}\"\n"
-        )
-    };
     let text = "run.key_file = \"e.key\"\n".to_owned() + &node(1, "root") + &node(2, "receiver");
     fs::write(&path, text).expect("a file");
     let path = path.display().to_string();
@@ -81,12 +82,6 @@ fn key_that_others_can_read_is_refused_with_the_way_to_mend_it() {
 fn default_settings_and_two_nodes_can_be_run() {
     let scratch = Scratch::beside();
     let path = scratch.path("default.toml");
-    let node = |id, role| {
-        format!(
-            "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\n\
-             address = \"127.0.0.1:{id}\"\n"
-        )
-    };
     let default = say(&["config", "default"]).out;
     fs::write(&path, default + &node(1, "root") + &node(2, "receiver")).expect("a file");
     let path = path.display().to_string();
@@ -141,11 +136,13 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     let empty = scratch.path("empty");
     fs::create_dir(&empty).expect("a directory");
     let empty = empty.display().to_string();
-    let cases: [(&[&str], &[&str]); 44] = [
+    let absent = scratch.path("absent").display().to_string();
+    let cases: [(&[&str], &[&str]); 49] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
         (&["demo", "--receivers", "0"], &["--receivers", "1.."]),
+        (&["demo", "--fanout", "0"], &["--fanout", "1.."]),
         (&["demo", "--trees", "0"], &["--trees", "1..=64"]),
         (&["demo", "--rate=-5"], &["--rate", "above 0"]),
         (&["demo", "--set", "multicast.mood=tree", "--dir", &nowhere], &["multicast.mood=tree"]),
@@ -170,6 +167,10 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["store", "ls", &empty], &["no store is there", "--record"]),
         (&["store", "verify", &empty], &["no store is there"]),
         (&["store", "delete", &empty, "x"], &["no store is there"]),
+        (&["store", "verify", &absent, "--objects"], &["absent: no such directory"]),
+        (&["store", "verify", &empty, "--objects"], &["no object is there"]),
+        (&["store", "verify", &store, "--objects"], &["this is a store", "store/objects"]),
+        (&["store", "ls", "s3://x"], &["s3://x is an address", "--objects"]),
         (&["store", "ls", "tcp://127.0.0.1:1"], &["127.0.0.1:1", "is `evenfall store serve`"]),
         (&["store", "serve", &config], &["root.toml", "a store is a directory"]),
         (&["demo", "--dir", "/proc/x"], &["--dir /proc/x", "name another directory"]),
