@@ -205,19 +205,12 @@ fn is_address(place: &Path) -> bool {
     place.to_str().is_some_and(|place| place.contains("://"))
 }
 
-/// The place of the objects of a store. A missing directory is refused, because opening objects
-/// creates their directory. The directory of a store is refused too, because chunks on its disk
-/// have the names of objects.
+/// The place of the objects of a store. The directory of a store is refused, because chunks on its
+/// disk have the names of objects.
 fn objects_at(place: &Path) -> Result<String, String> {
     let shown = place.display().to_string();
-    if is_address(place) {
-        return Ok(shown);
-    }
-    if !place.is_dir() {
-        return Err(format!("{shown}: no such directory; name the directory of a store's objects"));
-    }
     let is_of_store = |name: &str| name == names::FILE || parse_journal_name(name).is_some();
-    match has_file(place, is_of_store)? {
+    match place.is_dir() && has_file(place, is_of_store)? {
         true => Err(format!("{shown}: this is a store; its objects are in {shown}/objects")),
         false => Ok(shown),
     }

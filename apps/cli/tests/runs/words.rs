@@ -167,7 +167,10 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["store", "ls", &empty], &["no store is there", "--record"]),
         (&["store", "verify", &empty], &["no store is there"]),
         (&["store", "delete", &empty, "x"], &["no store is there"]),
-        (&["store", "verify", &absent, "--objects"], &["absent: no such directory"]),
+        (
+            &["store", "verify", &absent, "--objects"],
+            &["absent: the bucket is not there", "no such directory"],
+        ),
         (&["store", "verify", &empty, "--objects"], &["no object is there"]),
         (&["store", "verify", &store, "--objects"], &["this is a store", "store/objects"]),
         (&["store", "ls", "s3://x"], &["s3://x is an address", "--objects"]),

@@ -16,7 +16,7 @@ use evenfall_store_format::{
 };
 
 use super::parts::{Parts, fetch_segment};
-use super::{Bucket, Entry, StoreError};
+use super::{Bucket, BucketOptions, Entry, StoreError};
 
 /// Listings that are taken of a catalogue that changes during the reading.
 const LISTINGS_MAX: usize = 5;
@@ -229,7 +229,7 @@ impl Archive {
     /// # Errors
     /// The errors of the object store; [`Error::Damaged`].
     pub fn open(place: &str) -> Result<Self, StoreError> {
-        Self::of(Bucket::open(place)?)
+        Self::of(Bucket::open_to_read(place, &BucketOptions::default())?)
     }
 
     /// Opens the objects of this bucket.

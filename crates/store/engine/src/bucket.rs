@@ -104,6 +104,18 @@ impl Bucket {
         }
     }
 
+    /// [`open_with`](Self::open_with) for a reader, which creates no directory.
+    ///
+    /// # Errors
+    /// [`StorageError::NoBucket`] for a missing directory. Also as for [`open`](Self::open).
+    pub fn open_to_read(place: &str, options: &BucketOptions) -> Result<Self, StorageError> {
+        if !place.contains("://") && !Path::new(place).is_dir() {
+            let (name, what) = (place.to_owned(), "no such directory".to_owned());
+            return Err(StorageError::NoBucket { name, what });
+        }
+        Self::open_with(place, options)
+    }
+
     /// The same bucket behind another place, which sees every request.
     #[cfg(test)]
     pub(super) fn behind(self, front: impl FnOnce(Arc<dyn Place>) -> Arc<dyn Place>) -> Self {

@@ -54,7 +54,7 @@ impl ClusterSource {
             let what = "no store node has said where its objects are";
             return Err(NamesError::Failed(what.into()).into());
         };
-        let bucket = Bucket::open_with(&place, options)?;
+        let bucket = Bucket::open_to_read(&place, options)?;
         Ok(Self { cluster, bucket, freshness, connections: RefCell::default() })
     }
 

@@ -13,7 +13,6 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread::JoinHandle;
@@ -243,10 +242,12 @@ impl Store {
     pub fn open_to_read(config: StoreConfig) -> Result<Opened, StoreError> {
         let disk = Directory::open_to_read(&config.directory)?;
         let names = Names::open_to_read(&config.directory.join(names::FILE))?;
-        let is_there = |place: &&str| place.contains("://") || Path::new(place).is_dir();
-        let objects = config.objects.as_deref().filter(is_there);
-        let open = |place: &str| Bucket::open_with(place, &config.bucket_options);
-        let bucket = objects.map(open).transpose()?;
+        let open = |place: &str| Bucket::open_to_read(place, &config.bucket_options);
+        let bucket = match config.objects.as_deref().map(open) {
+            // A store that never published has no directory of objects.
+            Some(Err(StorageError::NoBucket { .. })) => None,
+            opened => opened.transpose()?,
+        };
         let (shared, losses) = Shared::open(config, disk, names, bucket)?;
         Ok(Opened { store: Self { shared, threads: Vec::new() }, losses })
     }

@@ -19,7 +19,7 @@ use evenfall_store_format::volume::{Finding, Verification, verify};
 use evenfall_store_format::{FileId, Kind, segment};
 
 use super::archive::parse_catalog;
-use super::{Bucket, Directory, Entry, Names, StoreError, names};
+use super::{Bucket, BucketOptions, Directory, Entry, Names, StoreError, names};
 
 /// Name of the list.
 pub const NAME: &str = "SEALED";
@@ -201,7 +201,8 @@ pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
 /// The errors of the object store.
 pub fn verify_archive(place: &str) -> Result<Verification, StoreError> {
     let mut seen = Verification::default();
-    verify_objects(&Bucket::open(place)?, &mut seen)?;
+    let bucket = Bucket::open_to_read(place, &BucketOptions::default())?;
+    verify_objects(&bucket, &mut seen)?;
     Ok(seen)
 }
 

@@ -89,6 +89,18 @@ fn many_writers_share_commits_and_chunks_become_objects() {
 }
 
 #[test]
+fn a_reader_of_missing_objects_gets_an_error_and_makes_no_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let absent = dir.path().join("absent");
+    let place = absent.to_str().unwrap();
+    for error in [Archive::open(place).err(), seal::verify_archive(place).err()] {
+        let words = error.expect("no objects are there").to_string();
+        assert!(words.contains("absent: the bucket is not there (no such directory)"), "{words}");
+    }
+    assert!(!absent.exists());
+}
+
+#[test]
 fn another_node_goes_on_from_objects_when_the_disk_is_gone() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let objects = tempfile::tempdir().unwrap();

@@ -277,6 +277,25 @@ impl Small {
         }
         is_mounted.then_some(Self(path))
     }
+
+    fn config(&self) -> StoreConfig {
+        StoreConfig { objects: None, ..StoreConfig::new(&self.0.path().join("store")) }
+    }
+
+    /// A store with a thousand records in one file, whose disk is full since then.
+    fn filled(&self) -> (Store, Arc<StoreFile>) {
+        let store = open(self.config());
+        let file = store.create("a", &Schema::opaque(16)).unwrap();
+        store.append(&file, &records(0..1_000), Level::Local).unwrap();
+        // A write that fails in the middle has filled the disk.
+        let _ = std::fs::write(self.ballast(), vec![0; 12 << 20]);
+        (store, file)
+    }
+
+    /// The file that fills the disk.
+    fn ballast(&self) -> PathBuf {
+        self.0.path().join("ballast")
+    }
 }
 
 impl Drop for Small {
@@ -288,14 +307,7 @@ impl Drop for Small {
 #[test]
 fn a_full_disk_answers_every_append_by_its_name_and_goes_on_when_there_is_room() {
     let Some(small) = Small::mounted() else { return };
-    let ballast = small.0.path().join("ballast");
-    let directory = small.0.path().join("store");
-    let config = StoreConfig { objects: None, ..StoreConfig::new(&directory) };
-    let store = open(config.clone());
-    let file = store.create("a", &Schema::opaque(16)).unwrap();
-    store.append(&file, &records(0..1_000), Level::Local).unwrap();
-    // A write that fails in the middle has filled the disk.
-    let _ = std::fs::write(&ballast, vec![0; 12 << 20]);
+    let (store, file) = small.filled();
     let mut end = 1_000;
     let mut refused = 0;
     for level in [Level::Local, Level::Memory, Level::Local, Level::Memory].repeat(3) {
@@ -310,22 +322,16 @@ fn a_full_disk_answers_every_append_by_its_name_and_goes_on_when_there_is_room()
         refused += u32::from(error.is_retryable());
     }
     assert!(refused > 0, "none was refused before it was taken");
-    std::fs::remove_file(&ballast).unwrap();
+    std::fs::remove_file(small.ballast()).unwrap();
     eventually("room", || store.append(&file, &records(end..end + 1), Level::Local).is_ok());
     drop((file, store));
-    assert!(all_of(&open(config), "a") == records(0..end + 1));
+    assert!(all_of(&open(small.config()), "a") == records(0..end + 1));
 }
 
 #[test]
 fn a_store_on_a_full_disk_closes_with_an_error_and_keeps_what_it_acknowledged() {
     let Some(small) = Small::mounted() else { return };
-    let ballast = small.0.path().join("ballast");
-    let directory = small.0.path().join("store");
-    let config = StoreConfig { objects: None, ..StoreConfig::new(&directory) };
-    let store = open(config.clone());
-    let file = store.create("a", &Schema::opaque(16)).unwrap();
-    store.append(&file, &records(0..1_000), Level::Local).unwrap();
-    let _ = std::fs::write(&ballast, vec![0; 12 << 20]);
+    let (store, file) = small.filled();
     let mut end = 1_000;
     while store.append(&file, &records(end..end + 20_000), Level::Local).is_ok() {
         end = file.records();
@@ -333,8 +339,8 @@ fn a_store_on_a_full_disk_closes_with_an_error_and_keeps_what_it_acknowledged() 
     drop(file);
     let error = store.close().unwrap_err();
     assert!(error.to_string().contains("no room left"), "{error}");
-    std::fs::remove_file(&ballast).unwrap();
-    let there = all_of(&open(config), "a");
+    std::fs::remove_file(small.ballast()).unwrap();
+    let there = all_of(&open(small.config()), "a");
     assert!(there.len() as u64 >= end * 16 && there == records(0..there.len() as u64 / 16));
 }
 
