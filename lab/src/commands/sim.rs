@@ -27,7 +27,7 @@ use evenfall_core::Hedging;
 use evenfall_feed_formats::pace::{self, Pace};
 use evenfall_feed_formats::source::Source;
 use evenfall_multicast_machine::config::{Deadline, Rule, Scheme};
-use evenfall_multicast_machine::{Mode, SharedKey};
+use evenfall_multicast_machine::{Config, Mode, SharedKey};
 use evenfall_multicast_service::publisher::MESSAGE_BYTES_MAX;
 use evenfall_multicast_service::report::{Report, RunInfo};
 use serde_json::Value;
@@ -275,6 +275,23 @@ const TRIALS: usize = 100_000;
 /// Messages that a study takes of a feed: two minutes of one busy symbol.
 const FEED_MESSAGES: usize = 20_000;
 
+/// Refuses receivers, messages and a target that no study can run with. Returns the rule of the
+/// deadline.
+fn checked(args: &Study) -> Result<Deadline, Box<dyn std::error::Error>> {
+    let least = if matches!(args.name, Name::Time) { 2 } else { 1 };
+    let fits = |receivers: &u32| (least..=NODES_MAX).contains(&u64::from(*receivers));
+    if let Some(wrong) = args.receivers.iter().find(|receivers| !fits(receivers)) {
+        let error = format!("--receivers {wrong}: must be {least} or more, {NODES_MAX} at most");
+        return Err(error.into());
+    }
+    if args.messages == Some(0) {
+        return Err("--messages 0: must be 1 or more".into());
+    }
+    let deadline = Deadline { target: args.target, ..Deadline::default() };
+    Config { deadline, ..Config::default() }.check()?;
+    Ok(deadline)
+}
+
 fn study(args: &Study) -> Outcome {
     let usual = if matches!(args.name, Name::Placement) { "gcp" } else { "aws" };
     let model = args.model.clone().map_or_else(|| Model::named(usual), Ok)?;
@@ -285,9 +302,7 @@ fn study(args: &Study) -> Outcome {
     let shown = Progress::new();
     let progress = &mut |name: &str| shown.stage(name, None);
     let one = *args.receivers.first().ok_or("--receivers: give a number")?;
-    if args.receivers.contains(&0) {
-        return Err("--receivers: must be 1 or more".into());
-    }
+    let deadline = checked(args)?;
     let most = args.messages.map_or(FEED_MESSAGES, |most| FEED_MESSAGES.min(most as usize));
     let feed = args.feed.as_deref().map(|path| times(path, 1.0, most)).transpose()?;
     let table: Table = match args.name {
@@ -304,7 +319,6 @@ fn study(args: &Study) -> Outcome {
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
         Name::Goal => overlay::goal(&effort, &args.receivers, args.target, feed.as_ref(), progress),
         Name::Hold => {
-            let config = Deadline { target: args.target, ..Deadline::default() };
             let mut traces = Vec::new();
             if !args.run.is_empty() {
                 let runs = args.run.iter().map(|run| recorded::frames(run));
@@ -312,7 +326,7 @@ fn study(args: &Study) -> Outcome {
                 traces.push(hold::Trace { name: "recorded".into(), runs });
             }
             traces.extend(hold::traces(&effort, feed.as_ref(), progress));
-            hold::table(&traces, config, progress)
+            hold::table(&traces, deadline, progress)
         }
         Name::Clocks => {
             let (table, drawing) = clocks::table(&effort, one, progress);

@@ -137,7 +137,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     fs::create_dir(&empty).expect("a directory");
     let empty = empty.display().to_string();
     let absent = scratch.path("absent").display().to_string();
-    let cases: [(&[&str], &[&str]); 49] = [
+    let cases: [(&[&str], &[&str]); 53] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -164,6 +164,10 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["run", "order", "--local", "3", "--dir", &config], &["root.toml/", "cannot start"]),
         (&["bench", "fanout", "--fanout", "0"], &["--fanout", "1 or more"]),
         (&["sim", "study", "goal", "--receivers", "0"], &["--receivers", "1 or more"]),
+        (&["sim", "study", "time", "--receivers", "1"], &["--receivers 1", "2 or more"]),
+        (&["sim", "study", "clocks", "--messages", "0"], &["--messages 0", "1 or more"]),
+        (&["sim", "study", "hold", "--target", "7"], &["deadline.target = 7", "0.5"]),
+        (&["sim", "campaign", "clock", "--seeds", "0"], &["--seeds", "0 is not in 1.."]),
         (&["store", "ls", &empty], &["no store is there", "--record"]),
         (&["store", "verify", &empty], &["no store is there"]),
         (&["store", "delete", &empty, "x"], &["no store is there"]),

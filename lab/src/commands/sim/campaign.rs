@@ -21,7 +21,11 @@ pub struct Args {
     #[arg(long)]
     seed: Option<u64>,
     /// Run this many seeds. Without this option and --seed, the seeds of an ordinary test run.
-    #[arg(long, conflicts_with = "mutant")]
+    #[arg(
+        long,
+        conflicts_with = "mutant",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     seeds: Option<u64>,
     /// Run the seed with this mutant in place of the real machine.
     #[arg(long, requires = "seed")]
