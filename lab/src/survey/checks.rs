@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenfall_core::Timestamp;
 use evenfall_placement_machine::surveyor::guilty;
 use evenfall_placement_machine::{
-    AgentEvent, Idle, JobOutcome, Line, Reason, SurveyorEvent, TreeSurvey,
+    AgentEvent, Idle, JobOutcome, Kind, Line, Reason, SurveyorEvent, TreeSurvey,
 };
 use evenfall_sim::{
     Cloud, Fault, FaultKind, NodeIndex, Observer, Run, Seen, SimTime, Violation, World, words,
@@ -61,6 +61,10 @@ pub(super) struct Owner {
     /// Number of the running job, its time limit and its start.
     ordered: Option<(u32, Duration, SimTime)>,
     jobs: u64,
+    /// Number of the last multicast job.
+    multicast: Option<u32>,
+    /// The node that last received a probe of that job.
+    measured: Option<NodeIndex>,
     /// For each agent, the time until which it may be busy.
     busy: BTreeMap<NodeIndex, SimTime>,
     /// Keys are the life of the run, the job, the sender and the receiver.
@@ -82,6 +86,8 @@ impl Owner {
             kept: Vec::new(),
             ordered: None,
             jobs: 0,
+            multicast: None,
+            measured: None,
             busy: BTreeMap::new(),
             delivered: BTreeMap::new(),
             steps: Vec::new(),
@@ -92,6 +98,11 @@ impl Owner {
 
     pub(super) fn is_over(&self) -> bool {
         self.over.is_some()
+    }
+
+    /// The node that last received a probe of a multicast.
+    pub(super) fn measured(&self) -> Option<NodeIndex> {
+        self.measured
     }
 
     fn fail(&mut self, check: Check, at: SimTime, what: String) {
@@ -126,7 +137,10 @@ impl Owner {
     fn surveyor(&mut self, at: SimTime, event: SurveyorEvent) {
         match event {
             SurveyorEvent::Greeted { failures, .. } => self.named.extend(failures),
-            SurveyorEvent::Ordered { job, limit, .. } => self.ordered = Some((job, limit, at)),
+            SurveyorEvent::Ordered { job, limit, kind, .. } => {
+                self.ordered = Some((job, limit, at));
+                self.multicast = (kind == Kind::Multicast).then_some(job);
+            }
             SurveyorEvent::Finished(outcome) => self.finished(at, &outcome),
             SurveyorEvent::Over => self.over = Some(at),
         }
@@ -279,6 +293,9 @@ impl Observer<Subject, Cloud> for Owner {
         // A duplicate, whether late or sent by a rogue, does not show when the pair was measured.
         if probe.warm_up || !delivered.sequences.insert(probe.sequence) {
             return;
+        }
+        if self.multicast == Some(probe.job) {
+            self.measured = Some(seen.node);
         }
         let first = delivered.span.map_or(seen.at, |span| span.0);
         delivered.span = Some((first, seen.at));

@@ -57,7 +57,8 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 16] = [
     ("foreign", 0..=4),
     // 0: one agent sends probes of an old job for ever.
     ("rogue", 0..=2),
-    // 0: the clock of one agent steps at a time at which a measurement is likely to run.
+    // 0: the clock of one agent steps, in one of four seeds at a time at which a measurement is
+    // likely to run, and in the others when the agent takes part in a multicast.
     ("step", 0..=3),
     // 0: no other faults occur.
     ("calm", 0..=7),
@@ -93,6 +94,17 @@ fn bounds() -> Bounds {
     }
 }
 
+/// A step of a clock. If a pair is measured in both ways, the step makes one of its delays
+/// impossible, and the surveyor drops a host. A multicast measures one way, so that only the host of
+/// the clock can tell that the clock stepped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The clock of this node steps at this time.
+    At(SimTime, NodeIndex),
+    /// The clock of a receiver steps during a multicast.
+    InMulticast,
+}
+
 /// The scene that a seed draws.
 #[derive(Clone, Debug)]
 pub struct Scene {
@@ -108,7 +120,7 @@ pub struct Scene {
     foreign: Option<u32>,
     liar: Option<(u32, i64)>,
     rogue: Option<u32>,
-    step: Option<(SimTime, NodeIndex)>,
+    step: Option<Step>,
     dies: Option<SimTime>,
     returns: Option<SimTime>,
 }
@@ -141,7 +153,10 @@ impl Scene {
         });
         let rogue = (plan.knob("rogue") == 0).then(|| any(&mut prng));
         let early = SimTime::from_millis(20 + prng.below(600));
-        let step = (plan.knob("step") == 0).then(|| (early, NodeIndex(any(&mut prng))));
+        let step = (plan.knob("step") == 0).then(|| match seed % 4 {
+            0 => Step::At(early, NodeIndex(any(&mut prng))),
+            _ => Step::InMulticast,
+        });
         let at = SimTime::from_millis(prng.below(WINDOW.as_millis() as u64));
         let dies = (plan.knob("dies") == 0 && !calm).then_some(at);
         let later = at + Duration::from_millis(10 + prng.below(3_000));
@@ -244,9 +259,11 @@ impl Scene {
         }
         let mut watch = Transcript::told(Owner::new(self.clone()), story);
         self.plan.schedule(&mut world);
-        if let Some((at, node)) = self.step {
-            world.schedule(at, Action::Fault(Fault::ClockStep(node, STEP_NS)));
+        let steps = |node| Action::Fault(Fault::ClockStep(node, STEP_NS));
+        if let Some(Step::At(at, node)) = self.step {
+            world.schedule(at, steps(node));
         }
+        let mut awaited = self.step.filter(|step| *step == Step::InMulticast);
         if let Some(at) = self.dies {
             world.schedule(at, Action::Token(SAVE));
             let crash = Action::Fault(Fault::Crash(NodeIndex(0)));
@@ -261,6 +278,9 @@ impl Scene {
         {
             let next = world.now() + step;
             world.run_until(next, &mut watch);
+            if let Some(node) = watch.inner.measured().filter(|_| awaited.take().is_some()) {
+                world.schedule(world.now(), steps(node));
+            }
         }
         let ended = world.now();
         // Machines that were down need time to notice the end.

@@ -258,8 +258,8 @@ impl Agent {
             let (phase, parts, progress) = (Phase::None, 0, 0);
             return self.answer(from, message, Body::Status { phase, parts, progress });
         }
-        let receivers = task.receivers().len() as u64;
-        if u64::from(task.pace.rate_hz) * receivers > self.config.probes_per_second_max {
+        let copies = task.copies() as u64;
+        if u64::from(task.pace.rate_hz) * copies > self.config.probes_per_second_max {
             return self.answer(from, message, Body::Refusal(Reason::Refused));
         }
         self.drop_work(Idle::Replaced);
@@ -273,7 +273,7 @@ impl Agent {
         self.status.probes_received = 0;
         self.events.push_back(AgentEvent::Busy { run, job, kind: task.kind, limit });
         if task.kind != Kind::AllToAll {
-            let group = task.receivers().iter().map(|seat| seat.address).collect::<Arc<[_]>>();
+            let group = task.children().iter().map(|seat| seat.address).collect::<Arc<[_]>>();
             self.installs.push_back(Install::Group(GROUP, group));
         }
         self.work = Some(Work {
@@ -386,7 +386,7 @@ impl Agent {
             return Ok(());
         }
         self.status.probes_received += 1;
-        if work.task.kind == Kind::Multicast && !work.branches.is_empty() {
+        if work.task.forwards(probe.from) {
             if work.relay.len() < RELAY_MAX {
                 work.relay.push_back(probe);
             } else {

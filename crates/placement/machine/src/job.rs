@@ -38,11 +38,15 @@ pub enum Kind {
     Multicast = 1,
     /// The delays from every host to every other host.
     AllToAll = 2,
+    /// As [`Multicast`](Self::Multicast), and each host also sends probes to the host above it. The
+    /// two ways of a pair tell the difference of the pair's clocks.
+    BothWays = 3,
 }
 
 impl Kind {
     pub(super) fn from_wire(byte: u8) -> Option<Self> {
-        [Self::Parent, Self::Multicast, Self::AllToAll].get(usize::from(byte)).copied()
+        let all = [Self::Parent, Self::Multicast, Self::AllToAll, Self::BothWays];
+        all.get(usize::from(byte)).copied()
     }
 }
 
@@ -189,6 +193,11 @@ impl JobSpec {
         Self { kind: Kind::Multicast, hosts, fanout, pace }
     }
 
+    /// The same tree, measured in both ways.
+    pub fn both_ways(self) -> Self {
+        Self { kind: Kind::BothWays, ..self }
+    }
+
     /// A job that measures every ordered pair of hosts.
     pub fn all_to_all(hosts: Vec<usize>, pace: Pace) -> Self {
         Self { kind: Kind::AllToAll, hosts, fanout: MESH_FANOUT, pace }
@@ -224,7 +233,8 @@ pub struct Task {
     pub above: u16,
     /// This host and the hosts below it, level by level.
     pub seats: Vec<Seat>,
-    /// For an all-to-all job, all hosts in the order of their places; else empty.
+    /// For an all-to-all job, all hosts in the order of their places. For a job of both ways, the
+    /// host above; the leader has itself here. Else empty.
     pub mesh: Vec<Seat>,
 }
 
@@ -244,13 +254,50 @@ impl Task {
         let children = self.seats.len().saturating_sub(1).min(usize::from(self.fanout));
         (0..children).map(|child| Self {
             seats: subtree(&self.seats, usize::from(self.fanout), child + 1),
-            mesh: self.mesh.clone(),
+            mesh: match self.kind {
+                Kind::BothWays => vec![self.me()],
+                Kind::Parent | Kind::Multicast | Kind::AllToAll => self.mesh.clone(),
+            },
             above: self.me().place,
             ..*self
         })
     }
 
-    /// The hosts to which this host sends probes.
+    /// The hosts directly below, to which this host sends or forwards each probe at once. An
+    /// all-to-all job has none.
+    pub(super) fn children(&self) -> &[Seat] {
+        let count = match self.kind {
+            Kind::AllToAll => 0,
+            Kind::Parent | Kind::Multicast | Kind::BothWays => usize::from(self.fanout),
+        };
+        let below = &self.seats[1..];
+        &below[..below.len().min(count)]
+    }
+
+    /// Whether this host sends probes to its receivers in turn, and not to all of them at once.
+    pub(super) fn sends_in_turn(&self) -> bool {
+        match self.kind {
+            Kind::Parent | Kind::Multicast => false,
+            Kind::AllToAll => true,
+            Kind::BothWays => self.me().place != LEADER,
+        }
+    }
+
+    /// Copies of probes that this host sends for each probe of the leader.
+    pub(super) fn copies(&self) -> usize {
+        let own = if self.sends_in_turn() { self.receivers().len() } else { 0 };
+        own + self.children().len()
+    }
+
+    /// Whether this host forwards probes of this place to its children.
+    pub(super) fn forwards(&self, place: u16) -> bool {
+        matches!(self.kind, Kind::Multicast | Kind::BothWays)
+            && place == self.above
+            && self.seats.len() > 1
+    }
+
+    /// The hosts to which this host sends probes of its own, or forwards those of the leader if it
+    /// has none of its own.
     pub fn receivers(&self) -> Vec<Seat> {
         let me = self.me().place;
         match self.kind {
@@ -261,9 +308,8 @@ impl Task {
                     self.mesh.iter().partition(|seat| seat.place <= me);
                 behind.into_iter().chain(up_to).filter(|seat| seat.place != me).collect()
             }
-            Kind::Parent | Kind::Multicast => {
-                self.seats.iter().skip(1).take(usize::from(self.fanout)).copied().collect()
-            }
+            Kind::BothWays if me != LEADER => self.mesh.clone(),
+            Kind::Parent | Kind::Multicast | Kind::BothWays => self.children().to_vec(),
         }
     }
 
@@ -274,7 +320,10 @@ impl Task {
                 place != self.me().place
                     && self.mesh.binary_search_by_key(&place, |seat| seat.place).is_ok()
             }
-            Kind::Parent | Kind::Multicast => place == self.above && place != self.me().place,
+            Kind::BothWays if self.children().iter().any(|seat| seat.place == place) => true,
+            Kind::Parent | Kind::Multicast | Kind::BothWays => {
+                place == self.above && place != self.me().place
+            }
         }
     }
 }

@@ -15,12 +15,13 @@
 //! the reason, and the job continues without it. Limits of time grow with the length of the job and
 //! with the number of layers below.
 //!
-//! There are three kinds of job: parent to children, multicast over a tree, and all to all
-//! ([`Kind`]). A probe carries the time of its sending by the synchronised clock and the error
-//! bound of that clock, so every delay has an error bound ([`DelayRecord`]). A delay below zero by
-//! more than its bound proves that a clock is wrong. A clock that steps beyond its bounds during a
-//! job is reported by its own host. A clock error within the bound cannot be told from distance, so
-//! planners avoid a host whose clock makes it look far.
+//! There are four kinds of job: parent to children, multicast over a tree, multicast in both ways,
+//! and all to all ([`Kind`]). A probe carries the time of its sending by the synchronised clock and
+//! the error bound of that clock, so every delay has an error bound ([`DelayRecord`]). A delay
+//! below zero by more than its bound proves that a clock is wrong. A clock that steps beyond its
+//! bounds during a job is reported by its own host. A clock error within the bound cannot be told
+//! from distance in one way alone. Where hosts have clocks of their own, a plan therefore measures
+//! pairs in both ways and takes the differences of the clocks out of the delays.
 //!
 //! The kinds of job are those of TreeBuilder (thesis, sections 3.2 and 4.2). Job numbers, leases,
 //! error bounds and the naming of failures are ours.

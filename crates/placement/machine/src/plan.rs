@@ -10,6 +10,7 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
+use evenfall_core::ClockError;
 use serde::{Deserialize, Serialize};
 
 use super::job::{JobSpec, Kind, Pace};
@@ -173,6 +174,8 @@ pub struct TreeSurvey {
     extent: Extent,
     stage: Stage,
     builder: Option<Builder>,
+    /// Whether trees are measured in both ways, because the pool has more than one clock.
+    both_ways: bool,
     explorer: Option<Explorer>,
     /// The planner's figures of the tree under evaluation.
     planned: Option<Plan>,
@@ -200,6 +203,7 @@ impl TreeSurvey {
             pace,
             stage: Stage::Waiting,
             builder: None,
+            both_ways: false,
             explorer: None,
             planned: None,
             delays: Delays::new(names),
@@ -440,6 +444,11 @@ impl TreeSurvey {
         }
     }
 
+    /// The job in both ways, if clocks may differ.
+    fn ways(&self, job: JobSpec) -> JobSpec {
+        if self.both_ways { job.both_ways() } else { job }
+    }
+
     fn evaluate_plan(&mut self, plan: Plan) {
         self.stage = Stage::Evaluating(plan.tree.clone());
         self.planned = Some(plan);
@@ -460,8 +469,9 @@ impl TreeSurvey {
 
     fn explored_outcome(&mut self, outcome: &JobOutcome) {
         let hops = outcome.pairs.iter().filter(|pair| !pair.path);
-        let edge =
-            |pair: &super::PairDelays| Some((pair.from, pair.to, pair.record.edge(pair.sent)?));
+        let edge = |pair: &super::PairDelays| {
+            Some((pair.from, pair.to, outcome.edge(pair.from, pair.to)?))
+        };
         self.tell(Line::Matrix(hops.filter_map(edge).collect()));
         self.drop_guilty(outcome);
     }
@@ -485,8 +495,7 @@ impl TreeSurvey {
         };
         let (mut edges, mut bad) = (Vec::new(), Vec::new());
         for &host in &outcome.spec.hosts[1..] {
-            let pair = outcome.pairs.iter().find(|pair| pair.to == host && !pair.path);
-            match (failed(host), pair.and_then(|pair| pair.record.edge(pair.sent))) {
+            match (failed(host), outcome.edge(parent, host)) {
                 (Some((_, reason)), _) => bad.push((host, true, reason.to_string())),
                 (None, Some(stats)) => edges.push((host, stats)),
                 (None, None) => bad.push((host, false, Reason::NoProbes.to_string())),
@@ -603,6 +612,8 @@ impl Program for TreeSurvey {
             let Some((_, line)) = self.replay.pop_front() else { break };
             self.apply(&line);
         }
+        let clocks = pool.iter().flatten().map(|welcome| welcome.clock);
+        self.both_ways = clocks.into_iter().any(|clock| clock != ClockError::SameClock);
         let known: Vec<usize> = self.dropped.iter().map(|(host, _)| *host).collect();
         let failed = pool.iter().enumerate().filter_map(|(host, answer)| {
             answer.as_ref().err().map(|reason| (host, reason.to_string()))
@@ -656,7 +667,7 @@ impl Program for TreeSurvey {
                         Ask::Group(hosts) => JobSpec::all_to_all(hosts, pace),
                         Ask::Edges(tree) => {
                             let fanout = tree.shape().fanout;
-                            JobSpec::multicast(tree.hosts().to_vec(), fanout, pace)
+                            self.ways(JobSpec::multicast(tree.hosts().to_vec(), fanout, pace))
                         }
                     });
                 }
@@ -664,7 +675,8 @@ impl Program for TreeSurvey {
                     let Some(request) = self.request() else { continue };
                     let warm = if request.round == 0 { 1 } else { WARM_SHARE };
                     let pace = self.part(request.rounds, self.pace.warm_up / warm);
-                    return Step::Job(JobSpec::parent(request.parent, &request.candidates, pace));
+                    let job = JobSpec::parent(request.parent, &request.candidates, pace);
+                    return Step::Job(self.ways(job));
                 }
                 Stage::Evaluating(tree) => {
                     let fanout = tree.shape().fanout;
@@ -680,9 +692,11 @@ impl Program for TreeSurvey {
         self.probes += outcome.pairs.iter().filter(|pair| !pair.path).map(|p| p.sent).sum::<u64>();
         match (outcome.spec.kind, self.stage.clone()) {
             (Kind::Multicast, Stage::Evaluating(tree)) => self.tree_outcome(tree, outcome),
-            (Kind::AllToAll | Kind::Multicast, Stage::Exploring) => self.explored_outcome(outcome),
+            (Kind::AllToAll | Kind::Multicast | Kind::BothWays, Stage::Exploring) => {
+                self.explored_outcome(outcome);
+            }
             (Kind::AllToAll, Stage::Matrix) => self.matrix_outcome(outcome),
-            (Kind::Parent, Stage::Building) => self.parent_outcome(outcome),
+            (Kind::Parent | Kind::BothWays, Stage::Building) => self.parent_outcome(outcome),
             _ => {}
         }
     }

@@ -18,8 +18,8 @@ pub(super) const GROUP: GroupId = GroupId(1);
 /// burst to catch up would measure its own queue.
 const BEHIND_MAX: Duration = Duration::from_millis(10);
 
-/// The sending side of a job on one host. The leader of a parent or multicast job sends to its
-/// whole group at once; in an all-to-all job each host takes its receivers in turn.
+/// The sending side of a job on one host. The leader of a tree sends to its children at once. Other
+/// hosts, and every host of an all-to-all job, take their receivers in turn.
 #[derive(Clone, Debug)]
 pub(super) struct Prober {
     receivers: Vec<Seat>,
@@ -42,10 +42,11 @@ impl Prober {
     pub(super) fn new(now: Timestamp, task: &Task) -> Option<Self> {
         let receivers = task.receivers();
         let leads = task.above == task.me().place;
-        if receivers.is_empty() || !(leads || task.kind == Kind::AllToAll) {
+        let all_send = matches!(task.kind, Kind::AllToAll | Kind::BothWays);
+        if receivers.is_empty() || !(leads || all_send) {
             return None;
         }
-        let in_turn = task.kind == Kind::AllToAll;
+        let in_turn = task.sends_in_turn();
         let Pace { rate_hz, warm_up, .. } = task.pace;
         let per_round = if in_turn { receivers.len() as u64 } else { 1 };
         let interval = 1_000_000_000 / u64::from(rate_hz) / per_round;

@@ -10,6 +10,7 @@ use evenfall_core::{
     Arrival, Class, ClockError, ClockReading, Destination, Head, MacKey, Machine, Malformed,
     Timestamp, Transmit,
 };
+use evenfall_placement_planner::delays::EdgeStats;
 
 use super::branch::Branch;
 use super::job::{JobSpec, Kind, LEADER, Seat, Task, Timing};
@@ -111,6 +112,24 @@ pub struct JobOutcome {
     pub failures: Vec<(usize, Reason)>,
     /// Time from the order to the report.
     pub took: Duration,
+}
+
+impl JobOutcome {
+    /// The delays from one host to another, if there are any. Where the job has measured the way
+    /// back too, the difference of the two clocks is taken out of the delays. A job of both ways
+    /// has no delays of a pair without the way back.
+    pub fn edge(&self, from: usize, to: usize) -> Option<EdgeStats> {
+        let way = |from: usize, to: usize| {
+            let mut pairs = self.pairs.iter().filter(|pair| !pair.path);
+            let pair = pairs.find(|pair| (pair.from, pair.to) == (from, to))?;
+            pair.record.edge(pair.sent)
+        };
+        let (there, back) = (way(from, to)?, way(to, from));
+        match back {
+            Some(back) => Some(there.without_clocks(&back)),
+            None => (self.spec.kind != Kind::BothWays).then_some(there),
+        }
+    }
 }
 
 /// Events of a surveyor for its owner.
@@ -292,7 +311,11 @@ impl<P: Program> Surveyor<P> {
             address: self.agents[*host],
         };
         let seats: Vec<Seat> = spec.hosts.iter().enumerate().map(seat).collect();
-        let mesh = if spec.kind == Kind::AllToAll { seats.clone() } else { Vec::new() };
+        let mesh = match spec.kind {
+            Kind::AllToAll => seats.clone(),
+            Kind::BothWays => seats[..1].to_vec(),
+            Kind::Parent | Kind::Multicast => Vec::new(),
+        };
         let task = Task {
             kind: spec.kind,
             fanout: spec.fanout,
@@ -411,7 +434,12 @@ fn outcome(job: u32, spec: JobSpec, entries: Vec<Entry>, took: Duration) -> JobO
     for (path, from, to) in expected {
         // A host forwards every probe that it receives, so its count of received probes is also its
         // count of sent probes.
-        let sender = if spec.kind == Kind::AllToAll { (from, to) } else { (LEADER, LEADER) };
+        let is_in_turn = match spec.kind {
+            Kind::Parent | Kind::Multicast => false,
+            Kind::AllToAll => true,
+            Kind::BothWays => from > to,
+        };
+        let sender = if is_in_turn { (from, to) } else { (LEADER, LEADER) };
         let count = sent.get(&sender).copied().unwrap_or(0);
         let (Some(_), None, None) = (sent.get(&sender), failed.get(&from), failed.get(&to)) else {
             continue;
@@ -431,6 +459,10 @@ fn expected(spec: &JobSpec) -> Vec<(bool, u16, u16)> {
     let below = places.clone().skip(1);
     match spec.kind {
         Kind::Parent => below.map(|to| (false, LEADER, to)).collect(),
+        Kind::BothWays => {
+            let above = |host: u16| (host - 1) / spec.fanout;
+            below.flat_map(|h| [(false, above(h), h), (false, h, above(h))]).collect()
+        }
         Kind::Multicast => {
             let hops = below.clone().map(|to| (false, (to - 1) / spec.fanout, to));
             hops.chain(below.map(|to| (true, LEADER, to))).collect()

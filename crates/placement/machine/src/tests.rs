@@ -14,6 +14,8 @@ use super::surveyor::Welcome;
 use super::wire::{Body, Decoded, Entry, Message, Phase, decode};
 use super::*;
 
+mod both_ways;
+
 fn address(n: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, n], 9_400))
 }
@@ -25,7 +27,11 @@ fn at(ms: u64) -> Timestamp {
 fn task(kind: Kind, hosts: u16, fanout: u16) -> Task {
     let seats: Vec<Seat> =
         (0..hosts).map(|place| Seat { place, address: address(place as u8 + 1) }).collect();
-    let mesh = if kind == Kind::AllToAll { seats.clone() } else { Vec::new() };
+    let mesh = match kind {
+        Kind::AllToAll => seats.clone(),
+        Kind::BothWays => seats[..1].to_vec(),
+        Kind::Parent | Kind::Multicast => Vec::new(),
+    };
     Task { kind, fanout, pace: Pace::default(), timing: Timing::default(), above: 0, seats, mesh }
 }
 
@@ -59,6 +65,7 @@ fn messages() -> Vec<Message> {
         Body::Welcome { software, clock: ClockError::SameClock },
         Body::Task(task(Kind::Multicast, 7, 2)),
         Body::Task(task(Kind::AllToAll, 9, 8)),
+        Body::Task(task(Kind::BothWays, 9, 8)),
         Body::Go,
         Body::Poll(3),
         Body::Release,

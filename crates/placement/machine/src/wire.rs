@@ -333,7 +333,12 @@ fn task(r: &mut Reader<'_>) -> Result<Task, Malformed> {
         return Err(r.malformed("a mesh that is not in the order of its places"));
     }
     let in_mesh = mesh.iter().any(|seat| seat.place == hosts[0].place);
-    if (kind == Kind::AllToAll) != in_mesh {
+    let fits = match kind {
+        Kind::AllToAll => in_mesh,
+        Kind::BothWays => mesh.len() == 1 && mesh[0].place == above,
+        Kind::Parent | Kind::Multicast => !in_mesh,
+    };
+    if !fits {
         return Err(r.malformed("a mesh that does not fit the kind of job"));
     }
     Ok(Task { kind, fanout, pace, timing, above, seats: hosts, mesh })

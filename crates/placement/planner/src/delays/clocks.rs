@@ -69,6 +69,15 @@ impl Delays {
 }
 
 impl EdgeStats {
+    /// These delays, without the difference of the clocks of the two hosts, which the delays of the
+    /// way back show. Clocks that state a bound are corrected by that bound at most. For clocks that
+    /// state none, both ways count as equally long.
+    pub fn without_clocks(&self, back: &Self) -> Self {
+        let Some(pair) = Pair::of(0, self, back) else { return *self };
+        let ahead = pair.ahead_us.clamp(-pair.stated_us, pair.stated_us);
+        self.moved(-ahead, pair.error(ahead))
+    }
+
     /// The statistics after a correction: all known delays are longer by `by_us`, and the error of
     /// the clocks is `clock_error_us`.
     fn moved(&self, by_us: f64, clock_error_us: f64) -> Self {
@@ -283,6 +292,20 @@ mod tests {
             let error = stated.edge(host, 5).expect("measured").clock_error_us;
             assert_eq!(error, 16.0, "each clock is within 8 us, and 8 us were taken out");
         }
+    }
+
+    #[test]
+    fn one_pair_alone_is_corrected_within_the_bound_that_its_clocks_state() {
+        let pair = |there, back, clock_error_us| {
+            let stats = |us| EdgeStats { clock_error_us, ..EdgeStats::constant(us) };
+            stats(there).without_clocks(&stats(back))
+        };
+        let unstated = pair(160.0, 60.0, f32::NAN);
+        assert_eq!((unstated.p90_us, unstated.clock_error_us), (110.0, 110.0));
+        let stated = pair(160.0, 60.0, 20.0);
+        assert_eq!((stated.p90_us, stated.clock_error_us), (140.0, 40.0));
+        let one_clock = pair(160.0, 60.0, 0.0);
+        assert_eq!((one_clock.p90_us, one_clock.clock_error_us), (160.0, 0.0));
     }
 
     #[test]

@@ -324,8 +324,7 @@ impl<'a> Survey<'a> {
 fn candidates(outcome: &JobOutcome) -> Vec<Found> {
     let one = |&host: &usize| {
         let failed = outcome.failures.iter().find(|(failed, _)| *failed == host);
-        let pair = outcome.pairs.iter().find(|pair| pair.to == host && !pair.path);
-        let found = match (failed, pair.and_then(|pair| pair.record.edge(pair.sent))) {
+        let found = match (failed, outcome.edge(outcome.spec.hosts[0], host)) {
             (Some((_, reason)), _) => Err(Failure::Host(reason.to_string())),
             (None, Some(stats)) => Ok(stats),
             (None, None) => Err(Failure::Edge(Reason::NoProbes.to_string())),
@@ -355,7 +354,7 @@ impl Program for Survey<'_> {
         let failed: Vec<_> = failed.map(|(host, why)| (*host, why.to_string())).collect();
         let (took, leader) = (outcome.took, outcome.spec.hosts[0]);
         let words = match outcome.spec.kind {
-            Kind::Parent => {
+            Kind::Parent | Kind::BothWays => {
                 let lost = outcome.failures.iter().find(|(host, _)| *host == leader);
                 match lost {
                     Some((_, why)) => course.take_parent(Err(&why.to_string()), took, probes),
