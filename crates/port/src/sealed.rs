@@ -7,10 +7,15 @@
 //! The seal is XChaCha20-Poly1305. The random number and the count are its nonce, so no nonce is
 //! used twice with one key.
 //!
-//! A datagram that does not open is dropped. A datagram is also dropped if the same count came
-//! before, or if the count lies far behind the last count of the sending process. A receiving
-//! process that starts anew has forgotten all counts. It also forgets the counts of the process
-//! that was heard longest ago when it hears more than 256 processes. A recorded datagram of a
+//! A datagram that does not open is dropped and counted. A datagram is also dropped and counted if
+//! the same count came before, or if the count lies far behind the last count of the sending
+//! process.
+//!
+//! A port remembers the counts of 256 sending processes. A new process takes the place of the
+//! process that was heard longest ago, if that one has been silent for a minute. Otherwise the
+//! datagram of the new process is dropped and counted. So recorded datagrams of processes that are
+//! gone do not push out a process that still sends, but they may keep a new process out for a
+//! minute. A receiving process that starts anew has forgotten all counts. A recorded datagram of a
 //! forgotten process opens once more, and a machine must survive such a datagram like a delayed
 //! datagram.
 
@@ -18,6 +23,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use chacha20poly1305::aead::{AeadInPlace as _, KeyInit as _};
@@ -32,9 +38,12 @@ const NONCE_BYTES: usize = LIFE_BYTES + 8;
 const TAG_BYTES: usize = 16;
 /// Bytes that the seal adds to a datagram.
 pub const OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
-/// Limit of the sending processes whose counts are remembered. The process that was heard longest
-/// ago is forgotten first.
+/// Limit of the sending processes whose counts are remembered. The largest cluster has a few dozen
+/// processes.
 const PEERS_MAX: usize = 256;
+/// How long a process must have been silent before a new process may take its place. Processes of a
+/// cluster send each other signs of life within seconds.
+const SILENCE: Duration = Duration::from_secs(60);
 /// A count that lies this far behind the last count of its process is dropped.
 const WINDOW: u64 = u128::BITS as u64;
 
@@ -44,8 +53,8 @@ const WINDOW: u64 = u128::BITS as u64;
 struct Taken {
     last: u64,
     bits: u128,
-    /// Number of datagrams of all processes that had opened when this process was last heard.
-    heard: u64,
+    /// When the last new datagram of the process arrived.
+    heard: Timestamp,
 }
 
 impl Taken {
@@ -75,8 +84,9 @@ pub struct Sealed {
     count: u64,
     /// The counts that were taken, by the random number of the sending process.
     peers: BTreeMap<[u8; LIFE_BYTES], Taken>,
-    opened: u64,
     arrivals: Vec<Arrival>,
+    /// The counters of the port below, with those of the seal.
+    counters: Counters,
 }
 
 impl Sealed {
@@ -91,7 +101,8 @@ impl Sealed {
         random::fill(&mut nonce[..LIFE_BYTES])?;
         let cipher = XChaCha20Poly1305::new((&derived).into());
         let (peers, arrivals) = (BTreeMap::new(), Vec::new());
-        Ok(Self { inner, cipher, nonce, count: 0, peers, opened: 0, arrivals })
+        let counters = Counters::default();
+        Ok(Self { inner, cipher, nonce, count: 0, peers, arrivals, counters })
     }
 
     fn seal(&mut self, head: &[u8], body: &[u8]) -> Option<Bytes> {
@@ -108,27 +119,47 @@ impl Sealed {
         Some(out.freeze())
     }
 
-    fn open(&mut self, datagram: &[u8]) -> Option<Bytes> {
+    /// The bytes of a datagram that arrived at `now`; `None` for a datagram that is dropped.
+    fn open(&mut self, now: Timestamp, datagram: &[u8]) -> Option<Bytes> {
+        let Some((life, count, opened)) = self.unseal(datagram) else {
+            self.counters.unopened += 1;
+            return None;
+        };
+        let is_new = self.is_new(now, life, count);
+        self.counters.replayed += u64::from(!is_new);
+        is_new.then_some(opened)
+    }
+
+    /// The number of the sending process, the count, and the bytes.
+    fn unseal(&self, datagram: &[u8]) -> Option<([u8; LIFE_BYTES], u64, Bytes)> {
         let (nonce, sealed) = datagram.split_first_chunk::<NONCE_BYTES>()?;
         let (sealed, code) = sealed.split_last_chunk::<TAG_BYTES>()?;
         let mut out = BytesMut::from(sealed);
         let code = Tag::from_slice(code);
         self.cipher.decrypt_in_place_detached(&XNonce::from(*nonce), b"", &mut out, code).ok()?;
         let (life, count) = nonce.split_first_chunk::<LIFE_BYTES>()?;
-        self.is_new(*life, u64::from_le_bytes(count.try_into().ok()?)).then(|| out.freeze())
+        Some((*life, u64::from_le_bytes(count.try_into().ok()?), out.freeze()))
     }
 
-    fn is_new(&mut self, life: [u8; LIFE_BYTES], count: u64) -> bool {
+    fn is_new(&mut self, now: Timestamp, life: [u8; LIFE_BYTES], count: u64) -> bool {
         if !self.peers.contains_key(&life) && self.peers.len() >= PEERS_MAX {
             let oldest = self.peers.iter().min_by_key(|(_, taken)| taken.heard);
-            if let Some(oldest) = oldest.map(|(life, _)| *life) {
-                self.peers.remove(&oldest);
-            }
+            let silent = oldest.filter(|(_, taken)| now.since(taken.heard) >= SILENCE);
+            let Some(oldest) = silent.map(|(life, _)| *life) else { return false };
+            self.peers.remove(&oldest);
         }
-        self.opened += 1;
         let taken = self.peers.entry(life).or_default();
-        taken.heard = self.opened;
-        taken.take(count)
+        let is_new = taken.take(count);
+        if is_new {
+            taken.heard = now;
+        }
+        is_new
+    }
+
+    /// Takes over the counters of the port below.
+    fn recount(&mut self) {
+        let Counters { unopened, replayed, .. } = self.counters;
+        self.counters = Counters { unopened, replayed, ..*self.inner.counters() };
     }
 }
 
@@ -151,11 +182,16 @@ impl Port for Sealed {
 
     fn send(&mut self, owner: usize, transmit: Transmit) -> Result<(), Refusal> {
         let sealed = self.seal(transmit.head.as_slice(), &transmit.body).ok_or(Refusal::TooLong)?;
-        self.inner.send(owner, Transmit { head: Head::new(&[]), body: sealed, ..transmit })
+        let sent =
+            self.inner.send(owner, Transmit { head: Head::new(&[]), body: sealed, ..transmit });
+        self.recount();
+        sent
     }
 
     fn flush(&mut self) -> bool {
-        self.inner.flush()
+        let is_empty = self.inner.flush();
+        self.recount();
+        is_empty
     }
 
     fn receive(&mut self, out: &mut Vec<Arrival>) -> usize {
@@ -163,12 +199,13 @@ impl Port for Sealed {
         self.inner.receive(&mut arrivals);
         let before = out.len();
         for arrival in arrivals.drain(..) {
-            match self.open(&arrival.datagram) {
+            match self.open(arrival.received, &arrival.datagram) {
                 Some(datagram) => out.push(Arrival { datagram, ..arrival }),
                 None => tracing::debug!("a datagram of {} does not open", arrival.from),
             }
         }
         self.arrivals = arrivals;
+        self.recount();
         out.len() - before
     }
 
@@ -209,7 +246,7 @@ impl Port for Sealed {
     }
 
     fn counters(&self) -> &Counters {
-        self.inner.counters()
+        &self.counters
     }
 
     fn waiting_bytes(&self) -> u64 {
@@ -231,21 +268,25 @@ mod tests {
     #[test]
     fn a_datagram_opens_once_unchanged_and_with_its_own_key_and_purpose() {
         let (mut one, mut other) = (port(1, "a"), port(1, "a"));
+        let now = Timestamp::from_nanos(1);
         let sealed = one.seal(b"head", b"body").expect("short");
         assert_eq!(sealed.len(), 8 + OVERHEAD_BYTES);
         for at in 0..sealed.len() {
             let mut changed = sealed.to_vec();
             changed[at] ^= 1;
-            assert_eq!(other.open(&changed), None, "byte {at}");
-            assert_eq!(other.open(&sealed[..at]), None, "cut at {at}");
+            assert_eq!(other.open(now, &changed), None, "byte {at}");
+            assert_eq!(other.open(now, &sealed[..at]), None, "cut at {at}");
         }
-        assert_eq!(port(2, "a").open(&sealed), None);
-        assert_eq!(port(1, "b").open(&sealed), None);
+        assert_eq!(port(2, "a").open(now, &sealed), None);
+        assert_eq!(port(1, "b").open(now, &sealed), None);
         let next = one.seal(b"head", b"body").expect("short");
         assert_ne!(next, sealed, "a nonce is used once");
-        assert_eq!(other.open(&next).as_deref(), Some(&b"headbody"[..]));
-        assert_eq!(other.open(&sealed).as_deref(), Some(&b"headbody"[..]), "overtaken by the next");
-        assert_eq!(other.open(&sealed), None, "a second time");
+        assert_eq!(other.open(now, &next).as_deref(), Some(&b"headbody"[..]));
+        let overtaken = other.open(now, &sealed);
+        assert_eq!(overtaken.as_deref(), Some(&b"headbody"[..]), "overtaken by the next");
+        assert_eq!(other.open(now, &sealed), None, "a second time");
+        let counted = (other.counters.unopened, other.counters.replayed);
+        assert_eq!(counted, (2 * sealed.len() as u64, 1));
     }
 
     #[test]
@@ -257,12 +298,21 @@ mod tests {
     }
 
     #[test]
-    fn processes_without_number_take_bounded_memory() {
+    fn recorded_datagrams_of_old_processes_do_not_push_out_a_process_that_still_sends() {
         let mut one = port(1, "a");
-        for n in 0..2 * PEERS_MAX as u128 {
-            assert!(one.is_new(n.to_le_bytes(), 1));
-        }
+        let (life, at) =
+            (|n: u128| n.to_le_bytes(), |s: u64| Timestamp::from_nanos(s * 1_000_000_000));
+        assert!(one.is_new(at(0), life(0), 1));
+        let all = PEERS_MAX as u128;
+        let opened = (1..2 * all).filter(|n| one.is_new(at(1), life(*n), 1)).count();
+        assert_eq!((opened, one.peers.len()), (PEERS_MAX - 1, PEERS_MAX));
+        assert!(!one.is_new(at(1), life(0), 1), "the counts of the first are still known");
+        assert!(one.is_new(at(59), life(0), 2));
+        assert!(!one.is_new(at(60), life(0), 2), "a count that came before is no sign of life");
+        // The other processes have been silent for a minute, and make room.
+        assert!((2 * all..3 * all - 1).all(|n| one.is_new(at(61), life(n), 1)));
+        assert!(!one.is_new(at(61), life(3 * all), 1), "only the first is left, and it is heard");
+        assert!(one.is_new(at(62), life(0), 3));
         assert_eq!(one.peers.len(), PEERS_MAX);
-        assert!(!one.is_new((2 * PEERS_MAX as u128 - 1).to_le_bytes(), 1));
     }
 }
