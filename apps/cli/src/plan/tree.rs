@@ -149,13 +149,11 @@ fn print_length(
     println!("error of that length: {}{}", super::error_parts(error), share.unwrap_or_default());
 }
 
-/// The error of the tree's lengths. The clock error is unknown when the file states no errors of
-/// clocks, because the hosts of such a file need not have shared a clock.
+/// The error of the tree's lengths. The clock error is unknown when no way to a leaf has a stated
+/// error of its clocks, because the hosts of such a file need not have shared a clock.
 fn error(args: &Args, delays: &Delays, tree: &Tree, share: f64) -> LengthError {
-    let all = (0..delays.hosts()).flat_map(|from| (0..delays.hosts()).map(move |to| (from, to)));
-    let mut edges = all.filter_map(|(from, to)| delays.edge(from, to));
-    let is_stated = args.correct_clocks || edges.any(|stats| stats.clock_error_us != 0.0);
     let error = LengthError::of_tree(delays, tree, share);
+    let is_stated = args.correct_clocks || error.clock_us != 0.0;
     let clock_us = if is_stated { error.clock_us } else { f64::INFINITY };
     LengthError { clock_us, ..error }
 }

@@ -59,6 +59,8 @@ use series::Timeline;
 
 /// Default limit of messages in flight: 0.6 s of stall at 100,000 messages a second.
 const IN_FLIGHT_MAX: usize = 1 << 16;
+/// Memory of a message that waits for a receiver, in bytes, without the bit for each receiver.
+pub const MESSAGE_BYTES: usize = 184;
 /// Ids below this number are looked up in a table, larger ids in a tree.
 const DENSE_IDS: usize = 1 << 20;
 /// Binary digits kept of a single receiver's delay, an error of at most 1.6 %. There may be
@@ -72,7 +74,7 @@ pub struct Config {
     /// [`leave`](Ledger::leave). Others [`join`](Ledger::join).
     pub receivers: Vec<NodeId>,
     /// Messages per stream that may wait for a receiver. Beyond this number the oldest message is
-    /// closed as incomplete. A message costs 184 bytes and a bit per receiver.
+    /// closed as incomplete. A message costs [`MESSAGE_BYTES`] and a bit per receiver.
     pub in_flight_max: usize,
     /// Whether closed messages are kept for [`Ledger::poll_row`]. At most `in_flight_max` rows are
     /// kept; the oldest rows beyond that are dropped and counted.

@@ -27,7 +27,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use evenfall_core::{ClockError, NodeId};
-use evenfall_multicast_machine::fairness::{Config, Ledger, MessageRow, Outcome};
+use evenfall_multicast_machine::fairness::{Config, Ledger, MESSAGE_BYTES, MessageRow, Outcome};
 use serde::Serialize;
 
 pub use self::clocks::ClockCurve;
@@ -42,8 +42,6 @@ use evenfall_runtime::page::page;
 const READ_AHEAD_NS: u64 = 1_000_000_000;
 /// Memory for the messages in flight while logs are joined.
 const JOIN_BYTES_MAX: usize = 256 << 20;
-/// Bytes per message in flight, without the bit per receiver.
-const IN_FLIGHT_BYTES: usize = 184;
 
 const SCRIPT: &str = include_str!("../../../../web/report.js");
 
@@ -201,7 +199,7 @@ pub(crate) fn ledger(info: &RunInfo, rows: bool) -> Ledger {
     let all = info.nodes.iter().filter(|node| node.role == "receiver").map(|node| node.id);
     let partial = |id: &NodeId| info.memberships.iter().any(|m| m.receiver == *id);
     let founders: Vec<NodeId> = all.clone().filter(|id| !partial(id)).collect();
-    let per_message = IN_FLIGHT_BYTES + all.count().div_ceil(8);
+    let per_message = MESSAGE_BYTES + all.count().div_ceil(8);
     let in_flight_max = JOIN_BYTES_MAX / per_message;
     let mut ledger = Ledger::new(Config { receivers: founders, in_flight_max, rows });
     for membership in &info.memberships {

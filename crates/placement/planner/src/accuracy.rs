@@ -12,7 +12,6 @@
 //!   by two standard errors. Edges are measured independently, so that the sampling errors of all
 //!   edges of a way add up in squares.
 
-use evenfall_core::math;
 use serde::Serialize;
 
 use crate::curve::Curve;
@@ -21,9 +20,6 @@ use crate::tree::Tree;
 
 /// Number of standard errors that 19 of 20 measurements do not exceed.
 const STANDARD_ERRORS: f64 = 2.0;
-
-/// The measured percentiles from the median upwards, as shares.
-const TAIL: [f64; 4] = [0.5, 0.75, 0.9, 0.99];
 
 /// The error of a length in microseconds. An unknown part is infinite, which is `null` in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -91,20 +87,9 @@ fn sampling_us(stats: &EdgeStats, share: f64) -> Option<f64> {
     if share + off >= 1.0 {
         return None;
     }
-    let middle = between(&curve, share);
-    let (below, above) = (between(&curve, (share - off).max(0.0)), between(&curve, share + off));
+    let middle = curve.tail_at(share);
+    let (below, above) = (curve.tail_at((share - off).max(0.0)), curve.tail_at(share + off));
     Some((above - middle).max(middle - below))
-}
-
-/// The delay below which this share lies. Above the median, the share of longer delays falls
-/// exponentially from each measured percentile to the next, and beyond the last percentile.
-fn between(curve: &Curve, share: f64) -> f64 {
-    let Some(from) = TAIL[..3].iter().copied().rfind(|known| *known <= share) else {
-        return curve.at(share);
-    };
-    let to = TAIL[TAIL.partition_point(|known| *known <= from)];
-    let falls = |share: f64| math::ln((1.0 - from) / (1.0 - share));
-    curve.at(from) + (curve.at(to) - curve.at(from)) * falls(share) / falls(to)
 }
 
 #[cfg(test)]

@@ -12,10 +12,15 @@
 //! 90 us with the same 90th percentile. The body of the distribution is therefore taken from
 //! percentiles alone.
 
+use evenfall_core::math;
+
 use crate::delays::EdgeStats;
 
 /// Shares of the points.
 const SHARES: [f64; 7] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0];
+/// The points of the median, and of the last measured percentile.
+const MEDIAN: usize = 2;
+const LAST: usize = 5;
 /// Distances between quantiles of an exponential tail: ln(0.25 / 0.1) from the 75th to the 90th
 /// percentile, and ln(0.1 / 0.01) from the 90th to the 99th.
 const LN_2_5: f64 = 0.916_290_731_874_155_1;
@@ -48,6 +53,18 @@ impl Curve {
         let (s0, s1) = (SHARES[above - 1], SHARES[above]);
         let (v0, v1) = (self.at[above - 1], self.at[above]);
         v0 + (v1 - v0) * ((share - s0) / (s1 - s0)).clamp(0.0, 1.0)
+    }
+
+    /// The delay below which this share lies. Above the median, the share of longer delays falls
+    /// exponentially from each measured percentile to the next, and beyond the last percentile.
+    pub fn tail_at(&self, share: f64) -> f64 {
+        let to = SHARES.partition_point(|&known| known <= share).min(LAST);
+        if to <= MEDIAN {
+            return self.at(share);
+        }
+        let falls = |share: f64| math::ln((1.0 - SHARES[to - 1]) / (1.0 - share));
+        let (from, slope) = (self.at[to - 1], (self.at[to] - self.at[to - 1]) / falls(SHARES[to]));
+        from + slope * falls(share)
     }
 
     /// The mean of the drawn distribution.

@@ -67,16 +67,17 @@ impl Spread {
 
     /// Time between the first and the last receiver, as their clocks show it.
     pub(super) fn shown_ns(&self) -> i64 {
-        signed(self.last_ns.saturating_sub(self.first_ns))
+        whole(self.last_ns.saturating_sub(self.first_ns))
     }
 
     /// The least and the most time that can lie between the first and the last receiver.
     fn limits_ns(&self) -> [i64; 2] {
-        [signed(self.latest_begin_ns.saturating_sub(self.earliest_end_ns)), signed(self.most_ns)]
+        [whole(self.latest_begin_ns.saturating_sub(self.earliest_end_ns)), whole(self.most_ns)]
     }
 }
 
-fn signed(ns: u64) -> i64 {
+/// A time as a signed number. Times beyond 292 years count as 292 years.
+fn whole(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
@@ -98,20 +99,30 @@ pub struct Between {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Windows {
     pub(super) shown: Sample,
-    least: Sample,
-    most: Sample,
+    /// The least and the most windows. `None` as long as both equal the shown windows, which is so
+    /// where the receivers share a clock.
+    limits: Option<Box<[Sample; 2]>>,
 }
 
 impl Windows {
     pub(super) fn record(&mut self, spread: &Spread) {
-        let [least, most] = spread.limits_ns();
-        self.shown.record(spread.shown_ns());
-        self.least.record(least);
-        self.most.record(most);
+        let (shown, limits) = (spread.shown_ns(), spread.limits_ns());
+        if self.limits.is_none() && limits != [shown; 2] {
+            self.limits = Some(Box::new([self.shown.clone(), self.shown.clone()]));
+        }
+        for (sample, limit) in
+            self.limits.iter_mut().flat_map(|samples| samples.iter_mut()).zip(limits)
+        {
+            sample.record(limit);
+        }
+        self.shown.record(shown);
     }
 
     pub(super) fn between(&mut self) -> Between {
-        let (least, most) = (self.least.summary(), self.most.summary());
+        let [least, most] = match &mut self.limits {
+            Some(limits) => limits.each_mut().map(Sample::summary),
+            None => [self.shown.summary(); 2],
+        };
         let ended = |us: f64| if us > ENDLESS_US { f64::INFINITY } else { us };
         Between {
             p50: [least.p50, ended(most.p50)],
@@ -158,6 +169,19 @@ mod tests {
     fn one_receiver_is_not_apart_from_itself_however_wrong_its_clock() {
         assert_eq!(limits(&[(1_000, 900)]), [0, 0]);
         assert_eq!(limits(&[(1_000, u64::MAX)]), [0, 0]);
+    }
+
+    #[test]
+    fn receivers_with_one_clock_need_no_samples_of_limits() {
+        let mut windows = Windows::default();
+        for last in [3_000, 4_000] {
+            let mut spread = Spread::EMPTY;
+            spread.add(1_000, 0);
+            spread.add(last, 0);
+            windows.record(&spread);
+        }
+        assert!(windows.limits.is_none());
+        assert_eq!((windows.between().p50, windows.between().max), ([2.0; 2], [3.0; 2]));
     }
 
     #[test]
