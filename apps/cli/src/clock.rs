@@ -165,8 +165,16 @@ fn look(asked: &Asked, nodes: &Nodes) -> Outcome {
 /// the names, its place.
 fn table(all: &Map<String, Value>, places: &[String]) -> String {
     let mut lines = vec![format!(
-        "{:<14} {:<13} {:>14} {:>11} {:>11} {:>12} {:>8} {:>7}",
-        "node", "state", "offset us", "proven us", "assumed us", "UTC bound us", "kbit/s", "core %"
+        "{:<14} {:<13} {:>14} {:>11} {:>11} {:>12} {:>8} {:>8} {:>7}",
+        "node",
+        "state",
+        "offset us",
+        "proven us",
+        "assumed us",
+        "UTC bound us",
+        "kbit/s",
+        "pairs/s",
+        "core %"
     )];
     for (name, standing) in all {
         if standing.is_null() {
@@ -178,13 +186,14 @@ fn table(all: &Map<String, Value>, places: &[String]) -> String {
             None => "none".to_owned(),
         };
         lines.push(format!(
-            "{name:<14} {:<13} {:>14} {:>11} {:>11} {:>12} {:>8.0} {:>7.2}",
+            "{name:<14} {:<13} {:>14} {:>11} {:>11} {:>12} {:>8.0} {:>8.0} {:>7.2}",
             standing["state"].as_str().unwrap_or("unknown"),
             us("offset_ns"),
             us("proven_ns"),
             us("assumed_ns"),
             us("utc_bound_ns"),
             standing["sent_bits_s"].as_f64().unwrap_or(0.0) / 1e3,
+            standing["pairs_per_s"].as_f64().unwrap_or(0.0),
             standing["core_share"].as_f64().unwrap_or(0.0) * 100.0,
         ));
         for (key, words) in [
@@ -214,6 +223,7 @@ mod tests {
         let standing = json!({
             "state": "synchronised", "offset_ns": -1_500, "proven_ns": 30_250,
             "assumed_ns": 900, "utc_bound_ns": null, "sent_bits_s": 499_800, "core_share": 0.004,
+            "pairs_per_s": 213.4,
             "liars": [3], "lost": [], "sources_dropped": [],
         });
         let mut all = Map::new();
@@ -223,7 +233,9 @@ mod tests {
         assert!(text.contains("\nreceiver-1 tells different nodes different times, says root"));
         let nameless = table(&all, &[]);
         assert!(nameless.contains("\nthe node of place 3 tells different nodes"), "{nameless}");
-        for word in ["synchronised", "-1.50", "30.25", "0.90", "none", "500", "0.40", "different"] {
+        for word in
+            ["synchronised", "-1.50", "30.25", "0.90", "none", "500", "213", "0.40", "different"]
+        {
             assert!(text.contains(word), "{word} in {text}");
         }
         assert!(text.contains("guest          believes the clock of its host"), "{text}");

@@ -100,6 +100,7 @@ mod port;
 pub mod run;
 #[cfg(feature = "sealed")]
 pub mod sealed;
+pub mod spent;
 mod sys;
 pub mod udp;
 mod wait;

@@ -187,7 +187,7 @@ pub struct Counters {
     /// Datagrams dropped because
     /// [`Inject::queue_datagrams_max`](crate::Inject::queue_datagrams_max) others were held back.
     pub inject_dropped: u64,
-    /// Datagrams of a [sealed port](crate::sealed) that did not open: they were forged or damaged,
+    /// Datagrams of a sealed port that did not open: they were forged or damaged,
     /// or have another key or purpose.
     pub unopened: u64,
     /// Datagrams of a sealed port that opened and were dropped: their count had come before or lay

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use evenfall_core::{Arrival, Class, ClockReading, Machine, Malformed, Timestamp};
 
+use crate::spent::{Meter, Spent};
 use crate::{Answer, Port, Refusal, Wake};
 use evenfall_host::Error;
 use evenfall_host::clock::{ClockWatch, MonotonicClock};
@@ -72,6 +73,8 @@ pub struct Beside {
     pub magic: [u8; 2],
     /// The machine.
     pub machine: Box<dyn Machine<Event = ClockReading> + Send>,
+    /// The processor time that the loop takes for the machine, which the loop measures.
+    pub spent: Spent,
 }
 
 /// Drives machines of one kind on one [`Port`].
@@ -83,6 +86,8 @@ pub struct Loop {
     last_malformed: Option<Malformed>,
     clock: Option<ClockWatch>,
     beside: Option<Beside>,
+    /// Measures what the machine beside costs.
+    meter: Option<Meter>,
     /// The last reading of the machine beside, until the reading is taken.
     reading: Option<ClockReading>,
     /// The disks of durable machines, by the number of the machine.
@@ -117,6 +122,7 @@ impl Loop {
             last_malformed: None,
             clock: None,
             beside: None,
+            meter: None,
             reading: None,
             writes: Vec::new(),
             first: 0,
@@ -133,6 +139,7 @@ impl Loop {
 
     /// Drives this machine too. Its readings wait for [`reading`](Self::reading).
     pub fn set_beside(&mut self, beside: Beside) {
+        self.meter = Some(Meter::new(beside.spent.clone()));
         self.beside = Some(beside);
     }
 
@@ -147,6 +154,7 @@ impl Loop {
         input: impl FnOnce(&mut dyn Machine<Event = ClockReading>) -> T,
     ) -> Option<T> {
         let machine = self.beside.as_mut()?.machine.as_mut();
+        self.meter.iter_mut().for_each(Meter::count);
         let output = input(machine);
         while let Some(reading) = machine.poll_event() {
             self.reading = Some(reading);
@@ -183,6 +191,19 @@ impl Loop {
         until: Option<Timestamp>,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<Wake, Error> {
+        self.meter.iter_mut().for_each(Meter::resume);
+        let wake = self.turn_once(machines, port, until, events);
+        self.meter.iter_mut().for_each(Meter::pause);
+        wake
+    }
+
+    fn turn_once<M: Machine>(
+        &mut self,
+        machines: &mut [M],
+        port: &mut dyn Port,
+        until: Option<Timestamp>,
+        events: &mut impl FnMut(&M, Timestamp, M::Event),
+    ) -> Result<Wake, Error> {
         self.counters.turns += 1;
         if self.counters.turns == 1 {
             for (_, writes) in &self.writes {
@@ -210,6 +231,9 @@ impl Loop {
             return Ok(Wake::Readable);
         }
         if more || answered {
+            // This turn has looked for arrivals, and there was no wait since. Every other turn
+            // looks for them, however many answers come.
+            self.is_drained = !drained && !more;
             return Ok(Wake::Writable);
         }
         now = MonotonicClock::now();
@@ -217,8 +241,7 @@ impl Loop {
         let deadline = [due, until].into_iter().flatten().fold(now + WAIT_MAX, Timestamp::min);
         let mut lulls = machines.iter().map(Machine::poll_lull);
         let lull = lulls.try_fold(Timestamp::MAX, |first, lull| Some(first.min(lull?)));
-        // A loop that drives the machine beside alone wants each arrival at once.
-        let lull = lull.filter(|_| !machines.is_empty());
+        self.meter.iter_mut().for_each(Meter::next_span);
         // The clock's machine stamps when it sends, so that its timeouts need not be met exactly.
         let beside = self.due_beside().filter(|at| *at + BESIDE_EARLY < deadline);
         let wake = match beside {
@@ -226,6 +249,8 @@ impl Loop {
             None => port.wait(lull, Some(deadline)),
         };
         self.is_rested = lull.is_some() && wake == Wake::Deadline;
+        // A wait that looks for arrivals ends at its deadline only when there are none.
+        self.is_drained = lull.is_none() && wake == Wake::Deadline;
         Ok(wake)
     }
 
@@ -242,6 +267,7 @@ impl Loop {
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<T, Error> {
         let now = MonotonicClock::now();
+        self.meter.iter_mut().for_each(Meter::count_other);
         let output = input(machine, now);
         drain(owner, now, machine, port, events)?;
         Ok(output)
@@ -276,6 +302,7 @@ impl Loop {
                 self.counters.undispatched += 1;
                 continue;
             };
+            self.meter.iter_mut().for_each(Meter::count_other);
             if let Err(malformed) = machine.handle(now, arrival) {
                 self.counters.malformed += 1;
                 self.last_malformed = Some(malformed);
@@ -308,6 +335,7 @@ impl Loop {
                 let late = now.signed_since(due).unsigned_abs();
                 self.counters.timeout_late_ns_max = self.counters.timeout_late_ns_max.max(late);
                 self.counters.timeouts += 1;
+                self.meter.iter_mut().for_each(Meter::count_other);
                 machine.handle_timeout(now);
                 drain(owner, now, machine, port, events)?;
             }
@@ -340,6 +368,7 @@ impl Loop {
                 continue;
             }
             let Some(machine) = machines.get_mut(owner) else { continue };
+            self.meter.iter_mut().for_each(Meter::count_other);
             let now = MonotonicClock::now();
             match answer {
                 Answer::Sent(_, sent) => machine.handle_sent(now, sent),
@@ -448,6 +477,7 @@ impl Loop {
                 let Some(transmit) = transmit else { break };
                 // The port counts the refusal, and the machine's repair makes up for it.
                 let _: Result<(), Refusal> = port.send(owner, transmit);
+                self.meter.iter_mut().for_each(Meter::count_other);
                 pulled += 1;
                 if pulled % TRANSMITS_PER_FLUSH == 0 {
                     port.flush();
@@ -457,6 +487,7 @@ impl Loop {
         // Probes are stamped when they are pulled, so that they go when nothing else waits.
         while let Some(beside) = self.beside.as_mut().filter(|_| port.has_room(Class::Control)) {
             let Some(transmit) = beside.machine.poll_transmit(MonotonicClock::now()) else { break };
+            self.meter.iter_mut().for_each(Meter::count);
             let _: Result<(), Refusal> = port.send(BESIDE, transmit);
             port.flush();
         }

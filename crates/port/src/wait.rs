@@ -178,6 +178,12 @@ impl Wait<'_> {
             {
                 return wake;
             }
+            // The look has just shown that nothing is there.
+            if sleep.is_some_and(|sleep| !sleep.is_zero())
+                && deadline.is_some_and(|deadline| MonotonicClock::now() >= deadline)
+            {
+                return Wake::Deadline;
+            }
         }
         self.spin_until(deadline)
     }
@@ -220,7 +226,10 @@ impl Wait<'_> {
         let asleep = libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 };
         let mut polled = [asleep; 2 + OTHERS_MAX];
         let events = wanted(self.readable, libc::POLLIN) | wanted(self.writable, libc::POLLOUT);
-        polled[0] = libc::pollfd { fd: self.fd, events, revents: 0 };
+        // A descriptor reports errors even where nothing is asked of it, and a stamp of a departure
+        // is an error.
+        let fd = if events == 0 { -1 } else { self.fd };
+        polled[0] = libc::pollfd { fd, events, revents: 0 };
         polled[1].fd = self.waker.fd();
         for (slot, other) in polled[2..].iter_mut().zip(self.others) {
             slot.fd = other.as_raw_fd();

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenfall_core::durable::Change;
@@ -9,10 +11,11 @@ use evenfall_core::{
     Arrival, Class, ClockReading, Destination, Durable, GroupId, Head, Install, Machine, Malformed,
     StorageError, Timestamp, Transmit, Write, WriteId,
 };
-use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource};
+use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, thread_cpu};
 use evenfall_host::writes::Writes;
 use evenfall_port::memory::Switch;
-use evenfall_port::run::Loop;
+use evenfall_port::run::{Beside, Loop};
+use evenfall_port::spent::Spent;
 use evenfall_port::udp::UdpDriver;
 use evenfall_port::{Options, Port, Wake};
 
@@ -159,6 +162,73 @@ fn after_a_rest_what_is_due_goes_before_what_has_arrived() {
         }
     }
     panic!("an arrival always went first");
+}
+
+/// Ticks, and works for some time at each tick.
+struct Worker {
+    every: Duration,
+    work: Duration,
+    next: Timestamp,
+    worked: Arc<AtomicU64>,
+}
+
+fn works_for(work: Duration) -> Duration {
+    let began = thread_cpu();
+    while thread_cpu() - began < work {}
+    thread_cpu() - began
+}
+
+impl Machine for Worker {
+    type Event = ClockReading;
+
+    fn handle(&mut self, _: Timestamp, _: Arrival) -> Result<(), Malformed> {
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.next = now + self.every;
+        let worked = works_for(self.work).as_nanos() as u64;
+        self.worked.fetch_add(worked, Ordering::Relaxed);
+    }
+
+    fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
+
+    fn poll_event(&mut self) -> Option<ClockReading> {
+        None
+    }
+
+    fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        Some(self.next)
+    }
+}
+
+#[test]
+fn the_processor_time_of_the_machine_beside_is_told_from_that_of_the_role_and_of_the_owner() {
+    let loopback: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+    let mut driver = UdpDriver::bind(loopback, Options::default()).unwrap();
+    let worker = |every, work| Worker {
+        every: Duration::from_micros(every),
+        work: Duration::from_micros(work),
+        next: MonotonicClock::now(),
+        worked: Arc::default(),
+    };
+    let beside = worker(2_000, 300);
+    let (worked, spent) = (Arc::clone(&beside.worked), Spent::default());
+    let mut drive = Loop::new();
+    let machine = Box::new(beside);
+    drive.set_beside(Beside { magic: [0, 0], machine, spent: spent.clone() });
+    let mut role = [worker(3_000, 300)];
+    while worked.load(Ordering::Relaxed) < 100_000_000 {
+        drive.turn(&mut role, &mut driver, None, &mut |_, _, _| {}).unwrap();
+        works_for(Duration::from_micros(100));
+    }
+    let share = spent.total().as_nanos() as f64 / worked.load(Ordering::Relaxed) as f64;
+    // The role works for .67 times as long, and the owner for more than .4 times as long.
+    assert!((0.7..1.35).contains(&share), "{share} of the time of the machine beside");
 }
 
 /// A machine with endless repairs, and one frame of the feed that comes up after some of them.

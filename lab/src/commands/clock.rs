@@ -62,6 +62,9 @@ struct Lab {
     /// Limit of the probes that a node sends, in kilobits per second.
     #[arg(long, value_name = "KBIT/S", default_value_t = 500)]
     budget: u64,
+    /// Limit of the processor time that a node takes for its probes, in percent of a core.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
+    core: f64,
     /// Run a second mesh of the same hosts at the same time, over other ports, and compare the
     /// clocks of both meshes. On real hosts, where nobody knows the true time, only this comparison
     /// is possible.
@@ -116,8 +119,12 @@ struct Results {
     coverage: f64,
     /// Share of the samples within the proven bound.
     proven_coverage: f64,
-    /// Greatest share of a core that a node took, system calls included.
+    /// Greatest share of a core that a node took from its first sample on, system calls included.
     core_share: f64,
+    /// Greatest share of a core that a node measured for its clock in the end.
+    clock_core_share: f64,
+    /// The fewest pairs of probes that a node sent in a second in the end.
+    pairs_per_s: f64,
     /// The most that a node sent, in kilobits a second with the headers of all layers.
     sent_kbit_s: f64,
     /// Difference of two disjoint meshes over the same hosts.
@@ -168,6 +175,8 @@ fn results(args: &Lab, nodes: &'static str, found: &Found) -> Results {
         coverage: within(|sample| sample.assumed_ns),
         proven_coverage: within(|sample| sample.proven_ns),
         core_share: found.core_share,
+        clock_core_share: found.clock_core_share,
+        pairs_per_s: found.pairs_per_s,
         sent_kbit_s: found.sent_bits_s as f64 / 1e3,
         between_us: None,
         between_coverage: None,
@@ -258,6 +267,7 @@ pub fn main(args: &Args) -> Outcome {
 fn run(args: &Lab) -> Outcome {
     let clock = ClockSettings {
         budget_bits_s: args.budget.saturating_mul(1_000),
+        budget_core_share: args.core / 100.0,
         plant: Some(Planting { offset: args.offset, drift_ppb: args.drift }),
         plant_seed: args.seed,
         ..ClockSettings::default()
@@ -304,9 +314,10 @@ fn run(args: &Lab) -> Outcome {
         100.0 * results.proven_coverage
     );
     println!(
-        "a node took {:.2} % of a core and sent {:.0} kbit/s at most",
+        "a node took {:.2} % of a core and sent {:.0} kbit/s at most, {:.0} pairs/s at least",
         100.0 * results.core_share,
-        results.sent_kbit_s
+        results.sent_kbit_s,
+        results.pairs_per_s
     );
     if let Some((spread, coverage)) = results.between_us.zip(results.between_coverage) {
         println!(

@@ -95,14 +95,20 @@ fn bounds() -> Bounds {
 }
 
 /// A step of a clock. If a pair is measured in both ways, the step makes one of its delays
-/// impossible, and the surveyor drops a host. A multicast measures one way, so that only the host of
-/// the clock can tell that the clock stepped.
+/// impossible, and the surveyor drops a host. A multicast measures one way, so that only the host
+/// of the clock can tell that the clock stepped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// The clock of this node steps at this time.
     At(SimTime, NodeIndex),
     /// The clock of a receiver steps during a multicast.
     InMulticast,
+}
+
+impl Step {
+    fn of(seed: u64, early: SimTime, node: u32) -> Self {
+        if seed.is_multiple_of(4) { Self::At(early, NodeIndex(node)) } else { Self::InMulticast }
+    }
 }
 
 /// The scene that a seed draws.
@@ -153,10 +159,7 @@ impl Scene {
         });
         let rogue = (plan.knob("rogue") == 0).then(|| any(&mut prng));
         let early = SimTime::from_millis(20 + prng.below(600));
-        let step = (plan.knob("step") == 0).then(|| match seed % 4 {
-            0 => Step::At(early, NodeIndex(any(&mut prng))),
-            _ => Step::InMulticast,
-        });
+        let step = (plan.knob("step") == 0).then(|| Step::of(seed, early, any(&mut prng)));
         let at = SimTime::from_millis(prng.below(WINDOW.as_millis() as u64));
         let dies = (plan.knob("dies") == 0 && !calm).then_some(at);
         let later = at + Duration::from_millis(10 + prng.below(3_000));

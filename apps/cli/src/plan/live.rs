@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use evenfall_core::ClockError;
 use evenfall_core::SharedKey;
 use evenfall_host::interrupt;
 use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
@@ -284,6 +283,9 @@ fn progress(names: &[String], event: &SurveyorEvent) {
             let others = hosts - 1;
             match kind {
                 Kind::Parent => eprintln!("job {job}: {} to {others} candidates", names[*leader]),
+                Kind::BothWays => {
+                    eprintln!("job {job}: {} to {others} candidates and back", names[*leader]);
+                }
                 Kind::Multicast => eprintln!("job {job}: multicast over the tree, {hosts} hosts"),
                 Kind::AllToAll => eprintln!("job {job}: all to all, {hosts} hosts"),
             }
@@ -502,14 +504,7 @@ impl Report<'_> {
                     all.iter().fold(0.0, |a, b| f64::max(a, *b))
                 );
             }
-            None => println!("clock error: {:?}: no source offers a bound", ClockError::Unknown),
-        }
-        let mut leaves = self.plan.evaluation.leaves.iter();
-        if self.plan.planned.is_none() && leaves.any(|(_, _, f)| f.clock_error_us != Some(0.0)) {
-            println!(
-                "note: a measurement parent by parent does not correct clocks, and a wrong clock \
-                 makes its host look near or far; --all-to-all corrects the clocks"
-            );
+            None => println!("clock error: unknown, because no clock states a bound"),
         }
         for (host, reason) in self.survey.dropped() {
             println!("left out: {}: {reason}", self.names[*host]);

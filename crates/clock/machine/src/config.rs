@@ -2,6 +2,9 @@
 
 use core::time::Duration;
 
+use crate::timekeeper::OVERHEAD_BYTES;
+use crate::wire::PROBE_BYTES;
+
 /// The settings of the measurement, and of the trust in clocks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -36,6 +39,11 @@ pub struct Config {
     /// Limit of the bits that a node sends for its probes in a second, with the headers of all
     /// layers.
     pub budget_bits_s: u64,
+    /// Share of a core that a node takes for its probes at most. The owner of the machine tells
+    /// what a pair of probes costs
+    /// ([`Timekeeper::set_pair_cost`](crate::Timekeeper::set_pair_cost)). Half a percent of each
+    /// host stays out of sight beside the feed.
+    pub budget_core_share: f64,
     /// Rate at which a clock in use is corrected at most, in parts per million. NTP allows 500. A
     /// slewed clock never goes back.
     pub slew_ppm: u32,
@@ -60,6 +68,7 @@ impl Default for Config {
             wander_ppb_s: 200,
             asymmetry_share: 0.01,
             budget_bits_s: 500_000,
+            budget_core_share: 0.005,
             slew_ppm: 500,
             assumed_errors: 4.0,
             liars_beside: 1,
@@ -68,6 +77,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Time between two pairs of probes with all headers, when the budget of bits is used up.
+    pub(crate) fn gap_by_bits(&self) -> Duration {
+        let bits = 2 * 8 * (PROBE_BYTES + OVERHEAD_BYTES) as u64;
+        Duration::from_nanos(bits * 1_000_000_000 / self.budget_bits_s.max(1))
+    }
+
     /// The worst rate of a clock against another clock, in nanoseconds for each nanosecond.
     pub fn drift_max(&self) -> f64 {
         f64::from(self.drift_ppb_max) * 1e-9

@@ -124,6 +124,9 @@ struct Attempt<'a> {
     usual: f64,
     /// The assumed error of a pair, which also holds where few loops show errors.
     error: f64,
+    /// The assumed error of the rate of a pair where no loop shows errors, in nanoseconds a second:
+    /// the pair is wrong by `error` at both ends of the window, in opposite directions.
+    tilt: f64,
     surplus: f64,
 }
 
@@ -230,7 +233,20 @@ impl Mesh {
         let closed = (edges.len() + 1).saturating_sub(nodes) as f64;
         let error = (closed * seen + LOOPS_ASSUMED * assumed) / (closed + LOOPS_ASSUMED);
         let (error, surplus) = (error.sqrt(), median(&loops));
-        Attempt { edges, coarse, fine, rates, remainders, rate_remainders, usual, error, surplus }
+        let window = self.config.window.as_secs_f64();
+        let tilt = if closed > 0.0 { 0.0 } else { 2.0 * error / window };
+        Attempt {
+            edges,
+            coarse,
+            fine,
+            rates,
+            remainders,
+            rate_remainders,
+            usual,
+            error,
+            tilt,
+            surplus,
+        }
     }
 
     /// Whole nanoseconds of every node against the reference along a tree, and which edges made it.
@@ -307,6 +323,7 @@ impl Mesh {
             degrees[edge.b as usize] += 1;
         }
         let least = attempt.least(self.filters.len());
+        let window = self.config.window.as_secs_f64();
         let horizon = 2 * self.config.window;
         let proven = [now, now + horizon].map(|at| self.proven(at, attempt));
         let own = degrees.get(self.reference as usize).copied().unwrap_or(0).max(1);
@@ -331,6 +348,12 @@ impl Mesh {
             let standing = attempt.error * ends.sqrt();
             let mut verdict = filter.verdict(now, coarse, bounds, horizon);
             verdict.standing_ns = floor + self.config.assumed_errors * standing;
+            // A wrong rate turns the line around the middle of the window, half a window before the
+            // verdict.
+            let (tilt, half) = (attempt.tilt * attempt.tilt * ends, window / 2.0);
+            let [offset, both, rate] = &mut verdict.variances;
+            (*offset, *both) = (*offset + tilt * half * half, *both + tilt * half);
+            *rate += tilt;
             verdict.state = if moved { State::Synchronised } else { State::Disrupted };
             Some(verdict)
         };

@@ -2,10 +2,15 @@
 //!
 //! The formulas of a reading take a square root and a dozen conversions between whole and floating
 //! numbers. A clock is read at least fifty times a second, and a verdict lasts for two seconds. The
-//! table therefore keeps both bounds at the ends of sixteen steps of a quarter of a second. Within
-//! a step each bound is a curve that bends upwards. The straight line between the two ends of a
-//! step is therefore never below the curve. A reading takes the bound from this line, with whole
-//! numbers alone.
+//! table therefore keeps both bounds at the ends of sixteen steps of a quarter of a second. Both
+//! bounds are convex functions of the age, so that the straight line between the two ends of a step
+//! is never below them. A reading takes the bound from this line, with whole numbers alone.
+//!
+//! The proven bound is convex within the horizon, because it is the maximum of the absolute values
+//! of two straight lines, plus a square of the age. The assumed bound is convex, because it is a
+//! constant plus a multiple of the length of a vector: the variances of offset and rate are a
+//! covariance matrix, so that their quadratic form is a sum of squares of straight lines, and the
+//! bend adds the square of a convex function that is not negative.
 //!
 //! ```text
 //!   bound |                 o     o  exact, at the ends of steps

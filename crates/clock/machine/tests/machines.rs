@@ -153,6 +153,30 @@ fn probes_keep_to_their_budget() {
 }
 
 #[test]
+fn probes_that_cost_more_are_sent_less_often_and_clocks_stay_measured() {
+    let mut bench = Bench::new(6, None);
+    bench.run(2_000_000_000);
+    let bits_per_pair = Config::default().budget_bits_s as f64 / bench.nodes[1].pairs_per_second();
+    // Half a percent of a core is 5 ms a second: 50 pairs of 100 us. Five neighbours get five pairs
+    // each in two seconds however much a pair costs. Free pairs cost bits only.
+    for (cost, pairs) in [(100, 50.0), (1_000_000, 12.5), (0, bench.nodes[1].pairs_per_second())] {
+        bench.nodes.iter_mut().for_each(|node| node.set_pair_cost(Duration::from_micros(cost)));
+        // Pairs that were due before the call are sent in this time.
+        bench.run(bench.now + 500_000_000);
+        let before = bench.bits.clone();
+        bench.run(bench.now + 10_000_000_000);
+        for (n, before) in before.iter().enumerate() {
+            let sent = (bench.bits[n] - before) as f64 / 10.0 / bits_per_pair;
+            // Reports and verdicts are sent beside the probes.
+            assert!((0.95 * pairs..1.05 * pairs + 6.0).contains(&sent), "node {n}: {sent} pairs/s");
+            let (error, reading) = bench.error(n);
+            assert_eq!(reading.state, State::Synchronised, "node {n}, {cost} us");
+            assert!(error.unsigned_abs() <= reading.assumed_ns.expect("measured"), "node {n}");
+        }
+    }
+}
+
+#[test]
 fn when_the_reference_is_gone_clocks_run_free_and_say_so() {
     let mut bench = Bench::new(4, None);
     bench.run(6_500_000_000);

@@ -18,10 +18,14 @@ use evenfall_port::{Options, Port};
 use serde::{Deserialize, Serialize};
 
 use crate::mesh::Member;
-use crate::{ClockSettings, Mesh, Plant, View};
+use crate::{ClockSettings, Mesh, Plant, Standing, View};
 
 /// Time between two samples of a node. No multiple of the time between two readings.
 const SAMPLE_EVERY: Duration = Duration::from_millis(37);
+
+/// How long arrivals may wait for the node to wake up. It wakes up for each of its readings, after
+/// half of this time.
+const MODERATION: Duration = Duration::from_millis(40);
 
 /// The nodes of a laboratory, and the errors that are planted in their clocks.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,10 +58,14 @@ pub struct Sample {
 pub struct Found {
     /// The samples of all nodes but the reference, those of each node in the order of time.
     pub samples: Vec<Sample>,
-    /// Greatest share of a core that a node took, system calls included.
+    /// Greatest share of a core that a node took from its first sample on, system calls included.
     pub core_share: f64,
+    /// Greatest share of a core that a node itself measured for its clock in the end.
+    pub clock_core_share: f64,
     /// The most that a node sent over two seconds, in bits a second with the headers of all layers.
     pub sent_bits_s: u64,
+    /// The fewest pairs of probes that a node sent in a second in the end.
+    pub pairs_per_s: f64,
 }
 
 /// A node: its port, its clock and the error that is planted in the clock.
@@ -84,15 +92,20 @@ pub struct Turned {
     pub shown: Vec<Shown>,
     /// Nanoseconds to add to the time of the reference, so that stamps count from 1970.
     pub base_ns: i64,
-    /// Share of a core that the node took, system calls included.
+    /// Share of a core that the node took from its first sample on, system calls included.
     pub core_share: f64,
+    /// Share of a core that the node itself measured for its clock in the end.
+    pub clock_core_share: f64,
     /// Bits a second that the node sent in the end, with the headers of all layers.
     pub sent_bits_s: u64,
+    /// Pairs of probes that the node sent in a second in the end.
+    pub pairs_per_s: f64,
 }
 
-/// The options of a node's port.
+/// The options of a node's port. The kernel stamps arrivals, so that they may wait until the node
+/// is awake for its next probes.
 pub fn options() -> Options {
-    Options { kernel_timestamps: true, ..Options::default() }
+    Options { kernel_timestamps: true, moderation: MODERATION, ..Options::default() }
 }
 
 /// Runs the nodes as threads on loopback, and compares every sample with the truth.
@@ -147,8 +160,10 @@ pub fn compared(clock: &ClockSettings, since: Timestamp, turned: &[Turned]) -> F
         let shown = turned.shown.iter().filter(|shown| shown.node > 0);
         found.samples.extend(shown.map(sample));
         found.core_share = found.core_share.max(turned.core_share);
+        found.clock_core_share = found.clock_core_share.max(turned.clock_core_share);
         found.sent_bits_s = found.sent_bits_s.max(turned.sent_bits_s);
     }
+    found.pairs_per_s = turned.iter().map(|turned| turned.pairs_per_s).fold(f64::MAX, f64::min);
     found
 }
 
@@ -180,7 +195,7 @@ impl Host {
         full: impl Fn(),
         is_on: impl Fn() -> bool,
     ) -> Result<Turned, Error> {
-        let (began, busy) = (MonotonicClock::now(), thread_cpu());
+        let (mut began, mut busy) = (MonotonicClock::now(), thread_cpu());
         let (view, mut turn) = (self.mesh.view(), Loop::new());
         turn.set_beside(self.mesh.beside());
         let mut reading = None;
@@ -198,6 +213,9 @@ impl Host {
             let Some(reading) = reading.filter(|_| shown.len() < samples as usize) else {
                 continue;
             };
+            if shown.is_empty() {
+                (began, busy) = (now, thread_cpu());
+            }
             shown.push(look(self.node, now, reading, &view));
             if shown.len() == samples as usize {
                 full();
@@ -207,8 +225,9 @@ impl Host {
         let busy = thread_cpu().saturating_sub(busy);
         let core_share = busy.as_secs_f64() / passed.as_secs_f64().max(f64::MIN_POSITIVE);
         let standing = view.standing();
-        let (base_ns, sent_bits_s) = (standing.base_ns, standing.sent_bits_s);
-        Ok(Turned { shown, base_ns, core_share, sent_bits_s })
+        let Standing { base_ns, sent_bits_s, pairs_per_s, core_share: clock_core_share, .. } =
+            standing;
+        Ok(Turned { shown, base_ns, core_share, clock_core_share, sent_bits_s, pairs_per_s })
     }
 }
 
@@ -258,5 +277,21 @@ mod tests {
         assert_eq!(samples.len(), 3 * 200);
         assert!(found.sent_bits_s > 0 && found.core_share > 0.0);
         assert!(wrong.is_empty(), "{wrong:?}");
+    }
+
+    /// No machine sends a pair of probes and answers another for 13 us of processor time and less,
+    /// all system calls included. The limit of a hundredth of a percent then allows for fewer pairs
+    /// than the fewest that keep a clock measured.
+    #[test]
+    fn nodes_that_may_take_little_processor_time_probe_less() {
+        let planted = Planted {
+            hosts: 3,
+            samples: 150,
+            clock: ClockSettings { budget_core_share: 0.0001, ..ClockSettings::default() },
+        };
+        let found = run(&planted).expect("loopback has ports");
+        let fewest = 2.0 * 5.0 / 2.0;
+        assert!((found.pairs_per_s - fewest).abs() < 0.1, "{} pairs/s", found.pairs_per_s);
+        assert!(found.clock_core_share > 0.0 && found.clock_core_share < 1.0);
     }
 }

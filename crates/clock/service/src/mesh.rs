@@ -12,8 +12,9 @@ use evenfall_core::{
     Arrival, ClockError, ClockReading, Machine, Malformed, Sent, SharedKey, Timestamp, Transmit,
     math,
 };
-use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource};
+use evenfall_host::clock::{ClockWatch, SyncSource};
 use evenfall_port::run::Beside;
+use evenfall_port::spent::Spent;
 use evenfall_runtime::telemetry::Metrics;
 use serde::Serialize;
 
@@ -72,8 +73,12 @@ pub struct Standing {
     pub budget_bits_s: u64,
     /// Bits a second that the node sent for its clock in the last seconds, with all headers.
     pub sent_bits_s: u64,
-    /// Share of a core that the machine took in the last seconds, without the system calls.
+    /// Limit of the processor time that the node takes for its clock, as a share of a core.
+    pub budget_core_share: f64,
+    /// Share of a core that the clock took in the last seconds, system calls included.
     pub core_share: f64,
+    /// Pairs of probes that the node sends in a second now, within both limits.
+    pub pairs_per_s: f64,
 }
 
 impl Standing {
@@ -107,8 +112,10 @@ impl Standing {
         m.counter("clock_windows_total", help, 0, self.windows);
         let help = "Bits a second that the node sends for its clock.";
         m.gauge("clock_sent_bits_per_second", help, 0, self.sent_bits_s as f64);
-        let help = "Share of a core that the clock's machine takes.";
+        let help = "Share of a core that the clock takes, with its system calls.";
         m.gauge("clock_core_share", help, 0, self.core_share);
+        let help = "Pairs of probes that the node sends in a second.";
+        m.gauge("clock_pairs_per_second", help, 0, self.pairs_per_s);
         if self.place == 0 {
             let help = "Nodes that tell their neighbours different times.";
             m.gauge("clock_liars", help, 0, self.liars.len() as f64);
@@ -150,22 +157,42 @@ pub struct Member {
 struct Cost {
     since: Timestamp,
     bytes: u64,
-    busy: Duration,
+    probes: u32,
+    /// What the loop has taken for the clock since its start.
+    spent: Spent,
+    /// What the loop had taken when the span began.
+    before: Duration,
+    /// Cost of a pair of probes: half of it is that of the last span, a quarter that of the span
+    /// before, and so on.
+    pair: Option<Duration>,
 }
 
 impl Cost {
     fn new(since: Timestamp) -> Self {
-        Self { since, bytes: 0, busy: Duration::ZERO }
+        let (spent, before) = (Spent::default(), Duration::ZERO);
+        Self { since, bytes: 0, probes: 0, spent, before, pair: None }
     }
 
-    /// Puts a span that is over into the standing, and begins the next.
-    fn tell(&mut self, now: Timestamp, standing: &mut Standing) {
+    /// Puts a span that is over into the standing, and begins the next. Returns the cost of a pair
+    /// of probes if the span has shown it.
+    fn tell(&mut self, now: Timestamp, standing: &mut Standing) -> Option<Duration> {
         let span = now.since(self.since);
-        if span >= COST_EVERY {
-            standing.sent_bits_s = (8.0 * self.bytes as f64 / span.as_secs_f64()) as u64;
-            standing.core_share = self.busy.as_secs_f64() / span.as_secs_f64();
-            *self = Self::new(now);
+        if span < COST_EVERY {
+            return None;
         }
+        let total = self.spent.total();
+        let busy = total.saturating_sub(self.before);
+        standing.sent_bits_s = (8.0 * self.bytes as f64 / span.as_secs_f64()) as u64;
+        standing.core_share = busy.as_secs_f64() / span.as_secs_f64();
+        let pairs = self.probes / 2;
+        (self.since, self.bytes, self.probes, self.before) = (now, 0, 0, total);
+        if pairs == 0 || busy.is_zero() {
+            return None;
+        }
+        let last = busy / pairs;
+        let cost = self.pair.map_or(last, |usual| (usual + last) / 2);
+        self.pair = Some(cost);
+        Some(cost)
     }
 }
 
@@ -222,10 +249,16 @@ impl Mesh {
         let ahead = plant.shown(now).signed_since(now);
         keeper.set_base(host.saturating_sub(ahead));
         let neighbours = keeper.neighbours() as u32;
-        let state = word(State::Unknown);
-        let budget_bits_s = settings.budget_bits_s;
-        let standing =
-            Standing { place, nodes, neighbours, state, budget_bits_s, ..Standing::default() };
+        let standing = Standing {
+            place,
+            nodes,
+            neighbours,
+            state: word(State::Unknown),
+            budget_bits_s: settings.budget_bits_s,
+            budget_core_share: settings.budget_core_share,
+            pairs_per_s: keeper.pairs_per_second(),
+            ..Standing::default()
+        };
         Self {
             keeper,
             plant,
@@ -246,7 +279,7 @@ impl Mesh {
 
     /// The machine, for a loop.
     pub fn beside(self) -> Beside {
-        Beside { magic: MAGIC, machine: Box::new(self) }
+        Beside { magic: MAGIC, spent: self.cost.spent.clone(), machine: Box::new(self) }
     }
 
     /// The reading of the node's local clock, which may be planted.
@@ -286,7 +319,10 @@ impl Mesh {
         let utc = self.keeper.utc();
         standing.utc_ns = utc.map(|utc| utc.offset_ns.saturating_sub(base_ns));
         standing.utc_bound_ns = utc.map(|utc| utc.bound_ns);
-        self.cost.tell(now, standing);
+        if let Some(cost) = self.cost.tell(now, standing) {
+            self.keeper.set_pair_cost(cost);
+            standing.pairs_per_s = self.keeper.pairs_per_second();
+        }
         self.view.set(standing);
         if reading.state == State::Unknown {
             return;
@@ -317,16 +353,13 @@ impl Machine for Mesh {
     type Event = ClockReading;
 
     fn handle(&mut self, now: Timestamp, mut arrival: Arrival) -> Result<(), Malformed> {
-        let began = MonotonicClock::now();
         arrival.received = self.plant.shown(arrival.received);
         let done = self.keeper.handle(self.plant.shown(now), arrival);
         self.take_events(now);
-        self.cost.busy += MonotonicClock::now().since(began);
         done
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        let began = MonotonicClock::now();
         let shown = self.plant.shown(now);
         if let Some(mut reading) = self.source.as_mut().and_then(ClockWatch::fresh) {
             let ahead = shown.signed_since(now);
@@ -340,7 +373,6 @@ impl Machine for Mesh {
         if self.tell_at <= now {
             self.tell(now);
         }
-        self.cost.busy += MonotonicClock::now().since(began);
     }
 
     fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
@@ -355,10 +387,10 @@ impl Machine for Mesh {
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        let began = MonotonicClock::now();
         let transmit = self.keeper.poll_transmit(self.plant.shown(now))?;
         self.cost.bytes += (transmit.len() + OVERHEAD_BYTES) as u64;
-        self.cost.busy += MonotonicClock::now().since(began);
+        // Only probes ask when they left.
+        self.cost.probes += u32::from(transmit.token.is_some());
         Some(transmit)
     }
 
@@ -373,6 +405,7 @@ mod tests {
     use evenfall_clock_machine::Verdict;
     use evenfall_clock_machine::wire::{Body, Message};
     use evenfall_core::StampedBy;
+    use evenfall_host::clock::MonotonicClock;
 
     use super::*;
 

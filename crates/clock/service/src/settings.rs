@@ -15,18 +15,25 @@ use crate::{Plant, Planting};
 /// 100 Mb/s are 44,000 pairs of probes a second.
 const BUDGET: RangeInclusive<u64> = 5_000..=100_000_000;
 
+/// Share of a core for probes. A hundredth of a percent buys less than the fewest probes that keep
+/// a clock measured.
+const CORE_SHARE: RangeInclusive<f64> = 0.0001..=1.0;
+
 /// Name of the file with the steps of the clock of a node's host.
 pub fn steps_file(node: &str) -> String {
     format!("{node}.step")
 }
 
 /// The settings of the clocks, for runs whose `run.clock` lets the nodes measure each other.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClockSettings {
     /// Limit of the bits that a node sends for its probes in a second, with the headers of all
     /// layers.
     pub budget_bits_s: u64,
+    /// Limit of the processor time that a node takes for its clock, as a share of a core. The node
+    /// measures the time, with all system calls, and sends fewer probes when they cost more.
+    pub budget_core_share: f64,
     /// Local clocks that are wrong on purpose, a tool for experiments: every node's clock is
     /// planted up to this offset and this rate. Without it clocks are as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,8 +49,8 @@ pub struct ClockSettings {
 
 impl Default for ClockSettings {
     fn default() -> Self {
-        let budget_bits_s = Config::default().budget_bits_s;
-        Self { budget_bits_s, plant: None, steps: None, plant_seed: 1 }
+        let Config { budget_bits_s, budget_core_share, .. } = Config::default();
+        Self { budget_bits_s, budget_core_share, plant: None, steps: None, plant_seed: 1 }
     }
 }
 
@@ -53,7 +60,8 @@ impl ClockSettings {
     /// # Errors
     /// The value that is out of its range.
     pub fn check(&self) -> Result<(), Mistake> {
-        within("clock.budget_bits_s", self.budget_bits_s, &BUDGET)
+        within("clock.budget_bits_s", self.budget_bits_s, &BUDGET)?;
+        within("clock.budget_core_share", self.budget_core_share, &CORE_SHARE)
     }
 
     /// Makes relative paths begin from `base`.
@@ -68,7 +76,8 @@ impl ClockSettings {
 
     /// The limits of the machine.
     pub fn config(&self) -> Config {
-        Config { budget_bits_s: self.budget_bits_s, ..Config::default() }
+        let Self { budget_bits_s, budget_core_share, .. } = *self;
+        Config { budget_bits_s, budget_core_share, ..Config::default() }
     }
 
     /// The local clock of the node with this number, from `since` on.

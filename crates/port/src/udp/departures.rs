@@ -108,9 +108,12 @@ impl Departures {
         !self.waiting.is_empty()
     }
 
-    /// Takes the stamps that have come back.
+    /// Takes the stamps that have come back, until no departure waits any more.
     pub(super) fn take(&mut self, fd: RawFd, answers: &mut Answers, counters: &mut Counters) {
         for _ in 0..WAITING_MAX {
+            if self.waiting.is_empty() {
+                return;
+            }
             let Some((number, host_ns)) = returned(fd) else { return };
             let Some((number, host_ns)) = number.zip(host_ns) else { continue };
             let place = self.waiting.iter().position(|waiting| waiting.number == number);
@@ -129,6 +132,15 @@ impl Departures {
                 }
                 None => answers.left(owner, token, Some(returned), counters),
             }
+        }
+    }
+}
+
+/// Takes stamps for which no departure waits any more, so that they end no wait.
+pub(super) fn discard(fd: RawFd) {
+    for _ in 0..WAITING_MAX {
+        if returned(fd).is_none() {
+            return;
         }
     }
 }

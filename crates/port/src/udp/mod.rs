@@ -68,6 +68,8 @@ pub struct UdpDriver {
     waiting: Waiting,
     counters: Counters,
     blocked: Blocked,
+    /// Whether the last wait ended by an arrival or by a stamp of a departure.
+    is_roused: bool,
 }
 
 impl UdpDriver {
@@ -90,6 +92,7 @@ impl UdpDriver {
             waiting: Waiting::new()?,
             counters: Counters::default(),
             blocked: Blocked::No,
+            is_roused: false,
         })
     }
 
@@ -132,7 +135,8 @@ impl Port for UdpDriver {
         }
         let count = out.len() - before;
         // A stamp of a departure ends a wait as an arrival does.
-        self.outbox.take_stamps(count == 0, &self.socket, &mut self.counters);
+        let is_sought = count == 0 && self.is_roused;
+        self.outbox.take_stamps(is_sought, &self.socket, &mut self.counters);
         count
     }
 
@@ -143,11 +147,14 @@ impl Port for UdpDriver {
     fn wait(&mut self, lull: Option<Timestamp>, deadline: Option<Timestamp>) -> Wake {
         let Self { socket, options, blocked, .. } = self;
         let Some(delays) = &self.delays else {
-            return self.waiting.wait(socket.fd(), options, *blocked, lull, deadline);
+            let wake = self.waiting.wait(socket.fd(), options, *blocked, lull, deadline);
+            self.is_roused = wake == Wake::Readable;
+            return wake;
         };
         let held = delays.next_due();
         let due = held.filter(|held| deadline.is_none_or(|deadline| *held < deadline));
         let wake = self.waiting.wait(socket.fd(), options, *blocked, None, due.or(deadline));
+        self.is_roused = wake == Wake::Readable;
         match wake {
             // Datagrams that were held back now arrive.
             Wake::Deadline if due.is_some() => Wake::Readable,

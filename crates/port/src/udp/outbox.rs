@@ -5,7 +5,7 @@ use std::io;
 
 use evenfall_core::{Class, Install, Installed, Timestamp, Transmit};
 
-use super::departures::Departures;
+use super::departures::{self, Departures};
 use super::plan::{Departed, FRAMES_PER_PLAN, Frame, Group, Plan, Receivers};
 use super::socket::Socket;
 use crate::answers::Answers;
@@ -133,8 +133,13 @@ impl Outbox {
         socket: &Socket,
         counters: &mut Counters,
     ) {
-        if socket.stamps_departures && (is_sought || self.departures.is_waiting()) {
+        if !socket.stamps_departures {
+            return;
+        }
+        if self.departures.is_waiting() {
             self.departures.take(socket.fd(), &mut self.answers, counters);
+        } else if is_sought {
+            departures::discard(socket.fd());
         }
     }
 

@@ -212,3 +212,26 @@ fn a_clock_that_steps_between_two_solves_is_disrupted_once() {
         }
     }
 }
+
+/// Between few probes the widest band may be tilted, and two nodes have no loop that shows the
+/// error of its rate.
+#[test]
+fn the_assumed_bound_of_two_nodes_allows_for_a_tilted_band() {
+    let (config, end) = (Config::default(), 10_000_000_000);
+    let mut prng = Prng::new(4);
+    let pool = Pool::new(2, 0.0, 0.0, &mut prng);
+    let mut edges = pool.edges(end, &mut prng);
+    edges[0].estimate.rate += 6e-7;
+    edges[0].estimate.half_ns = 400;
+    let mut mesh = Mesh::new(config.clone(), 2, 0);
+    let (verdicts, _) = mesh.solve(ours(end), &edges);
+    let verdict = verdicts[1].expect("a pair leads to the reference");
+    let local = |at: u64| {
+        Timestamp::from_nanos((i128::from(ours(at).nanos()) + pool.truth(1, at) as i128) as u64)
+    };
+    let later = end + 2_000_000_000;
+    let reading = verdict.reading(local(later), &config);
+    let error = reading.offset_ns as f64 + pool.truth(1, later);
+    assert!(error.abs() > 1_500.0, "the tilt shows: {error} ns");
+    assert!(error.abs() < reading.assumed_ns.expect("measured") as f64, "{error} ns, {reading:?}");
+}

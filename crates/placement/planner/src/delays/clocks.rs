@@ -70,8 +70,8 @@ impl Delays {
 
 impl EdgeStats {
     /// These delays, without the difference of the clocks of the two hosts, which the delays of the
-    /// way back show. Clocks that state a bound are corrected by that bound at most. For clocks that
-    /// state none, both ways count as equally long.
+    /// way back show. Clocks that state a bound are corrected by that bound at most. For clocks
+    /// that state none, both ways count as equally long.
     pub fn without_clocks(&self, back: &Self) -> Self {
         let Some(pair) = Pair::of(0, self, back) else { return *self };
         let ahead = pair.ahead_us.clamp(-pair.stated_us, pair.stated_us);
