@@ -144,7 +144,7 @@ struct Study {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Processor time of a write at one replica (for order).
-    #[arg(long, default_value = "270ns", value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, default_value = "130ns", value_name = "DURATION", value_parser = parse_duration)]
     write_cost: Duration,
     #[command(flatten)]
     placement: placement::Args,

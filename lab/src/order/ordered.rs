@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{NodeId, Timestamp, any_machine};
-use evenfall_order_machine::{Event, OrderError, Read, Request, RequestSet, State, VnodeId};
+use evenfall_order_machine::{
+    Canopus, Config, Event, OrderError, Read, Request, RequestSet, Requests, State, Tree, VnodeId,
+};
 
 use super::memory::Logged;
-use super::rivals::{Replica, Told};
+use super::rivals::wire::Batch;
+use super::rivals::{self, Protocol, Replica, Told};
 
 /// See the module documentation.
 pub enum Ordered {
@@ -28,23 +31,72 @@ any_machine! {
     }
 }
 
-/// The events of a rival, as cycles of Canopus in which at most one node has requests.
+/// The event of a rival as one of Canopus. A replica answers only the reads of its own clients.
 fn event(told: Told, me: u32) -> Event {
-    let (mut sets, mut due) = (Vec::new(), Vec::new());
     match told {
-        Told::Read(tokens) => due = tokens.iter().map(|&token| Read { token, after: 0 }).collect(),
-        Told::Executed(batch) => {
-            let (node, after) = (NodeId(batch.origin), batch.writes.len());
-            if batch.origin == me {
-                let read = |read: Request| Read { token: read.sequence, after };
-                due = batch.reads.iter().map(read).collect();
-            }
-            let requests = batch.writes;
-            sets.push(RequestSet { node, incarnation: 0, number: 0, requests });
+        Told::Read(tokens) => {
+            let reads = tokens.iter().map(|&token| Read { token, after: 0 });
+            committed(0, Vec::new(), reads.collect())
         }
+        Told::Executed(batch) if batch.origin == me => executed(batch, 0),
+        Told::Executed(batch) => executed(Batch { reads: Requests::default(), ..batch }, 0),
     }
-    let state = State { cycle: 0, vnode: VnodeId::ROOT, number: 0, changes: Vec::new(), sets };
-    Event::Committed { state: Arc::new(state), reads: due, table: 0 }
+}
+
+/// An executed batch as a cycle of Canopus in which one node has requests.
+pub fn executed(batch: Batch, cycle: u64) -> Event {
+    let (node, after) = (NodeId(batch.origin), batch.writes.len());
+    let reads = batch.reads.iter().map(|read| Read { token: read.sequence, after });
+    let reads = reads.collect();
+    let set = RequestSet { node, incarnation: 0, number: 0, requests: batch.writes };
+    committed(cycle, vec![set], reads)
+}
+
+fn committed(cycle: u64, sets: Vec<RequestSet>, reads: Vec<Read>) -> Event {
+    let state = State { cycle, vnode: VnodeId::ROOT, number: 0, changes: Vec::new(), sets };
+    Event::Committed { state: Arc::new(state), reads, table: 0 }
+}
+
+/// The replicas of a run.
+pub struct Replicas<'a> {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The settings of Canopus. A rival has the same batches, datagrams and patience.
+    pub config: Config,
+    /// The replicas. A rival ignores the super-leaves.
+    pub tree: &'a Tree,
+    /// The first leader of a rival that has one.
+    pub leader: u32,
+    /// Whether the first byte of a request is its key, for EPaxos.
+    pub has_keys: bool,
+    /// Whether Canopus keeps its log in memory. Rivals keep none.
+    pub in_memory: bool,
+}
+
+impl Replicas<'_> {
+    /// The replica with this number.
+    ///
+    /// # Errors
+    /// As [`Canopus::new`].
+    pub fn replica(&self, node: u32, seed: u64) -> Result<Ordered, OrderError> {
+        let (config, tree) = (self.config, self.tree);
+        let rival = rivals::Config {
+            addresses: tree.members().map(|member| member.address).collect(),
+            leader: self.leader,
+            batch_every: config.cycle_every,
+            batch_bytes: config.batch_bytes,
+            datagram_bytes: config.datagram_bytes,
+            has_keys: self.has_keys,
+            retry: config.fetch_every,
+            suspect_after: config.suspect_after,
+            seed,
+        };
+        if let Some(replica) = Replica::new(self.protocol, rival, node) {
+            return Ok(Ordered::Rival(Box::new(replica)));
+        }
+        let machine = Canopus::new(config, tree.clone(), NodeId(node), seed, &Bytes::new())?;
+        Ok(Ordered::Canopus(Box::new(Logged { machine, in_memory: self.in_memory })))
+    }
 }
 
 impl Ordered {

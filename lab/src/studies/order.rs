@@ -5,6 +5,7 @@
 //! base over sites ([`wide::peak`]). Times are taken at 70 % of that rate. The text of the thesis
 //! states only some of the numbers of its figures. The column `thesis` has the stated numbers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Table;
@@ -135,11 +136,13 @@ pub fn tables(
     write_cost: Duration,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Table>, String> {
-    let known = FIGURES.map(|(number, _)| number);
-    if let Some(name) = figures.iter().find(|name| !known.contains(&name.as_str())) {
-        return Err(format!("--figure {name}: there are {}", known.join(", ")));
+    let numbers = FIGURES.map(|(number, _)| number);
+    if let Some(name) = figures.iter().find(|name| !numbers.contains(&name.as_str())) {
+        return Err(format!("--figure {name}: there are {}", numbers.join(", ")));
     }
     let mut tables = Vec::new();
+    // Figures share some scenarios, under different names.
+    let mut known = BTreeMap::new();
     for (number, title) in FIGURES {
         if !figures.is_empty() && !figures.iter().any(|name| name == number) {
             continue;
@@ -157,7 +160,9 @@ pub fn tables(
         );
         let mut table = Table::new(&format!("Figure {number}: {title}"), method, &COLUMNS);
         for (name, scenario, thesis) in rows {
-            row(&mut table, name, &Scenario { write_cost, ..scenario }, thesis);
+            let scenario = Scenario { write_cost, ..scenario };
+            let found = known.entry(format!("{scenario:?}")).or_insert_with(|| values(&scenario));
+            table.row(name, [&[thesis], &found[..]].concat());
             progress(table.last_line().trim_end());
         }
         tables.push(table);
@@ -165,18 +170,17 @@ pub fn tables(
     Ok(tables)
 }
 
-fn row(table: &mut Table, name: String, scenario: &Scenario, thesis: Option<f64>) {
+/// The values of the columns behind the one of the thesis.
+fn values(scenario: &Scenario) -> [Option<f64>; 5] {
     let (rate, _) = wide::peak(scenario);
     let below = Scenario { requests_per_s: rate * 0.7, ..scenario.clone() }.run();
     let ms = |times: &wide::Times, share| Some(times.quantile(share).as_secs_f64() * 1e3);
     let has_reads = scenario.writes < 1.0;
-    let values = [
-        thesis,
+    [
         Some(rate / 1e6),
         ms(&below.write_times, 0.5),
         ms(&below.write_times, 0.99),
         ms(&below.read_times, 0.5).filter(|_| has_reads),
         Some(below.wan_bytes_per_write),
-    ];
-    table.row(name, values);
+    ]
 }

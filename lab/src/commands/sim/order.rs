@@ -49,7 +49,7 @@ pub struct Args {
     cycle_every: Duration,
     /// Processor time of a write at one replica. The default is a third of what `evenfall bench
     /// order --replicas 3` measured for its three replicas.
-    #[arg(long, default_value = "270ns", value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, default_value = "130ns", value_name = "DURATION", value_parser = parse_duration)]
     write_cost: Duration,
     /// How long clients are watched, after a warm-up.
     #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = parse_duration)]

@@ -133,10 +133,9 @@ impl Epaxos {
     }
 
     /// Number of answers of other replicas after which a batch is committed at once: a fast quorum
-    /// of the optimised protocol, F + (F + 1) / 2 of 2 F + 1 replicas with the one that asks.
+    /// of the optimised protocol.
     fn fast_answers(&self) -> u32 {
-        let failures = self.count.saturating_sub(1) / 2;
-        (failures + failures.div_ceil(2)).max(self.majority_answers() + 1) - 1
+        super::fast_quorum(self.count).max(self.majority_answers() + 1) - 1
     }
 
     /// Number of answers of other replicas that make a majority together with this replica.

@@ -9,12 +9,10 @@
 //! is not judged. Reads of Zab are not judged, because they may be old.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::NodeId;
-use evenfall_order_machine::{Event, Read, Request, RequestSet, Requests, State, VnodeId};
+use evenfall_order_machine::{Request, Requests};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
     Bounds, Campaign, FaultKind, HostSpec, NodeIndex, Observer, Plan, Run, Seen, Strict,
@@ -24,6 +22,7 @@ use evenfall_sim::{
 use super::wire::Batch;
 use super::{Config, Protocol, Replica, Told};
 use crate::order::history::History;
+use crate::order::ordered::executed;
 use crate::order::{Check, DELAY, END, Kind, LAST_AT, Mutant, OPERATIONS, Operation, operations};
 
 /// Registers, by the first byte of a request.
@@ -90,21 +89,15 @@ impl Owner {
     /// Adds a batch to a history, as the next entry that this node has executed. For the checks,
     /// the entry is a cycle in which one node has requests.
     fn append(&mut self, seen: Seen, history: u8, batch: &Batch) {
-        let executed = self.executed.entry((seen.node, history)).or_default();
-        *executed += 1;
+        let count = self.executed.entry((seen.node, history)).or_default();
+        *count += 1;
         let mut requests = batch.writes.clone();
         if self.mutant == Some(Mutant::ReversesSets) && seen.node.0 == 0 {
             let mut all: Vec<Request> = requests.iter().collect();
             all.reverse();
             requests = all.iter().collect();
         }
-        let after = requests.len();
-        let node = NodeId(batch.origin);
-        let sets = vec![RequestSet { node, incarnation: 0, number: 0, requests }];
-        let vnode = VnodeId::ROOT;
-        let state = State { cycle: *executed, vnode, number: 0, changes: Vec::new(), sets };
-        let reads = batch.reads.iter().map(|read| Read { token: read.sequence, after });
-        let event = Event::Committed { state: Arc::new(state), reads: reads.collect(), table: 0 };
+        let event = executed(Batch { writes: requests, ..batch.clone() }, *count);
         let history = self.histories.entry(history).or_default();
         if self.mutant == Some(Mutant::RepeatsCycles) {
             history.take(seen, event.clone());

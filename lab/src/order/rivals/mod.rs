@@ -192,6 +192,13 @@ impl Outside {
     }
 }
 
+/// F + (F + 1) / 2 of 2 F + 1 replicas: the fast quorum of EPaxos with the replica that asks, and
+/// the followers that make a super quorum of Nezha with the leader.
+fn fast_quorum(replicas: u32) -> u32 {
+    let failures = replicas.saturating_sub(1) / 2;
+    failures + failures.div_ceil(2)
+}
+
 /// A protocol for one order, without the parts that are equal for all rivals.
 pub trait Rival: fmt::Debug + Send {
     /// Orders a batch of this replica's clients.

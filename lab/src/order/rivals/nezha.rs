@@ -156,8 +156,7 @@ impl Nezha {
 
     /// Followers that make a super quorum with the leader.
     fn fast_followers(&self) -> usize {
-        let failures = self.failures();
-        (failures + failures.div_ceil(2)) as usize
+        super::fast_quorum(self.count) as usize
     }
 
     /// Holds a batch until its deadline, or keeps it until the leader has ordered it.

@@ -25,16 +25,15 @@ use evenfall_core::{ClockReading, NodeId, Timestamp};
 use evenfall_host::writes::Writes;
 use evenfall_host::{Waker, interrupt, random};
 use evenfall_order_machine::{
-    Canopus, Config, Event, Member, OrderError, Request, SuperLeaf, Tree, journal,
+    Config, Event, Member, OrderError, Request, SuperLeaf, Tree, journal,
 };
 use evenfall_port::run::Loop;
 use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
 use serde::{Deserialize, Serialize};
 
-use crate::order::memory::Logged;
-use crate::order::ordered::Ordered;
-use crate::order::rivals::{self, Protocol};
+use crate::order::ordered::{Ordered, Replicas};
+use crate::order::rivals::Protocol;
 
 /// Bytes of the sequence in front of a request, and of an answer.
 pub const SEQUENCE_BYTES: usize = 8;
@@ -253,25 +252,16 @@ pub fn main(args: &Args) -> Outcome {
 /// The replica that the arguments ask for.
 fn machine(args: &Args, seed: u64) -> Result<Ordered, OrderError> {
     let usual = evenfall_order_service::replica::config();
-    let rival = rivals::Config {
-        addresses: args.replicas.clone(),
+    let replicas = Replicas {
+        protocol: args.protocol,
+        config: Config { cycle_every: args.cycle_every, pipeline: args.pipeline, ..usual },
+        tree: &tree(&args.replicas, args.racks)?,
         leader: 0,
-        batch_every: args.cycle_every,
-        batch_bytes: usual.batch_bytes,
-        datagram_bytes: usual.datagram_bytes,
         // As in the public benchmarks, no two clients write the same key.
         has_keys: false,
-        retry: usual.fetch_every,
-        suspect_after: usual.suspect_after,
-        seed,
+        in_memory: args.dir.is_none(),
     };
-    if let Some(replica) = rivals::Replica::new(args.protocol, rival, args.node) {
-        return Ok(Ordered::Rival(Box::new(replica)));
-    }
-    let config = Config { cycle_every: args.cycle_every, pipeline: args.pipeline, ..usual };
-    let tree = tree(&args.replicas, args.racks)?;
-    let machine = Canopus::new(config, tree, NodeId(args.node), seed, &Bytes::new())?;
-    Ok(Ordered::Canopus(Box::new(Logged { machine, in_memory: args.dir.is_none() })))
+    replicas.replica(args.node, seed)
 }
 
 /// Submits the requests of a chunk.
