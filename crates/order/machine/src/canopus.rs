@@ -486,8 +486,8 @@ impl Canopus {
             Whole::Entry(owner, incarnation, cycle) => {
                 let group = self.groups.get(&owner).filter(|g| g.incarnation() == incarnation);
                 let have = group.map(|group| group.mine().have);
-                let is_near = |have| (have..=have + self.config.pipeline).contains(&cycle);
-                owner != self.me && have.is_some_and(is_near)
+                let is_wanted = |have| cycle >= have && self.may_come_early(have, cycle);
+                owner != self.me && have.is_some_and(is_wanted)
             }
             Whole::State(cycle, vnode) => self.wants_state(cycle, vnode),
             Whole::Checkpoint(cycle, from) => {

@@ -462,6 +462,13 @@ impl Canopus {
         number > self.committed && number <= self.committed + 2 * self.config.pipeline
     }
 
+    /// Whether an entry of a peer may come while the entry of cycle `have` is the next one here. A
+    /// peer may be as far ahead as [`is_near`](Self::is_near) says. A replica that drops an entry
+    /// gets it again when it asks at a heartbeat, and all replicas wait for it until then.
+    pub(crate) fn may_come_early(&self, have: u64, cycle: u64) -> bool {
+        cycle <= have + 2 * self.config.pipeline
+    }
+
     /// Whether this replica needs a state from another node. The state of the root ends a cycle, so
     /// the replica takes the state only after it has started the cycle. The state of another
     /// super-leaf may come before the start.

@@ -105,7 +105,7 @@ impl Canopus {
         let have = group.mine().have;
         if self.journal.unwritten() > UNWRITTEN_BYTES_MAX {
             // The disk is slow. This replica asks for the entry again with its next heartbeat.
-        } else if cycle > have && cycle <= have + self.config.pipeline {
+        } else if cycle > have && self.may_come_early(have, cycle) {
             self.early.insert((owner, cycle), proposal);
         } else if self.store(proposal) {
             let mut next = cycle + 1;
