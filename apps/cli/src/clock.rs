@@ -43,8 +43,8 @@ struct Asked {
     /// The settings file. Nodes with `http` in it are asked.
     #[arg(long, default_value = "evenfall.toml")]
     config: PathBuf,
-    /// Ask this address instead of the nodes of the settings file. The option may be given
-    /// several times.
+    /// Ask this address instead of the nodes of the settings file. The option may be given several
+    /// times.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address)]
     http: Vec<SocketAddr>,
     /// Print the answers of the nodes as JSON.
@@ -100,10 +100,10 @@ fn every(text: &str) -> Result<Duration, String> {
 
 /// The nodes of a run.
 struct Nodes {
-    /// Those to ask, by name.
+    /// The names and the addresses of the nodes that are asked.
     asked: Vec<(String, SocketAddr)>,
-    /// Names of all nodes by their places in the mesh of clocks. Empty where no settings file says
-    /// them.
+    /// Names of all nodes by their places in the mesh of clocks. Without a settings file the list
+    /// is empty.
     places: Vec<String>,
 }
 
@@ -161,8 +161,8 @@ fn look(asked: &Asked, nodes: &Nodes) -> Outcome {
     }
 }
 
-/// A line for each node, and a line for each trouble of a clock, which names the node or, without
-/// the names, its place.
+/// A line for each node, and a line for each trouble of a clock. The line of a trouble names the
+/// node. When `places` is empty, the line has the place of the node.
 fn table(all: &Map<String, Value>, places: &[String]) -> String {
     let mut lines = vec![format!(
         "{:<14} {:<13} {:>14} {:>11} {:>11} {:>12} {:>8} {:>8} {:>7}",

@@ -28,8 +28,7 @@ enum Command {
         /// The settings file, under the option that other commands use.
         #[arg(long, value_name = "FILE", conflicts_with = "file")]
         config: Option<PathBuf>,
-        /// Change a setting before the check. The option may be given
-        /// several times.
+        /// Change a setting before the check. The option may be given several times.
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<String>,
         /// Print the resulting settings as JSON.

@@ -68,8 +68,7 @@ pub struct Args {
     /// Directory of the store that a recorder writes. Overrides `record` of the settings.
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Change a setting, such as --set multicast.mode=tree. The option may be given
-    /// several times.
+    /// Change a setting, such as --set multicast.mode=tree. The option may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// End at once when standard input ends. The program that started this process holds the other

@@ -22,8 +22,8 @@ pub struct Args {
     /// The settings file. Nodes with `http` in it are asked.
     #[arg(long, default_value = "evenfall.toml")]
     config: PathBuf,
-    /// Ask this address instead of the nodes of the settings file. The option may be given
-    /// several times.
+    /// Ask this address instead of the nodes of the settings file. The option may be given several
+    /// times.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address)]
     http: Vec<SocketAddr>,
     /// Switch the root to another mode: unicast, tree, hedge, release or cloudex.

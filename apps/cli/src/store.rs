@@ -166,7 +166,7 @@ fn refuse_file(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// What to name in place of a directory that has no store.
+/// The advice to a user who named a directory without a store.
 const STORE_ADVICE: &str = "name the directory that `evenfall store append` or --record has made";
 
 /// Whether a directory has a file whose name fulfils a condition.

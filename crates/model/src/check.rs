@@ -2,11 +2,11 @@
 
 use crate::file::{Distribution, Model, ModelError, Shape};
 
-/// A range of numbers: the ends of their keys, the least and the greatest value. The first row
-/// whose end fits a key counts.
+/// The ranges of the numbers. A row has the end of the keys to which the row applies, the least
+/// value and the greatest value. The first row whose end fits a key applies.
 ///
-/// The simulator counts nanoseconds in 64 bits, and draws whatever it is told to draw. Outside of
-/// these ranges a run would never end, or would pass over a number as if it were 0.
+/// The simulator counts nanoseconds in 64 bits. With a number outside of its range, a run would
+/// never end, or would treat the number as 0.
 const RANGES: [(&str, f64, f64); 21] = [
     ("random_loss", 0.0, 1.0),
     ("within", 0.0, 1.0),
@@ -34,11 +34,12 @@ const RANGES: [(&str, f64, f64); 21] = [
     ("error", 0.0, f64::MAX),
     ("is", f64::MIN, f64::MAX),
 ];
-/// Kinds of pauses, points of a table and levels of a load: far more than a model has, and few
-/// enough that a file cannot slow a simulation down by their number.
+/// Limit of the entries of each list, such as the kinds of pauses, the points of a table or the
+/// levels of a load. The built-in models have far fewer. Without a limit, the length of a list
+/// could slow a simulation down.
 const ENTRIES_MAX: usize = 64;
 
-/// Checks every number of a model that goes by this name.
+/// Checks every number of a model. The name of the model is for the errors.
 ///
 /// # Errors
 /// The key of the first number that is out of its range, or that has an empty source.
@@ -91,7 +92,7 @@ fn numbers(name: &str, key: &str, at: &toml::Value) -> Result<(), ModelError> {
                 return Err(ModelError::Source(name.into(), key.into()));
             }
             table.iter().try_for_each(|(word, value)| match word.as_str() {
-                // The number itself goes by the key of its table.
+                // An error names the number by the key of its table.
                 "is" => numbers(name, key, value),
                 _ => numbers(name, &below(word), value),
             })
@@ -127,7 +128,7 @@ fn in_range(name: &str, key: &str, value: f64) -> Result<(), ModelError> {
 mod tests {
     use super::*;
 
-    /// A model with every part that a model may have but episodes.
+    /// A model with every part that a model may have, except episodes.
     fn whole() -> Model {
         let load = "[path.load]\nlevels = [[1.0, 0.5]]\nburst_us = 10.0\nperiod_ms = 5.0\n\
                     source = \"x\"\n\n[path.losses]";

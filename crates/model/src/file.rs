@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::check;
 
-/// Bytes of a model's file at most. The built-in models have nine thousand.
+/// Limit of the bytes of a model's file. The built-in models have about nine thousand bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The built-in models by name.
@@ -339,7 +339,7 @@ impl std::error::Error for ModelError {
     }
 }
 
-/// The text of a file, which may be no file but a device without an end.
+/// The text of a file. The path may name a device without an end, so the length is limited.
 fn read(path: &str) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;

@@ -187,11 +187,12 @@ pub struct Counters {
     /// Datagrams dropped because
     /// [`Inject::queue_datagrams_max`](crate::Inject::queue_datagrams_max) others were held back.
     pub inject_dropped: u64,
-    /// Datagrams of a sealed port that did not open: they were forged or damaged,
-    /// or have another key or purpose.
+    /// Datagrams of a sealed port that did not open. Such a datagram is forged or damaged, or has
+    /// another key or another purpose.
     pub unopened: u64,
-    /// Datagrams of a sealed port that opened and were dropped: their count had come before or lay
-    /// too far behind, or their process was unknown and there was no room to remember it.
+    /// Datagrams of a sealed port that opened and were dropped. The count of such a datagram came
+    /// before or lies too far behind, or the sending process is unknown and the port has no room to
+    /// remember it.
     pub replayed: u64,
     /// Datagrams lost on purpose, by a rule of [`Inject::file`](crate::Inject::file).
     pub inject_lost: u64,

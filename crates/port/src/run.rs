@@ -73,7 +73,7 @@ pub struct Beside {
     pub magic: [u8; 2],
     /// The machine.
     pub machine: Box<dyn Machine<Event = ClockReading> + Send>,
-    /// The processor time that the loop takes for the machine, which the loop measures.
+    /// The processor time that the loop takes for the machine. The loop measures this time.
     pub spent: Spent,
 }
 
@@ -231,8 +231,9 @@ impl Loop {
             return Ok(Wake::Readable);
         }
         if more || answered {
-            // This turn has looked for arrivals, and there was no wait since. Every other turn
-            // looks for them, however many answers come.
+            // If this turn has looked for arrivals, the next turn need not look, because no wait
+            // lies between them. The turn after the next turn looks again, however many answers
+            // come.
             self.is_drained = !drained && !more;
             return Ok(Wake::Writable);
         }

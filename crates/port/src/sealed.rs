@@ -11,11 +11,11 @@
 //! the same count came before, or if the count lies far behind the last count of the sending
 //! process.
 //!
-//! A port remembers the counts of 256 sending processes. A new process takes the place of the
-//! process that was heard longest ago, if that one has been silent for a minute. Otherwise the
-//! datagram of the new process is dropped and counted. So recorded datagrams of processes that are
-//! gone do not push out a process that still sends, but they may keep a new process out for a
-//! minute. A receiving process that starts anew has forgotten all counts. A recorded datagram of a
+//! A port remembers the counts of 256 sending processes. When the process that was heard longest
+//! ago has been silent for a minute, a new process takes its place. Otherwise the datagram of the
+//! new process is dropped and counted. Recorded datagrams of processes that are gone therefore do
+//! not push out a process that still sends. Such datagrams may keep a new process out for a minute.
+//! A receiving process that starts anew has forgotten all counts. A recorded datagram of a
 //! forgotten process opens once more, and a machine must survive such a datagram like a delayed
 //! datagram.
 
@@ -85,7 +85,7 @@ pub struct Sealed {
     /// The counts that were taken, by the random number of the sending process.
     peers: BTreeMap<[u8; LIFE_BYTES], Taken>,
     arrivals: Vec<Arrival>,
-    /// The counters of the port below, with those of the seal.
+    /// The counters of the port below, with the counters of the seal.
     counters: Counters,
 }
 
@@ -119,7 +119,7 @@ impl Sealed {
         Some(out.freeze())
     }
 
-    /// The bytes of a datagram that arrived at `now`; `None` for a datagram that is dropped.
+    /// Opens a datagram that arrived at `now`. Returns `None` for a datagram that is dropped.
     fn open(&mut self, now: Timestamp, datagram: &[u8]) -> Option<Bytes> {
         let Some((life, count, opened)) = self.unseal(datagram) else {
             self.counters.unopened += 1;
@@ -130,7 +130,8 @@ impl Sealed {
         is_new.then_some(opened)
     }
 
-    /// The number of the sending process, the count, and the bytes.
+    /// The random number of the sending process, the count and the bytes of a sealed datagram.
+    /// Returns `None` for a datagram that does not open.
     fn unseal(&self, datagram: &[u8]) -> Option<([u8; LIFE_BYTES], u64, Bytes)> {
         let (nonce, sealed) = datagram.split_first_chunk::<NONCE_BYTES>()?;
         let (sealed, code) = sealed.split_last_chunk::<TAG_BYTES>()?;
@@ -156,7 +157,7 @@ impl Sealed {
         is_new
     }
 
-    /// Takes over the counters of the port below.
+    /// Copies the counters of the port below, and keeps the counters of the seal.
     fn recount(&mut self) {
         let Counters { unopened, replayed, .. } = self.counters;
         self.counters = Counters { unopened, replayed, ..*self.inner.counters() };
@@ -201,7 +202,7 @@ impl Port for Sealed {
         for arrival in arrivals.drain(..) {
             match self.open(arrival.received, &arrival.datagram) {
                 Some(datagram) => out.push(Arrival { datagram, ..arrival }),
-                None => tracing::debug!("a datagram of {} does not open", arrival.from),
+                None => tracing::debug!("a datagram of {} is dropped", arrival.from),
             }
         }
         self.arrivals = arrivals;

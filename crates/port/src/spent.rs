@@ -1,13 +1,14 @@
-//! What the machine beside a role costs in processor time.
+//! Measures the processor time that the machine beside a role costs.
 //!
 //! A thread that drives a role and the machine beside it does work for both of them. Most of the
-//! work is in the kernel: falling asleep, waking up, sending, receiving. No clock tells the two
-//! apart. The meter therefore looks at *spans*, each from one wait to the next. In some spans the
-//! machine beside had inputs and the role had none, so that all of the processor time was the
-//! machine's. These spans tell what an input of the machine costs, and all inputs of the machine
-//! count at that price. The price is high where an input comes while the role is at work anyway,
-//! because the thread then wakes up for both. On a thread that never works for the machine beside
-//! alone, the processor time of a span is divided by the numbers of inputs.
+//! work is in the kernel: falling asleep, waking up, sending, receiving. No clock of the system
+//! tells the work for the role from the work for the machine beside. The meter therefore looks at
+//! *spans*, each from one wait to the next. In some spans the machine beside had inputs and the
+//! role had none, so that all of the processor time was the machine's. These spans tell what an
+//! input of the machine costs, and all inputs of the machine count at that price. The price is high
+//! where an input comes while the role is at work anyway, because the thread then wakes up for
+//! both. On a thread that never works for the machine beside alone, the processor time of a span is
+//! divided by the numbers of inputs.
 //!
 //! A reading of the thread's processor time is a system call, so only some spans are measured.
 
@@ -17,13 +18,15 @@ use std::time::Duration;
 
 use evenfall_host::clock::thread_cpu;
 
-/// One span in this many is measured. A measured span has up to four system calls of about 200 ns
-/// more. The number is odd, because a coded pair takes two spans.
+/// One span in this many is measured. The measurement of a span takes up to four system calls of
+/// about 200 ns. A coded pair of probes takes two spans, so the number is odd. With an even number,
+/// only the first or only the second spans of pairs might be measured.
 const SPANS_PER_MEASURE: u32 = 7;
-/// Measured spans after which an old span counts by a third. At 500 spans a second these are the
-/// last two seconds or so.
+/// Number of measured spans after which the weight of an old span has fallen to about a third. At
+/// 500 spans a second, this takes about two seconds.
 const SPANS_REMEMBERED: f64 = 128.0;
-/// Inputs in spans of the machine beside alone from which on these spans make the price.
+/// The price comes from the spans of the machine beside alone as soon as these spans have this many
+/// inputs.
 const INPUTS_MIN: f64 = 16.0;
 
 /// The processor time that the machine beside has taken so far. Clones share the time.
@@ -31,7 +34,7 @@ const INPUTS_MIN: f64 = 16.0;
 pub struct Spent(Arc<AtomicU64>);
 
 impl Spent {
-    /// The time so far.
+    /// The processor time so far.
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
@@ -103,7 +106,7 @@ impl Meter {
         self.others += 1;
     }
 
-    /// A turn begins. The time between turns is that of the loop's owner, and does not count.
+    /// A turn begins. The time between two turns belongs to the loop's owner, and does not count.
     pub(crate) fn resume(&mut self) {
         if self.measured.is_some() {
             self.since = thread_cpu();

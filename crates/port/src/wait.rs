@@ -178,7 +178,7 @@ impl Wait<'_> {
             {
                 return wake;
             }
-            // The look has just shown that nothing is there.
+            // The look lasted until the deadline and found nothing, so no further look is needed.
             if sleep.is_some_and(|sleep| !sleep.is_zero())
                 && deadline.is_some_and(|deadline| MonotonicClock::now() >= deadline)
             {

@@ -227,7 +227,8 @@ fn the_processor_time_of_the_machine_beside_is_told_from_that_of_the_role_and_of
         works_for(Duration::from_micros(100));
     }
     let share = spent.total().as_nanos() as f64 / worked.load(Ordering::Relaxed) as f64;
-    // The role works for .67 times as long, and the owner for more than .4 times as long.
+    // The role works .67 times as long as the machine beside, and the owner works more than .4
+    // times as long.
     assert!((0.7..1.35).contains(&share), "{share} of the time of the machine beside");
 }
 

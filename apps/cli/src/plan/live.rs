@@ -110,8 +110,7 @@ pub struct Args {
     /// Settings file. It has the nodes of role agent, the key, and `[survey]`.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Change a setting, such as --set survey.lease=2s. The option may be given
-    /// several times.
+    /// Change a setting, such as --set survey.lease=2s. The option may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
@@ -299,7 +298,8 @@ fn progress(names: &[String], event: &SurveyorEvent) {
     }
 }
 
-/// The settings of the file, or the defaults; in both cases with the overrides.
+/// The settings of the file. Without a file, these are the default settings. In both cases the
+/// overrides are applied.
 fn settings_of(args: &Args) -> Result<Settings, SettingsError> {
     let Some(path) = &args.config else {
         let overrides = settings::overrides()?.into_iter();
@@ -308,7 +308,8 @@ fn settings_of(args: &Args) -> Result<Settings, SettingsError> {
     Settings::load(path, &args.set)
 }
 
-/// Why there is no plan.
+/// The error of a survey that ended without a plan. When a user stopped the survey, the error says
+/// how the survey can go on.
 fn unplanned(error: SurveyError, stopped: bool, has_state: bool) -> Box<dyn std::error::Error> {
     let next = match (stopped, has_state) {
         (false, _) => return error.into(),

@@ -1,4 +1,4 @@
-//! What a store that is opened to write works with: its objects, its names and its second node.
+//! The parts of a store that is opened to write: its objects, its names and its second node.
 
 use std::net::SocketAddr;
 use std::path::Path;

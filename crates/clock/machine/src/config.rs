@@ -39,10 +39,9 @@ pub struct Config {
     /// Limit of the bits that a node sends for its probes in a second, with the headers of all
     /// layers.
     pub budget_bits_s: u64,
-    /// Share of a core that a node takes for its probes at most. The owner of the machine tells
-    /// what a pair of probes costs
-    /// ([`Timekeeper::set_pair_cost`](crate::Timekeeper::set_pair_cost)). Half a percent of each
-    /// host stays out of sight beside the feed.
+    /// Limit of the processor time that a node takes for its probes, as a share of a core. The
+    /// owner of the machine tells the cost of a pair of probes
+    /// ([`Timekeeper::set_pair_cost`](crate::Timekeeper::set_pair_cost)).
     pub budget_core_share: f64,
     /// Rate at which a clock in use is corrected at most, in parts per million. NTP allows 500. A
     /// slewed clock never goes back.
@@ -77,7 +76,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Time between two pairs of probes with all headers, when the budget of bits is used up.
+    /// Time between two pairs of probes of a node that uses up its budget of bits. The headers of
+    /// all layers count.
     pub(crate) fn gap_by_bits(&self) -> Duration {
         let bits = 2 * 8 * (PROBE_BYTES + OVERHEAD_BYTES) as u64;
         Duration::from_nanos(bits * 1_000_000_000 / self.budget_bits_s.max(1))

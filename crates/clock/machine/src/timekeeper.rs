@@ -51,10 +51,10 @@ const PAIRS_KEPT: usize = 8;
 /// Pairs that a node sends to one neighbour in a second at most, on average over its life. The
 /// default budget gives 20.
 const PAIRS_PER_SECOND_MAX: u32 = 1_000;
-/// Pairs that a node sends to each neighbour in a window however much they cost, unless the budget
-/// of bits is smaller. With five pairs a window, which is 50 kb/s for eight neighbours, the errors
-/// of simulated nodes are three times those of the default budget, and all readings keep their
-/// bounds.
+/// Pairs that a node sends to each neighbour in a window, however much processor time a pair costs.
+/// A small budget of bits may allow fewer. With five pairs a window, which is 50 kb/s for eight
+/// neighbours, the errors of simulated nodes are three times those of the default budget, and all
+/// readings keep their bounds.
 const PAIRS_PER_WINDOW_MIN: u32 = 5;
 /// Time that the reference waits for the reports of a window. Reports are a few packets, and a
 /// virtual machine that was paused sends them late. Later reports are ignored.
@@ -272,9 +272,10 @@ impl Timekeeper {
         self.base_ns = base_ns;
     }
 
-    /// Tells what the node did for its clock in processor time, for each pair of probes that it
-    /// sent. The node then sends as many pairs as both budgets allow, and five pairs a window to
-    /// each neighbour at least.
+    /// Tells the processor time that the node spends on its clock for each pair of probes that the
+    /// node sends. The node then sends as many pairs as the budget of bits and the budget of
+    /// processor time allow. The budget of processor time always allows five pairs a window to each
+    /// neighbour.
     pub fn set_pair_cost(&mut self, cost: Duration) {
         let pairs = PAIRS_PER_WINDOW_MIN * self.neighbours.len().max(1) as u32;
         let (most, share) = (self.config.window / pairs, self.config.budget_core_share);

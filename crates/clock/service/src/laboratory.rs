@@ -23,8 +23,8 @@ use crate::{ClockSettings, Mesh, Plant, Standing, View};
 /// Time between two samples of a node. No multiple of the time between two readings.
 const SAMPLE_EVERY: Duration = Duration::from_millis(37);
 
-/// How long arrivals may wait for the node to wake up. It wakes up for each of its readings, after
-/// half of this time.
+/// How long arrivals may wait until the node wakes up. A node reads its clock every 20 ms, and
+/// wakes up for each reading.
 const MODERATION: Duration = Duration::from_millis(40);
 
 /// The nodes of a laboratory, and the errors that are planted in their clocks.
@@ -60,11 +60,11 @@ pub struct Found {
     pub samples: Vec<Sample>,
     /// Greatest share of a core that a node took from its first sample on, system calls included.
     pub core_share: f64,
-    /// Greatest share of a core that a node itself measured for its clock in the end.
+    /// Greatest share of a core that any node's own measurement shows for its clock at the end.
     pub clock_core_share: f64,
     /// The most that a node sent over two seconds, in bits a second with the headers of all layers.
     pub sent_bits_s: u64,
-    /// The fewest pairs of probes that a node sent in a second in the end.
+    /// The fewest pairs of probes that a node sent in a second at the end.
     pub pairs_per_s: f64,
 }
 
@@ -94,15 +94,15 @@ pub struct Turned {
     pub base_ns: i64,
     /// Share of a core that the node took from its first sample on, system calls included.
     pub core_share: f64,
-    /// Share of a core that the node itself measured for its clock in the end.
+    /// Share of a core that the node's own measurement shows for its clock at the end.
     pub clock_core_share: f64,
     /// Bits a second that the node sent in the end, with the headers of all layers.
     pub sent_bits_s: u64,
-    /// Pairs of probes that the node sent in a second in the end.
+    /// Pairs of probes that the node sent in a second at the end.
     pub pairs_per_s: f64,
 }
 
-/// The options of a node's port. The kernel stamps arrivals, so that they may wait until the node
+/// The options of a node's port. The kernel stamps arrivals, so that arrivals may wait until a node
 /// is awake for its next probes.
 pub fn options() -> Options {
     Options { kernel_timestamps: true, moderation: MODERATION, ..Options::default() }
@@ -279,9 +279,9 @@ mod tests {
         assert!(wrong.is_empty(), "{wrong:?}");
     }
 
-    /// No machine sends a pair of probes and answers another for 13 us of processor time and less,
-    /// all system calls included. The limit of a hundredth of a percent then allows for fewer pairs
-    /// than the fewest that keep a clock measured.
+    /// A node with two neighbours sends five pairs of probes a second however much they cost. The
+    /// limit of a hundredth of a percent of a core allows more than five pairs only if a pair costs
+    /// less than 20 us. With all system calls, a pair and the answer to another pair cost more.
     #[test]
     fn nodes_that_may_take_little_processor_time_probe_less() {
         let planted = Planted {

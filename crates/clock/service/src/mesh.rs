@@ -158,12 +158,12 @@ struct Cost {
     since: Timestamp,
     bytes: u64,
     probes: u32,
-    /// What the loop has taken for the clock since its start.
+    /// The processor time that the loop has taken for the clock since the loop began.
     spent: Spent,
-    /// What the loop had taken when the span began.
+    /// The processor time that the loop had taken for the clock when the span began.
     before: Duration,
-    /// Cost of a pair of probes: half of it is that of the last span, a quarter that of the span
-    /// before, and so on.
+    /// Processor time of a pair of probes, as a mean over spans. The last span has the weight 1/2,
+    /// the span before it has the weight 1/4, and so on.
     pair: Option<Duration>,
 }
 
@@ -173,8 +173,8 @@ impl Cost {
         Self { since, bytes: 0, probes: 0, spent, before, pair: None }
     }
 
-    /// Puts a span that is over into the standing, and begins the next. Returns the cost of a pair
-    /// of probes if the span has shown it.
+    /// If the span is over, puts the figures of the span into the standing and begins the next
+    /// span. Returns the cost of a pair of probes if the node sent a pair in the span.
     fn tell(&mut self, now: Timestamp, standing: &mut Standing) -> Option<Duration> {
         let span = now.since(self.since);
         if span < COST_EVERY {
@@ -389,7 +389,7 @@ impl Machine for Mesh {
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         let transmit = self.keeper.poll_transmit(self.plant.shown(now))?;
         self.cost.bytes += (transmit.len() + OVERHEAD_BYTES) as u64;
-        // Only probes ask when they left.
+        // Only a probe asks for the time of its departure.
         self.cost.probes += u32::from(transmit.token.is_some());
         Some(transmit)
     }

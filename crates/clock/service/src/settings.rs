@@ -15,8 +15,8 @@ use crate::{Plant, Planting};
 /// 100 Mb/s are 44,000 pairs of probes a second.
 const BUDGET: RangeInclusive<u64> = 5_000..=100_000_000;
 
-/// Share of a core for probes. A hundredth of a percent buys less than the fewest probes that keep
-/// a clock measured.
+/// Range of the share of a core for probes. A hundredth of a percent of a core is less than the
+/// cost of the fewest probes that keep a clock measured.
 const CORE_SHARE: RangeInclusive<f64> = 0.0001..=1.0;
 
 /// Name of the file with the steps of the clock of a node's host.

@@ -46,7 +46,8 @@ pub enum Refusal {
     NoRoom,
     /// The log of the nameserver is older than a copy that a dataserver keeps.
     OldLog,
-    /// All dataservers that keep copies of the nameserver's log are silent. The texts name them.
+    /// All dataservers that keep copies of the nameserver's log are silent. The texts are the names
+    /// of these dataservers.
     SilentKeepers(Vec<String>),
 }
 

@@ -112,10 +112,10 @@ impl Nameserver {
 
     /// Asks the former members that live to drop their copies, because the file has all its copies.
     /// The log keeps a former member until its disk has no copy any more: all members may lose
-    /// their disks before that. Returns whether no former member was asked.
+    /// their disks before that. Returns whether no former member lives.
     fn drop_former(&mut self, now: Timestamp, id: FileId, group: &Group) -> bool {
-        let live: Vec<DiskId> = group.former.iter().map(|(disk, _)| *disk).collect();
-        let live: Vec<DiskId> = live.into_iter().filter(|disk| self.is_live(now, *disk)).collect();
+        let former = group.former.iter().map(|(disk, _)| *disk);
+        let live: Vec<DiskId> = former.filter(|disk| self.is_live(now, *disk)).collect();
         // A crash may still undo changes that are not in the log.
         if self.is_safe() {
             for disk in &live {
@@ -125,7 +125,7 @@ impl Nameserver {
         live.is_empty()
     }
 
-    /// A disk has no copy of a file any more.
+    /// Takes the answer of a disk that has no copy of a file any more.
     pub(crate) fn former_dropped(&mut self, id: FileId, epoch: u64, disk: DiskId) {
         let Some(group) = self.space.file(id).map(|file| &file.group) else { return };
         // Only the answers to a seal end the wait of a file whose members are all gone.
@@ -510,7 +510,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The messages in datagrams.
+    /// The messages in these datagrams.
     fn messages(transmits: impl Iterator<Item = Transmit>) -> Vec<Message> {
         let decoded = transmits.map(|transmit| {
             let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();

@@ -113,7 +113,7 @@ pub struct Keeping {
     /// Whether all keepers have the state with which this life began. Until then a rebuild may undo
     /// a part of this state.
     pub(crate) is_sure: bool,
-    /// Whether all keepers were silent at the last tick, so that changes wait.
+    /// Whether all keepers were silent at the last tick. Changes are refused then.
     is_silent: bool,
     /// Whether a keeper has a stream of a later life, so that the log of this nameserver is old.
     pub(crate) is_old: bool,
@@ -332,11 +332,12 @@ impl Nameserver {
     }
 
     /// Gives up disks that never come back, as an operator has said. [`Event::Done`] follows when
-    /// this is in the log. A dataserver that comes back with such a disk is not heard.
+    /// the log names all of these disks as gone. The nameserver does not hear a dataserver that
+    /// comes back with one of these disks.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] for the disk of a dataserver that lives. When a file has all its copies
-    /// on such disks, also [`Refusal::Invalid`], unless the order is forced.
+    /// [`Refusal::Invalid`] for the disk of a dataserver that lives. Also [`Refusal::Invalid`] when
+    /// a file has all its copies on disks that are given up, unless the order is forced.
     ///
     /// [`Event::Done`]: crate::nameserver::Event::Done
     pub fn forget(

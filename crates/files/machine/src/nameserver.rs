@@ -17,7 +17,7 @@
 //! members keeps all acknowledged bytes. A member that is left out becomes a *former* member. The
 //! copy of a former member is kept until the file has all its copies again, because all members may
 //! lose their disks before that. The nameserver then sends `Drop`, and forgets the former member
-//! when it has answered `Dropped`. The last member is never left out.
+//! when the former member has answered `Dropped`. The last member is never left out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -291,7 +291,7 @@ impl Nameserver {
         Ok(all)
     }
 
-    /// Whether changes are taken.
+    /// Whether the nameserver takes changes.
     ///
     /// # Errors
     /// The reason for which no change is acknowledged now.
@@ -326,8 +326,8 @@ impl Nameserver {
         self.keep(&body);
     }
 
-    /// Sends a message to a dataserver. Nothing is sent about a state that a rebuild may undo. All
-    /// messages are repeated.
+    /// Sends a message to a dataserver. While a rebuild may still undo the present state, the
+    /// message is dropped. The nameserver repeats every message.
     pub(crate) fn tell(&mut self, to: SocketAddr, control: Control) {
         if self.keeping.is_sure {
             let message = Message::Control(control);
@@ -371,7 +371,8 @@ impl Nameserver {
         let Some(file) = self.space.file(id).filter(|file| file.group.epoch == epoch) else {
             return;
         };
-        // A primary repeats its length. Records that nothing can end would fill the memory.
+        // A primary repeats its length. While changes are refused, a record for each repetition
+        // would fill the memory.
         if self.check_changes().is_err() {
             return;
         }
@@ -429,7 +430,7 @@ impl Nameserver {
 
     /// The state of a disk has changed. A disk at a new address is sent the assignments of its
     /// files again, and so are the other members of these files. Files that know the disk as a
-    /// former member are looked at too, because its copy may be dropped now.
+    /// former member are looked at too, because the copy on this disk may be dropped now.
     pub(crate) fn look_at_files_of(&mut self, disk: DiskId, is_new: bool) {
         let mut owed = Vec::new();
         let racks: BTreeSet<&String> = self.servers.values().map(|server| &server.rack).collect();

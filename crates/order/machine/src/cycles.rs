@@ -463,8 +463,9 @@ impl Canopus {
     }
 
     /// Whether an entry of a peer may come while the entry of cycle `have` is the next one here. A
-    /// peer may be as far ahead as [`is_near`](Self::is_near) says. A replica that drops an entry
-    /// gets it again when it asks at a heartbeat, and all replicas wait for it until then.
+    /// peer may be as far ahead as [`is_near`](Self::is_near) says. A replica that drops an early
+    /// entry asks for the entry again at its next heartbeat, and all replicas wait for that replica
+    /// until then.
     pub(crate) fn may_come_early(&self, have: u64, cycle: u64) -> bool {
         cycle <= have + 2 * self.config.pipeline
     }

@@ -38,8 +38,9 @@ pub enum Kind {
     Multicast = 1,
     /// The delays from every host to every other host.
     AllToAll = 2,
-    /// As [`Multicast`](Self::Multicast), and each host also sends probes to the host above it. The
-    /// two ways of a pair tell the difference of the pair's clocks.
+    /// Each host forwards the probes of the leader as in [`Multicast`](Self::Multicast), and also
+    /// sends probes to the host above it. The delays of the two ways of a pair show the difference
+    /// of the pair's clocks.
     BothWays = 3,
 }
 
@@ -193,7 +194,7 @@ impl JobSpec {
         Self { kind: Kind::Multicast, hosts, fanout, pace }
     }
 
-    /// The same tree, measured in both ways.
+    /// A job that measures the same tree in both ways.
     pub fn both_ways(self) -> Self {
         Self { kind: Kind::BothWays, ..self }
     }
@@ -233,8 +234,8 @@ pub struct Task {
     pub above: u16,
     /// This host and the hosts below it, level by level.
     pub seats: Vec<Seat>,
-    /// For an all-to-all job, all hosts in the order of their places. For a job of both ways, the
-    /// host above; the leader has itself here. Else empty.
+    /// For an all-to-all job, all hosts in the order of their places. For a job in both ways, the
+    /// host above this host, or the leader itself at the leader. For other jobs, the list is empty.
     pub mesh: Vec<Seat>,
 }
 
@@ -289,15 +290,15 @@ impl Task {
         own + self.children().len()
     }
 
-    /// Whether this host forwards probes of this place to its children.
+    /// Whether this host forwards probes that come from this place to its children.
     pub(super) fn forwards(&self, place: u16) -> bool {
         matches!(self.kind, Kind::Multicast | Kind::BothWays)
             && place == self.above
             && self.seats.len() > 1
     }
 
-    /// The hosts to which this host sends probes of its own, or forwards those of the leader if it
-    /// has none of its own.
+    /// The hosts to which this host sends its own probes. For a host without probes of its own, the
+    /// hosts to which this host forwards the probes of the leader.
     pub fn receivers(&self) -> Vec<Seat> {
         let me = self.me().place;
         match self.kind {

@@ -444,7 +444,7 @@ impl TreeSurvey {
         }
     }
 
-    /// The job in both ways, if clocks may differ.
+    /// The same job. If clocks may differ, the job measures both ways.
     fn ways(&self, job: JobSpec) -> JobSpec {
         if self.both_ways { job.both_ways() } else { job }
     }
@@ -612,8 +612,8 @@ impl Program for TreeSurvey {
             let Some((_, line)) = self.replay.pop_front() else { break };
             self.apply(&line);
         }
-        let clocks = pool.iter().flatten().map(|welcome| welcome.clock);
-        self.both_ways = clocks.into_iter().any(|clock| clock != ClockError::SameClock);
+        let mut welcomes = pool.iter().flatten();
+        self.both_ways = welcomes.any(|welcome| welcome.clock != ClockError::SameClock);
         let known: Vec<usize> = self.dropped.iter().map(|(host, _)| *host).collect();
         let failed = pool.iter().enumerate().filter_map(|(host, answer)| {
             answer.as_ref().err().map(|reason| (host, reason.to_string()))

@@ -116,8 +116,8 @@ pub struct JobOutcome {
 
 impl JobOutcome {
     /// The delays from one host to another, if there are any. Where the job has measured the way
-    /// back too, the difference of the two clocks is taken out of the delays. A job of both ways
-    /// has no delays of a pair without the way back.
+    /// back too, the difference of the two clocks is taken out of the delays. A job in both ways
+    /// gives no delays for a pair whose way back is unknown.
     pub fn edge(&self, from: usize, to: usize) -> Option<EdgeStats> {
         let way = |from: usize, to: usize| {
             let mut pairs = self.pairs.iter().filter(|pair| !pair.path);

@@ -18,8 +18,9 @@ use crate::delays::EdgeStats;
 
 /// Shares of the points.
 const SHARES: [f64; 7] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0];
-/// The points of the median, and of the last measured percentile.
+/// The index of the median in [`SHARES`].
 const MEDIAN: usize = 2;
+/// The index of the last measured percentile in [`SHARES`].
 const LAST: usize = 5;
 /// Distances between quantiles of an exponential tail: ln(0.25 / 0.1) from the 75th to the 90th
 /// percentile, and ln(0.1 / 0.01) from the 90th to the 99th.

@@ -136,7 +136,7 @@ impl Departures {
     }
 }
 
-/// Takes stamps for which no departure waits any more, so that they end no wait.
+/// Takes stamps for which no departure waits any more, so that these stamps end no wait.
 pub(super) fn discard(fd: RawFd) {
     for _ in 0..WAITING_MAX {
         if returned(fd).is_none() {

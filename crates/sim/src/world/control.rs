@@ -65,8 +65,8 @@ impl<M: Machine, N: Network> World<M, N> {
         }
     }
 
-    /// The process of a node dies: what waited in its socket is lost, and what arrives is too.
-    /// Crashing a node that is down changes nothing.
+    /// The process of a node dies. The packets in its socket are lost, and so are the packets that
+    /// arrive later. Crashing a node that is down changes nothing.
     pub fn crash(&mut self, node: NodeIndex) {
         let index = node.0;
         let node = &mut self.nodes[index as usize];

@@ -20,9 +20,9 @@
 //! Which core has worked on which region changes nothing. What only the observer hears is told
 //! while the cores work on the next window.
 //!
-//! A fault, a token of the owner and a wake-up of the network concern the whole world. Windows end
-//! before such a thing, and one core goes on until it has happened. While packets are lost, doubled
-//! or delayed by chance before their path is known, the run goes on with one core.
+//! A fault, a token of the owner and a wake-up of the network concern the whole world. A window
+//! ends before such an event, and one core goes on until the event has happened. While packets are
+//! lost, doubled or delayed by chance before their path is known, the run goes on with one core.
 
 mod gate;
 mod merge;
@@ -172,7 +172,7 @@ struct Area<'a, M: Machine, N: Divisible> {
     senders: &'a mut [N::Sender],
     timers: Timers,
     first: (u32, u32),
-    /// The things that are to happen on the nodes. The number orders things of equal times.
+    /// The pending events of the nodes. The number orders events of equal times.
     queue: Queue<(u64, Pending)>,
     /// What the last window has put in the queue, in order.
     incoming: Vec<(u64, u64, Pending)>,
@@ -220,7 +220,7 @@ struct Turn {
     end: u32,
 }
 
-/// What is first among things of equal times.
+/// The order of events of equal times.
 #[derive(Clone, Copy)]
 enum Order {
     /// A thing of this number, which waited in the queue when the window began.

@@ -126,8 +126,8 @@ pub struct World<M: Machine, N: Network> {
     timers: Timers,
     fabric: Fabric<N>,
     prng: Prng,
-    /// The number of things that concerned the whole world. Each of them may have changed whether
-    /// cores can work side by side.
+    /// The number of events that concerned the whole world. Each of these events may have changed
+    /// whether cores can work side by side.
     worldwide: u64,
     /// The nodes whose timers come up before this time were read from memory.
     warm_until: u64,

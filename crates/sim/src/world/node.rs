@@ -10,7 +10,7 @@ use evenfall_core::{
 
 use crate::SimWrites;
 
-/// The time of a thing that never happens.
+/// The time of an event that never happens.
 pub(super) const NEVER: u64 = u64::MAX;
 
 /// An input of a node.

@@ -68,7 +68,7 @@ impl<M: Machine> Region<'_, M> {
         self.timers.arm(index - self.first.0, at);
     }
 
-    /// Carries out what waited in the queue for a node.
+    /// Carries out an event that waited in the queue for a node.
     #[inline]
     pub(super) fn take<O: Outlet<M>>(&mut self, at: u64, pending: Pending, out: &mut O) {
         match pending {

@@ -104,7 +104,8 @@ impl Bucket {
         }
     }
 
-    /// [`open_with`](Self::open_with) for a reader, which creates no directory.
+    /// Opens a place for a reader, as [`open_with`](Self::open_with) does for a writer. No
+    /// directory is created.
     ///
     /// # Errors
     /// [`StorageError::NoBucket`] for a missing directory. Also as for [`open`](Self::open).

@@ -77,7 +77,7 @@ impl Options {
         self.check_others(&[self.listen, self.reached_at, self.nameserver])
     }
 
-    /// Refuses those of these addresses that lie beyond loopback when the server has no key.
+    /// When the server has no key, refuses every address of `all` that lies beyond loopback.
     pub(crate) fn check_others(&self, all: &[SocketAddr]) -> Result<(), ServiceError> {
         let mut open = all.iter().copied().filter(|address| !address.ip().is_loopback());
         match open.next().filter(|_| self.key.is_none()) {

@@ -30,14 +30,14 @@ pub fn servers(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
                 (true, false, false) => "live",
             };
             json!({
-                "http": one.place.http.to_string(), "disk": format!("{:016x}", disk.0),
+                "http": one.place.http.to_string(), "disk": hex(disk),
                 "name": one.name, "rack": one.rack,
                 "state": state, "used": one.used, "free": one.free,
             })
         };
         let all: Vec<Value> = server.servers().iter().map(one).collect();
         let keepers = server.space().keepers().iter();
-        let keepers: Vec<String> = keepers.map(|disk| format!("{:016x}", disk.0)).collect();
+        let keepers: Vec<String> = keepers.map(hex).collect();
         let refused = server.check_changes().err().map(|refusal| refusal.to_string());
         json!({
             "dataservers": all, "names": server.space().inodes().len(),
@@ -46,6 +46,11 @@ pub fn servers(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
         })
     })?;
     Ok(json_of(&value))
+}
+
+/// The number of a disk, as reports and orders name the disk.
+fn hex(disk: &DiskId) -> String {
+    format!("{:016x}", disk.0)
 }
 
 /// Waits until a change is in the log and in its copies.
@@ -63,10 +68,10 @@ pub fn logged(inbox: &Inbox<Nameserver>, pending: &Pending) -> Result<Ended, Exc
     Err(Exception::io(why))
 }
 
-/// The disk of a dataserver that is called by its name, by its address or by its disk. A dataserver
-/// that was not heard since the nameserver started has its disk alone.
+/// The disk of the dataserver that an operator calls by its name, by its address or by the number
+/// of its disk. A dataserver that the nameserver has not heard since its start can be called by the
+/// number of its disk alone.
 fn disk_of(server: &Nameserver, called: &str) -> Result<DiskId, Refusal> {
-    let hex = |disk: &DiskId| format!("{:016x}", disk.0);
     let is_called = |(disk, one): &(&DiskId, &Server)| {
         [one.name.clone(), one.place.http.to_string(), hex(disk)].iter().any(|name| name == called)
     };
@@ -77,7 +82,8 @@ fn disk_of(server: &Nameserver, called: &str) -> Result<DiskId, Refusal> {
         .ok_or_else(|| Refusal::Invalid(format!("no dataserver is called {called}")))
 }
 
-/// Gives up the disks of dataservers that never come back. The names have commas between them.
+/// Gives up the disks of dataservers that never come back. The calls of several dataservers have
+/// commas between them.
 pub fn forget(
     inbox: &Inbox<Nameserver>,
     called: &str,
@@ -108,7 +114,7 @@ pub fn leave(
         server.leave(token, disk, is_leaving)
     });
     logged(inbox, &pending)??;
-    let disk = told.recv().map(|disk| format!("{:016x}", disk.0)).unwrap_or_default();
+    let disk = told.recv().map(|disk| hex(&disk)).unwrap_or_default();
     Ok(json_of(&json!({ "disk": disk, "leaving": is_leaving })))
 }
 

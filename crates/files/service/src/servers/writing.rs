@@ -25,9 +25,9 @@ const LEFT_OUT: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_secs(1);
 /// Time between two attempts.
 pub const ROUND: Duration = Duration::from_millis(20);
-/// Limit of the appends of one request on their way at once. Appends of the greatest length have
-/// 13 MB together, which is below the window of a file. A disk whose sync takes 20 ms then still
-/// takes 600 MB/s.
+/// Limit of the appends that one request has on their way at the same time. Appends of the greatest
+/// length have 13 MB together, which is below the window of a file. A disk whose sync takes 20 ms
+/// then still takes 600 MB/s.
 const PIPELINE: usize = 224;
 
 /// See the documentation of the module.

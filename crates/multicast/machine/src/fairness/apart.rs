@@ -99,8 +99,8 @@ pub struct Between {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Windows {
     pub(super) shown: Sample,
-    /// The least and the most windows. `None` as long as both equal the shown windows, which is so
-    /// where the receivers share a clock.
+    /// The least and the greatest windows. `None` while both limits of every window equal the shown
+    /// window. For receivers that share a clock the limits are always equal.
     limits: Option<Box<[Sample; 2]>>,
 }
 

@@ -11,8 +11,8 @@ fn row(text: &mut String, name: &str, s: &Summary) {
         writeln!(text, "  {name:<18}{:>11.1}{:>11.1}{:>11.1}{:>11.1}", s.p50, s.p90, s.p99, s.max);
 }
 
-/// Two rows below a delivery window: the limits of the true window by the errors of the clocks. No
-/// rows where the limits are equal.
+/// Two rows below a delivery window: the limits of the true window by the errors of the clocks.
+/// Equal limits give no rows.
 fn limits(text: &mut String, between: &Between) {
     let all = [between.p50, between.p90, between.p99, between.max];
     if all.iter().all(|[least, most]| least == most) {

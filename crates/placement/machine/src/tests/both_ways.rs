@@ -15,7 +15,7 @@ const HOSTS: usize = 8;
 /// Clocks in microseconds that make some hosts look near and others far.
 const WRONG: [i64; HOSTS] = [3, 40, -50, 0, -20, 45, -45, 10];
 
-/// Delays in microseconds between hosts of which some are far from all others.
+/// The true delay in microseconds between two hosts. Some hosts are far from all others.
 fn way_us(from: usize, to: usize) -> i64 {
     let far = |host: usize| [0, 4, 30, 9, 17, 2, 25, 12][host];
     60 + far(from) + far(to)
@@ -30,7 +30,7 @@ struct Net {
 
 /// The place of an address: agents have the first places, and the surveyor has the last.
 fn place(address: SocketAddr) -> usize {
-    let SocketAddr::V4(address) = address else { unreachable!("all addresses are short") };
+    let SocketAddr::V4(address) = address else { unreachable!("all addresses are IPv4") };
     usize::from(address.ip().octets()[3]) - 1
 }
 
@@ -73,7 +73,8 @@ fn surveying(method: &str, shape: Shape, extent: Extent) -> TreeSurvey {
     TreeSurvey::new(planner, names, pace, extent)
 }
 
-/// The survey of agents whose clocks are ahead by `clocks`, and state `stated`.
+/// The survey of agents whose clocks are ahead by `clocks` microseconds and state the error
+/// `stated`.
 fn surveyed(clocks: [i64; HOSTS], stated: ClockError) -> TreeSurvey {
     run(survey(), clocks, stated)
 }
@@ -126,7 +127,8 @@ fn clocks_choose_no_tree_where_parents_measure_both_ways() {
     assert_ne!(tree(&misled), tree(&right), "clocks that nobody corrects choose the tree");
     let corrected = surveyed(WRONG, ClockError::Unknown);
     assert_eq!(tree(&corrected), tree(&right));
-    // One way to each candidate and the three edges of the closing multicast, against both ways.
+    // One survey measures one way to each candidate, and the other survey measures both ways. Both
+    // surveys end with a multicast over three edges.
     let (one_way, both_ways) = (right.probes(), corrected.probes());
     assert!(both_ways > 3 * one_way / 2, "{one_way} probes, {both_ways} both ways");
 }
@@ -173,7 +175,7 @@ fn trees_of_some_pairs_are_measured_in_both_ways_on_every_layer() {
     let shape = Shape { depth: 2, fanout: 2 };
     let survey = || surveying("minmax", shape, Extent::Pairs(60));
     let right = run(survey(), [0; HOSTS], ClockError::SameClock);
-    // No delay of a pair looks negative.
+    // Clocks that are half as wrong make no delay of a pair look negative.
     let corrected = run(survey(), WRONG.map(|us| us / 2), ClockError::Unknown);
     let mut measured = 0;
     for (from, to) in (0..HOSTS).flat_map(|from| (0..HOSTS).map(move |to| (from, to))) {

@@ -20,8 +20,8 @@ pub struct Args {
     /// Directory of the runs and the report. By default, the name of the file without its ending.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Change a value of the file, such as --set repetitions=3. The option may be given
-    /// several times.
+    /// Change a value of the file, such as --set repetitions=3. The option may be given several
+    /// times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Repeat the runs that are complete already.
