@@ -121,9 +121,9 @@ struct Results {
     proven_coverage: f64,
     /// Greatest share of a core that a node took from its first sample on, system calls included.
     core_share: f64,
-    /// Greatest share of a core that a node measured for its clock in the end.
+    /// Greatest share of a core that a node measured for its clock at the end of the run.
     clock_core_share: f64,
-    /// The fewest pairs of probes that a node sent in a second in the end.
+    /// The fewest pairs of probes that a node sent in a second at the end of the run.
     pairs_per_s: f64,
     /// The most that a node sent, in kilobits a second with the headers of all layers.
     sent_kbit_s: f64,

@@ -266,9 +266,9 @@ pub fn main(args: &Args) -> Outcome {
 
 /// Receivers of a simulated run over all of its trees at most. A receiver takes some 150 KB.
 const NODES_MAX: u64 = 100_000;
-/// Messages of a simulated second at most. A tree sends far fewer.
+/// The highest rate of a simulated feed, in messages a second. A tree sends far fewer.
 const RATE_MAX: f64 = 10_000_000.0;
-/// Messages of a simulated run at most. The ledger keeps the times of each.
+/// Messages of a simulated run at most. The ledger keeps the times of each message.
 const MESSAGES_MAX: f64 = 100_000_000.0;
 /// Trials of the hedging study, as many as in the paper.
 const TRIALS: usize = 100_000;

@@ -5,10 +5,10 @@
 //! send datagrams of writes or of reads every millisecond, at a rate, and the time of a request
 //! counts from its departure to its answer.
 //!
-//! A datagram of [`DATAGRAM_BYTES`] carries some forty writes, and its receiver is busy for as long
-//! as that many writes take a replica of `evenfall bench order`. A shorter datagram costs as much.
-//! So processor time limits the rate as it does on a real host. All protocols have these costs, the
-//! same network and the same clients.
+//! A datagram of [`DATAGRAM_BYTES`] carries some thirty writes, and keeps its receiver busy for as
+//! long as thirty writes take a replica of `evenfall bench order`. A shorter datagram costs as
+//! much. So processor time limits the rate as it does on a real host. All protocols have these
+//! costs, the same network and the same clients.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ const LOW_PER_S: f64 = 50_000.0;
 const RATE_MAX: f64 = 1e9;
 /// The longest median in a data centre, by the thesis.
 const RACK_LIMIT: Duration = Duration::from_millis(10);
-/// How often a simulation looks whether it has shown all that it can show.
+/// Time between two checks whether a simulation is decided ([`Scenario::is_decided`]).
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time between two departures of clients.
 const CLIENTS_EVERY: Duration = Duration::from_millis(1);
@@ -197,8 +197,9 @@ impl Scenario {
         self.one_way.iter().flatten().max().copied().unwrap_or_default() * 2
     }
 
-    /// Whether the rest of a simulation would show nothing new: all watched requests are answered,
-    /// or of those that are older than any median that counts half are not.
+    /// Whether the rest of a simulation would show nothing new. Either all watched requests are
+    /// answered, or more than half of the requests that are older than [`limit`](Self::limit) are
+    /// not: the median then exceeds the limit.
     fn is_decided(&self, now: SimTime, watch: &Watch) -> bool {
         let done = watch.done.iter().sum::<u64>() as f64;
         let departed = |until: SimTime| {
@@ -212,8 +213,9 @@ impl Scenario {
         has_all || done < departed(old) / 2.0
     }
 
-    /// A time above every median that counts. The thesis allows 10 ms in a data centre, and 1.5
-    /// times the median at a low rate over sites, which is at most two of the farthest round trips.
+    /// A time that no allowed median exceeds. The thesis allows 10 ms in a data centre. Over sites
+    /// the thesis allows 1.5 times the median at a low rate, and that median is at most two of the
+    /// farthest round trips.
     fn limit(&self) -> Duration {
         match self.is_wide() {
             true => self.farthest() * 3,
@@ -268,7 +270,7 @@ impl Scenario {
     }
 
     /// Simulates the scenario. Only requests that depart while the clients are watched count. The
-    /// simulation ends when all of them are answered, or when the rate is far too high.
+    /// simulation ends when all of these requests are answered, or when the rate is far too high.
     pub fn run(&self) -> Outcome {
         let warm_up = SimTime::ZERO + self.farthest() + Duration::from_millis(50);
         let end = warm_up + self.watched;

@@ -170,7 +170,7 @@ pub fn tables(
     Ok(tables)
 }
 
-/// The values of the columns behind the one of the thesis.
+/// The values of all columns after the column `thesis`.
 fn values(scenario: &Scenario) -> [Option<f64>; 5] {
     let (rate, _) = wide::peak(scenario);
     let below = Scenario { requests_per_s: rate * 0.7, ..scenario.clone() }.run();

@@ -76,8 +76,7 @@ fn print_each(name: &str, means: &Value, halves: &Value) {
     }
 }
 
-/// Whether these are rows of numbers, as many in each run: the two ends of an interval for
-/// instance.
+/// Whether all values are rows of equally many numbers, as the two ends of an interval are.
 fn are_rows(values: &[&Value]) -> bool {
     let len = values[0].as_array().map(Vec::len);
     let is_row = |value: &&Value| {

@@ -132,8 +132,8 @@ impl Epaxos {
         !self.keys(&batch.writes).is_empty() || !self.keys(&batch.reads).is_empty()
     }
 
-    /// Number of answers of other replicas after which a batch is committed at once: a fast quorum
-    /// of the optimised protocol.
+    /// Number of answers of other replicas after which a batch is committed at once. With the
+    /// replica that asks, these replicas are a fast quorum of the optimised protocol.
     fn fast_answers(&self) -> u32 {
         super::fast_quorum(self.count).max(self.majority_answers() + 1) - 1
     }

@@ -192,8 +192,8 @@ impl Outside {
     }
 }
 
-/// F + (F + 1) / 2 of 2 F + 1 replicas: the fast quorum of EPaxos with the replica that asks, and
-/// the followers that make a super quorum of Nezha with the leader.
+/// The fast quorum of 2 F + 1 replicas, which is F + (F + 1) / 2. EPaxos counts the replica that
+/// asks among this number. Nezha needs this number of followers besides the leader.
 fn fast_quorum(replicas: u32) -> u32 {
     let failures = replicas.saturating_sub(1) / 2;
     failures + failures.div_ceil(2)
