@@ -221,15 +221,15 @@ fn the_processor_time_of_the_machine_beside_is_told_from_that_of_the_role_and_of
     let mut drive = Loop::new();
     let machine = Box::new(beside);
     drive.set_beside(Beside { magic: [0, 0], machine, spent: spent.clone() });
-    let mut role = [worker(3_000, 300)];
+    let mut role = [worker(3_000, 900)];
     while worked.load(Ordering::Relaxed) < 100_000_000 {
         drive.turn(&mut role, &mut driver, None, &mut |_, _, _| {}).unwrap();
         works_for(Duration::from_micros(100));
     }
     let share = spent.total().as_nanos() as f64 / worked.load(Ordering::Relaxed) as f64;
-    // The role works .67 times as long as the machine beside, and the owner works more than .4
-    // times as long.
-    assert!((0.7..1.35).contains(&share), "{share} of the time of the machine beside");
+    // The role works twice as long as the machine beside, and the owner works more than .4 times as
+    // long. The measurement is an estimate from one span in seven. It was .68 on a busy machine.
+    assert!((0.4..1.6).contains(&share), "{share} of the time of the machine beside");
 }
 
 /// A machine with endless repairs, and one frame of the feed that comes up after some of them.
