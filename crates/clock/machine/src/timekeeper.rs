@@ -272,10 +272,9 @@ impl Timekeeper {
         self.base_ns = base_ns;
     }
 
-    /// Tells the processor time that the node spends on its clock for each pair of probes that the
-    /// node sends. The node then sends as many pairs as the budget of bits and the budget of
-    /// processor time allow. The budget of processor time always allows five pairs a window to each
-    /// neighbour.
+    /// Tells the processor time that a pair of probes costs the node. The node then sends as many
+    /// pairs as the budgets of bits and of processor time allow. The budget of processor time
+    /// always allows five pairs a window to each neighbour.
     pub fn set_pair_cost(&mut self, cost: Duration) {
         let pairs = PAIRS_PER_WINDOW_MIN * self.neighbours.len().max(1) as u32;
         let (most, share) = (self.config.window / pairs, self.config.budget_core_share);
