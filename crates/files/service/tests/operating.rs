@@ -299,7 +299,8 @@ fn a_cluster_takes_changes_again_when_dead_keepers_of_the_log_are_given_up() {
         refused.contains("evenfall files forget")
     });
     let names = [1, 2].map(|number| format!("port-{}", cluster.addresses[number].port()));
-    assert!(names.iter().all(|name| refused.contains(name)), "{refused}");
+    // One of the two may have kept no whole copy when both died.
+    assert!(names.iter().any(|name| refused.contains(name)), "{refused}");
     let forget = |servers: &str| hasty.order("forget", &[("server", servers)]);
     forget(&names.join(",")).expect("they are dead");
     assert!(keepers().is_empty());
