@@ -47,7 +47,8 @@ pub enum Refusal {
     /// The log of the nameserver is older than a copy that a dataserver keeps.
     OldLog,
     /// All dataservers that keep copies of the nameserver's log are silent. The texts are the names
-    /// of these dataservers.
+    /// of the dataservers that changes wait for. Once an operator has given these up, changes go
+    /// on.
     SilentKeepers(Vec<String>),
 }
 

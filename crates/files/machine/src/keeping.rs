@@ -381,13 +381,12 @@ impl Nameserver {
             self.keeping.keepers.get(disk).is_some_and(Keeper::is_whole) && !is_bad(disk)
         };
         let good: BTreeSet<DiskId> = set.iter().filter(is_whole).copied().collect();
-        let is_silent = |disk: &DiskId| !self.is_live(now, *disk) && !self.space.is_gone(*disk);
-        let are_silent = !set.is_empty() && set.iter().all(is_silent);
         let rest: BTreeSet<DiskId> = match good.is_empty() {
             // No live keeper has the whole log. Only keepers that never come back are left out.
             true => set.iter().copied().filter(|disk| !self.space.is_gone(*disk)).collect(),
             false => set.iter().copied().filter(|d| good.contains(d) || !is_bad(d)).collect(),
         };
+        let are_silent = !rest.is_empty() && !rest.iter().any(|disk| self.is_live(now, *disk));
         let is_less = rest.len() < set.len();
         let is_candidate_bad = |disk: &DiskId| is_bad(disk) && !rest.contains(disk);
         let drop: Vec<DiskId> =

@@ -4,6 +4,7 @@ use super::*;
 use crate::config::NameConfig;
 use crate::groups::tests::{create, hand_in, hand_in_at, sent, write_all};
 use crate::nameserver::Event;
+use crate::space::Call;
 use crate::wire::Control;
 
 /// The log of a space that has seen these lives and changes, and whose keepers are these disks.
@@ -53,11 +54,21 @@ fn run(names: &mut Nameserver, now: &mut Timestamp) -> Vec<Message> {
     all
 }
 
-fn kept(names: &mut Nameserver, now: Timestamp, (generation, life): (u64, u64), length: u64) {
-    let control = Control::Kept { disk: DiskId(1), generation, life, length };
+fn kept(names: &mut Nameserver, now: Timestamp, stream: (u64, u64), length: u64) {
+    kept_by(names, now, 1, stream, length);
+}
+
+fn kept_by(
+    names: &mut Nameserver,
+    now: Timestamp,
+    disk: u64,
+    (generation, life): (u64, u64),
+    length: u64,
+) {
+    let control = Control::Kept { disk: DiskId(disk), generation, life, length };
     let (head, body) = Message::Control(control).encode(names.space.cluster);
     let datagram = Bytes::from([&head[..], &body].concat());
-    let from = ([127, 0, 0, 1], 7_001).into();
+    let from = ([127, 0, 0, 1], 7_000 + disk as u16).into();
     let arrival = evenfall_core::Arrival::new(from, datagram, now, StampedBy::User);
     names.handle(now, arrival).expect("our own datagram");
 }
@@ -145,6 +156,61 @@ fn silent_keepers_are_named_in_an_error_and_an_operator_gives_them_up() {
     assert_eq!(names.check_changes(), Ok(()));
     let refused = names.forget(now, 3, &[DiskId(2)], true);
     assert!(refused.is_err(), "the disk lives");
+}
+
+/// A nameserver with the keepers 1 and 2, which have all of its log, and the time.
+fn with_two_keepers() -> (Nameserver, Timestamp) {
+    let log = log(1, 0, &[1, 2]);
+    let mut names = Nameserver::new(NameConfig::default(), 1, &log).expect("our own log");
+    let mut now = Timestamp::ZERO;
+    while !(names.keeping.is_sure && names.is_safe()) {
+        now += names.config.tick;
+        (1..=2).for_each(|disk| hand_in_at(&mut names, now, disk, Vec::new()));
+        names.handle_timeout(now);
+        write_all(&mut names, &mut Vec::new());
+        for message in sent(&mut names) {
+            let Message::Names { stream, offset, bytes, .. } = message else { continue };
+            let (of, end) = ((stream.generation, stream.life), offset + bytes.len() as u64);
+            // A keeper is not asked about the stream of the other keeper, and the report is
+            // ignored.
+            (1..=2).for_each(|disk| kept_by(&mut names, now, disk, of, end));
+        }
+    }
+    (names, now)
+}
+
+#[test]
+fn the_error_names_each_keeper_that_changes_wait_for_and_no_other() {
+    for (ticks_between, named) in [(0, vec![1, 2]), (2, vec![2])] {
+        let (mut names, last_beat) = with_two_keepers();
+        let (tick, dead_after) = (names.config.tick, names.config.dead_after);
+        // Keeper 2 is heard last. When it falls silent too, keeper 1 is no longer waited for.
+        let mut now = last_beat + tick * ticks_between;
+        hand_in_at(&mut names, now, 2, Vec::new());
+        let call = Call::Mkdirs { path: "/before".into(), mode: 0o755 };
+        names.call(now, 0, 1, "ann", &call).expect("the keepers live");
+        while now < last_beat + dead_after + tick * ticks_between {
+            assert_eq!(names.check_changes(), Ok(()));
+            now += tick;
+            names.handle_timeout(now);
+            write_all(&mut names, &mut Vec::new());
+        }
+        let silent = named.iter().map(|disk| format!("127.0.0.1:{}", 7_000 + disk)).collect();
+        assert_eq!(names.check_changes(), Err(crate::Refusal::SilentKeepers(silent)));
+        assert_eq!(done(&mut names), 0, "the change waits");
+
+        // All that are named have to be given up. When they are, changes go on.
+        let disks: Vec<DiskId> = named.iter().map(|disk| DiskId(*disk)).collect();
+        if let [first, _, ..] = disks[..] {
+            names.forget(now, 2, &[first], false).expect("the disk is silent");
+            assert!(names.check_changes().is_err());
+        }
+        names.forget(now, 3, &disks, false).expect("the disks are silent");
+        write_all(&mut names, &mut Vec::new());
+        let done_last = Event::Done { token: 3 };
+        assert_eq!(std::iter::from_fn(|| names.poll_event()).last(), Some(done_last));
+        assert_eq!(names.check_changes(), Ok(()));
+    }
 }
 
 /// The epochs of the assignments among these messages.
