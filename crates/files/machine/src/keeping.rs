@@ -320,12 +320,13 @@ impl Nameserver {
         }
     }
 
-    /// The names of all keepers, if all of them are silent.
+    /// The names of all keepers, if all of them are silent. Changes wait for just these keepers: a
+    /// keeper that fell silent before the last one is left out, and changes go on without it.
     pub(crate) fn silent_keepers(&self) -> Vec<String> {
         let name = |disk: &DiskId| match self.servers.get(disk) {
             Some(server) if !server.name.is_empty() => server.name.clone(),
             Some(server) => server.place.http.to_string(),
-            None => format!("disk {:016x}", disk.0),
+            None => format!("disk {disk}"),
         };
         let set = self.space.keepers().iter().filter(|_| self.keeping.is_silent);
         set.map(name).collect()
@@ -356,9 +357,12 @@ impl Nameserver {
         let files = self.space.inodes().keys().filter_map(|id| self.space.file(*id));
         let last = files.filter(|file| file.group.members.iter().all(is_left)).count();
         if last > 0 && !is_forced {
+            let files = match last {
+                1 => "1 file has its".to_owned(),
+                _ => format!("{last} files have their"),
+            };
             return Err(Refusal::Invalid(format!(
-                "{last} files have their newest bytes on these disks alone: give --force to give \
-                 these bytes up"
+                "{files} newest bytes on these disks alone: give --force to give these bytes up"
             )));
         }
         for disk in disks {

@@ -71,6 +71,8 @@ pub mod space;
 mod valid;
 pub mod wire;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 pub use config::{DataConfig, NameConfig};
@@ -93,3 +95,10 @@ pub struct FileId(pub u64);
 )]
 #[serde(transparent)]
 pub struct DiskId(pub u64);
+
+/// Sixteen hexadecimal digits, as reports, headers and errors name a disk.
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}

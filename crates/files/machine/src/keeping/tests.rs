@@ -142,7 +142,7 @@ fn silent_keepers_are_named_in_an_error_and_an_operator_gives_them_up() {
     // The only copy of the file is on the silent disk.
     let given_up = [DiskId(1)];
     let refused = names.forget(now, 2, &given_up, false).expect_err("bytes would be lost");
-    assert!(refused.to_string().contains("1 files"), "{refused}");
+    assert!(refused.to_string().contains("1 file has"), "{refused}");
     names.forget(now, 2, &given_up, true).expect("the disk is silent");
     write_all(&mut names, &mut Vec::new());
     assert!(names.space().keepers().is_empty());

@@ -100,7 +100,7 @@ impl Files {
             None => (0, Box::new(std::iter::empty()) as Pieces),
         };
         let headers = vec![
-            (rebuilding::DISK, format!("{:016x}", disk.0)),
+            (rebuilding::DISK, disk.to_string()),
             (rebuilding::GENERATION, format!("{generation:016x}")),
         ];
         let content = Content::Stream(Some(length), pieces);

@@ -90,7 +90,7 @@ pub fn located_blocks(located: &Located, range: Range<u64>) -> Value {
         let (ip, port) = (place.http.ip().to_string(), place.http.port());
         json!({
             "name": place.http.to_string(), "ipAddr": ip, "hostName": ip,
-            "storageID": format!("{:016x}", place.disk.0), "xferPort": port, "infoPort": port,
+            "storageID": place.disk.to_string(), "xferPort": port, "infoPort": port,
             "infoSecurePort": 0, "ipcPort": port, "capacity": 0, "dfsUsed": 0, "remaining": 0,
             "nonDfsUsed": 0, "blockPoolUsed": 0, "cacheCapacity": 0, "cacheUsed": 0,
             "lastUpdate": 0, "lastUpdateMonotonic": 0, "xceiverCount": 0,

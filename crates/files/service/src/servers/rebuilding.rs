@@ -90,7 +90,7 @@ pub fn rebuild(
     // dataserver may have a newer copy.
     let silent = dataservers.iter().filter(|server| !servers.contains(server));
     let silent = silent.map(|server| format!("the dataserver {server}"));
-    let disks = best.missing.iter().map(|disk| format!("the disk {:016x}", disk.0));
+    let disks = best.missing.iter().map(|disk| format!("the disk {disk}"));
     let missing: Vec<String> = silent.chain(disks).collect();
     if !missing.is_empty() && !is_forced {
         let missing = missing.join(", ");

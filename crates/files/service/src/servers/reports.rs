@@ -30,14 +30,14 @@ pub fn servers(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
                 (true, false, false) => "live",
             };
             json!({
-                "http": one.place.http.to_string(), "disk": hex(disk),
+                "http": one.place.http.to_string(), "disk": disk.to_string(),
                 "name": one.name, "rack": one.rack,
                 "state": state, "used": one.used, "free": one.free,
             })
         };
         let all: Vec<Value> = server.servers().iter().map(one).collect();
         let keepers = server.space().keepers().iter();
-        let keepers: Vec<String> = keepers.map(hex).collect();
+        let keepers: Vec<String> = keepers.map(ToString::to_string).collect();
         let refused = server.check_changes().err().map(|refusal| refusal.to_string());
         json!({
             "dataservers": all, "names": server.space().inodes().len(),
@@ -46,11 +46,6 @@ pub fn servers(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
         })
     })?;
     Ok(json_of(&value))
-}
-
-/// The number of a disk, as reports and orders name the disk.
-fn hex(disk: &DiskId) -> String {
-    format!("{:016x}", disk.0)
 }
 
 /// Waits until a change is in the log and in its copies.
@@ -73,10 +68,13 @@ pub fn logged(inbox: &Inbox<Nameserver>, pending: &Pending) -> Result<Ended, Exc
 /// number of its disk alone.
 fn disk_of(server: &Nameserver, called: &str) -> Result<DiskId, Refusal> {
     let is_called = |(disk, one): &(&DiskId, &Server)| {
-        [one.name.clone(), one.place.http.to_string(), hex(disk)].iter().any(|name| name == called)
+        [one.name.clone(), one.place.http.to_string(), disk.to_string()]
+            .iter()
+            .any(|name| name == called)
     };
     let heard = server.servers().iter().find(is_called).map(|(disk, _)| *disk);
-    let keeper = || server.space().keepers().iter().find(|disk| hex(disk) == called).copied();
+    let keeper =
+        || server.space().keepers().iter().find(|disk| disk.to_string() == called).copied();
     heard
         .or_else(keeper)
         .ok_or_else(|| Refusal::Invalid(format!("no dataserver is called {called}")))
@@ -114,7 +112,7 @@ pub fn leave(
         server.leave(token, disk, is_leaving)
     });
     logged(inbox, &pending)??;
-    let disk = told.recv().map(|disk| hex(&disk)).unwrap_or_default();
+    let disk = told.recv().map(|disk| disk.to_string()).unwrap_or_default();
     Ok(json_of(&json!({ "disk": disk, "leaving": is_leaving })))
 }
 
