@@ -18,6 +18,7 @@ use crate::control::{
     encode_pair, encode_ranges,
 };
 use crate::fairness::csv;
+use crate::line::letter::{Answer, Envelope, Say};
 use crate::seal::{Seal, SharedKey};
 use crate::standby::{Entry, session::Session};
 use crate::uplink::Identity;
@@ -46,6 +47,22 @@ pub fn wire(data: &[u8]) {
     votes(&bytes);
 }
 
+/// Takes a letter of an author or to an author, and its body.
+fn letters(bytes: &Bytes, key: &SharedKey) {
+    if let Ok(say) = Say::decode(bytes) {
+        assert_eq!(Say::decode(&say.encode().freeze()), Ok(say));
+    }
+    if let Ok(answer) = Answer::decode(bytes) {
+        assert_eq!(Answer::decode(&answer.encode().freeze()), Ok(answer));
+    }
+    for key in [None, Some(key)] {
+        if let Ok((envelope, body)) = Envelope::open(key, bytes) {
+            let (head, sealed) = envelope.seal(key, body[..].into());
+            assert_eq!([head.as_slice(), &sealed].concat(), bytes[..]);
+        }
+    }
+}
+
 /// Takes a request and a datagram of roots that vote.
 fn votes(bytes: &Bytes) {
     if let Ok((term, entry)) = Entry::decode(bytes) {
@@ -53,6 +70,7 @@ fn votes(bytes: &Bytes) {
     }
     let roots = [(NodeId(0), address(0)), (NodeId(1), address(1))];
     let key = SharedKey::new(1, [3; 32]);
+    letters(bytes, &key);
     for key in [None, Some(&key)] {
         let session = Session::new(NodeId(0), &roots, 7, key);
         let arrival = Arrival::new(address(1), bytes.clone(), Timestamp::ZERO, StampedBy::User);

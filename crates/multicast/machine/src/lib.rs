@@ -19,6 +19,7 @@
 //! | [`tree`] | which node sends to which; the rule for depth D and fan-out F; hedging |
 //! | [`replace`] | names stragglers, and puts a spare in their place |
 //! | [`standby`] | what voters agree on before a frame leaves, so that a root may die |
+//! | [`line`] | publishers that are processes of their own, and outlive a root |
 //! | [`admission`] | which nodes may join: the challenge, and the list of named nodes |
 //! | [`config`] | every limit, with unit and reason |
 //! | [`wire`], [`control`] | the datagrams, byte by byte |
@@ -76,6 +77,7 @@ pub mod fairness;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hold;
+pub mod line;
 mod members;
 mod merge;
 mod offload;
@@ -99,6 +101,7 @@ pub mod wire;
 pub use admission::{Guest, GuestList, Run};
 pub use config::{Config, Mode, Shape};
 pub use control::{Begin, Place, Reason, Role, Tally};
+pub use line::{Author, AuthorEvent, Lines, Mark, Reception};
 pub use members::View;
 pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release, Resume};
 pub use recorder::{Archived, Recorder, RecorderStatus, Wanted};

@@ -340,7 +340,7 @@ impl Root {
         };
         self.next_frame += 1;
         match &mut self.voted {
-            Some(voted) => voted.propose(now, Draft { fixed, body: body.freeze() }, load),
+            Some(voted) => voted.propose(now, Draft::new(fixed, body.freeze()), load),
             None => self.send(now, fixed, body, load),
         }
     }

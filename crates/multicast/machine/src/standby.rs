@@ -42,8 +42,9 @@
 pub mod session;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use evenfall_core::{Malformed, NodeId, Reader, SyncTime};
+use evenfall_core::{Format, Malformed, NodeId, Reader, SyncTime};
 
+use crate::line::{Lines, Mark};
 use crate::wire::{FIXED_BYTES, Fixed, Kind, Messages};
 
 /// A frame that is not sealed yet.
@@ -51,9 +52,16 @@ use crate::wire::{FIXED_BYTES, Fixed, Kind, Messages};
 pub struct Draft {
     pub(crate) fixed: Fixed,
     pub(crate) body: Bytes,
+    /// The authors of the messages, in the order of the frame; none when the roots have the
+    /// messages from elsewhere.
+    pub(crate) marks: Vec<Mark>,
 }
 
 impl Draft {
+    pub(crate) fn new(fixed: Fixed, body: Bytes) -> Self {
+        Self { fixed, body, marks: Vec::new() }
+    }
+
     /// The number of the frame.
     pub fn sequence(&self) -> u64 {
         self.fixed.sequence
@@ -62,6 +70,31 @@ impl Draft {
     /// The number of the first message of the frame.
     pub fn first_message(&self) -> u64 {
         self.fixed.first_message
+    }
+
+    /// The number of messages.
+    pub fn count(&self) -> u16 {
+        self.fixed.count
+    }
+
+    /// The format of the messages.
+    pub fn format(&self) -> Format {
+        self.fixed.format
+    }
+
+    /// When the frame was made.
+    pub fn origin(&self) -> SyncTime {
+        self.fixed.origin
+    }
+
+    /// The authors of the messages. See [`line`](crate::line).
+    pub fn marks(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    /// The same frame with the authors of its messages.
+    pub fn marked(self, marks: Vec<Mark>) -> Self {
+        Self { marks, ..self }
     }
 
     /// The messages of the frame.
@@ -83,6 +116,9 @@ impl Draft {
 ///                     | 2 begin  time u64: when the first message is due
 ///                     | 3 frame  the fixed header of 57 bytes, and the body
 ///                     | 4 over
+///                     | 5 marked frame  count u16, as many marks, and then as a frame
+///                     |   a mark        author u64, place u64, count u16
+///                     | 6 end of a line author u64, messages u64
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
@@ -94,6 +130,8 @@ pub enum Entry {
     Frame(Draft),
     /// Every receiver has the whole stream, so no successor is needed any more.
     Over,
+    /// No message of this author follows behind this many.
+    EndOfLine(u64, u64),
 }
 
 impl Entry {
@@ -103,8 +141,10 @@ impl Entry {
         let kind = match self {
             Self::Open(..) => 1,
             Self::Begin(_) => 2,
-            Self::Frame(_) => 3,
+            Self::Frame(draft) if draft.marks.is_empty() => 3,
             Self::Over => 4,
+            Self::Frame(_) => 5,
+            Self::EndOfLine(..) => 6,
         };
         out.put_u8(kind);
         out.put_u32_le(term);
@@ -115,10 +155,17 @@ impl Entry {
             }
             Self::Begin(at) => out.put_u64_le(at.nanos()),
             Self::Frame(draft) => {
+                if !draft.marks.is_empty() {
+                    put_marks(&mut out, &draft.marks);
+                }
                 out.put_slice(&draft.fixed.encode());
                 out.put_slice(&draft.body);
             }
             Self::Over => {}
+            Self::EndOfLine(author, places) => {
+                out.put_u64_le(*author);
+                out.put_u64_le(*places);
+            }
         }
         out.freeze()
     }
@@ -133,17 +180,13 @@ impl Entry {
         let entry = match kind {
             1 => Self::Open(r.u32()?, r.u64()?),
             2 => Self::Begin(SyncTime::from_nanos(r.u64()?)),
-            3 => {
-                let fixed = Fixed::read(&mut r)?;
-                if fixed.kind != Kind::Data {
-                    return Err(r.malformed("a frame that is not of the feed"));
-                }
-                let frame = body.slice(ENTRY_HEAD_BYTES + FIXED_BYTES..);
-                r.take(frame.len())?;
-                Messages::new(frame.clone(), fixed.count)?;
-                Self::Frame(Draft { fixed, body: frame })
-            }
+            3 => Self::Frame(read_frame(&mut r, body, Vec::new())?),
             4 => Self::Over,
+            5 => {
+                let marks = read_marks(&mut r)?;
+                Self::Frame(read_frame(&mut r, body, marks)?)
+            }
+            6 => Self::EndOfLine(r.u64()?, r.u64()?),
             _ => return Err(r.malformed("no such entry")),
         };
         r.finish()?;
@@ -153,6 +196,50 @@ impl Entry {
 
 /// Bytes of an entry in front of its content.
 const ENTRY_HEAD_BYTES: usize = 5;
+/// Bytes of a mark.
+const MARK_BYTES: usize = 18;
+
+fn put_marks(out: &mut BytesMut, marks: &[Mark]) {
+    // A frame has at most as many marks as messages.
+    out.put_u16_le(marks.len() as u16);
+    for mark in marks {
+        out.put_u64_le(mark.author);
+        out.put_u64_le(mark.place);
+        out.put_u16_le(mark.count);
+    }
+}
+
+fn read_marks(r: &mut Reader<'_>) -> Result<Vec<Mark>, Malformed> {
+    let count = r.u16()?;
+    if count == 0 {
+        return Err(r.malformed("a marked frame without a mark"));
+    }
+    let mark = |_| {
+        let mark = Mark { author: r.u64()?, place: r.u64()?, count: r.u16()? };
+        match mark.place.checked_add(u64::from(mark.count)) {
+            Some(_) => Ok(mark),
+            None => Err(r.malformed("no such place")),
+        }
+    };
+    (0..count).map(mark).collect()
+}
+
+/// The frame that follows `marks`.
+fn read_frame(r: &mut Reader<'_>, entry: &Bytes, marks: Vec<Mark>) -> Result<Draft, Malformed> {
+    let fixed = Fixed::read(r)?;
+    if fixed.kind != Kind::Data {
+        return Err(r.malformed("a frame that is not of the feed"));
+    }
+    let marked: u64 = marks.iter().map(|mark| u64::from(mark.count)).sum();
+    if !marks.is_empty() && marked != u64::from(fixed.count) {
+        return Err(r.malformed("a frame with messages that have no mark"));
+    }
+    let head = if marks.is_empty() { 0 } else { 2 + MARK_BYTES * marks.len() };
+    let body = entry.slice(ENTRY_HEAD_BYTES + head + FIXED_BYTES..);
+    r.take(body.len())?;
+    Messages::new(body.clone(), fixed.count)?;
+    Ok(Draft { fixed, body, marks })
+}
 
 /// Whether a voter takes part, under which incarnation.
 #[derive(Clone, Copy, Debug)]
@@ -180,6 +267,7 @@ pub struct Sequence {
     run: Option<(u32, u64)>,
     has_begun: bool,
     next: (u64, u64),
+    lines: Lines,
 }
 
 impl Sequence {
@@ -193,6 +281,7 @@ impl Sequence {
             run: None,
             has_begun: false,
             next: (0, 0),
+            lines: Lines::default(),
         }
     }
 
@@ -216,6 +305,11 @@ impl Sequence {
         self.next
     }
 
+    /// The lines of the authors.
+    pub fn lines(&self) -> &Lines {
+        &self.lines
+    }
+
     /// Takes the next request of the order. Returns its entry, or `None` for an entry that is
     /// ignored, because it is of another root than the leader, of another term, or out of turn.
     pub fn take(&mut self, from: NodeId, body: &Bytes) -> Option<Entry> {
@@ -233,13 +327,16 @@ impl Sequence {
             Entry::Frame(draft) => {
                 let fixed = &draft.fixed;
                 let is_next = (fixed.sequence, fixed.first_message) == self.next;
-                if !is_next || self.run() != Some((fixed.epoch, fixed.run_id)) {
+                let is_of_run = self.run() == Some((fixed.epoch, fixed.run_id));
+                if !is_next || !is_of_run || !self.lines.fits(&draft.marks) {
                     return None;
                 }
+                self.lines.take(&draft.marks, fixed.first_message);
                 self.next = draft.next();
             }
+            Entry::EndOfLine(author, places) if self.lines.close(*author, *places) => {}
             Entry::Over => {}
-            Entry::Open(..) | Entry::Begin(_) => return None,
+            Entry::Open(..) | Entry::Begin(_) | Entry::EndOfLine(..) => return None,
         }
         Some(entry)
     }
@@ -277,7 +374,7 @@ impl Sequence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenfall_core::{Class, Format};
+    use evenfall_core::Class;
 
     const VOTERS: [NodeId; 3] = [NodeId(4), NodeId(5), NodeId(6)];
 
@@ -291,7 +388,12 @@ mod tests {
             format: Format(3),
             ..Fixed::control(Kind::Data, 0, epoch, 0)
         };
-        Entry::Frame(Draft { fixed, body: Bytes::from_static(b"\x03\0abc") })
+        Entry::Frame(Draft { fixed, body: Bytes::from_static(b"\x03\0abc"), marks: Vec::new() })
+    }
+
+    fn marked(epoch: u32, sequence: u64, place: u64) -> Entry {
+        let Entry::Frame(draft) = draft(epoch, sequence) else { unreachable!() };
+        Entry::Frame(draft.marked(vec![Mark { author: 7, place, count: 1 }]))
     }
 
     fn opened() -> Sequence {
@@ -304,7 +406,8 @@ mod tests {
     #[test]
     fn entries_survive_the_wire_and_broken_ones_are_refused() {
         let all = [Entry::Open(7, u64::MAX), Entry::Begin(SyncTime::from_nanos(5)), Entry::Over];
-        for entry in all.into_iter().chain([draft(100, 8)]) {
+        let marked = marked(100, 8, 3);
+        for entry in all.into_iter().chain([draft(100, 8), marked, Entry::EndOfLine(7, 2)]) {
             let bytes = entry.encode(3);
             assert_eq!(Entry::decode(&bytes), Ok((3, entry)));
             for length in 0..bytes.len() {
@@ -321,6 +424,19 @@ mod tests {
             assert_eq!(sequence.take(VOTERS[0], &draft(100, wrong).encode(0)), None);
         }
         assert_eq!(sequence.next(), (1, 1));
+    }
+
+    #[test]
+    fn a_place_of_an_author_is_taken_once_whichever_root_leads() {
+        let mut sequence = opened();
+        assert_eq!(sequence.take(VOTERS[0], &marked(100, 0, 1).encode(0)), None, "passed over");
+        assert!(sequence.take(VOTERS[0], &marked(100, 0, 0).encode(0)).is_some());
+        assert!(sequence.turn_out([Turnout::Left(VOTERS[0], 0)].into_iter()));
+        assert_eq!(sequence.take(VOTERS[1], &marked(101, 1, 0).encode(1)), None, "again");
+        assert!(sequence.take(VOTERS[1], &marked(101, 1, 1).encode(1)).is_some());
+        assert_eq!(sequence.take(VOTERS[1], &Entry::EndOfLine(7, 1).encode(1)), None);
+        assert!(sequence.take(VOTERS[1], &Entry::EndOfLine(7, 2).encode(1)).is_some());
+        assert_eq!(sequence.take(VOTERS[1], &marked(101, 2, 2).encode(1)), None, "behind the end");
     }
 
     #[test]

@@ -20,20 +20,26 @@
 //!
 //! A [`Candidate`] without voters is a plain root.
 
+mod authors;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Clock, ClockReading, Durable as _, ForwardCounters, ForwardId, Install, Machine,
-    Malformed, NodeId, Sent, SharedKey, SyncTime, Timestamp, Transmit,
+    Arrival, Clock, ClockReading, Durable as _, Format, ForwardCounters, ForwardId, Install,
+    Machine, Malformed, NodeId, Sent, SharedKey, SyncTime, Timestamp, Transmit,
 };
 use evenfall_multicast_machine::standby::session::{Session, VOTE_OVERHEAD};
-use evenfall_multicast_machine::{Draft, Entry, Root, RootEvent, Run, Sequence, Turnout};
+use evenfall_multicast_machine::{
+    Draft, Entry, Lines, Reception, Root, RootEvent, Run, Sequence, Turnout,
+};
 use evenfall_order_machine::{
     Canopus, Change, Config, Event, Member, OrderError, Request, State, SuperLeaf, Tree,
 };
+
+use self::authors::Authors;
 
 /// Number of cycles that voters keep for a voter that was away. At a cycle each millisecond, they
 /// last for more than a minute. The bytes of their frames are limited too, by the order's own
@@ -73,6 +79,17 @@ pub enum CandidateEvent {
         /// The epoch of the other root.
         epoch: u32,
     },
+    /// This root gave a message of an author its number. The voters may not agree.
+    Published {
+        /// The number of the message.
+        number: u64,
+        /// The format of the message.
+        format: Format,
+        /// The message.
+        message: Bytes,
+    },
+    /// An author has finished, and all voters have its messages.
+    LineOver(u64),
     /// Every receiver has the whole stream.
     Over,
     /// This voter was away for so long that the others have forgotten the missed cycles.
@@ -115,13 +132,33 @@ struct Voice {
 pub struct Candidate {
     root: Root,
     voice: Option<Box<Voice>>,
+    authors: Option<Box<Authors>>,
     events: VecDeque<CandidateEvent>,
 }
 
 impl Candidate {
     /// A root without voters.
     pub fn alone(root: Root) -> Self {
-        Self { root, voice: None, events: VecDeque::new() }
+        Self { root, voice: None, authors: None, events: VecDeque::new() }
+    }
+
+    /// Lets authors publish, as soon as the root [takes messages](Self::admit). `run` is the run of
+    /// a root without voters.
+    pub fn receiving(self, reception: Reception, run: Run) -> Self {
+        Self { authors: Some(Box::new(Authors::new(reception, run))), ..self }
+    }
+
+    /// Takes messages of authors from now on, or takes none.
+    pub fn admit(&mut self, is_open: bool) {
+        if let Some(authors) = &mut self.authors {
+            authors.admit(is_open);
+        }
+    }
+
+    /// The authors that have finished, as far as the voters agreed.
+    pub fn lines_over(&self) -> usize {
+        let lines = self.authors.as_ref().map(|authors| authors.lines(self.voice.as_deref()));
+        lines.map_or(0, Lines::over)
     }
 
     /// One of several roots. `run` is the run that begins if this root leads first.
@@ -241,11 +278,19 @@ impl Candidate {
                 is_quiet = false;
             }
             while let Some(draft) = self.root.poll_draft() {
+                let draft = match &self.authors {
+                    Some(authors) => authors.marked(draft),
+                    None => draft,
+                };
+                let entry = Entry::Frame(draft);
                 // A replica that is full takes the draft later.
-                if !voice.submit(now, &Entry::Frame(draft)) {
+                if !voice.submit(now, &entry) {
                     break;
                 }
                 self.root.drafted();
+                if let (Some(authors), Entry::Frame(draft)) = (&mut self.authors, &entry) {
+                    authors.drafted(draft);
+                }
                 is_quiet = false;
             }
             if is_quiet {
@@ -274,6 +319,12 @@ impl Candidate {
                             self.tell(CandidateEvent::Kept(draft.clone()));
                         }
                         self.root.agreed(now, &draft);
+                        let authors = draft.marks().iter().map(|mark| mark.author);
+                        self.answer(authors);
+                    }
+                    Some(Entry::EndOfLine(author, _)) => {
+                        self.tell(CandidateEvent::LineOver(author));
+                        self.answer([author].into_iter());
                     }
                     Some(Entry::Begin(at)) => self.tell(CandidateEvent::Begun(at)),
                     Some(Entry::Over) => self.tell(CandidateEvent::Over),
@@ -291,6 +342,27 @@ impl Candidate {
         }
     }
 
+    /// The voters agreed on something of these authors.
+    fn answer(&mut self, of: impl Iterator<Item = u64>) {
+        if let Some(authors) = &mut self.authors {
+            of.for_each(|author| authors.agreed(author));
+        }
+    }
+
+    /// Takes a letter of an author.
+    fn receive(&mut self, now: Timestamp, arrival: &Arrival) -> Result<(), Malformed> {
+        // The events of the root come before those of the letter.
+        let told = core::iter::from_fn(|| self.root.poll_event()).map(CandidateEvent::Root);
+        self.events.extend(told);
+        let Self { root, voice, authors, events } = self;
+        let Some(authors) = authors else { return Ok(()) };
+        let end = authors.handle(now, arrival, (voice.as_deref(), root), events)?;
+        if let (Some(voice), Some((author, places))) = (voice, end) {
+            voice.asks.push_back(Entry::EndOfLine(author, places));
+        }
+        Ok(())
+    }
+
     /// Leads or waits, as the voters agreed.
     fn stand(&mut self, now: Timestamp, voice: &mut Voice) {
         let Some((epoch, id)) = voice.sequence.run() else { return };
@@ -302,12 +374,22 @@ impl Candidate {
         }
         // The voters would refuse entries of an earlier term.
         voice.asks.clear();
+        if let Some(authors) = &mut self.authors {
+            authors.turn_over();
+        }
         let (_, next_message) = voice.sequence.next();
         self.tell(match leads {
             Some(_) => CandidateEvent::Leads { epoch, next_message },
             None => CandidateEvent::Deposed { epoch },
         });
         self.root.stand(now, run, leads.is_some());
+    }
+
+    /// The next datagram for another root or for an author.
+    fn poll_letter(&mut self, now: Timestamp) -> Option<Transmit> {
+        let Self { root, voice, authors, .. } = self;
+        let vote = voice.as_mut().and_then(|voice| voice.poll_transmit(now));
+        vote.or_else(|| authors.as_mut()?.poll_transmit(voice.as_deref(), root))
     }
 
     /// Queues an event for the owner behind all events of the root.
@@ -386,6 +468,9 @@ impl Machine for Candidate {
                 }
                 handled
             }
+            _ if self.authors.is_some() && Reception::is_of(&arrival.datagram) => {
+                self.receive(now, &arrival)
+            }
             _ => self.root.handle(now, arrival),
         };
         self.settle(now);
@@ -397,6 +482,10 @@ impl Machine for Candidate {
             voice.handle_timeout(now);
         }
         self.root.handle_timeout(now);
+        if self.authors.is_some() {
+            // The last message of a letter may wait in an open frame.
+            self.root.flush(now);
+        }
         self.settle(now);
     }
 
@@ -427,13 +516,11 @@ impl Machine for Candidate {
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        let vote = self.voice.as_mut().and_then(|voice| voice.poll_transmit(now));
-        vote.or_else(|| self.root.poll_transmit(now))
+        self.poll_letter(now).or_else(|| self.root.poll_transmit(now))
     }
 
     fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
-        let vote = self.voice.as_mut().and_then(|voice| voice.poll_transmit(now));
-        vote.or_else(|| self.root.poll_urgent(now))
+        self.poll_letter(now).or_else(|| self.root.poll_urgent(now))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

@@ -193,6 +193,8 @@ impl Run<'_> {
                     self.lead.is_lost = true;
                 }
                 CandidateEvent::Over => self.lead.is_over = true,
+                // No settings let authors publish in a process of a root.
+                CandidateEvent::Published { .. } | CandidateEvent::LineOver(_) => {}
                 CandidateEvent::Forgotten => return Err(RoleError::Forgotten),
                 CandidateEvent::Replaced => return Err(RoleError::Replaced),
             }

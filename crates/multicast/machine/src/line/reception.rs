@@ -1,0 +1,190 @@
+//! A root's side of the lines: admits messages and answers authors.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use evenfall_core::{Class, Destination, Format, Malformed, SharedKey, Transmit};
+
+use super::letter::{Answer, Envelope, Kind, MAGIC, STRETCHES_MAX, Say};
+use super::{LINES_MAX, Lines};
+
+/// What a root knows of itself when a letter comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The epoch of the present lead.
+    pub epoch: u32,
+    /// The run; 0 before the run is open.
+    pub run_id: u64,
+    /// Whether this root leads.
+    pub leads: bool,
+}
+
+/// The last that was heard of an author.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    address: SocketAddr,
+    /// The number of the latest letter.
+    letter: u64,
+    /// The first place that was not answered.
+    told: u64,
+    is_refused: bool,
+}
+
+/// See the module documentation.
+pub struct Reception {
+    key: Option<SharedKey>,
+    life: u64,
+    is_open: bool,
+    /// The next place of authors of whom this root has taken messages since it leads. They may not
+    /// be agreed yet.
+    admitted: BTreeMap<u64, u64>,
+    heard: BTreeMap<u64, Heard>,
+    owed: BTreeSet<u64>,
+    letters: u64,
+}
+
+impl Reception {
+    /// A reception that takes no messages yet. `life` is a random number that no other root has.
+    pub fn new(key: Option<SharedKey>, life: u64) -> Self {
+        Self {
+            key,
+            life,
+            is_open: false,
+            admitted: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            owed: BTreeSet::new(),
+            letters: 0,
+        }
+    }
+
+    /// Whether a datagram is a letter.
+    pub fn is_of(datagram: &[u8]) -> bool {
+        datagram.starts_with(&MAGIC)
+    }
+
+    /// Takes messages from now on, or takes none.
+    pub fn open(&mut self, is_open: bool) {
+        self.is_open = is_open;
+    }
+
+    /// The lead has changed. Messages that are not agreed are forgotten, and their authors send
+    /// them again.
+    pub fn turn_over(&mut self) {
+        self.admitted.clear();
+        self.owed.extend(self.heard.keys());
+    }
+
+    /// The voters agreed on messages of this author, or on the end of its line.
+    pub fn agreed(&mut self, author: u64) {
+        self.owed.insert(author);
+    }
+
+    /// Takes a letter. `publish` gives a message that is next in its line a number in the feed, or
+    /// `None` when there is no room. Returns an author whose line ends with the number of its
+    /// messages, when the voters may agree on that.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the datagram is no letter to a root under the key.
+    pub fn handle(
+        &mut self,
+        (from, datagram): (SocketAddr, &Bytes),
+        standing: Standing,
+        lines: &Lines,
+        publish: &mut dyn FnMut(u64, u64, (Format, Bytes)) -> Option<u64>,
+    ) -> Result<Option<(u64, u64)>, Malformed> {
+        let (envelope, body) = Envelope::open(self.key.as_ref(), datagram)?;
+        if envelope.kind != Kind::Say || envelope.author == 0 {
+            return Err(Malformed { what: "no letter to a root", offset: 0 });
+        }
+        let say = Say::decode(&body)?;
+        let author = envelope.author;
+        if !self.hear(from, &envelope) {
+            return Ok(None);
+        }
+        let agreed = lines.next(author);
+        let asks = say.messages.is_empty() || say.place < agreed;
+        let takes = standing.leads && self.is_open && envelope.run_id == standing.run_id;
+        if asks || !takes {
+            self.owe(author, say.have);
+        }
+        if !takes || lines.is_over(author) {
+            return Ok(None);
+        }
+        if !self.has_room(author, lines) {
+            self.owe(author, say.have);
+            self.heard.entry(author).and_modify(|heard| heard.is_refused = true);
+            return Ok(None);
+        }
+        if say.is_end {
+            return Ok((say.place == agreed).then_some((author, say.place)));
+        }
+        for (place, message) in (say.place..).zip(say.messages) {
+            let next = self.admitted.get(&author).copied().unwrap_or(agreed);
+            if place < next {
+                continue;
+            }
+            // Behind a gap, and when there is no room, the author sends again.
+            if place > next || publish(author, place, message).is_none() {
+                break;
+            }
+            self.admitted.insert(author, next + 1);
+        }
+        Ok(None)
+    }
+
+    /// Notes the sender of a letter. A recorded letter does not divert the answers. Returns whether
+    /// there is room for the author.
+    fn hear(&mut self, address: SocketAddr, envelope: &Envelope) -> bool {
+        let (author, letter) = (envelope.author, envelope.number);
+        if !self.heard.contains_key(&author) && self.heard.len() >= 2 * LINES_MAX {
+            return false;
+        }
+        let new = Heard { address, letter, told: 0, is_refused: false };
+        let heard = self.heard.entry(author).or_insert(new);
+        if letter > heard.letter {
+            (heard.address, heard.letter) = (address, letter);
+        }
+        true
+    }
+
+    fn owe(&mut self, author: u64, have: u64) {
+        self.heard.entry(author).and_modify(|heard| heard.told = have);
+        self.owed.insert(author);
+    }
+
+    fn has_room(&self, author: u64, lines: &Lines) -> bool {
+        let new = self.admitted.keys().filter(|author| !lines.knows(**author)).count();
+        let is_known = lines.knows(author) || self.admitted.contains_key(&author);
+        is_known || lines.len() + new < LINES_MAX
+    }
+
+    /// The next answer.
+    pub fn poll_transmit(&mut self, standing: Standing, lines: &Lines) -> Option<Transmit> {
+        loop {
+            let author = self.owed.pop_first()?;
+            // A root that never heard of the author has no address.
+            let Some(heard) = self.heard.get_mut(&author) else { continue };
+            let next = lines.next(author);
+            let stretches = lines.stretches(author, heard.told, STRETCHES_MAX);
+            heard.told = stretches.last().map_or(next, |last| last.place + u64::from(last.count));
+            if heard.told < next {
+                self.owed.insert(author);
+            }
+            let answer = Answer {
+                epoch: standing.epoch,
+                leads: standing.leads && self.is_open,
+                is_over: lines.is_over(author),
+                is_refused: core::mem::take(&mut heard.is_refused),
+                next,
+                stretches,
+            };
+            self.letters += 1;
+            let (life, run_id, number) = (self.life, standing.run_id, self.letters);
+            let envelope = Envelope { kind: Kind::Answer, author, life, run_id, number };
+            let to = Destination::One(heard.address);
+            let (head, body) = envelope.seal(self.key.as_ref(), answer.encode());
+            return Some(Transmit::new(Class::Control, to, head, body));
+        }
+    }
+}

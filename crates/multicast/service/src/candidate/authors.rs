@@ -1,0 +1,143 @@
+//! The authors of a candidate: publishers that are processes of their own. See
+//! [`line`](evenfall_multicast_machine::line).
+
+use std::collections::VecDeque;
+
+use evenfall_core::{Arrival, Malformed, Timestamp, Transmit};
+use evenfall_multicast_machine::line::reception::Standing;
+use evenfall_multicast_machine::{Draft, Lines, Mark, Reception, Root, Run};
+
+use super::{CandidateEvent, Voice};
+
+/// A message in the feed: its number, its author and its place.
+type Placed = (u64, u64, u64);
+
+/// The authors of a candidate.
+pub(super) struct Authors {
+    reception: Reception,
+    /// The messages that are in no draft yet.
+    undrafted: VecDeque<Placed>,
+    /// The run of a root without voters.
+    run: Run,
+    /// The lines of a root without voters.
+    lines: Lines,
+    /// The lines whose end the voters are asked to agree on.
+    ends: Vec<(u64, u64)>,
+}
+
+impl Authors {
+    pub(super) fn new(reception: Reception, run: Run) -> Self {
+        let (undrafted, lines, ends) = Default::default();
+        Self { reception, undrafted, run, lines, ends }
+    }
+
+    pub(super) fn admit(&mut self, is_open: bool) {
+        self.reception.open(is_open);
+    }
+
+    /// The lines on which the voters agreed, or those of a root without voters.
+    pub(super) fn lines<'a>(&'a self, voice: Option<&'a Voice>) -> &'a Lines {
+        voice.map_or(&self.lines, |voice| voice.sequence.lines())
+    }
+
+    fn standing(&self, voice: Option<&Voice>, root: &Root) -> Standing {
+        let own = (self.run.epoch, self.run.id);
+        let run = voice.map_or(Some(own), |voice| voice.sequence.run());
+        let (epoch, run_id) = run.unwrap_or_default();
+        Standing { epoch, run_id, leads: run.is_some() && !root.is_waiting() }
+    }
+
+    /// Takes a letter, and publishes its messages. Returns the end of a line on which the voters
+    /// shall agree.
+    pub(super) fn handle(
+        &mut self,
+        now: Timestamp,
+        arrival: &Arrival,
+        (voice, root): (Option<&Voice>, &mut Root),
+        events: &mut VecDeque<CandidateEvent>,
+    ) -> Result<Option<(u64, u64)>, Malformed> {
+        let standing = self.standing(voice, root);
+        let lines = voice.map_or(&self.lines, |voice| voice.sequence.lines());
+        let undrafted = &mut self.undrafted;
+        let letter = (arrival.from, &arrival.datagram);
+        let end = self.reception.handle(letter, standing, lines, &mut |author, place, said| {
+            let (format, message) = said;
+            let number = root.publish(now, format, &message).ok()?;
+            undrafted.push_back((number, author, place));
+            events.push_back(CandidateEvent::Published { number, format, message });
+            Some(number)
+        })?;
+        root.flush(now);
+        if voice.is_none() {
+            self.agree_alone(end, events);
+            return Ok(None);
+        }
+        let end = end.filter(|end| !self.ends.contains(end));
+        self.ends.extend(end);
+        Ok(end)
+    }
+
+    /// A root without voters agrees with itself.
+    fn agree_alone(&mut self, end: Option<(u64, u64)>, events: &mut VecDeque<CandidateEvent>) {
+        for (number, author, place) in self.undrafted.drain(..) {
+            self.lines.take(&[Mark { author, place, count: 1 }], number);
+            self.reception.agreed(author);
+        }
+        if let Some((author, _)) = end.filter(|(author, places)| self.lines.close(*author, *places))
+        {
+            self.reception.agreed(author);
+            events.push_back(CandidateEvent::LineOver(author));
+        }
+    }
+
+    /// The voters agreed on messages of this author, or on the end of its line.
+    pub(super) fn agreed(&mut self, author: u64) {
+        self.reception.agreed(author);
+    }
+
+    /// The lead has changed.
+    pub(super) fn turn_over(&mut self) {
+        self.reception.turn_over();
+        self.undrafted.clear();
+        self.ends.clear();
+    }
+
+    /// A draft with the authors of its messages.
+    pub(super) fn marked(&self, draft: Draft) -> Draft {
+        let numbers = draft.first_message()..draft.first_message() + u64::from(draft.count());
+        let placed = self.undrafted.iter().filter(|(number, ..)| numbers.contains(number));
+        let mut placed = placed.peekable();
+        if placed.peek().is_none() {
+            return draft;
+        }
+        let mut marks: Vec<Mark> = Vec::new();
+        for number in numbers.clone() {
+            let own = placed.next_if(|(placed, ..)| *placed == number);
+            let (author, place) = own.map_or((0, 0), |(_, author, place)| (*author, *place));
+            let follows = |mark: &&mut Mark| {
+                let next = if author == 0 { 0 } else { mark.place + u64::from(mark.count) };
+                (mark.author, next) == (author, place)
+            };
+            match marks.last_mut().filter(follows) {
+                Some(mark) => mark.count += 1,
+                None => marks.push(Mark { author, place, count: 1 }),
+            }
+        }
+        draft.marked(marks)
+    }
+
+    /// A draft is on its way to the voters.
+    pub(super) fn drafted(&mut self, draft: &Draft) {
+        let end = draft.first_message() + u64::from(draft.count());
+        let is_in = |(number, ..): &&Placed| *number < end;
+        let count = self.undrafted.iter().take_while(is_in).count();
+        self.undrafted.drain(..count);
+    }
+
+    /// The next answer to an author.
+    pub(super) fn poll_transmit(&mut self, voice: Option<&Voice>, root: &Root) -> Option<Transmit> {
+        let standing = self.standing(voice, root);
+        let lines = voice.map_or(&self.lines, |voice| voice.sequence.lines());
+        self.reception.poll_transmit(standing, lines)
+    }
+}
