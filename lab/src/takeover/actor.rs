@@ -1,6 +1,7 @@
 //! The machine of a node: a candidate among the roots, or any other node of the overlay.
 
 use evenfall_core::any_machine;
+use evenfall_multicast_machine::{Author, AuthorEvent};
 use evenfall_multicast_service::candidate::{Candidate, CandidateEvent};
 
 use crate::multicast::node::{Node, NodeEvent};
@@ -11,6 +12,8 @@ pub enum Actor {
     Candidate(Box<Candidate>),
     /// A proxy or a receiver.
     Node(Node),
+    /// A publisher in a process of its own.
+    Author(Box<Author>),
 }
 
 /// An event of a machine of this campaign for its owner.
@@ -20,6 +23,8 @@ pub enum Told {
     Candidate(CandidateEvent),
     /// An event of a proxy or a receiver.
     Node(NodeEvent),
+    /// An event of a publisher.
+    Author(AuthorEvent),
 }
 
 any_machine! {
@@ -28,5 +33,6 @@ any_machine! {
 
         Candidate(candidate) => candidate.poll_event().map(Told::Candidate),
         Node(node) => node.poll_event().map(Told::Node),
+        Author(author) => author.poll_event().map(Told::Author),
     }
 }

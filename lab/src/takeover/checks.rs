@@ -9,6 +9,7 @@ use evenfall_multicast_machine::wire::{self, Kind};
 use evenfall_sim::{NodeIndex, Packet, Run, Seen, SimTime, Violation, words};
 
 use super::FEED_UNTIL;
+use super::places::{self, Places};
 
 words! {
     /// What must hold.
@@ -31,6 +32,11 @@ words! {
         Once,
         /// When the leader dies alone, all receivers have messages of its successor in a second.
         Prompt,
+        /// The places of an author are in the feed in order and once, with the numbers that the
+        /// author was told.
+        Places,
+        /// An author learns the numbers of all its messages, and that its line is over.
+        Answered,
     }
 }
 
@@ -73,6 +79,8 @@ pub struct Checks {
     has_finished: bool,
     /// Roots that were started again, and whether they were told that they were replaced.
     again: BTreeMap<NodeIndex, bool>,
+    /// The lines of the authors.
+    pub places: Places,
     violations: Vec<Violation<Check>>,
 }
 
@@ -82,7 +90,7 @@ fn word<const N: usize>(datagram: &[u8], at: core::ops::Range<usize>) -> [u8; N]
 
 impl Checks {
     /// Checks that have seen nothing.
-    pub fn new(is_alone: bool) -> Self {
+    pub fn new(is_alone: bool, authors: core::ops::Range<u32>) -> Self {
         Self {
             is_alone,
             content: BTreeMap::new(),
@@ -95,6 +103,7 @@ impl Checks {
             takeovers: 0,
             has_finished: false,
             again: BTreeMap::new(),
+            places: Places::new(authors),
             violations: Vec::new(),
         }
     }
@@ -153,6 +162,14 @@ impl Checks {
         self.acknowledged.entry(number).or_insert(seen.at);
     }
 
+    /// An author learned the number of a message.
+    pub fn answered(&mut self, seen: Seen, place: u64, number: u64) {
+        match self.places.answer(seen.node, place, number) {
+            Ok(message) => self.acknowledged(seen, number, message),
+            Err(what) => self.fail(Check::Places, seen.at, seen.node, what),
+        }
+    }
+
     fn is_content(&mut self, seen: Seen, number: u64, message: Bytes) {
         let known = self.content.entry(number).or_insert_with(|| message.clone());
         if *known != message {
@@ -176,7 +193,12 @@ impl Checks {
                     self.fail(Check::Acknowledged, seen.at, seen.node, what);
                 }
                 for (number, message) in (release.first_message..).zip(release.messages) {
-                    if message.first().is_some_and(|root| *root > 0) {
+                    let is_new = match places::read(&message) {
+                        // No dead root has sent what was published after its death.
+                        Some((_, _, published)) => self.died.is_some_and(|at| published > at),
+                        None => message.first().is_some_and(|root| *root > 0),
+                    };
+                    if is_new {
                         let line = self.lines.entry(seen.node).or_default();
                         line.succeeded.get_or_insert(seen.at);
                     }
@@ -257,6 +279,7 @@ impl Checks {
                 });
             }
         }
+        self.places.judge(&self.content, run);
         run.counts.push(("takeovers", self.takeovers));
         let alone = self.is_alone && self.died.is_some();
         run.counts.push(("roots that died alone", alone.into()));

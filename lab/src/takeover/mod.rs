@@ -7,17 +7,25 @@
 //! reordered. A publisher hands a message every four milliseconds to each root that says that it
 //! leads. Each message names the root and its epoch, so that a number that was used twice shows.
 //!
+//! In two thirds of the seeds, one or two authors publish in its place. An author is a machine of
+//! its own that sends its messages over the same network. It numbers its messages, and each message
+//! names the author and this number, the place. So a place that is in the feed twice or not at all
+//! shows, whichever roots led.
+//!
 //! Checks look at what roots and receivers told their owners, and at the datagrams that left.
 
 mod actor;
 mod checks;
 mod mutants;
+mod places;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenfall_core::{Format, NodeId, Prng, Timestamp};
-use evenfall_multicast_machine::{Config, Root, RootEvent, Run as RunId, Shape};
+use evenfall_multicast_machine::{
+    Author, AuthorEvent, Config, Reception, Root, RootEvent, Run as RunId, Shape,
+};
 use evenfall_multicast_service::candidate::{Ballot, Candidate, CandidateEvent};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
@@ -52,6 +60,11 @@ const EPOCH: u32 = 100;
 /// Tokens by which the publisher acts: hands over a message, and ends the feed.
 const PUBLISH: u64 = 1;
 const FINISH: u64 = 2;
+/// Token by which authors end their lines.
+const END_LINES: u64 = 3;
+/// How long after the last message of the authors the roots end the feed. Authors then have their
+/// answers, since the faults are over for long.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(250);
 
 type Subject = Altered<Actor, Wrong>;
 
@@ -66,6 +79,8 @@ struct Owner {
     lives: BTreeMap<NodeIndex, u32>,
     /// The messages that the roots were given, by root and number.
     given: BTreeMap<(NodeIndex, u64), Vec<u8>>,
+    /// The nodes that are authors.
+    authors: core::ops::Range<u32>,
     checks: Checks,
 }
 
@@ -84,8 +99,13 @@ impl Owner {
     fn subject(&self, node: NodeIndex, now: Timestamp) -> Subject {
         let id = NodeId(node.0);
         let proxies = self.plan.knob("proxies") as u32;
+        let authors_from = ROOTS + proxies + self.plan.knob("receivers") as u32;
         let actor = if node.0 < ROOTS {
             Actor::Candidate(Box::new(self.candidate(node, now)))
+        } else if node.0 >= authors_from {
+            let roots: Vec<_> = (0..ROOTS).map(|n| NodeIndex(n).address()).collect();
+            let life = Prng::new(self.plan.seed).fork(u64::from(node.0)).next_u64();
+            Actor::Author(Box::new(Author::new(now, &roots, life, None)))
         } else if node.0 < ROOTS + proxies {
             Actor::Node(self.cast.relay(id, 1, now))
         } else {
@@ -106,7 +126,23 @@ impl Owner {
         let name = u64::from(node.0 + ROOTS * life);
         let seed = Prng::new(self.plan.seed).fork(name).next_u64();
         let ballot = Ballot { me: NodeId(node.0), voters, seed, key: None };
-        Candidate::new(root, run, &ballot).expect("three roots are a super-leaf")
+        let candidate = Candidate::new(root, run, &ballot).expect("three roots are a super-leaf");
+        let mut candidate = candidate.receiving(Reception::new(None, seed), run);
+        candidate.admit(true);
+        candidate
+    }
+
+    fn has_authors(&self) -> bool {
+        self.plan.knob("authors") > 0
+    }
+
+    /// An author publishes its next message, unless too many have no answer.
+    fn author(&mut self, seen: Seen, author: &mut Author) {
+        let place = self.checks.places.published(seen.node);
+        let message = places::message(seen.node, place, seen.at);
+        if author.publish(seen.local, Format::OPAQUE, message.clone().into()).is_ok() {
+            self.checks.places.publish(seen.node, message);
+        }
     }
 
     fn publish(&mut self, seen: Seen, candidate: &mut Candidate) {
@@ -143,6 +179,9 @@ impl Owner {
                     self.checks.acknowledged(seen, number, message.unwrap_or_default());
                 }
             }
+            CandidateEvent::Published { number, message, .. } => {
+                self.given.insert((seen.node, number), message.to_vec());
+            }
             CandidateEvent::Root(RootEvent::Finished(_)) => self.checks.finished(),
             CandidateEvent::Replaced => self.checks.replaced(seen),
             CandidateEvent::Forgotten => self.checks.forgotten(seen),
@@ -157,32 +196,42 @@ impl Observer<Subject, Wire> for Owner {
             Told::Candidate(event) => self.heard_root(seen, event),
             Told::Node(NodeEvent::Receiver(event)) => self.checks.receiver(seen, event),
             Told::Node(_) => {}
+            Told::Author(AuthorEvent::Numbered { place, number }) => {
+                self.checks.answered(seen, place, number);
+            }
+            Told::Author(AuthorEvent::Over) => self.checks.places.over(seen.node),
+            Told::Author(_) => {}
         }
     }
 
     fn invoke(&mut self, seen: Seen, what: u64, subject: &mut Subject) {
-        subject.input(seen.local, |actor| {
-            let Actor::Candidate(candidate) = actor else { return };
-            match what {
-                PUBLISH => self.publish(seen, candidate),
-                _ if candidate.leads() => {
-                    candidate.input(seen.local, |root| root.finish(seen.local));
-                }
-                _ => {}
+        subject.input(seen.local, |actor| match (actor, what) {
+            (Actor::Candidate(candidate), PUBLISH) if !self.has_authors() => {
+                self.publish(seen, candidate);
             }
+            (Actor::Candidate(candidate), FINISH) if candidate.leads() => {
+                candidate.input(seen.local, |root| root.finish(seen.local));
+            }
+            (Actor::Author(author), PUBLISH) => self.author(seen, author),
+            (Actor::Author(author), END_LINES) => author.finish(seen.local),
+            _ => {}
         });
     }
 
     fn token(&mut self, world: &mut World<Subject, Wire>, token: u64) {
-        for node in (0..ROOTS).map(NodeIndex) {
+        for node in (0..ROOTS).chain(self.authors.clone()).map(NodeIndex) {
             if world.is_up(node) {
                 world.invoke_at(world.now(), node, token);
             }
         }
         let next = world.now() + FEED_EVERY;
-        let token = if next <= FEED_UNTIL { PUBLISH } else { FINISH };
-        if world.now() <= FEED_UNTIL {
-            world.schedule(next, Action::Token(token));
+        if next <= FEED_UNTIL {
+            world.schedule(next, Action::Token(PUBLISH));
+        } else if token == PUBLISH && self.has_authors() {
+            world.schedule(next, Action::Token(END_LINES));
+            world.schedule(next + ANSWERED_WITHIN, Action::Token(FINISH));
+        } else if token == PUBLISH {
+            world.schedule(next, Action::Token(FINISH));
         }
     }
 
@@ -216,6 +265,7 @@ impl Takeover {
                 ("dies", 0..=2),
                 ("alone", 0..=3),
                 ("again", 0..=1),
+                ("authors", 0..=2),
             ],
             kinds: self.outline().kinds.to_vec(),
             window: FAULTS.0..=FAULTS.1,
@@ -253,6 +303,7 @@ impl Campaign for Takeover {
                 ("roots started again", 25),
                 ("messages acknowledged", 100_000),
                 ("messages released", 100_000),
+                ("places answered", 100_000),
             ],
             mutants: &[
                 (Mutant::BelievesAnyVote, Check::Unique, 200),
@@ -265,6 +316,10 @@ impl Campaign for Takeover {
                 (Mutant::SeeksLate, Check::Prompt, 40),
                 (Mutant::ReportsToTheFirst, Check::Ends, 20),
                 (Mutant::KeepsTheLife, Check::Once, 20),
+                (Mutant::ForgetsThePlaces, Check::Places, 100),
+                (Mutant::BeginsTheLineAnew, Check::Places, 100),
+                (Mutant::AnswersAhead, Check::Places, 20),
+                (Mutant::LosesItsLine, Check::Answered, 20),
             ],
         }
     }
@@ -293,7 +348,8 @@ impl Campaign for Takeover {
     }
 
     fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {
-        let nodes = ROOTS + (plan.knob("proxies") + plan.knob("receivers")) as u32;
+        let members = ROOTS + (plan.knob("proxies") + plan.knob("receivers")) as u32;
+        let nodes = members + plan.knob("authors") as u32;
         let cast = Cast {
             config: Owner::config(plan).into(),
             key: None,
@@ -310,7 +366,8 @@ impl Campaign for Takeover {
             leads: BTreeMap::new(),
             lives: BTreeMap::new(),
             given: BTreeMap::new(),
-            checks: Checks::new(is_alone),
+            authors: members..nodes,
+            checks: Checks::new(is_alone, members..nodes),
         };
         let mut world = World::new(Wire::new(DELAY), plan.seed);
         for node in (0..nodes).map(NodeIndex) {
@@ -323,7 +380,7 @@ impl Campaign for Takeover {
         world.run_until(END, &mut watch);
         let mut run = Run { digest: world.digest(), story: watch.text, ..Run::default() };
         let first = ROOTS + plan.knob("proxies") as u32;
-        let receivers = (first..nodes).map(NodeIndex);
+        let receivers = (first..members).map(NodeIndex);
         watch.inner.checks.judge(receivers, &mut run);
         run
     }

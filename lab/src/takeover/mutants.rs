@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Arrival, Class, Destination, GroupId, Head, NodeId, Timestamp, Transmit};
+use evenfall_multicast_machine::line::Stretch;
+use evenfall_multicast_machine::line::letter::{self, Answer, Envelope, Say};
 use evenfall_multicast_machine::standby::session::VOTE_HEAD_BYTES;
 use evenfall_multicast_machine::wire::{self, HEADER_BYTES, Kind};
 use evenfall_multicast_machine::{Entry, ReceiverEvent};
+use evenfall_order_machine::Request;
 use evenfall_order_machine::wire::Message;
 use evenfall_sim::{Alteration, NodeIndex, words};
 
@@ -38,6 +41,14 @@ words! {
         ReportsToTheFirst,
         /// A root that is started again draws the random number of its first life.
         KeepsTheLife,
+        /// Standbys take no notice of the authors of the messages on which they agree.
+        ForgetsThePlaces,
+        /// An author that sends messages again begins a new line with them.
+        BeginsTheLineAnew,
+        /// A root answers some messages before the voters agree on them.
+        AnswersAhead,
+        /// An author never tells the end of its line.
+        LosesItsLine,
     }
 }
 
@@ -52,6 +63,11 @@ pub struct Wrong {
     joined: Option<Timestamp>,
     sought: Option<Timestamp>,
     now: Timestamp,
+    /// The author's number in a line begun anew, and the place at which that line begins.
+    anew: Option<(u64, u64)>,
+    /// The author's number in its first line, and the place behind the last that it sent.
+    first_life: Option<u64>,
+    said: u64,
 }
 
 /// Every how many frames something goes wrong.
@@ -77,6 +93,9 @@ impl Wrong {
             joined: None,
             sought: None,
             now: Timestamp::ZERO,
+            anew: None,
+            first_life: None,
+            said: 0,
         }
     }
 
@@ -117,11 +136,94 @@ fn to_the_tree(transmit: &Transmit) -> Option<Transmit> {
     Some(Transmit::new(Class::Live, to, Head::new(&head), body.slice(5 + 57..)))
 }
 
+/// The envelope and the body of a letter.
+fn letter(datagram: &Bytes) -> Option<(Envelope, Bytes)> {
+    if !datagram.starts_with(&letter::MAGIC) {
+        return None;
+    }
+    Envelope::open(None, datagram).ok()
+}
+
+/// The proposal of a vote without the authors of its frames.
+fn without_places(datagram: &Bytes) -> Option<Bytes> {
+    let (from, digest, Message::Entry(mut proposal)) = vote(datagram)? else { return None };
+    let mut requests: Vec<Request> = proposal.set.requests.iter().collect();
+    for request in &mut requests {
+        if let Ok((term, Entry::Frame(draft))) = Entry::decode(&request.body) {
+            request.body = Entry::Frame(draft.marked(Vec::new())).encode(term);
+        }
+    }
+    proposal.set.requests = requests.iter().collect();
+    let head = &datagram[..VOTE_HEAD_BYTES];
+    Some([head, &Message::Entry(proposal).encode(from, digest)].concat().into())
+}
+
+impl Wrong {
+    /// What an author says. It begins a new line whenever it sends something again.
+    fn says_anew(&mut self, transmit: &mut Transmit) {
+        let bytes = Bytes::from([transmit.head.as_slice(), &transmit.body[..]].concat());
+        let Some((envelope, body)) = letter(&bytes) else { return };
+        let Ok(say) = Say::decode(&body) else { return };
+        let own = *self.first_life.get_or_insert(envelope.author);
+        if !say.messages.is_empty() {
+            if say.place < self.said {
+                self.count += 1;
+                self.anew = Some((own ^ self.count, say.have));
+            }
+            self.said = say.place + say.messages.len() as u64;
+        }
+        let (author, base) = self.anew.unwrap_or((own, 0));
+        let (have, place) = (say.have.saturating_sub(base), say.place.saturating_sub(base));
+        let say = Say { have, place, ..say };
+        (transmit.head, transmit.body) = Envelope { author, ..envelope }.seal(None, say.encode());
+    }
+
+    /// What an author hears of its present line, with the places of its first line.
+    fn hears_anew(&self, arrival: Arrival) -> Arrival {
+        let Some((envelope, body)) = letter(&arrival.datagram) else { return arrival };
+        let Ok(mut answer) = Answer::decode(&body) else { return arrival };
+        let own = self.first_life.unwrap_or(envelope.author);
+        let (author, base) = self.anew.unwrap_or((own, 0));
+        if author != envelope.author {
+            answer.stretches.clear();
+        }
+        answer.next += base;
+        answer.stretches.iter_mut().for_each(|stretch| stretch.place += base);
+        let (head, body) = Envelope { author: own, ..envelope }.seal(None, answer.encode());
+        Arrival { datagram: [head.as_slice(), &body].concat().into(), ..arrival }
+    }
+
+    /// Answers a message before the voters agree on it.
+    fn answers_ahead(&mut self, transmit: &mut Transmit) {
+        let bytes = Bytes::from([transmit.head.as_slice(), &transmit.body[..]].concat());
+        let Some((envelope, body)) = letter(&bytes) else { return };
+        let Ok(mut answer) = Answer::decode(&body) else { return };
+        let Some(last) = answer.stretches.last().copied() else { return };
+        if self.strikes() {
+            let count = u64::from(last.count);
+            let (place, number) = (last.place + count, last.number + count);
+            answer.stretches.push(Stretch { place, number, count: 1 });
+            answer.next = place + 1;
+            (transmit.head, transmit.body) = envelope.seal(None, answer.encode());
+        }
+    }
+}
+
 impl Alteration<Actor> for Wrong {
-    fn arrival(&mut self, _: &Actor, now: Timestamp, arrival: Arrival) -> Option<Arrival> {
+    fn arrival(&mut self, actor: &Actor, now: Timestamp, arrival: Arrival) -> Option<Arrival> {
         self.now = now;
-        if self.mutant != Mutant::BelievesAnyVote {
-            return Some(arrival);
+        match self.mutant {
+            Mutant::ForgetsThePlaces if self.is_root() && self.node.0 > 0 => {
+                let datagram = without_places(&arrival.datagram);
+                return Some(
+                    datagram.map_or(arrival.clone(), |datagram| Arrival { datagram, ..arrival }),
+                );
+            }
+            Mutant::BeginsTheLineAnew if matches!(actor, Actor::Author(_)) => {
+                return Some(self.hears_anew(arrival));
+            }
+            Mutant::BelievesAnyVote => {}
+            _ => return Some(arrival),
         }
         let Some((from, digest, Message::Status(mut status))) = vote(&arrival.datagram) else {
             return Some(arrival);
@@ -172,6 +274,12 @@ impl Alteration<Actor> for Wrong {
                     let sought = *self.sought.get_or_insert(self.now);
                     return self.now.since(sought) >= LATE;
                 }
+            }
+            Mutant::BeginsTheLineAnew if !self.is_root() => self.says_anew(transmit),
+            Mutant::AnswersAhead if self.is_root() => self.answers_ahead(transmit),
+            Mutant::LosesItsLine if !self.is_root() => {
+                let says = Say::decode(&transmit.body).is_ok_and(|say| say.is_end);
+                return !(says && transmit.head.as_slice().starts_with(&letter::MAGIC));
             }
             Mutant::ReportsToTheFirst if is(Kind::Report) => {
                 let roots = (0..super::ROOTS).map(|root| NodeIndex(root).address());
