@@ -227,9 +227,10 @@ fn the_processor_time_of_the_machine_beside_is_told_from_that_of_the_role_and_of
         works_for(Duration::from_micros(100));
     }
     let share = spent.total().as_nanos() as f64 / worked.load(Ordering::Relaxed) as f64;
-    // The role works twice as long as the machine beside, and the owner works more than .4 times as
-    // long. The measurement is an estimate from one span in seven. It was .68 on a busy machine.
-    assert!((0.4..1.6).contains(&share), "{share} of the time of the machine beside");
+    // The role works twice as long as the machine beside, so that a share of 3 or more would count
+    // the role's work too. On a machine so busy that both are always due together, the meter halves
+    // the time of both, and the share is 2.
+    assert!((0.4..2.5).contains(&share), "{share} of the time of the machine beside");
 }
 
 /// A machine with endless repairs, and one frame of the feed that comes up after some of them.
