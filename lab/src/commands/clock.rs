@@ -15,7 +15,6 @@ use evenfall_host::clock::MonotonicClock;
 use evenfall_host::lab;
 use evenfall_host::{Error, interrupt};
 use evenfall_runtime::program::Outcome;
-use humantime::parse_duration;
 use serde::Serialize;
 
 use super::bench::cross;
@@ -47,7 +46,7 @@ struct Lab {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=256))]
     hosts: u32,
     /// Clocks are up to this much ahead or behind.
-    #[arg(long, default_value = "20ms", value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, default_value = "20ms", value_name = "DURATION", value_parser = plant::offset)]
     offset: Duration,
     /// Clocks are up to this much too fast or too slow.
     #[arg(long, default_value = "100ppm", value_name = "RATE", value_parser = plant::rate)]

@@ -81,6 +81,7 @@ mod filter;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod graph;
+mod haze;
 pub mod hull;
 pub mod mesh;
 pub mod pair;

@@ -27,6 +27,7 @@ use evenfall_core::{Timestamp, math};
 
 use crate::bound::Verdict;
 use crate::filter::Filter;
+use crate::haze::Haze;
 use crate::pair::PairEstimate;
 use crate::solver::{Laplacian, median};
 use crate::{Config, State};
@@ -110,6 +111,7 @@ pub struct Mesh {
     /// Remainders of the last solve. The part of a remainder that changes from solve to solve is
     /// noise, and the part that stays is asymmetry.
     remainders: BTreeMap<(u32, u32), f64>,
+    haze: Haze,
 }
 
 /// One attempt over the nodes that are not left out.
@@ -134,7 +136,7 @@ impl Mesh {
     /// A mesh of `nodes` nodes whose time is that of the node `reference`.
     pub fn new(config: Config, nodes: u32, reference: u32) -> Self {
         let filters = vec![None; nodes as usize];
-        Self { config, reference, filters, remainders: BTreeMap::new() }
+        Self { config, reference, filters, remainders: BTreeMap::new(), haze: Haze::default() }
     }
 
     /// The verdicts of all nodes that have one, and the health of the network. `now` is the time of
@@ -327,6 +329,8 @@ impl Mesh {
         let horizon = 2 * self.config.window;
         let proven = [now, now + horizon].map(|at| self.proven(at, attempt));
         let own = degrees.get(self.reference as usize).copied().unwrap_or(0).max(1);
+        let haze = self.haze.extra(self.filters.len(), attempt.edges.iter().copied());
+        let hazy = haze[self.reference as usize];
         let verdict = |(n, coarse): (usize, &Option<i64>)| {
             let filter = &mut self.filters[n];
             let Some(coarse) = *coarse else {
@@ -340,7 +344,14 @@ impl Mesh {
             // between the node and the reference, which in a random graph is that of both ends.
             let ends = 1.0 / f64::from(degrees[n].max(1)) + 1.0 / f64::from(own);
             let offset = (coarse, attempt.fine[n]);
-            let variances = (noise * noise * ends + 0.1, rate_noise * rate_noise * ends + 1e-22);
+            // Hosts whose probes all waited are wrong by the extra width at most, which counts as
+            // two standard errors, and anywhere in the window, which tilts the line.
+            let extra = (haze[n] + hazy) / 2.0;
+            let turned = 2.0 * extra * 1e-9 / window;
+            let variances = (
+                noise * noise * ends + extra * extra + 0.1,
+                rate_noise * rate_noise * ends + turned * turned + 1e-22,
+            );
             let moved = Filter::advance(filter, middle, offset, attempt.rates[n], variances);
             let filter = filter.as_ref().expect("the filter was just set");
             let bounds = [proven[0][n], proven[1][n]];

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 /// worst drift that the mesh allows for.
 const DRIFT_PPB_MAX: u32 = 100_000;
 
+/// The greatest planted offset: 100 years. Twice as much, in nanoseconds, is within 64 bits.
+const OFFSET_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// The greatest planted errors of the clocks of a laboratory, written as `20ms,100ppm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -24,10 +27,15 @@ pub struct Planting {
 
 impl Planting {
     /// The clock of the node with this number. The same seed plants the same clocks.
+    ///
+    /// Local clocks count from the start of their hosts and show no time before zero. So the middle
+    /// of all planted clocks is ahead of the host's clock by the offset, and no planted clock is
+    /// behind the host's clock.
     pub fn of(&self, seed: u64, number: u32, since: Timestamp) -> Plant {
         let mut prng = Prng::new(seed ^ (u64::from(number) << 32));
         let mut either_way = |most: u64| prng.below(2 * most + 1) as i64 - most as i64;
-        let offset_ns = either_way(nanos(self.offset));
+        let most = nanos(self.offset);
+        let offset_ns = most as i64 + either_way(most);
         Plant { offset_ns, drift_ppb: either_way(self.drift_ppb.into()), since }
     }
 }
@@ -43,6 +51,19 @@ impl fmt::Display for BadPlanting {
 }
 
 impl std::error::Error for BadPlanting {}
+
+/// Reads an offset such as `20ms`.
+///
+/// # Errors
+/// The mistake, or the allowed offsets.
+pub fn offset(text: &str) -> Result<Duration, BadPlanting> {
+    let wrong = |why: &dyn fmt::Display| BadPlanting(format!("{text}: {why}"));
+    let offset = humantime::parse_duration(text).map_err(|error| wrong(&error))?;
+    if offset > OFFSET_MAX {
+        return Err(wrong(&"must be 100 years of 365 days at most"));
+    }
+    Ok(offset)
+}
 
 /// Reads a rate such as `100ppm` or `20ppb`.
 ///
@@ -65,12 +86,10 @@ impl FromStr for Planting {
     type Err = BadPlanting;
 
     fn from_str(text: &str) -> Result<Self, BadPlanting> {
-        let wrong = |why: &dyn fmt::Display| BadPlanting(format!("{text}: {why}"));
         let form = "must be an offset and a rate, such as 20ms,100ppm";
-        let (offset, drift) = text.split_once(',').ok_or_else(|| wrong(&form))?;
-        let offset = humantime::parse_duration(offset.trim());
-        let offset = offset.map_err(|error| wrong(&error))?;
-        Ok(Self { offset, drift_ppb: rate(drift.trim())? })
+        let wrong = || BadPlanting(format!("{text}: {form}"));
+        let (offset, drift) = text.split_once(',').ok_or_else(wrong)?;
+        Ok(Self { offset: self::offset(offset.trim())?, drift_ppb: rate(drift.trim())? })
     }
 }
 
@@ -141,20 +160,23 @@ mod tests {
         assert_eq!(planting, Planting { offset: Duration::from_millis(20), drift_ppb: 100_000 });
         assert_eq!(planting.to_string().parse(), Ok(planting));
         assert_eq!((rate("100ppm"), rate("20ppb")), (Ok(100_000), Ok(20)));
-        for wrong in ["20ms", "20ms,101ppm", "20ms,100", "x,1ppm", "20ms,9999999ppm"] {
+        for wrong in ["20ms", "20ms,101ppm", "20ms,100", "x,1ppm", "20ms,9999999ppm", "101y,1ppm"] {
             assert!(wrong.parse::<Planting>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn nodes_have_clocks_of_their_own_and_a_seed_plants_the_same_again() {
+        let far = Planting { offset: OFFSET_MAX, drift_ppb: 100_000 };
+        assert!((0..50).all(|number| far.of(1, number, Timestamp::ZERO).offset_ns >= 0));
         let planting = Planting { offset: Duration::from_millis(20), drift_ppb: 100_000 };
         let plants: Vec<Plant> =
             (0..50).map(|number| planting.of(1, number, Timestamp::ZERO)).collect();
         assert_eq!(plants[7], planting.of(1, 7, Timestamp::ZERO));
         assert_ne!(plants[7], planting.of(2, 7, Timestamp::ZERO));
-        assert!(plants.iter().all(|plant| plant.offset_ns.abs() <= 20_000_000));
-        assert!(plants.iter().any(|plant| plant.offset_ns > 10_000_000));
+        assert!(plants.iter().all(|plant| (0..=40_000_000).contains(&plant.offset_ns)));
+        assert!(plants.iter().any(|plant| plant.offset_ns < 10_000_000));
+        assert!(plants.iter().any(|plant| plant.offset_ns > 30_000_000));
         assert!(plants.iter().any(|plant| plant.drift_ppb < -50_000));
     }
 

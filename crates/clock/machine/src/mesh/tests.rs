@@ -235,3 +235,36 @@ fn the_assumed_bound_of_two_nodes_allows_for_a_tilted_band() {
     assert!(error.abs() > 1_500.0, "the tilt shows: {error} ns");
     assert!(error.abs() < reading.assumed_ns.expect("measured") as f64, "{error} ns, {reading:?}");
 }
+
+/// A busy host delays the probes of all its pairs alike, so that no loop shows the error.
+#[test]
+fn the_assumed_bound_grows_with_the_bands_of_a_busy_host() {
+    const BUSY: u32 = 4;
+    const LATE_NS: i64 = 3_000;
+    let (config, mut prng) = (Config::default(), Prng::new(6));
+    let pool = Pool::new(10, 0.0, 20.0, &mut prng);
+    let mut mesh = Mesh::new(config.clone(), 10, 0);
+    let mut bounds = Vec::new();
+    for window in 1..=12u64 {
+        let end = window * 2_000_000_000;
+        let mut edges = pool.edges(end, &mut prng);
+        edges.iter_mut().for_each(|edge| edge.estimate.half_ns = 1_000);
+        // From the eleventh window on, everything that comes to the host is late. Half of the
+        // lateness is in the estimate, and half of it in the band.
+        for edge in edges.iter_mut().filter(|edge| window > 10 && [edge.a, edge.b].contains(&BUSY))
+        {
+            let ahead = if edge.b == BUSY { LATE_NS / 2 } else { -LATE_NS / 2 };
+            edge.estimate.offset_ns += ahead;
+            edge.estimate.half_ns += LATE_NS as u64 / 2;
+        }
+        let verdict = mesh.solve(ours(end), &edges).0[BUSY as usize].expect("a measured node");
+        let at = end + 1_000_000_000;
+        let shown = ZERO + i128::from(at) + pool.truth(BUSY, at) as i128;
+        let reading = verdict.reading(Timestamp::from_nanos(shown as u64), &config);
+        let error = (reading.offset_ns as f64 + pool.truth(BUSY, at)).abs();
+        let bound = reading.assumed_ns.expect("measured");
+        assert!(error < bound as f64, "window {window}: {error} ns of {bound}");
+        bounds.push(bound);
+    }
+    assert!(bounds[9] < 1_000 && bounds[11] > 1_000, "{bounds:?}");
+}
