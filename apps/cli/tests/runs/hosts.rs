@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Child;
 
@@ -30,15 +30,9 @@ impl Hosts {
     /// Six hosts. The tree stands when all but the last one have joined.
     fn new(keyed: bool, messages: u64) -> Self {
         let scratch = Scratch::new();
-        let free = |number: usize| {
-            let host = (scratch.host(number as u8 + 10), 0);
-            let udp = UdpSocket::bind(host).and_then(|s| s.local_addr()).expect("loopback");
-            let tcp = TcpListener::bind(host).and_then(|s| s.local_addr()).expect("loopback");
-            (udp, tcp)
-        };
-        let named = |(number, (name, role))| {
-            let (udp, tcp) = free(number);
-            (name, role, udp, tcp)
+        let named = |(number, (name, role)): (usize, _)| {
+            let host = number as u8 + 10;
+            (name, role, scratch.address(host), scratch.address(host))
         };
         let nodes: Vec<_> = CAST.into_iter().enumerate().map(named).collect();
         let mut text = format!(

@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::UdpSocket;
 use std::process::Child;
 use std::thread::sleep;
 use std::time::Duration;
@@ -45,8 +44,7 @@ fn stage_of(cast: &[(&str, &str)], ring_frames: u32) -> Scratch {
         leaves - 1,
     );
     for (id, (name, role)) in cast.iter().enumerate() {
-        let udp =
-            UdpSocket::bind((scratch.host(1), 0)).and_then(|s| s.local_addr()).expect("loopback");
+        let udp = scratch.address(1);
         let more = match *role {
             "recorder" if *name == "tape" => "record = \"ticks\"\n",
             "recorder" => "record = \"ticks-too\"\n",

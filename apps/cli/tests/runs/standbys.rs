@@ -1,7 +1,6 @@
 //! Roots that are processes of their own: one that is started again, and one with another feed.
 
 use std::fmt::Write as _;
-use std::net::UdpSocket;
 use std::process::Child;
 use std::time::Duration;
 
@@ -21,8 +20,7 @@ fn stage() -> Scratch {
          [feed]\nrate = 1000.0\nsynthetic = {{ seed = 3, messages = {MESSAGES} }}\n"
     );
     for (id, (name, role)) in CAST.iter().enumerate() {
-        let udp = UdpSocket::bind((scratch.host(1), 0)).and_then(|s| s.local_addr());
-        let udp = udp.expect("loopback");
+        let udp = scratch.address(1);
         let _ = write!(
             text,
             "[[node]]\nname = \"{name}\"\nid = {id}\nrole = \"{role}\"\naddress = \"{udp}\"\n"

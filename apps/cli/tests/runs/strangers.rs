@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
@@ -13,13 +13,6 @@ use super::common::{Scratch, evenfall, eventually, finish, signal};
 /// memory that the allocator keeps.
 const GROWTH_MAX: u64 = 24 << 20;
 
-fn free(scratch: &Scratch) -> SocketAddr {
-    eventually("a free port", || {
-        let tcp = TcpListener::bind((scratch.host(1), 0)).and_then(|s| s.local_addr()).ok()?;
-        UdpSocket::bind(tcp).is_ok().then_some(tcp)
-    })
-}
-
 /// Settings of nodes by name and role, all with HTTP.
 fn settings(scratch: &Scratch, nodes: &[(&str, &str)]) -> (PathBuf, Vec<(SocketAddr, SocketAddr)>) {
     let mut text = "[run]\nclock = \"same-host\"\nwarm_up = \"100ms\"\n\
@@ -27,7 +20,7 @@ fn settings(scratch: &Scratch, nodes: &[(&str, &str)]) -> (PathBuf, Vec<(SocketA
         .to_owned();
     let mut addresses = Vec::new();
     for (id, (name, role)) in nodes.iter().enumerate() {
-        let (address, http) = (free(scratch), free(scratch));
+        let (address, http) = (scratch.address(1), scratch.address(1));
         let _ = write!(
             text,
             "[[node]]\nname = \"{name}\"\nid = {id}\nrole = \"{role}\"\n\

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::process::Child;
 
 use serde_json::Value;
@@ -21,15 +21,8 @@ impl Pool {
     /// process from its core for up to 100 ms, and that wait must not look like distance.
     fn new(hosts: usize, slow: &[usize], keyed: bool) -> Self {
         let scratch = Scratch::beside();
-        let free = |host: usize| {
-            let host = (scratch.host(host as u8 + 20), 0);
-            // The port must be free for TCP and for UDP.
-            eventually("a free port", || {
-                let tcp = TcpListener::bind(host).and_then(|s| s.local_addr()).ok()?;
-                UdpSocket::bind(tcp).is_ok().then_some(tcp)
-            })
-        };
-        let agents: Vec<SocketAddr> = (0..hosts).map(free).collect();
+        let agents: Vec<SocketAddr> =
+            (0..hosts).map(|host| scratch.address(host as u8 + 20)).collect();
         let mut text = format!(
             "[run]\nclock = \"same-host\"\n{}[inject]\nfile = \"delays\"\n",
             if keyed { "key_file = \"shared.key\"\n" } else { "" }
