@@ -1,11 +1,11 @@
 //! An author: a publisher in a process of its own.
 //!
-//! An author knows the addresses of all roots, and does not know which of them leads. It asks all of
-//! them until one says that it leads. From then on it sends its messages to that root, in the order
-//! of their places, and keeps each message until its number has come. Without progress for a while,
-//! the author begins again at the first message that has no number, and asks all roots. The wait
-//! doubles each time. A root of a later epoch is preferred, because two roots may believe for a
-//! moment that they lead.
+//! An author knows the addresses of all roots, and does not know which of them leads. It asks all
+//! of them until one says that it leads. From then on it sends its messages to that root, in the
+//! order of their places, and keeps each message until its number has come. Without progress for a
+//! while, the author begins again at the first message that has no number, and asks all roots. The
+//! wait doubles each time. A root of a later epoch is preferred, because two roots may believe for
+//! a moment that they lead.
 
 use core::time::Duration;
 use std::collections::VecDeque;

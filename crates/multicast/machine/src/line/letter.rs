@@ -1,18 +1,20 @@
 //! The datagrams between authors and roots.
 //!
 //! ```text
-//!  0       2         3      4        5       8            16         24          32
-//!  | magic | version | kind | key id | 0 0 0 | author u64 | life u64 | run id u64 | number u64 | body
+//!  0       2         3      4        5   8            16         24           32           40
+//!  | magic | version | kind | key id | 0 | author u64 | life u64 | run id u64 | number u64 | body
 //!
-//!  Say      have u64 | place u64 | is the end u8 | count u16 | count times: format u8, length u16, bytes
-//!  Answer   epoch u32 | flags u8 | next place u64 | count u8 | count times: place u64, number u64, count u32
+//!  Say      have u64 | place u64 | is the end u8 | count u16 | as many messages
+//!           a message: format u8, length u16, bytes
+//!  Answer   epoch u32 | flags u8 | next place u64 | count u8 | as many stretches
+//!           a stretch: place u64, number u64, count u32
 //! ```
 //!
 //! With a key, the body is sealed (ChaCha20-Poly1305) with the 40 bytes in front of it as
 //! associated data. An author seals under a key of its own random number. A root seals under a key
 //! of the author and of its own random number, the life. The number of the letter is the nonce. The
-//! run id makes a recorded letter worthless in another run. A letter that is recorded and sent again
-//! in the same run has places that are in the feed already.
+//! run id makes a recorded letter worthless in another run. A letter that is recorded and sent
+//! again in the same run has places that are in the feed already.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use chacha20poly1305::aead::{AeadInPlace, KeyInit};
