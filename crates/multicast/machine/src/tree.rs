@@ -409,9 +409,20 @@ impl Tree {
             .min_by_key(|(_, children)| children.len())
             .map(|(n, _)| *n);
         let Some(new) = new else { return false };
-        self.ring(old).retain(|n| *n != node);
         let own_level = self.level[&node];
-        self.attach(new, node, own_level);
+        let is_child = self.ring(old).contains(&node);
+        if is_child {
+            self.ring(old).retain(|n| *n != node);
+            self.attach(new, node, own_level);
+        } else {
+            // An extra hedge node stays an extra one.
+            self.extra
+                .get_mut(&old)
+                .expect("a node that is no child is extra")
+                .retain(|n| *n != node);
+            self.extra.entry(new).or_default().push(node);
+            self.parent.insert(node, new);
+        }
         true
     }
 
@@ -677,6 +688,55 @@ mod tests {
             senders_are_sources(&tree, &everybody);
             assert!(orphans.iter().all(|orphan| tree.parent(*orphan) == Some(new)));
             assert_eq!((tree.spares(), tree.missing()), (&[old][..], 1));
+        }
+    }
+
+    /// Every child and every extra node has its parent and the level below its parent.
+    fn is_whole(tree: &Tree) {
+        let below = tree.children.iter().chain(&tree.extra);
+        let mut seen = BTreeMap::new();
+        for (parent, child) in
+            below.flat_map(|(parent, list)| list.iter().map(move |c| (parent, c)))
+        {
+            assert_eq!(seen.insert(child, parent), None, "{child} has one place");
+            assert_eq!(tree.parent.get(child), Some(parent), "the parent of {child}");
+            assert_eq!(tree.level.get(child), tree.level.get(parent).map(|l| l + 1).as_ref());
+            assert!(!tree.spares.contains(child), "{child} has a place and is a spare");
+        }
+        assert_eq!(seen.len(), tree.parent.len());
+    }
+
+    #[test]
+    fn a_tree_stays_whole_through_any_changes() {
+        use evenfall_core::Prng;
+        for seed in 0..400 {
+            let mut prng = Prng::new(seed);
+            let scheme = if prng.below(2) == 0 { Scheme::Siblings } else { Scheme::Extra };
+            let hedging = prng.below(3) as u8;
+            let shape = Shape { scheme, ..shape(2 + prng.below(2) as u8, 3, hedging) };
+            let (proxies, mut receivers) = (prng.below(22) as u32 + 4, ids(1_000, 12));
+            let mut tree = tree(proxies, 12, shape.clone());
+            is_whole(&tree);
+            for step in 0..60 {
+                let everybody = [ids(1, proxies), receivers.clone()].concat();
+                let any = |prng: &mut Prng| everybody[prng.below(everybody.len() as u64) as usize];
+                match prng.below(6) {
+                    0 => {
+                        let new = NodeId(2_000 + step);
+                        receivers.push(new);
+                        tree.add_receiver(new);
+                    }
+                    1 => {
+                        if !tree.remove(any(&mut prng)) {
+                            break;
+                        }
+                    }
+                    2 | 3 => drop(tree.move_away_from_parent(any(&mut prng))),
+                    4 => drop(tree.begin_overlap(any(&mut prng), any(&mut prng))),
+                    _ => tree.end_overlap(prng.below(2) == 0),
+                }
+                is_whole(&tree);
+            }
         }
     }
 
