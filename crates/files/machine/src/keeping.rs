@@ -22,6 +22,8 @@
 //! changes wait. When all keepers are silent, further changes are refused with an error that names
 //! the keepers, until another dataserver has become a keeper. An operator can give up dataservers
 //! that never come back, with [`forget`](Nameserver::forget).
+//! When the disks of all keepers were replaced by empty disks, and dataservers live, changes wait
+//! until a dataserver is a keeper.
 //!
 //! **An old log.** The generations of streams increase over all lives of a nameserver. A nameserver
 //! whose log was replaced by an old log begins with a generation that keepers have seen before, or
@@ -272,7 +274,7 @@ impl Nameserver {
             self.record(Record::Keepers { disks: Vec::new() }, None);
             self.keeping.keepers.clear();
         }
-        self.leave_keepers_out(now);
+        self.leave_keepers_out(now, true);
         self.find_keepers(now);
         self.repeat_streams(now);
         self.release();
@@ -371,14 +373,15 @@ impl Nameserver {
                 self.disk_is_gone(*disk);
             }
         }
-        self.leave_keepers_out(now);
+        // The operator gives up the last keeper too, and changes go on without a keeper.
+        self.leave_keepers_out(now, false);
         self.record(Record::NOTHING, [Effect::Done(token)]);
         Ok(())
     }
 
     /// Leaves out each keeper whose dataserver is silent, gone, or to be emptied, while another
-    /// keeper with the whole log lives.
-    fn leave_keepers_out(&mut self, now: Timestamp) {
+    /// keeper with the whole log lives. With `keeps_last`, the log always names a keeper.
+    fn leave_keepers_out(&mut self, now: Timestamp, keeps_last: bool) {
         let is_bad = |disk: &DiskId| !self.is_fit(now, *disk) || self.space.is_leaving(*disk);
         let set = self.space.keepers();
         let is_whole = |disk: &&DiskId| {
@@ -386,11 +389,16 @@ impl Nameserver {
         };
         let good: BTreeSet<DiskId> = set.iter().filter(is_whole).copied().collect();
         let rest: BTreeSet<DiskId> = match good.is_empty() {
-            // No live keeper has the whole log. Only keepers that never come back are left out.
+            // No live keeper has the whole log. Only keepers that never come back are left out, but
+            // not the last one: changes wait until another dataserver is a keeper.
+            true if keeps_last && set.iter().all(|disk| self.space.is_gone(*disk)) => set.clone(),
             true => set.iter().copied().filter(|disk| !self.space.is_gone(*disk)).collect(),
             false => set.iter().copied().filter(|d| good.contains(d) || !is_bad(d)).collect(),
         };
-        let are_silent = !rest.is_empty() && !rest.iter().any(|disk| self.is_live(now, *disk));
+        let are_gone = rest.iter().all(|disk| self.space.is_gone(*disk));
+        let has_heir = are_gone && self.servers.keys().any(|disk| self.is_live(now, *disk));
+        let is_any_live = has_heir || rest.iter().any(|disk| self.is_live(now, *disk));
+        let are_silent = !rest.is_empty() && !is_any_live;
         let is_less = rest.len() < set.len();
         let is_candidate_bad = |disk: &DiskId| is_bad(disk) && !rest.contains(disk);
         let drop: Vec<DiskId> =

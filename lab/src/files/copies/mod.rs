@@ -558,6 +558,7 @@ impl Campaign for Copies {
             // file was assigned an epoch that its nameserver's log lost with a disk.
             once_failed: &[
                 810, 1235, 2862, 4800, 6028, 52_942, 12_740, 12_389, 16_513, 34_602, 34_901,
+                113_334,
             ],
             kinds: &[
                 FaultKind::Loss,

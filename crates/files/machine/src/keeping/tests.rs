@@ -213,6 +213,55 @@ fn the_error_names_each_keeper_that_changes_wait_for_and_no_other() {
     }
 }
 
+/// A beat of the dataserver at the address of dataserver 1, whose disk is now `disk`.
+fn hand_in_with(names: &mut Nameserver, now: Timestamp, disk: u64) {
+    let address = ([127, 0, 0, 1], 7_001).into();
+    let (name, rack, is_ill, page) = (String::new(), String::new(), false, Vec::new());
+    let beat = Control::Beat {
+        disk: DiskId(disk),
+        http: address,
+        name,
+        rack,
+        is_ill,
+        used: 0,
+        free: 0,
+        page,
+    };
+    let (head, body) = Message::Control(beat).encode(names.space.cluster);
+    let datagram = Bytes::from([&head[..], &body].concat());
+    let arrival = evenfall_core::Arrival::new(address, datagram, now, StampedBy::User);
+    names.handle(now, arrival).expect("our own datagram");
+}
+
+#[test]
+fn a_change_waits_while_the_last_keeper_has_an_empty_disk() {
+    let mut now = Timestamp::ZERO;
+    let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
+    for _ in 0..2 {
+        let (stream, end) = stream_of(&run(&mut names, &mut now));
+        kept(&mut names, now, (stream.generation, stream.life), end);
+    }
+    hand_in_with(&mut names, now, 3);
+    create(&mut names, "/a", 1);
+    for answers in [false, true] {
+        let mut told = 0;
+        for _ in 0..10 {
+            now += names.config.tick;
+            hand_in_with(&mut names, now, 3);
+            names.handle_timeout(now);
+            write_all(&mut names, &mut Vec::new());
+            for message in sent(&mut names) {
+                let Message::Names { stream, offset, bytes, .. } = message else { continue };
+                let (of, end) = ((stream.generation, stream.life), offset + bytes.len() as u64);
+                (0..u64::from(answers)).for_each(|_| kept_by(&mut names, now, 3, of, end));
+            }
+            told += done(&mut names);
+        }
+        assert_eq!(told > 0, answers, "the only copy of the change must not be here");
+    }
+    assert_eq!(names.space().keepers().iter().collect::<Vec<_>>(), [&DiskId(3)]);
+}
+
 /// The epochs of the assignments among these messages.
 fn assigned(sent: &[Message]) -> BTreeSet<u64> {
     let epoch = |message: &Message| match message {
