@@ -715,7 +715,7 @@ mod tests {
             let hedging = prng.below(3) as u8;
             let shape = Shape { scheme, ..shape(2 + prng.below(2) as u8, 3, hedging) };
             let (proxies, mut receivers) = (prng.below(22) as u32 + 4, ids(1_000, 12));
-            let mut tree = tree(proxies, 12, shape.clone());
+            let mut tree = tree(proxies, 12, shape);
             is_whole(&tree);
             for step in 0..60 {
                 let everybody = [ids(1, proxies), receivers.clone()].concat();
