@@ -203,7 +203,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["sim", "clock", "--nodes", "1000000000"], &["--nodes", "2..=100000"]),
         (&["sim", "clock", "--load", "-1"], &["--load -1", "from 0 to below 1"]),
         (&["sim", "clock", "--duration", "100y"], &["--duration 100years", "--nodes"]),
-        (&["clock", "lab", "--offset", "100y"], &["--offset 100years", "was started"]),
+        (&["clock", "lab", "--offset", "101y"], &["--offset", "100 years of 365 days"]),
         (&["clock", "lab", "--samples", "0"], &["--samples", "1..=1000000"]),
         (&["clock", "watch", "--every", "0s"], &["--every", "100ms to 24 hours"]),
     ];
