@@ -19,7 +19,7 @@
 //! | [`tree`] | which node sends to which; the rule for depth D and fan-out F; hedging |
 //! | [`replace`] | names stragglers, and puts a spare in their place |
 //! | [`standby`] | what voters agree on before a frame leaves, so that a root may die |
-//! | [`line`] | publishers that are processes of their own, and outlive a root |
+//! | [`mod@line`] | publishers that are processes of their own, and outlive a root |
 //! | [`admission`] | which nodes may join: the challenge, and the list of named nodes |
 //! | [`config`] | every limit, with unit and reason |
 //! | [`wire`], [`control`] | the datagrams, byte by byte |
