@@ -10,8 +10,6 @@ use std::time::Duration;
 use clap::Subcommand;
 use evenfall_clock_service::laboratory::{self, Found, Planted, Sample};
 use evenfall_clock_service::{ClockSettings, Planting, plant};
-use evenfall_core::Timestamp;
-use evenfall_host::clock::MonotonicClock;
 use evenfall_host::lab;
 use evenfall_host::{Error, interrupt};
 use evenfall_runtime::program::Outcome;
@@ -208,17 +206,6 @@ impl Drop for Busy {
     }
 }
 
-/// Refuses an offset by which a planted clock would show a time before the start of this machine,
-/// because such a clock stands still.
-fn check_offset(offset: Duration, since: Timestamp) -> Result<(), String> {
-    let most = Duration::from_secs(since.nanos() / 1_000_000_000);
-    if offset <= most {
-        return Ok(());
-    }
-    let [offset, most] = [offset, most].map(humantime::format_duration);
-    Err(format!("--offset {offset}: at most {most}, the time since this machine was started"))
-}
-
 /// The hosts of the nodes; `None` for threads on this host.
 fn hosts(args: &Lab) -> Result<Option<lab::Lab>, Error> {
     if args.threads {
@@ -273,7 +260,6 @@ fn run(args: &Lab) -> Outcome {
     };
     let planted = Planted { hosts: args.hosts, samples: args.samples, clock };
     planted.clock.check()?;
-    check_offset(args.offset, MonotonicClock::now())?;
     let lab = hosts(args)?;
     if lab.is_some() {
         // A signal then ends the nodes, and their hosts are removed.
@@ -329,17 +315,4 @@ fn run(args: &Lab) -> Outcome {
         );
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_planted_clock_shows_a_time_before_the_machine_was_started() {
-        let since = Timestamp::from_nanos(3_600_000_000_000);
-        assert_eq!(check_offset(Duration::from_secs(3_600), since), Ok(()));
-        let error = check_offset(Duration::from_secs(3_601), since).expect_err("too far behind");
-        assert!(error.contains("--offset 1h 1s") && error.contains("at most 1h"), "{error}");
-    }
 }

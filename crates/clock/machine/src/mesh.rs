@@ -344,8 +344,9 @@ impl Mesh {
             // between the node and the reference, which in a random graph is that of both ends.
             let ends = 1.0 / f64::from(degrees[n].max(1)) + 1.0 / f64::from(own);
             let offset = (coarse, attempt.fine[n]);
-            // Hosts whose probes all waited are wrong by the extra width at most, which counts as
-            // two standard errors, and anywhere in the window, which tilts the line.
+            // The offset of a host whose probes all waited is wrong by the extra width at most. The
+            // extra width counts as two standard errors. The wait may change within the window, so
+            // that the rate is wrong too.
             let extra = (haze[n] + hazy) / 2.0;
             let turned = 2.0 * extra * 1e-9 / window;
             let variances = (

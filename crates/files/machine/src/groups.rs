@@ -480,13 +480,29 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn hand_in_at(names: &mut Nameserver, now: Timestamp, n: u16, page: Vec<Held>) {
-        let (disk, address) = (DiskId(u64::from(n)), ([127, 0, 0, 1], 7_000 + n).into());
+        hand_in_with(names, now, (n, u64::from(n)), page);
+    }
+
+    /// A beat of dataserver `n`, which has this disk.
+    pub(crate) fn hand_in_with(
+        names: &mut Nameserver,
+        now: Timestamp,
+        (n, disk): (u16, u64),
+        page: Vec<Held>,
+    ) {
+        let http = ([127, 0, 0, 1], 7_000 + n).into();
         let (name, rack, is_ill) = (String::new(), String::new(), false);
-        let beat =
-            Control::Beat { disk, http: address, name, rack, is_ill, used: 0, free: 0, page };
-        let (head, body) = Message::Control(beat).encode(names.space.cluster);
+        let disk = DiskId(disk);
+        let beat = Control::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page };
+        say(names, now, n, beat);
+    }
+
+    /// What dataserver `n` says reaches the nameserver.
+    pub(crate) fn say(names: &mut Nameserver, now: Timestamp, n: u16, control: Control) {
+        let (head, body) = Message::Control(control).encode(names.space.cluster);
         let datagram = Bytes::from([&head[..], &body].concat());
-        let arrival = Arrival::new(address, datagram, now, StampedBy::User);
+        let from = ([127, 0, 0, 1], 7_000 + n).into();
+        let arrival = Arrival::new(from, datagram, now, StampedBy::User);
         names.handle(now, arrival).expect("our own datagram");
     }
 

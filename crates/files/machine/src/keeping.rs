@@ -21,9 +21,8 @@
 //! dataserver takes the place of the silent keeper. While no keeper with the whole log lives,
 //! changes wait. When all keepers are silent, further changes are refused with an error that names
 //! the keepers, until another dataserver has become a keeper. An operator can give up dataservers
-//! that never come back, with [`forget`](Nameserver::forget).
-//! When the disks of all keepers were replaced by empty disks, and dataservers live, changes wait
-//! until a dataserver is a keeper.
+//! that never come back, with [`forget`](Nameserver::forget). When all keepers have come back with
+//! empty disks, changes wait until a live dataserver has the whole log and is a keeper.
 //!
 //! **An old log.** The generations of streams increase over all lives of a nameserver. A nameserver
 //! whose log was replaced by an old log begins with a generation that keepers have seen before, or
@@ -389,8 +388,8 @@ impl Nameserver {
         };
         let good: BTreeSet<DiskId> = set.iter().filter(is_whole).copied().collect();
         let rest: BTreeSet<DiskId> = match good.is_empty() {
-            // No live keeper has the whole log. Only keepers that never come back are left out, but
-            // not the last one: changes wait until another dataserver is a keeper.
+            // No live keeper has the whole log. Keepers that never come back are left out, as long
+            // as another keeper is left. Otherwise changes wait until a live dataserver is a keeper.
             true if keeps_last && set.iter().all(|disk| self.space.is_gone(*disk)) => set.clone(),
             true => set.iter().copied().filter(|disk| !self.space.is_gone(*disk)).collect(),
             false => set.iter().copied().filter(|d| good.contains(d) || !is_bad(d)).collect(),

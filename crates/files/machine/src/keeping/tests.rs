@@ -2,7 +2,7 @@ use evenfall_core::{Machine as _, StampedBy};
 
 use super::*;
 use crate::config::NameConfig;
-use crate::groups::tests::{create, hand_in, hand_in_at, sent, write_all};
+use crate::groups::tests::{create, hand_in, hand_in_at, hand_in_with, say, sent, write_all};
 use crate::nameserver::Event;
 use crate::space::Call;
 use crate::wire::Control;
@@ -66,11 +66,7 @@ fn kept_by(
     length: u64,
 ) {
     let control = Control::Kept { disk: DiskId(disk), generation, life, length };
-    let (head, body) = Message::Control(control).encode(names.space.cluster);
-    let datagram = Bytes::from([&head[..], &body].concat());
-    let from = ([127, 0, 0, 1], 7_000 + disk as u16).into();
-    let arrival = evenfall_core::Arrival::new(from, datagram, now, StampedBy::User);
-    names.handle(now, arrival).expect("our own datagram");
+    say(names, now, disk as u16, control);
 }
 
 /// The last stream that was sent, and the offset at which the last sent bytes of the stream end.
@@ -213,26 +209,6 @@ fn the_error_names_each_keeper_that_changes_wait_for_and_no_other() {
     }
 }
 
-/// A beat of the dataserver at the address of dataserver 1, whose disk is now `disk`.
-fn hand_in_with(names: &mut Nameserver, now: Timestamp, disk: u64) {
-    let address = ([127, 0, 0, 1], 7_001).into();
-    let (name, rack, is_ill, page) = (String::new(), String::new(), false, Vec::new());
-    let beat = Control::Beat {
-        disk: DiskId(disk),
-        http: address,
-        name,
-        rack,
-        is_ill,
-        used: 0,
-        free: 0,
-        page,
-    };
-    let (head, body) = Message::Control(beat).encode(names.space.cluster);
-    let datagram = Bytes::from([&head[..], &body].concat());
-    let arrival = evenfall_core::Arrival::new(address, datagram, now, StampedBy::User);
-    names.handle(now, arrival).expect("our own datagram");
-}
-
 #[test]
 fn a_change_waits_while_the_last_keeper_has_an_empty_disk() {
     let mut now = Timestamp::ZERO;
@@ -241,13 +217,13 @@ fn a_change_waits_while_the_last_keeper_has_an_empty_disk() {
         let (stream, end) = stream_of(&run(&mut names, &mut now));
         kept(&mut names, now, (stream.generation, stream.life), end);
     }
-    hand_in_with(&mut names, now, 3);
+    hand_in_with(&mut names, now, (1, 3), Vec::new());
     create(&mut names, "/a", 1);
     for answers in [false, true] {
         let mut told = 0;
         for _ in 0..10 {
             now += names.config.tick;
-            hand_in_with(&mut names, now, 3);
+            hand_in_with(&mut names, now, (1, 3), Vec::new());
             names.handle_timeout(now);
             write_all(&mut names, &mut Vec::new());
             for message in sent(&mut names) {

@@ -56,7 +56,7 @@ pub struct Envelope {
     pub kind: Kind,
     /// The random number of the author.
     pub author: u64,
-    /// The random number of the root; 0 in letters of authors.
+    /// The random number of the root in an answer, and 0 in a letter of an author.
     pub life: u64,
     /// The run; 0 when the sender knows none.
     pub run_id: u64,

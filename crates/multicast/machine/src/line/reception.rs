@@ -133,8 +133,8 @@ impl Reception {
         Ok(None)
     }
 
-    /// Notes the sender of a letter. A recorded letter does not divert the answers. Returns whether
-    /// there is room for the author.
+    /// Notes where the author of a letter is. An old letter that somebody recorded and sends again
+    /// does not change this. Returns whether there is room for the author.
     fn hear(&mut self, address: SocketAddr, envelope: &Envelope) -> bool {
         let (author, letter) = (envelope.author, envelope.number);
         if !self.heard.contains_key(&author) && self.heard.len() >= 2 * LINES_MAX {
