@@ -389,7 +389,7 @@ impl Nameserver {
         let good: BTreeSet<DiskId> = set.iter().filter(is_whole).copied().collect();
         let rest: BTreeSet<DiskId> = match good.is_empty() {
             // No live keeper has the whole log. Keepers that never come back are left out, as long
-            // as another keeper is left. Otherwise changes wait until a live dataserver is a keeper.
+            // as another keeper is left. Otherwise changes wait until a live dataserver is one.
             true if keeps_last && set.iter().all(|disk| self.space.is_gone(*disk)) => set.clone(),
             true => set.iter().copied().filter(|disk| !self.space.is_gone(*disk)).collect(),
             false => set.iter().copied().filter(|d| good.contains(d) || !is_bad(d)).collect(),
