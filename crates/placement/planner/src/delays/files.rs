@@ -117,6 +117,9 @@ fn matrix(lines: &[(usize, Vec<&str>)]) -> Result<Delays, BadFile> {
         let what = format!("{} rows for {} hosts{FORMS}", rows.len(), names.len());
         return Err(bad(rows.last().map_or(1, |row| row.0), what));
     }
+    if names.len() < 2 {
+        return Err(bad(lines[0].0, format!("a pool needs two hosts at least{FORMS}")));
+    }
     let mut delays = Delays::new(names);
     for (from, (line, cells)) in rows.iter().enumerate() {
         let cells = &cells[usize::from(headed).min(cells.len())..];

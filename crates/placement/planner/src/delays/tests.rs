@@ -27,6 +27,8 @@ fn a_bad_cell_of_a_matrix_is_named_by_row_and_column() {
         ("0,5\n5\n", "row 2 (2), column 2"),
         ("host,a,a\na,0,5\na,5,0\n", "two hosts are named \"a\""),
         ("", "line 1: the file is empty"),
+        ("hello world\nfoo;bar\n", "a pool needs two hosts"),
+        ("5\n", "a pool needs two hosts"),
         ("0,inf\n5,0\n", "inf, but"),
     ];
     for (text, wanted) in cases {
