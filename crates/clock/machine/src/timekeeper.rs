@@ -25,8 +25,11 @@
 //! the reference knows by how much its clock has jumped, and takes the jump out of its readings.
 //! The time of the mesh goes on as if the clock had not jumped.
 
+mod neighbour;
+mod office;
+
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -36,18 +39,16 @@ use evenfall_core::{
     Malformed, Sent, SharedKey, StampedBy, Timestamp, Token, Transmit,
 };
 
-use crate::sources::{Utc, Witness, vet};
+use self::neighbour::{Departure, Neighbour, PAIRS_KEPT};
+use self::office::Office;
+use crate::sources::{Utc, vet};
 use crate::wire::{Body, Claim, Message, Probe, REPORT_ESTIMATES};
 use crate::{
-    CodedPair, Config, Edge, Gap, Health, Mesh, PairEstimate, PairMeter, Reading, SoftwareClock,
-    Verdict, graph,
+    CodedPair, Config, Edge, Gap, Health, PairEstimate, Reading, SoftwareClock, Verdict, graph,
 };
 
 /// Headers below a datagram: UDP 8, IPv4 20, Ethernet 14 + 4, preamble and gap 20.
 pub const OVERHEAD_BYTES: usize = 66;
-/// Pairs of probes that a node remembers for each neighbour, sent and received. At 20 pairs a
-/// second eight pairs are 400 ms, and an answer that takes longer is of no use.
-const PAIRS_KEPT: usize = 8;
 /// Pairs that a node sends to one neighbour in a second at most, on average over its life. The
 /// default budget gives 20.
 const PAIRS_PER_SECOND_MAX: u32 = 1_000;
@@ -101,61 +102,6 @@ pub enum TimeEvent {
     Solved(Health, Utc),
     /// The reference left this node out of a solve.
     LeftOut,
-}
-
-/// The stamps of a pair of this node that is on its way.
-#[derive(Clone, Copy, Debug, Default)]
-struct Departure {
-    number: u32,
-    asked: [Timestamp; 2],
-    left: [Option<Timestamp>; 2],
-}
-
-impl Departure {
-    fn at(&self) -> [Timestamp; 2] {
-        [0, 1].map(|half| self.left[half].unwrap_or(self.asked[half]))
-    }
-}
-
-/// A neighbour.
-#[derive(Debug)]
-struct Neighbour {
-    number: u32,
-    address: SocketAddr,
-    /// Only the end with the lower number has a meter.
-    meter: Option<PairMeter>,
-    next: u32,
-    departures: VecDeque<Departure>,
-    /// Arrivals of the neighbour's pairs, by number.
-    arrivals: VecDeque<(u32, [Option<Timestamp>; 2], [Timestamp; 2])>,
-    /// The last pair that came in whole.
-    heard: (u32, [Timestamp; 2]),
-    /// Number of the own pair whose echo was used last, and of the neighbour's pair completed last.
-    used: (u32, u32),
-    /// Pairs of probes in this window that contradict the proven bounds of the last window.
-    defying: u32,
-}
-
-/// The state that only the reference keeps.
-#[derive(Debug)]
-struct Office {
-    mesh: Mesh,
-    close_at: Timestamp,
-    solve_at: Option<Timestamp>,
-    closed: Timestamp,
-    edges: BTreeMap<(u32, u32), PairEstimate>,
-    sources: BTreeMap<u32, Claim>,
-    /// Pairs of nodes whose probes contradicted their proven bounds since the last solve.
-    crossed: BTreeSet<(u32, u32)>,
-    /// Pairs that each node had in the last solve.
-    degrees: Vec<u32>,
-    /// Nodes whose clocks have jumped since the last solve.
-    jumped: BTreeSet<u32>,
-    /// Whether the clock of the reference has jumped, by a time that is not known yet.
-    is_astray: bool,
-    /// The time of the mesh less the clock of the reference: the sum of all jumps of that clock,
-    /// with the opposite sign.
-    shift_ns: i64,
 }
 
 /// The machine. See the module documentation.
@@ -533,128 +479,6 @@ impl Timekeeper {
         self.clock.follow(now, verdict);
         self.utc = utc;
         self.events.push_back(TimeEvent::Verdict(verdict, utc));
-    }
-}
-
-impl Office {
-    fn new(config: &Config, nodes: u32, now: Timestamp) -> Self {
-        Self {
-            mesh: Mesh::new(config.clone(), nodes, 0),
-            close_at: now + config.window,
-            solve_at: None,
-            closed: now,
-            edges: BTreeMap::new(),
-            sources: BTreeMap::new(),
-            crossed: BTreeSet::new(),
-            degrees: vec![0; nodes as usize],
-            jumped: BTreeSet::new(),
-            is_astray: false,
-            shift_ns: 0,
-        }
-    }
-
-    /// Counts the pairs of each node.
-    fn count(&mut self, edges: &[Edge]) {
-        self.degrees.fill(0);
-        for node in edges.iter().flat_map(|edge| [edge.a, edge.b]) {
-            self.degrees[node as usize] += 1;
-        }
-    }
-
-    /// Whether more than half of a node's pairs contradict their proven bounds. In a mesh of two
-    /// nodes each node contradicts the other node, and the reference is trusted.
-    fn is_contradicted(&self, node: u32) -> bool {
-        let pairs = self.degrees[node as usize];
-        let contradicting = self.crossed.iter().filter(|(a, b)| node == *a || node == *b).count();
-        2 * contradicting as u32 > pairs && (node > 0 || pairs > 1)
-    }
-
-    /// Whether the clock of the reference has jumped: most neighbours contradict the reference, and
-    /// other nodes agree with each other.
-    fn has_lost_itself(&self, edges: &[Edge]) -> bool {
-        let contradicting = self.crossed.iter().filter(|(a, _)| *a == 0).count();
-        let agreeing = edges.iter().filter(|edge| edge.a == 0).count();
-        let others = edges.iter().any(|edge| edge.a > 0);
-        self.jumped.contains(&0) || (contradicting > 1 && contradicting > agreeing && others)
-    }
-
-    /// The sources of all nodes on the time of the mesh. The bound of a witness is the bound of the
-    /// source plus the assumed bound of the node's clock.
-    fn witnesses(&mut self, verdicts: &[Option<Verdict>], config: &Config) -> Vec<Witness> {
-        let sources = core::mem::take(&mut self.sources);
-        let witness = |(node, claim): (u32, Claim)| {
-            let verdict = verdicts.get(node as usize).copied().flatten()?;
-            let reading = verdict.reading(verdict.at, config);
-            let bound_ns = claim.bound_ns.saturating_add(reading.assumed_ns?);
-            let offset_ns = claim.offset_ns.saturating_sub(reading.offset_ns);
-            Some(Witness { node, claim: Claim { offset_ns, bound_ns } })
-        };
-        sources.into_iter().filter_map(witness).collect()
-    }
-}
-
-impl Neighbour {
-    fn new(number: u32, seat: &Seat) -> Self {
-        Self {
-            number,
-            address: seat.addresses[number as usize],
-            meter: (seat.number < number).then(PairMeter::default),
-            next: seat.started.wrapping_mul(PAIRS_PER_SECOND_MAX),
-            departures: VecDeque::new(),
-            arrivals: VecDeque::new(),
-            heard: (0, [Timestamp::ZERO; 2]),
-            used: (0, 0),
-            defying: 0,
-        }
-    }
-
-    fn arrived(&mut self, number: u32, probe: &Probe, at: Timestamp) {
-        let half = usize::from(probe.second);
-        let known = self.arrivals.iter().position(|arrival| arrival.0 == number);
-        let place = known.unwrap_or_else(|| {
-            if self.arrivals.len() == PAIRS_KEPT {
-                self.arrivals.pop_front();
-            }
-            self.arrivals.push_back((number, [None; 2], [Timestamp::ZERO; 2]));
-            self.arrivals.len() - 1
-        });
-        let arrival = &mut self.arrivals[place];
-        // A second copy of the probe, made by the network, is ignored.
-        if arrival.1[half].is_some() {
-            return;
-        }
-        arrival.1[half] = Some(at);
-        arrival.2[half] = probe.sent;
-        if let [Some(first), Some(second)] = arrival.1
-            && (self.heard.1 == [Timestamp::ZERO; 2] || number.wrapping_sub(self.heard.0) < 1 << 31)
-        {
-            self.heard = (number, [first, second]);
-        }
-    }
-
-    /// The neighbour's pair of this number, with its departures. Each pair is returned once.
-    fn completed(&mut self, number: u32, departed: [Timestamp; 2]) -> Option<CodedPair> {
-        if number == 0 || number == self.used.1 || departed[0] == Timestamp::ZERO {
-            return None;
-        }
-        let arrival = self.arrivals.iter().find(|arrival| arrival.0 == number)?;
-        let [Some(first), Some(second)] = arrival.1 else { return None };
-        self.used.1 = number;
-        Some(CodedPair { sent: departed, received: [first, second] })
-    }
-
-    /// The pair of this node that the neighbour has heard. Each pair is returned once.
-    fn echoed(&mut self, probe: &Probe) -> Option<CodedPair> {
-        if probe.heard_number == self.used.0 || probe.heard[0] == Timestamp::ZERO {
-            return None;
-        }
-        let number = probe.heard_number;
-        let departure = self.departures.iter().find(|departure| departure.number == number)?;
-        if departure.asked.contains(&Timestamp::ZERO) {
-            return None;
-        }
-        self.used.0 = number;
-        Some(CodedPair { sent: departure.at(), received: probe.heard })
     }
 }
 
