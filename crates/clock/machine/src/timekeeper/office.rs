@@ -1,4 +1,4 @@
-//! The state that only the reference keeps: the mesh, what nodes reported, and who contradicts whom.
+//! The state that only the reference keeps: the mesh, all reports, and who contradicts whom.
 
 use std::collections::{BTreeMap, BTreeSet};
 
