@@ -7,7 +7,7 @@
 //! through the kernel, and the nodes compete for the cores of this machine.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use evenfall_core::{ClockError, ClockReading, SharedKey, SyncTime, Timestamp};
@@ -26,6 +26,10 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(37);
 /// How long arrivals may wait until the node wakes up. A node reads its clock every 20 ms, and
 /// wakes up for each reading.
 const MODERATION: Duration = Duration::from_millis(40);
+
+/// A node that has no time after this long gives up. Nodes of an idle machine have their time within
+/// ten seconds, and those of a busy machine may need several windows more.
+const LEARN_MAX: Duration = Duration::from_secs(120);
 
 /// The nodes of a laboratory, and the errors that are planted in their clocks.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,7 +115,7 @@ pub fn options() -> Options {
 /// Runs the nodes as threads on loopback, and compares every sample with the truth.
 ///
 /// # Errors
-/// When a port cannot be opened, or a thread cannot be started.
+/// When a port cannot be opened, or a node fails.
 pub fn run(planted: &Planted) -> Result<Found, Error> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let open = |_| evenfall_port::open(any, options());
@@ -119,7 +123,7 @@ pub fn run(planted: &Planted) -> Result<Found, Error> {
     let ports = ports?;
     let addresses: Vec<_> = ports.iter().map(|port| port.local_addr()).collect();
     let since = MonotonicClock::now();
-    let left = AtomicU32::new(planted.hosts);
+    let (left, has_failed) = (AtomicU32::new(planted.hosts), AtomicBool::new(false));
     let mut turned = Vec::new();
     std::thread::scope(|scope| {
         let turning = (0..).zip(ports).map(|(node, port)| {
@@ -129,7 +133,10 @@ pub fn run(planted: &Planted) -> Result<Found, Error> {
                 let full = || {
                     left.fetch_sub(1, Ordering::Release);
                 };
-                host.turn(planted.samples, full, || left.load(Ordering::Acquire) > 0)
+                let is_on =
+                    || left.load(Ordering::Acquire) > 0 && !has_failed.load(Ordering::Relaxed);
+                let turned = host.turn(planted.samples, full, is_on);
+                turned.inspect_err(|_| has_failed.store(true, Ordering::Relaxed))
             })
         });
         turning.collect::<Vec<_>>().into_iter().try_for_each(|thread| {
@@ -188,7 +195,7 @@ impl Host {
     /// false, because the other nodes may not have all of their samples yet.
     ///
     /// # Errors
-    /// When the port fails.
+    /// When the port fails, or the node has no time after two minutes.
     pub fn turn(
         mut self,
         samples: u32,
@@ -200,7 +207,8 @@ impl Host {
         turn.set_beside(self.mesh.beside());
         let mut reading = None;
         let mut shown = Vec::new();
-        let mut sample_at = MonotonicClock::now();
+        let mut sample_at = began;
+        let give_up_at = began + LEARN_MAX;
         while is_on() {
             let port = self.port.as_mut();
             turn.turn::<Mesh>(&mut [], port, Some(sample_at), &mut |_, _, _| {})?;
@@ -210,6 +218,14 @@ impl Host {
                 continue;
             }
             sample_at = now + SAMPLE_EVERY;
+            if reading.is_none() && now > give_up_at {
+                let (node, most) = (self.node, LEARN_MAX.as_secs());
+                let what = format!(
+                    "node {node} has no time after {most} s, because too few probes come back in \
+                     time; try fewer nodes, or end other work on this machine"
+                );
+                return Err(Error::Clock { what });
+            }
             let Some(reading) = reading.filter(|_| shown.len() < samples as usize) else {
                 continue;
             };
