@@ -27,8 +27,8 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(37);
 /// wakes up for each reading.
 const MODERATION: Duration = Duration::from_millis(40);
 
-/// A node that has no time after this long gives up. Nodes of an idle machine have their time within
-/// ten seconds, and those of a busy machine may need several windows more.
+/// A node that has no time after this long gives up. Nodes of an idle machine have their time
+/// within ten seconds, and those of a busy machine may need several windows more.
 const LEARN_MAX: Duration = Duration::from_secs(120);
 
 /// The nodes of a laboratory, and the errors that are planted in their clocks.
