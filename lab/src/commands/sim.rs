@@ -140,7 +140,8 @@ struct Study {
     /// default 5, 10 for replacement, and 50 for placement.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seeds: Option<u32>,
-    /// Draw the windows into this file (for clocks).
+    /// Draw the windows (for clocks), or the loads of links (for files, figure morning), into this
+    /// file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Processor time of a write at one replica (for order).
@@ -348,7 +349,8 @@ fn study(args: &Study) -> Outcome {
         }
         Name::Files => {
             let shuffle_study::Args { figure, runs, .. } = &args.shuffle;
-            let tables = files::tables(figure, args.seed, *runs, progress)?;
+            let svg = args.svg.as_deref();
+            let tables = files::tables(figure, args.seed, *runs, svg, progress)?;
             shown.end();
             return show(&tables, args.json);
         }

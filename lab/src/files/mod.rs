@@ -13,10 +13,12 @@
 //! | [`bound`] | a lower bound that no policy can beat |
 //! | [`copies`] | a fault campaign of the servers: replicated files under faults |
 //! | [`study`] | figures 3.3 to 3.9 of the thesis |
+//! | [`morning`] | eight hosts read the same recorded day at once |
 
 pub mod agentless;
 pub mod bound;
 pub mod copies;
+pub mod morning;
 pub mod prequal;
 pub mod rivals;
 pub mod scene;

@@ -57,12 +57,17 @@ pub struct Load {
 }
 
 /// A random host among the hosts for which `fits` holds.
-fn host(prng: &mut Prng, spec: &ThreeTier, fits: impl Fn(NodeIndex) -> bool) -> NodeIndex {
+pub(super) fn host(
+    prng: &mut Prng,
+    spec: &ThreeTier,
+    fits: impl Fn(NodeIndex) -> bool,
+) -> NodeIndex {
     let hosts: Vec<_> = (0..spec.host_count()).map(NodeIndex).filter(|&host| fits(host)).collect();
     hosts[prng.below(hosts.len() as u64) as usize]
 }
 
-fn place(prng: &mut Prng, spec: &ThreeTier, placement: Placement) -> [NodeIndex; 3] {
+/// Random hosts for the three copies of a file, the primary first.
+pub(super) fn place(prng: &mut Prng, spec: &ThreeTier, placement: Placement) -> [NodeIndex; 3] {
     let primary = host(prng, spec, |_| true);
     let (rack, pod) = (spec.rack_of(primary), spec.pod_of(primary));
     let second = host(prng, spec, |host| match placement {

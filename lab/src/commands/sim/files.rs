@@ -1,7 +1,9 @@
 //! `evenfall sim files`: bulk reads of copies on a simulated data centre.
 
+use std::path::Path;
 use std::time::Duration;
 
+use crate::files::morning::Morning;
 use crate::files::study::{self, FIGURES};
 use crate::files::{Params, Steering, TOTAL_RATIO};
 use crate::studies::Table;
@@ -109,18 +111,34 @@ pub fn main(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// The tables of `evenfall sim study files`.
+/// The figure that is also drawn: [`Morning`].
+const MORNING: (&str, &str) =
+    ("morning", "A backtest's morning: eight hosts read one day at once, seconds");
+
+/// The tables of `evenfall sim study files`. The picture of the figure `morning` goes to `svg`.
 pub fn tables(
     figures: &[String],
     first: u64,
     seeds: u64,
+    svg: Option<&Path>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Table>, String> {
-    let known: Vec<&str> = FIGURES.iter().map(|(number, _)| *number).collect();
+    let known: Vec<&str> = FIGURES.iter().chain([&MORNING]).map(|(number, _)| *number).collect();
     if let Some(name) = figures.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(format!("--figure {name}: there are {}", known.join(", ")));
     }
     let wanted = |number: &&str| figures.is_empty() || figures.iter().any(|name| name == number);
-    let chosen = known.into_iter().filter(wanted);
-    Ok(chosen.map(|number| study::table(number, first, seeds, progress)).collect())
+    let mut tables = Vec::new();
+    for number in known.into_iter().filter(wanted) {
+        if number != MORNING.0 {
+            tables.push(study::table(number, first, seeds, progress));
+            continue;
+        }
+        let morning = Morning::of(first, seeds, progress);
+        if let Some(path) = svg {
+            std::fs::write(path, morning.svg()).map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+        tables.push(morning.table(MORNING.1));
+    }
+    Ok(tables)
 }
