@@ -58,6 +58,12 @@ pub const LABEL_BYTES_MAX: usize = 128;
 /// Copies of a file that may be asked for.
 pub const REPLICATION_MAX: u16 = 16;
 
+/// A disk replaces another disk at the same address only after the other disk was silent for this
+/// part of [`NameConfig::dead_after`]. A dataserver may start twice, each time with an empty disk,
+/// and a beat of its first disk may arrive after beats of its second disk. The first disk must not
+/// replace the second one. The part is 1.25 s by default, in which a dataserver sends five beats.
+pub const REPLACED_PARTS: u32 = 4;
+
 /// The settings of a nameserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameConfig {

@@ -105,9 +105,9 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::config::NameConfig;
+    use crate::config::{NameConfig, REPLACED_PARTS};
     use crate::groups::Joiner;
-    use crate::groups::tests::{create, hand_in};
+    use crate::groups::tests::{create, hand_in, hand_in_with};
 
     /// A file in epoch 3 whose only member has lost its disk. Disk 2 is a former member, and the
     /// first five bytes of its copy are right. Disk 3 is a joiner that holds the epoch `held`.
@@ -182,5 +182,28 @@ mod tests {
         assert_eq!(group_of(&names, id).members, [DiskId(1)]);
         answer(&mut names, id, 2, (2, 5));
         assert_eq!(group_of(&names, id).members, [DiskId(2)]);
+    }
+
+    #[test]
+    fn a_disk_is_replaced_by_another_at_its_address_when_it_is_silent_and_not_before() {
+        let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
+        let silence = names.config.dead_after / REPLACED_PARTS;
+        let mut now = Timestamp::ZERO;
+        let mut beat = |now, disk| {
+            hand_in_with(&mut names, now, (1, disk), Vec::new());
+            let present: Vec<u64> = names.servers().keys().map(|disk| disk.0).collect();
+            (present, [1, 2].map(|disk| names.space().is_gone(DiskId(disk))))
+        };
+        assert_eq!(beat(now, 2), (vec![2], [false, false]));
+        // A late beat of the disk that the dataserver had before.
+        now += silence - silence / 8;
+        assert_eq!(beat(now, 1), (vec![2], [false, false]));
+        assert_eq!(beat(now, 2), (vec![2], [false, false]));
+        now += silence - silence / 8;
+        assert_eq!(beat(now, 1), (vec![2], [false, false]), "disk 2 was just heard");
+        // Disk 2 is silent, and disk 1 goes on.
+        now += silence / 8;
+        assert_eq!(beat(now, 1), (vec![1], [false, true]));
+        assert_eq!(beat(now + silence, 2), (vec![1], [false, true]), "a disk that is gone");
     }
 }

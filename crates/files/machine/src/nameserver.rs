@@ -30,7 +30,7 @@ use evenfall_core::{
     WriteId,
 };
 
-use crate::config::{LABEL_BYTES_MAX, LOOKS_MAX, NameConfig, OWED_MAX};
+use crate::config::{LABEL_BYTES_MAX, LOOKS_MAX, NameConfig, OWED_MAX, REPLACED_PARTS};
 use crate::groups::Work;
 use crate::keeping::Keeping;
 use crate::outbox::Outbox;
@@ -401,11 +401,19 @@ impl Nameserver {
         let was_live = old.is_some() && self.is_live(now, disk);
         let was_ill = old.is_some_and(|old| old.is_ill);
         if is_new {
-            // A beat names another disk at the same address, so the old disk is gone.
             let is_same = |(other, server): &(&DiskId, &Server)| {
                 **other != disk && server.place.address == place.address
             };
-            let gone: Vec<DiskId> = self.servers.iter().filter(is_same).map(|(d, _)| *d).collect();
+            let present = self.servers.iter().filter(is_same);
+            let is_heard = |(_, server): (&DiskId, &Server)| {
+                now < server.heard + self.config.dead_after / REPLACED_PARTS
+            };
+            if present.clone().any(is_heard) {
+                return;
+            }
+            // A beat names another disk at the same address, and the old disk is silent, so the
+            // old disk is gone.
+            let gone: Vec<DiskId> = present.map(|(disk, _)| *disk).collect();
             for disk in gone {
                 self.servers.remove(&disk);
                 self.disk_is_gone(disk);

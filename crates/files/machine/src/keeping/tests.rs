@@ -1,7 +1,7 @@
 use evenfall_core::{Machine as _, StampedBy};
 
 use super::*;
-use crate::config::NameConfig;
+use crate::config::{NameConfig, REPLACED_PARTS};
 use crate::groups::tests::{create, hand_in, hand_in_at, hand_in_with, say, sent, write_all};
 use crate::nameserver::Event;
 use crate::space::Call;
@@ -217,6 +217,7 @@ fn a_change_waits_while_the_last_keeper_has_an_empty_disk() {
         let (stream, end) = stream_of(&run(&mut names, &mut now));
         kept(&mut names, now, (stream.generation, stream.life), end);
     }
+    now += names.config.dead_after / REPLACED_PARTS;
     hand_in_with(&mut names, now, (1, 3), Vec::new());
     create(&mut names, "/a", 1);
     for answers in [false, true] {
