@@ -52,6 +52,8 @@ const BALANCE_AT: SimTime = SimTime::from_millis(1_000);
 const BALANCED_AT: SimTime = SimTime::from_millis(2_750);
 /// Bytes that move for balance in a second: a file every 20 ms.
 const BALANCE_BYTES_S: u64 = 1_000_000;
+/// When an operator rebuilds a nameserver that asks for a rebuild: after the last fault.
+const OPERATOR_AT: SimTime = SimTime::from_millis(1_150);
 /// When a run is judged.
 const END: SimTime = SimTime::from_millis(3_200);
 /// The nameserver's node. Dataservers have the nodes behind it.
@@ -232,6 +234,8 @@ struct Owner {
     wipes: Prng,
     /// Chooses the restarts in which the nameserver has lost its disk.
     rebuilds: Prng,
+    /// Whether an operator restarts the nameserver, because the nameserver asks for a rebuild.
+    is_asked: bool,
 }
 
 fn name_config(mutant: Option<Mutant>) -> NameConfig {
@@ -496,7 +500,7 @@ impl Observer<Subject, Wire> for Owner {
 
     fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<Subject> {
         *self.lives.entry(node).or_default() += 1;
-        if node == NAMES && self.rebuilds.chance(0.8) {
+        if node == NAMES && (self.is_asked || self.rebuilds.chance(0.8)) {
             self.rebuild(now);
         }
         if node != NAMES && self.plan.knob("wipe") == 1 && self.wipes.chance(0.8) {
@@ -555,10 +559,13 @@ impl Campaign for Copies {
             // less became the heir. A nameserver that had restarted began no stream to its keepers.
             // A whole file forgot a silent former member, and then lost its other disks. The same
             // happened with a former member that had been told to drop its copy and was down. A
-            // file was assigned an epoch that its nameserver's log lost with a disk.
+            // file was assigned an epoch that its nameserver's log lost with a disk. Changes were
+            // acknowledged while the last keeper of the log had an empty disk. A late beat of a
+            // disk that its dataserver had before replaced the present disk. A nameserver was
+            // rebuilt twice before the datagrams of its first life had arrived (two seeds).
             once_failed: &[
                 810, 1235, 2862, 4800, 6028, 52_942, 12_740, 12_389, 16_513, 34_602, 34_901,
-                113_334,
+                113_334, 181_779, 159_435, 171_771,
             ],
             kinds: &[
                 FaultKind::Loss,
@@ -633,6 +640,7 @@ impl Campaign for Copies {
             history: History::default(),
             wipes: Prng::new(plan.seed).fork(0x7769_7065),
             rebuilds: Prng::new(plan.seed).fork(0x7265_6275),
+            is_asked: false,
         };
         let mut world = World::new(Wire::new(DELAY), plan.seed);
         for node in nodes.clone().map(NodeIndex) {
@@ -645,6 +653,8 @@ impl Campaign for Copies {
         }
         plan.schedule(&mut world);
         let mut watch = Transcript::told(owner, story);
+        world.run_until(OPERATOR_AT, &mut watch);
+        operate(&mut world, &mut watch);
         world.run_until(END, &mut watch);
         let mut run = Run { digest: world.digest(), story: watch.text, ..Run::default() };
         let owner = watch.inner;
@@ -653,6 +663,20 @@ impl Campaign for Copies {
         let live: Vec<&Node> = live.map(|node| world.machine(*node).machine()).collect();
         owner.history.judge(&live, &mut run);
         run
+    }
+}
+
+/// An operator rebuilds a nameserver that asks for a rebuild. A nameserver that was rebuilt twice
+/// within the time that a datagram takes may ask: the streams of its first life arrive while its
+/// second life, of which no dataserver has heard, has the same number.
+fn operate(world: &mut World<Subject, Wire>, watch: &mut Transcript<Owner>) {
+    let is_old = match world.machine(NAMES).machine() {
+        Node::Name(server) => server.is_old(),
+        Node::Data(..) => false,
+    };
+    if is_old && watch.inner.history.rebuilt > 0 {
+        watch.inner.is_asked = true;
+        world.inject(&Fault::Restart(NAMES), watch);
     }
 }
 
