@@ -378,9 +378,20 @@ impl Owner {
         Node::data(config, NAMES.address(), node, 1, disk.clone())
     }
 
-    /// The nameserver loses its disk, and is rebuilt out of the copies of its log. When a
-    /// dataserver is gone for good, the nameserver keeps its disk: `evenfall files rebuild` asks
-    /// all dataservers.
+    /// Whether all keepers of the nameserver's log have lost their disks since the last change. The
+    /// disk of the nameserver then has changes that no other disk has.
+    fn has_only_log(&self, found: &[Found]) -> bool {
+        let node = Node::name(name_config(None), 1, &self.disks[NAMES.0 as usize]);
+        let Node::Name(server) = &node else { return false };
+        let space = server.space();
+        let mut keepers = space.keepers().iter().filter(|disk| !space.is_gone(**disk)).peekable();
+        let is_found = |disk: &DiskId| found.iter().any(|one| one.disk == *disk);
+        keepers.peek().is_some() && !keepers.any(is_found)
+    }
+
+    /// The nameserver loses its disk, and is rebuilt out of the copies of its log. The nameserver
+    /// keeps its disk when a dataserver is gone for good, because `evenfall files rebuild` asks all
+    /// dataservers, and when no other disk has its last changes.
     fn rebuild(&mut self, now: Timestamp) {
         let returning = self.returning(now);
         if returning.len() + 1 < self.disks.len() {
@@ -393,6 +404,9 @@ impl Owner {
             Some(Found { disk: server.disk(), generation, log: log.unwrap_or_default() })
         });
         let mut found: Vec<Found> = found.collect();
+        if self.has_only_log(&found) {
+            return;
+        }
         let Some(newest) = keeping::rebuilt(&found).filter(|best| best.missing.is_empty()) else {
             return;
         };
@@ -562,10 +576,11 @@ impl Campaign for Copies {
             // file was assigned an epoch that its nameserver's log lost with a disk. Changes were
             // acknowledged while the last keeper of the log had an empty disk. A late beat of a
             // disk that its dataserver had before replaced the present disk. A nameserver was
-            // rebuilt twice before the datagrams of its first life had arrived (two seeds).
+            // rebuilt twice before the datagrams of its first life had arrived (two seeds). The
+            // nameserver and the only keeper of its log both lost their disks.
             once_failed: &[
                 810, 1235, 2862, 4800, 6028, 52_942, 12_740, 12_389, 16_513, 34_602, 34_901,
-                113_334, 181_779, 159_435, 171_771,
+                113_334, 181_779, 159_435, 171_771, 219_809,
             ],
             kinds: &[
                 FaultKind::Loss,
