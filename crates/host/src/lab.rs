@@ -11,7 +11,9 @@
 //! measurement.
 //!
 //! [`Lab::with_racks`] makes hosts in racks, whose links have limited rates: [`Racks`].
+//! [`Lab::with_fabric`] makes a fat tree with several paths between racks: [`Fabric`].
 
+mod fabric;
 mod racks;
 
 use std::collections::BTreeSet;
@@ -29,6 +31,7 @@ use crate::Error;
 use crate::clock::MonotonicClock;
 use crate::sys::checked;
 
+pub use fabric::Fabric;
 pub use racks::{FIRST_DSCP, RackHost, Racks};
 
 /// Hosts that a lab may have. A bridge takes 1,023 ports.
@@ -41,12 +44,20 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// Labs that this process has made. Tests have several labs at a time.
 static LABS: AtomicU32 = AtomicU32::new(0);
 
-/// Some hosts on one bridge. Dropping the lab removes them.
+/// What is between the hosts.
+#[derive(Debug)]
+enum Wiring {
+    Bridge,
+    Racks(Racks),
+    Fabric(Fabric),
+}
+
+/// Some hosts and what is between them. Dropping the lab removes them.
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
     hosts: usize,
-    racks: Option<Racks>,
+    wiring: Wiring,
 }
 
 impl Lab {
@@ -57,7 +68,7 @@ impl Lab {
     /// When this process is not root, `ip` is missing, or the kernel has no veth or bridge. The
     /// message says what to do.
     pub fn new(hosts: usize) -> Result<Self, Error> {
-        Self::make(hosts, None)
+        Self::make(hosts, Wiring::Bridge)
     }
 
     /// Makes racks of hosts with links of limited rate.
@@ -65,10 +76,20 @@ impl Lab {
     /// # Errors
     /// As for [`new`](Self::new), and when the kernel has no htb.
     pub fn with_racks(racks: Racks) -> Result<Self, Error> {
-        Self::make(racks.hosts.len(), Some(racks))
+        Self::make(racks.hosts.len(), Wiring::Racks(racks))
     }
 
-    fn make(hosts: usize, racks: Option<Racks>) -> Result<Self, Error> {
+    /// Makes a fat tree of hosts and routing switches with links of limited rate.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new), when the kernel has no htb or no routes over several ways, and
+    /// when a number of the fabric makes no sense.
+    pub fn with_fabric(fabric: Fabric) -> Result<Self, Error> {
+        fabric.check()?;
+        Self::make(fabric.host_count(), Wiring::Fabric(fabric))
+    }
+
+    fn make(hosts: usize, wiring: Wiring) -> Result<Self, Error> {
         // SAFETY: takes and returns integers.
         if unsafe { libc::geteuid() } != 0 {
             return Err(Error::Lab {
@@ -85,7 +106,7 @@ impl Lab {
         Self::sweep_stale()?;
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         // The value is owned from here on, so that a failure half-way also removes the hosts.
-        let lab = Self { prefix: format!("ef{}-{number}", std::process::id()), hosts, racks };
+        let lab = Self { prefix: format!("ef{}-{number}", std::process::id()), hosts, wiring };
         lab.build()?;
         Ok(lab)
     }
@@ -110,9 +131,9 @@ impl Lab {
     /// # Errors
     /// When `tc` cannot be run.
     pub fn backlogs(&self) -> Result<Vec<u64>, Error> {
-        match &self.racks {
-            Some(_) => Racks::backlogs(&format!("{}-br", self.prefix)),
-            None => Ok(Vec::new()),
+        match &self.wiring {
+            Wiring::Racks(_) => Racks::backlogs(&format!("{}-br", self.prefix)),
+            Wiring::Bridge | Wiring::Fabric(_) => Ok(Vec::new()),
         }
     }
 
@@ -141,19 +162,7 @@ impl Lab {
         host: usize,
         work: impl FnOnce() -> T + Send,
     ) -> Result<T, Error> {
-        let handle = self.handle(host)?;
-        let inside = || {
-            enter(&handle).map_err(|source| Error::Os {
-                what: format!("enter {}", self.name(host)),
-                source,
-                advice: "entering a namespace needs root",
-            })?;
-            Ok(work())
-        };
-        std::thread::scope(|scope| match scope.spawn(inside).join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
+        inside(&self.name(host), &self.handle(host)?, work)
     }
 
     /// Removes the namespaces that labs of dead processes left. Returns their number.
@@ -177,15 +186,40 @@ impl Lab {
     }
 
     fn handle(&self, host: usize) -> Result<OwnedFd, Error> {
-        let path = format!("{HANDLES}/{}", self.name(host));
-        File::open(&path).map(OwnedFd::from).map_err(|source| Error::Os {
-            what: format!("open {path}"),
-            source,
-            advice: "the lab was taken down, or has fewer hosts",
-        })
+        handle(&self.name(host))
     }
 
     fn build(&self) -> Result<(), Error> {
+        match &self.wiring {
+            Wiring::Fabric(fabric) => self.build_fabric(fabric),
+            Wiring::Bridge => self.build_bridged(None),
+            Wiring::Racks(racks) => self.build_bridged(Some(racks)),
+        }
+    }
+
+    fn build_fabric(&self, fabric: &Fabric) -> Result<(), Error> {
+        fabric.build(&self.prefix)?;
+        for (number, name) in fabric.switch_names(&self.prefix).iter().enumerate() {
+            let handle = handle(name)?;
+            inside(name, &handle, || Fabric::set_up_switch(number))?.map_err(|source| {
+                let what = format!("make {name} a router");
+                Error::Os { what, source, advice: "the kernel needs routes over several ways" }
+            })?;
+        }
+        let end = MonotonicClock::now() + SETTLE;
+        while !fabric.is_up(&self.prefix)? || self.running()? < self.hosts {
+            if MonotonicClock::now() > end {
+                return Err(Error::Lab {
+                    what: format!("the links of the fabric did not come up in {SETTLE:?}"),
+                    advice: "the host is overloaded: try again, or with fewer hosts",
+                });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    fn build_bridged(&self, racks: Option<&Racks>) -> Result<(), Error> {
         let bridge = format!("{}-br", self.prefix);
         let mut script = format!("netns add {bridge}\n");
         for host in 0..self.hosts {
@@ -199,7 +233,7 @@ impl Lab {
             );
         }
         ip(&["-batch", "-"], &script)?;
-        match &self.racks {
+        match racks {
             Some(racks) => racks.build(&bridge)?,
             None => self.build_bridge(&bridge)?,
         }
@@ -211,17 +245,17 @@ impl Lab {
                 script.push_str(line);
             }
             ip(&["-n", &self.name(host), "-batch", "-"], &script)?;
-            self.racks.iter().try_for_each(|racks| racks.limit_host(host, &self.name(host)))?;
+            racks.iter().try_for_each(|racks| racks.limit_host(host, &self.name(host)))?;
         }
-        self.settle(&bridge)
+        self.settle(&bridge, racks)
     }
 
     /// Waits until every link forwards. The kernel brings a link up in the background, up to a
     /// second after the command. Until then the link silently drops packets.
-    fn settle(&self, bridge: &str) -> Result<(), Error> {
+    fn settle(&self, bridge: &str, racks: Option<&Racks>) -> Result<(), Error> {
         let end = MonotonicClock::now() + SETTLE;
         // A rack's uplink has two ports, one at each bridge.
-        let wanted = self.hosts + 2 * self.racks.as_ref().map_or(0, Racks::count);
+        let wanted = self.hosts + 2 * racks.map_or(0, Racks::count);
         loop {
             let ports = tool("bridge", &["-n", bridge, "link"], "")?;
             let forwarding = ports.matches("state forwarding").count();
@@ -284,7 +318,10 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         let mut names: Vec<String> = (0..self.hosts).map(|host| self.name(host)).collect();
-        names.push(format!("{}-br", self.prefix));
+        match &self.wiring {
+            Wiring::Fabric(fabric) => names.extend(fabric.switch_names(&self.prefix)),
+            Wiring::Bridge | Wiring::Racks(_) => names.push(format!("{}-br", self.prefix)),
+        }
         names.retain(|name| fs::exists(format!("{HANDLES}/{name}")).unwrap_or(false));
         // Namespaces that cannot be removed now are swept by the next lab.
         drop(delete(names.iter()));
@@ -309,7 +346,7 @@ fn neighbour(host: usize) -> String {
 fn owner(name: &str) -> Option<u32> {
     let (pid, rest) = name.strip_prefix("ef")?.split_once('-')?;
     let (number, kind) = rest.split_once('-')?;
-    let is_ours = number.parse::<u32>().is_ok() && (kind == "br" || kind.starts_with('h'));
+    let is_ours = number.parse::<u32>().is_ok() && (kind == "br" || kind.starts_with(['h', 's']));
     is_ours.then(|| pid.parse().ok())?
 }
 
@@ -354,6 +391,35 @@ fn tool(name: &str, arguments: &[&str], script: &str) -> Result<String, Error> {
             String::from_utf8_lossy(&output.stderr).trim()
         ),
         advice: "the kernel needs veth and bridge, and the process CAP_SYS_ADMIN and CAP_NET_ADMIN",
+    })
+}
+
+fn handle(namespace: &str) -> Result<OwnedFd, Error> {
+    let path = format!("{HANDLES}/{namespace}");
+    File::open(&path).map(OwnedFd::from).map_err(|source| Error::Os {
+        what: format!("open {path}"),
+        source,
+        advice: "the lab was taken down, or has fewer hosts",
+    })
+}
+
+/// Runs a function inside a namespace, in a thread of its own.
+fn inside<T: Send>(
+    name: &str,
+    handle: &OwnedFd,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, Error> {
+    let inside = || {
+        enter(handle).map_err(|source| Error::Os {
+            what: format!("enter {name}"),
+            source,
+            advice: "entering a namespace needs root",
+        })?;
+        Ok(work())
+    };
+    std::thread::scope(|scope| match scope.spawn(inside).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
     })
 }
 

@@ -6,7 +6,7 @@ mod files;
 mod order;
 mod placement;
 mod recorded;
-mod seeds;
+pub(super) mod seeds;
 mod shuffle;
 mod shuffle_study;
 

@@ -9,7 +9,9 @@
 //! |---|---|
 //! | [`workload`] | reads and background flows, drawn from a seed |
 //! | [`rivals`], [`prequal`], [`agentless`] | policies beside the selector |
-//! | [`scene`] | one run |
+//! | [`scene`] | one run, over a network that is simulated or real |
+//! | [`fluids`] | the simulated network |
+//! | [`sockets`] | the real network: TCP through namespaces of this machine |
 //! | [`bound`] | a lower bound that no policy can beat |
 //! | [`copies`] | a fault campaign of the servers: replicated files under faults |
 //! | [`study`] | figures 3.3 to 3.9 of the thesis |
@@ -18,10 +20,13 @@
 pub mod agentless;
 pub mod bound;
 pub mod copies;
+pub mod fluids;
 pub mod morning;
 pub mod prequal;
 pub mod rivals;
 pub mod scene;
+#[cfg(feature = "program")]
+pub mod sockets;
 pub mod study;
 pub mod workload;
 
@@ -29,13 +34,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use evenfall_core::statistics::mean;
-use evenfall_files_flow::{Config, Policy, Selector, ThreeTier, Two};
+use evenfall_files_flow::{Config, PART_BYTES, Policy, Selector, ThreeTier, Two};
 
 use crate::seeds::in_parallel;
 use agentless::Agentless;
 use prequal::Prequal;
 use rivals::{Copies, Paths, Rival};
-use scene::Times;
+use scene::{Plan, Times};
 use workload::{Load, Locality, Placement};
 
 /// The policies of the study.
@@ -163,6 +168,8 @@ pub struct Params {
     pub strangers_seen: bool,
     /// Time between two byte counts of a flow by an edge switch.
     pub interval: Duration,
+    /// Bytes of the parts of a read from two copies.
+    pub part_bytes: u64,
 }
 
 /// Oversubscription at a rack: the bandwidth of its hosts divided by the bandwidth of its uplinks.
@@ -200,13 +207,30 @@ impl Default for Params {
             strangers_rate: 0.0,
             strangers_seen: false,
             interval: Duration::from_secs(1),
+            part_bytes: PART_BYTES,
         }
     }
 }
 
 impl Params {
-    /// Runs one seed. Returns the times of the run and the lower bound on the mean in seconds.
+    /// Runs one seed on the simulated network. Returns the times of the run and the lower bound on
+    /// the mean in seconds.
     pub fn run(&self, seed: u64) -> (Times, f64) {
+        match self.run_on(seed, |plan, policy| Ok(fluids::run(plan, policy))) {
+            Ok(done) => done,
+            Err(error) => unreachable!("fluids do not fail: {error}"),
+        }
+    }
+
+    /// Runs one seed on any network.
+    ///
+    /// # Errors
+    /// Those of `run`.
+    pub fn run_on(
+        &self,
+        seed: u64,
+        run: impl FnOnce(Plan<'_>, &mut dyn Policy) -> Result<Times, String>,
+    ) -> Result<(Times, f64), String> {
         let jobs = workload::jobs(&self.spec, &self.load, seed);
         let until_s = jobs.last().map_or(0.0, |job| job.at_s);
         let strangers = if self.strangers_rate > 0.0 {
@@ -215,9 +239,16 @@ impl Params {
             Vec::new()
         };
         let mut policy = self.steering.policy(&self.spec, self.interval, seed);
-        let (seen, setup) = (self.strangers_seen, self.steering.setup());
-        let times = scene::run(&self.spec, policy.as_mut(), &jobs, &strangers, seen, setup, seed);
-        (times, bound::mean_s(&self.spec, &jobs))
+        let plan = Plan {
+            spec: &self.spec,
+            jobs: &jobs,
+            strangers: &strangers,
+            seen: self.strangers_seen,
+            setup: self.steering.setup(),
+            part_bytes: self.part_bytes,
+            seed,
+        };
+        Ok((run(plan, policy.as_mut())?, bound::mean_s(&self.spec, &jobs)))
     }
 
     /// Runs the seeds `first..first + seeds` and collects their figures.
@@ -252,7 +283,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    fn take(&mut self, times: &Times, bound_s: f64) {
+    /// Adds the figures of a seed.
+    pub fn take(&mut self, times: &Times, bound_s: f64) {
         let reads = times.reads_s.len() as f64;
         let mut sorted = times.reads_s.clone();
         sorted.sort_by(f64::total_cmp);

@@ -11,8 +11,9 @@ use evenfall_core::Prng;
 use evenfall_core::statistics::mean;
 use evenfall_files_flow::{NodeIndex, ThreeTier};
 
+use crate::files::scene::Plan;
 use crate::files::workload::{self, Job, Placement};
-use crate::files::{Params, Steering, bound, scene};
+use crate::files::{Params, Steering, bound, fluids};
 use crate::seeds::{in_parallel, mean_and_half_width};
 use crate::studies::Table;
 
@@ -95,10 +96,12 @@ fn bound_s(spec: &ThreeTier, jobs: &[Job]) -> f64 {
 }
 
 fn run(steering: Steering, seed: u64) -> Run {
-    let Params { spec, interval, .. } = Params::default();
+    let Params { spec, interval, part_bytes, .. } = Params::default();
     let jobs = reads(&spec, seed);
     let mut policy = steering.policy(&spec, interval, seed);
-    let times = scene::run(&spec, policy.as_mut(), &jobs, &[], false, steering.setup(), seed);
+    let (setup, strangers) = (steering.setup(), &[][..]);
+    let plan = Plan { spec: &spec, jobs: &jobs, strangers, seen: false, setup, part_bytes, seed };
+    let times = fluids::run(plan, policy.as_mut());
     let (topology, hosts) = (spec.build(), spec.host_count());
     let mut loads_s = [const { Vec::new() }; 3];
     for (link, bytes) in topology.links().iter().zip(&times.carried) {

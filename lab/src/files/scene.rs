@@ -1,17 +1,48 @@
-//! One run: reads arrive, a policy chooses copies and paths, the simulator moves the bytes, and
-//! byte counts go back to the policy.
+//! One run: reads arrive, a policy chooses copies and paths, a network moves the bytes, and byte
+//! counts go back to the policy. The network is simulated ([`fluids`](super::fluids)) or real
+//! ([`sockets`](super::sockets)).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use evenfall_core::Timestamp;
 use evenfall_files_flow::{
-    Count, FlowId, Leg, LinkIndex, NodeIndex, PART_BYTES, Parts, Policy, Read, Route, ThreeTier,
-    Topology,
+    Count, FlowId, Leg, LinkIndex, NodeIndex, Parts, Policy, Read, Route, ThreeTier, Topology,
 };
-use evenfall_sim::{Fluid, FluidFlow, FluidLink, SimTime};
 
 use crate::files::workload::{Job, Stranger};
+
+/// The ends and the way of a flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Way<'a> {
+    /// The host that sends, and the host that receives.
+    pub ends: [NodeIndex; 2],
+    /// What the policy asked for.
+    pub route: Route,
+    /// The path, where the route names it or the simulator hashes the port.
+    pub path: &'a [LinkIndex],
+}
+
+/// What moves the bytes of flows. Times are nanoseconds since the start of the run.
+pub trait Network {
+    /// Starts a flow, which first moves this many bytes.
+    fn start(&mut self, now: u64, flow: FlowId, way: Way<'_>, bytes: u64);
+    /// Removes a flow.
+    fn stop(&mut self, now: u64, flow: FlowId);
+    /// Bytes of the flow that have not arrived yet.
+    fn left(&mut self, now: u64, flow: FlowId) -> f64;
+    /// Sets how many bytes have not arrived yet, counted from the last call of
+    /// [`left`](Self::left).
+    fn resize(&mut self, now: u64, flow: FlowId, bytes: u64);
+    /// Moves a flow to another way between the same ends.
+    fn reroute(&mut self, now: u64, flow: FlowId, way: Way<'_>);
+    /// Waits until this time, or until a flow has moved all of its bytes. Returns the time, and the
+    /// flow.
+    ///
+    /// # Errors
+    /// What failed.
+    fn wait(&mut self, until: u64) -> Result<(u64, Option<FlowId>), String>;
+}
 
 /// First name of a background flow. The flows of reads have smaller names.
 const STRANGERS: u64 = 1 << 40;
@@ -27,7 +58,7 @@ pub struct Times {
     pub divided: usize,
     /// Changes of the path of a flow.
     pub reroutes: usize,
-    /// Bytes that each link carried, by number.
+    /// Bytes that each link carried, by number, where the network is simulated.
     pub carried: Vec<f64>,
     /// When the last read ended, in seconds.
     pub end_s: f64,
@@ -35,7 +66,6 @@ pub struct Times {
 
 /// A flow on the network.
 struct Live {
-    fluid: FluidFlow,
     from: NodeIndex,
     to: NodeIndex,
     /// The number of the read and the number of its leg; `None` for a background flow.
@@ -52,19 +82,34 @@ struct Open {
     legs: usize,
 }
 
+/// A run, without its network.
+#[derive(Clone, Copy)]
+pub struct Plan<'a> {
+    /// The parts of the network.
+    pub spec: &'a ThreeTier,
+    /// The reads.
+    pub jobs: &'a [Job],
+    /// Background flows.
+    pub strangers: &'a [Stranger],
+    /// Whether the policy is told of background flows.
+    pub seen: bool,
+    /// Time between the arrival of a read and its first byte, in which the policy is asked and the
+    /// path is set up.
+    pub setup: Duration,
+    /// Bytes of the parts of a read from two copies.
+    pub part_bytes: u64,
+    /// The seed of hashed paths.
+    pub seed: u64,
+}
+
 /// The world of a run.
 struct Scene<'a> {
-    spec: &'a ThreeTier,
+    plan: Plan<'a>,
     topology: Topology,
     policy: &'a mut dyn Policy,
-    fluid: Fluid,
+    network: &'a mut dyn Network,
     live: BTreeMap<FlowId, Live>,
-    names: BTreeMap<FluidFlow, FlowId>,
     open: BTreeMap<usize, Open>,
-    jobs: &'a [Job],
-    strangers: &'a [Stranger],
-    seen: bool,
-    salt: u64,
     times: Times,
 }
 
@@ -79,85 +124,64 @@ fn hashed(words: [u64; 4]) -> u64 {
     })
 }
 
-/// Runs all reads to their ends. `setup` is the time between the arrival of a read and its first
-/// byte, in which the policy is asked and the path is set up. `seen` says whether the policy is
-/// told of background flows.
+/// Runs all reads to their ends.
+///
+/// # Errors
+/// What failed in the network.
 pub fn run(
-    spec: &ThreeTier,
+    plan: Plan<'_>,
     policy: &mut dyn Policy,
-    jobs: &[Job],
-    strangers: &[Stranger],
-    seen: bool,
-    setup: Duration,
-    seed: u64,
-) -> Times {
-    let topology = spec.build();
-    let mut fluid = Fluid::new();
-    for link in topology.links() {
-        fluid.link(link.bytes_per_s as u64);
-    }
+    network: &mut dyn Network,
+) -> Result<Times, String> {
     let times = Times {
-        reads_s: vec![f64::NAN; jobs.len()],
-        strangers_s: vec![f64::NAN; strangers.len()],
+        reads_s: vec![f64::NAN; plan.jobs.len()],
+        strangers_s: vec![f64::NAN; plan.strangers.len()],
         ..Times::default()
     };
-    let mut scene = Scene {
-        spec,
-        topology,
-        policy,
-        fluid,
-        live: BTreeMap::new(),
-        names: BTreeMap::new(),
-        open: BTreeMap::new(),
-        jobs,
-        strangers,
-        seen,
-        salt: seed,
-        times,
-    };
-    scene.play(setup.as_nanos() as u64);
-    scene.times
+    let (live, open, topology) = (BTreeMap::new(), BTreeMap::new(), plan.spec.build());
+    let mut scene = Scene { plan, topology, policy, network, live, open, times };
+    scene.play()?;
+    Ok(scene.times)
 }
 
 impl Scene<'_> {
-    fn play(&mut self, setup_ns: u64) {
-        let racks = u64::from(self.spec.pods * self.spec.racks);
+    fn play(&mut self) -> Result<(), String> {
+        let Plan { jobs, strangers, setup, spec, .. } = self.plan;
+        let racks = u64::from(spec.pods * spec.racks);
         let turn_ns = (self.policy.interval().as_nanos() as u64 / racks).max(1);
-        let (mut arrived, mut strangers, mut poll) = (0, 0, 0u64);
+        let (mut arrived, mut strange, mut poll) = (0, 0, 0u64);
         let mut chosen: VecDeque<(u64, usize, Vec<Leg>)> = VecDeque::new();
         let mut ended = 0;
-        while ended < self.jobs.len() {
-            let arrival = self.jobs.get(arrived).map_or(u64::MAX, |job| nanos(job.at_s));
+        while ended < jobs.len() {
+            let arrival = jobs.get(arrived).map_or(u64::MAX, |job| nanos(job.at_s));
             let start = chosen.front().map_or(u64::MAX, |chosen| chosen.0);
-            let stranger = self.strangers.get(strangers).map_or(u64::MAX, |s| nanos(s.at_s));
-            let end = self.fluid.next_end().map_or(u64::MAX, |(at, _)| at.nanos());
+            let stranger = strangers.get(strange).map_or(u64::MAX, |s| nanos(s.at_s));
             let count = (poll + 1) * turn_ns;
-            let now = arrival.min(start).min(stranger).min(end).min(count);
-            if now == end {
-                ended += usize::from(self.end(now));
-            } else if now == start {
+            let next = arrival.min(start).min(stranger).min(count);
+            let (now, flow) = self.network.wait(next)?;
+            if let Some(flow) = flow {
+                ended += usize::from(self.end(now, flow));
+            } else if next == start {
                 let (_, job, legs) = chosen.pop_front().expect("a first");
                 self.start(now, job, &legs);
-            } else if now == arrival {
+            } else if next == arrival {
                 let legs = self.choose(now, arrived);
-                chosen.push_back((now + setup_ns, arrived, legs));
+                chosen.push_back((now + setup.as_nanos() as u64, arrived, legs));
                 arrived += 1;
-            } else if now == stranger {
-                self.stranger(now, strangers);
-                strangers += 1;
+            } else if next == stranger {
+                self.stranger(now, strange);
+                strange += 1;
             } else {
                 self.count(now, (poll % racks) as u32);
                 poll += 1;
             }
             self.times.end_s = now as f64 / 1e9;
         }
-        let at = SimTime::from_nanos(nanos(self.times.end_s));
-        let links = 0..self.topology.links().len() as u32;
-        self.times.carried = links.map(|link| self.fluid.carried(at, FluidLink(link))).collect();
+        Ok(())
     }
 
     fn choose(&mut self, now: u64, number: usize) -> Vec<Leg> {
-        let job = &self.jobs[number];
+        let job = &self.plan.jobs[number];
         let flows = [0, 1].map(|leg| FlowId(2 * number as u64 + leg));
         let read = Read { client: job.client, copies: &job.copies, bytes: job.bytes, flows };
         let legs = self.policy.choose(Timestamp::from_nanos(now), &read);
@@ -165,12 +189,12 @@ impl Scene<'_> {
         legs
     }
 
-    fn path(&mut self, from: NodeIndex, to: NodeIndex, route: Route) -> Vec<LinkIndex> {
+    fn path(&mut self, [from, to]: [NodeIndex; 2], route: Route) -> Vec<LinkIndex> {
         let paths = self.topology.paths(from, to);
         let number = match route {
             Route::Path(number) => number,
             Route::Port(port) => {
-                let words = [from.0.into(), to.0.into(), port.into(), self.salt];
+                let words = [from.0.into(), to.0.into(), port.into(), self.plan.seed];
                 (hashed(words) % paths.len() as u64) as usize
             }
         };
@@ -178,23 +202,21 @@ impl Scene<'_> {
     }
 
     fn flow(&mut self, now: u64, id: FlowId, ends: [NodeIndex; 2], route: Route, bytes: u64) {
-        let [from, to] = ends;
-        let path = self.path(from, to, route);
-        let links: Vec<_> = path.iter().map(|link| FluidLink(link.0)).collect();
-        let fluid = self.fluid.start(SimTime::from_nanos(now), &links, bytes);
-        self.names.insert(fluid, id);
+        let path = self.path(ends, route);
+        self.network.start(now, id, Way { ends, route, path: &path }, bytes);
         let leg = (id.0 < STRANGERS).then_some((id.0 as usize / 2, id.0 as usize % 2));
-        let live = Live { fluid, from, to, leg, moved: 0.0, present: bytes, begun: now };
-        self.live.insert(id, live);
-        if id.0 >= STRANGERS && self.seen {
+        let [from, to] = ends;
+        self.live.insert(id, Live { from, to, leg, moved: 0.0, present: bytes, begun: now });
+        if id.0 >= STRANGERS && self.plan.seen {
             self.policy.background(Timestamp::from_nanos(now), id, &path);
         }
     }
 
     fn start(&mut self, now: u64, number: usize, legs: &[Leg]) {
-        let job = &self.jobs[number];
+        let job = &self.plan.jobs[number];
         let (client, bytes) = (job.client, job.bytes);
-        let mut parts = (legs.len() > 1).then(|| Parts::new(bytes, PART_BYTES, legs.len()));
+        let mut parts =
+            (legs.len() > 1).then(|| Parts::new(bytes, self.plan.part_bytes, legs.len()));
         let mut lengths = Vec::new();
         for copy in 0..legs.len() {
             let range = parts.as_mut().map_or(Some(0..bytes), |parts| parts.next(copy, &[0.0; 2]));
@@ -212,60 +234,56 @@ impl Scene<'_> {
     }
 
     fn stranger(&mut self, now: u64, number: usize) {
-        let stranger = &self.strangers[number];
+        let stranger = &self.plan.strangers[number];
         let (ends, bytes) = ([stranger.from, stranger.to], stranger.bytes);
         let id = FlowId(STRANGERS + number as u64);
         self.flow(now, id, ends, Route::Port(number as u16), bytes);
     }
 
     /// Ends a part or a flow. Returns whether a read has finished.
-    fn end(&mut self, now: u64) -> bool {
-        let (at, fluid) = self.fluid.next_end().expect("an end");
-        let id = self.names[&fluid];
-        let live = self.live.get_mut(&id).expect("a named flow");
+    fn end(&mut self, now: u64, id: FlowId) -> bool {
+        let live = self.live.get_mut(&id).expect("a live flow");
         (live.moved, live.present) = (live.moved + live.present as f64, 0);
         let Some((number, copy)) = live.leg else {
-            self.close(at, id);
+            self.close(now, id);
             let stranger = (id.0 - STRANGERS) as usize;
-            self.times.strangers_s[stranger] = now as f64 / 1e9 - self.strangers[stranger].at_s;
+            let begun_s = self.plan.strangers[stranger].at_s;
+            self.times.strangers_s[stranger] = now as f64 / 1e9 - begun_s;
             return false;
         };
         if self.next_part(now, number, copy) {
             return false;
         }
-        self.close(at, id);
+        self.close(now, id);
         let open = self.open.get_mut(&number).expect("an open read");
         open.legs -= 1;
         if open.legs > 0 {
             return false;
         }
         self.open.remove(&number);
-        self.times.reads_s[number] = now as f64 / 1e9 - self.jobs[number].at_s;
+        self.times.reads_s[number] = now as f64 / 1e9 - self.plan.jobs[number].at_s;
         true
     }
 
-    fn close(&mut self, at: SimTime, id: FlowId) {
-        let live = self.live.remove(&id).expect("a live flow");
-        self.names.remove(&live.fluid);
-        self.fluid.stop(at, live.fluid);
-        self.policy.ended(Timestamp::from_nanos(at.nanos()), id);
+    fn close(&mut self, now: u64, id: FlowId) {
+        self.live.remove(&id);
+        self.network.stop(now, id);
+        self.policy.ended(Timestamp::from_nanos(now), id);
     }
 
     /// Gives the next part to a copy that has finished its part. Returns whether there was a next
     /// part.
     fn next_part(&mut self, now: u64, number: usize, copy: usize) -> bool {
-        let at = SimTime::from_nanos(now);
         let open = self.open.get_mut(&number).expect("an open read");
         let Some(parts) = &mut open.parts else { return false };
         let mut speeds = [0.0; 2];
         for (leg, speed) in speeds.iter_mut().enumerate() {
-            let Some(live) = self.live.get_mut(&FlowId((2 * number + leg) as u64)) else {
-                continue;
-            };
+            let flow = FlowId((2 * number + leg) as u64);
+            let Some(live) = self.live.get_mut(&flow) else { continue };
             if leg != copy {
-                let left = self.fluid.left(at, live.fluid).ceil() as u64;
+                let left = self.network.left(now, flow).ceil() as u64;
                 live.moved += (live.present - left.min(live.present)) as f64;
-                live.present = left;
+                live.present = left.min(live.present);
             }
             let range = parts.reading(leg);
             parts.read(leg, (range.end - range.start).saturating_sub(live.present));
@@ -273,14 +291,13 @@ impl Scene<'_> {
         }
         let Some(range) = parts.next(copy, &speeds) else { return false };
         for leg in 0..2 {
-            let Some(live) = self.live.get_mut(&FlowId((2 * number + leg) as u64)) else {
-                continue;
-            };
+            let flow = FlowId((2 * number + leg) as u64);
+            let Some(live) = self.live.get_mut(&flow) else { continue };
             let range = if leg == copy { range.clone() } else { parts.reading(leg) };
             let length = range.end - range.start;
             if length != live.present {
                 live.present = length;
-                self.fluid.resize(at, live.fluid, length);
+                self.network.resize(now, flow, length);
             }
         }
         true
@@ -288,20 +305,18 @@ impl Scene<'_> {
 
     /// Counts the bytes of the flows that end in a rack, by its switch or by its hosts.
     fn count(&mut self, now: u64, rack: u32) {
-        let at = SimTime::from_nanos(now);
         let mut counts = Vec::new();
         for (&flow, live) in &self.live {
-            if self.spec.rack_of(live.to) == rack && (live.leg.is_some() || self.seen) {
-                let part = live.present as f64 - self.fluid.left(at, live.fluid);
+            if self.plan.spec.rack_of(live.to) == rack && (live.leg.is_some() || self.plan.seen) {
+                let part = live.present as f64 - self.network.left(now, flow);
                 counts.push(Count { flow, moved: live.moved + part });
             }
         }
         for reroute in self.policy.counted(Timestamp::from_nanos(now), &counts) {
             let Some(live) = self.live.get(&reroute.flow) else { continue };
-            let (from, to, fluid) = (live.from, live.to, live.fluid);
-            let path = self.path(from, to, reroute.route);
-            let links: Vec<_> = path.iter().map(|link| FluidLink(link.0)).collect();
-            self.fluid.reroute(at, fluid, &links);
+            let (ends, route) = ([live.from, live.to], reroute.route);
+            let path = self.path(ends, route);
+            self.network.reroute(now, reroute.flow, Way { ends, route, path: &path });
             self.times.reroutes += 1;
         }
     }

@@ -115,7 +115,7 @@ impl Racks {
 
 /// Two classes below the rate of a device: packets that are marked to go first, and all other
 /// packets.
-fn limit(device: &str, bits_per_s: u64) -> String {
+pub(super) fn limit(device: &str, bits_per_s: u64) -> String {
     let mut script = String::new();
     let (first, rest) = (bits_per_s / 10, bits_per_s / 10 * 9);
     let tos = FIRST_DSCP << 2;

@@ -8,7 +8,9 @@
 //! ```
 //!
 //! The client of both sides runs in this process. Other servers of WebHDFS are measured by the same
-//! client (`--server`).
+//! client (`--server`). `--lab` measures policies of bulk reads instead ([`fabric`]).
+
+mod fabric;
 
 use std::fs::File;
 use std::io::{self, Cursor, Read as _, Write as _};
@@ -68,9 +70,11 @@ pub struct Args {
     /// The name of the user who asks the other server.
     #[arg(long, default_value = "bench")]
     user: String,
-    /// Print one JSON object.
+    /// Print one JSON object; with --lab one for each policy.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    fabric: fabric::Args,
 }
 
 /// Servers of our own, which end when this value is dropped, or those of another program.
@@ -303,6 +307,9 @@ fn round(
 
 /// Measures, and prints the medians.
 pub fn main(args: &Args) -> Outcome {
+    if args.fabric.lab {
+        return fabric::main(&args.fabric, args.json);
+    }
     if args.copies == 0 || args.clients == 0 || args.files == 0 || args.bytes == 0 {
         return Err("--copies, --clients, --files and --bytes: must be 1 or more".into());
     }

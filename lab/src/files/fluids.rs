@@ -1,0 +1,74 @@
+//! The simulated network: flows share links as fluids.
+
+use std::collections::BTreeMap;
+
+use evenfall_files_flow::{FlowId, LinkIndex, Policy, ThreeTier};
+use evenfall_sim::{Fluid, FluidFlow, FluidLink, SimTime};
+
+use super::scene::{self, Network, Plan, Times, Way};
+
+/// See the module documentation.
+struct Fluids {
+    fluid: Fluid,
+    flows: BTreeMap<FlowId, FluidFlow>,
+    names: BTreeMap<FluidFlow, FlowId>,
+}
+
+/// Runs all reads to their ends on a simulated network.
+pub fn run(plan: Plan<'_>, policy: &mut dyn Policy) -> Times {
+    let mut network = Fluids::new(plan.spec);
+    let mut times = match scene::run(plan, policy, &mut network) {
+        Ok(times) => times,
+        Err(error) => unreachable!("fluids do not fail: {error}"),
+    };
+    let at = SimTime::from_nanos((times.end_s * 1e9) as u64);
+    let links = 0..plan.spec.build().links().len() as u32;
+    times.carried = links.map(|link| network.fluid.carried(at, FluidLink(link))).collect();
+    times
+}
+
+impl Fluids {
+    fn new(spec: &ThreeTier) -> Self {
+        let mut fluid = Fluid::new();
+        for link in spec.build().links() {
+            fluid.link(link.bytes_per_s as u64);
+        }
+        Self { fluid, flows: BTreeMap::new(), names: BTreeMap::new() }
+    }
+}
+
+fn links(path: &[LinkIndex]) -> Vec<FluidLink> {
+    path.iter().map(|link| FluidLink(link.0)).collect()
+}
+
+impl Network for Fluids {
+    fn start(&mut self, now: u64, flow: FlowId, way: Way<'_>, bytes: u64) {
+        let fluid = self.fluid.start(SimTime::from_nanos(now), &links(way.path), bytes);
+        self.flows.insert(flow, fluid);
+        self.names.insert(fluid, flow);
+    }
+
+    fn stop(&mut self, now: u64, flow: FlowId) {
+        if let Some(fluid) = self.flows.remove(&flow) {
+            self.names.remove(&fluid);
+            self.fluid.stop(SimTime::from_nanos(now), fluid);
+        }
+    }
+
+    fn left(&mut self, now: u64, flow: FlowId) -> f64 {
+        self.fluid.left(SimTime::from_nanos(now), self.flows[&flow])
+    }
+
+    fn resize(&mut self, now: u64, flow: FlowId, bytes: u64) {
+        self.fluid.resize(SimTime::from_nanos(now), self.flows[&flow], bytes);
+    }
+
+    fn reroute(&mut self, now: u64, flow: FlowId, way: Way<'_>) {
+        self.fluid.reroute(SimTime::from_nanos(now), self.flows[&flow], &links(way.path));
+    }
+
+    fn wait(&mut self, until: u64) -> Result<(u64, Option<FlowId>), String> {
+        let end = self.fluid.next_end().filter(|(at, _)| at.nanos() <= until);
+        Ok(end.map_or((until, None), |(at, fluid)| (at.nanos(), Some(self.names[&fluid]))))
+    }
+}
