@@ -387,7 +387,15 @@ impl Nameserver {
         }
         let is_orphan = self.is_orphan(&group);
         let former = group.former.iter().find(|(former, _)| is_orphan && *former == disk);
-        if is_orphan && former.is_none() {
+        // At the address of a member that has lost its disk, another disk answers. If that answer
+        // led to further requests, two such members would double the packets each round trip.
+        let work = self.works.get(&id);
+        let is_joiner = work.is_some_and(|w| w.joiners.iter().any(|j| j.disk == disk));
+        let is_asked = match is_orphan {
+            true => former.is_some(),
+            false => group.members.contains(&disk) || is_joiner,
+        };
+        if !is_asked {
             return;
         }
         let valid = match former.map(|(_, valid)| *valid).or(group.adopted) {
@@ -631,6 +639,17 @@ pub(crate) mod tests {
         assert_eq!((group.members.as_slice(), group.epoch), (&[DiskId(1)][..], 3));
         let [(DiskId(2), valid)] = group.former[..] else { panic!("{group:?}") };
         assert_eq!([1, 2, 3].map(|held| valid.of(held)), [100, 624, 624]);
+    }
+
+    #[test]
+    fn an_answer_of_a_disk_that_was_not_asked_leads_to_no_further_request() {
+        let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
+        let id = file_in_its_second_epoch(&mut names);
+        names.works.entry(id).or_default().is_troubled = true;
+        names.examine(Timestamp::ZERO, id);
+        assert!(!sent(&mut names).is_empty(), "both members are asked");
+        names.sealed(Timestamp::ZERO, id, 3, DiskId(9), 0, (0, 0));
+        assert_eq!(sent(&mut names), []);
     }
 
     #[test]

@@ -577,10 +577,11 @@ impl Campaign for Copies {
             // acknowledged while the last keeper of the log had an empty disk. A late beat of a
             // disk that its dataserver had before replaced the present disk. A nameserver was
             // rebuilt twice before the datagrams of its first life had arrived (two seeds). The
-            // nameserver and the only keeper of its log both lost their disks.
+            // nameserver and the only keeper of its log both lost their disks. Two dataservers
+            // with empty disks answered for their former disks, without end.
             once_failed: &[
                 810, 1235, 2862, 4800, 6028, 52_942, 12_740, 12_389, 16_513, 34_602, 34_901,
-                113_334, 181_779, 159_435, 171_771, 219_809,
+                113_334, 181_779, 159_435, 171_771, 219_809, 282_716,
             ],
             kinds: &[
                 FaultKind::Loss,
