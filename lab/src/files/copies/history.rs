@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use evenfall_files_machine::space::{File, Space};
 use evenfall_files_machine::{DiskId, FileId};
 use evenfall_sim::{Run, Seen, SimTime, Violation};
 
@@ -207,7 +208,7 @@ impl History {
         for file in self.files.keys() {
             let Some(there) = space.file(*file) else { continue };
             epochs += there.group.epoch - 1;
-            self.judge_file(*file, there, live, run);
+            self.judge_file(*file, there, space, live, run);
         }
         let acknowledged = self.appends.values().filter(|append| append.ended.is_some());
         run.counts.push(("appends", acknowledged.count() as u64));
@@ -225,7 +226,8 @@ impl History {
     fn judge_file(
         &self,
         file: FileId,
-        there: &evenfall_files_machine::space::File,
+        there: &File,
+        space: &Space,
         live: &[&Node],
         run: &mut Run<Check>,
     ) {
@@ -267,15 +269,26 @@ impl History {
             last.clone().any(|(_, append)| append.file == file && append.ended.is_some());
         run.expect(Check::Heals, is_taken, || format!("{file:?} takes no append at the end"));
         self.judge_content(file, content, run);
-        self.judge_places(file, &there.group.members, live, run);
+        self.judge_places(file, &there.group.members, space, live, run);
     }
 
-    fn judge_places(&self, file: FileId, members: &[DiskId], live: &[&Node], run: &mut Run<Check>) {
+    fn judge_places(
+        &self,
+        file: FileId,
+        members: &[DiskId],
+        space: &Space,
+        live: &[&Node],
+        run: &mut Run<Check>,
+    ) {
         let shall_leave =
             |disk: &DiskId| self.leaves.values().any(|(left, done)| left == disk && *done);
         run.expect(Check::Places, !members.iter().any(shall_leave), || {
             format!("{file:?} has a copy on a disk that all copies shall leave: {members:?}")
         });
+        // A call without an answer may be in the nameserver's log all the same.
+        let was_asked = |disk: &DiskId| self.leaves.values().any(|(left, _)| left == disk);
+        let leaves =
+            |disk: &DiskId| shall_leave(disk) || (was_asked(disk) && space.is_leaving(*disk));
         let racks = |is_member: bool| -> BTreeSet<&str> {
             let servers = live.iter().filter_map(|node| match node {
                 Node::Data(server, _) => Some(server),
@@ -283,7 +296,7 @@ impl History {
             });
             let fit = servers.filter(|server| {
                 let disk = server.disk();
-                members.contains(&disk) == is_member && (is_member || !shall_leave(&disk))
+                members.contains(&disk) == is_member && (is_member || !leaves(&disk))
             });
             fit.map(|server| server.rack()).collect()
         };

@@ -578,10 +578,11 @@ impl Campaign for Copies {
             // disk that its dataserver had before replaced the present disk. A nameserver was
             // rebuilt twice before the datagrams of its first life had arrived (two seeds). The
             // nameserver and the only keeper of its log both lost their disks. Two dataservers
-            // with empty disks answered for their former disks, without end.
+            // with empty disks answered for their former disks, without end. A disk was told to
+            // give up its copies, and the nameserver ended before it answered.
             once_failed: &[
                 810, 1235, 2862, 4800, 6028, 52_942, 12_740, 12_389, 16_513, 34_602, 34_901,
-                113_334, 181_779, 159_435, 171_771, 219_809, 282_716,
+                113_334, 181_779, 159_435, 171_771, 219_809, 282_716, 284_605,
             ],
             kinds: &[
                 FaultKind::Loss,
