@@ -117,6 +117,11 @@ pub struct Args {
     /// standby goes on with the feed when the root dies: try --fault kill:root@4.
     #[arg(long, conflicts_with = "trees")]
     standby: bool,
+    /// Let a process of its own publish the feed to the root and its standbys, in place of the
+    /// roots. The author outlives the root. An author that is killed is started again after a
+    /// second, and goes on where it was: try --fault kill:author@3.
+    #[arg(long, conflicts_with = "trees")]
+    author: bool,
     /// Give each process a host of its own, as a network namespace, instead of loopback; needs
     /// root.
     #[arg(long)]
@@ -128,7 +133,7 @@ pub struct Args {
     /// slow:NAME@SECONDS+DURATION, which delays all its datagrams from then on, or
     /// step:NAME@SECONDS+DURATION (or -DURATION), which sets its host's clock. Times count from
     /// the first message, as in kill:proxy-1@3, pause:receiver-2@3+2 or slow:proxy-2@3+2ms. May be
-    /// repeated. The processes are root, standby-1, ..., proxy-1, ..., receiver-1, ...
+    /// repeated. The processes are root, standby-1, ..., author, proxy-1, ..., receiver-1, ...
     #[arg(long)]
     fault: Vec<Fault>,
     /// Plant a wrong clock in every process, up to this offset and rate, as in 20ms,100ppm. The

@@ -7,7 +7,7 @@ use evenfall_host::{interrupt, process};
 use evenfall_multicast_recorder::role as recorder;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::roles::receiver::NoSink;
-use evenfall_multicast_service::roles::{proxy, receiver, root};
+use evenfall_multicast_service::roles::{author, proxy, receiver, root};
 use evenfall_multicast_service::settings::{Node, RoleName};
 use evenfall_runtime::settings;
 
@@ -25,6 +25,9 @@ enum RoleArg {
     /// Votes with the root on every frame, and goes on with the feed when the root dies. A run has
     /// no standby, two or four.
     Standby,
+    /// Reads the feed in place of the root, and publishes it to the root that leads. The author
+    /// outlives the root, and goes on where it was when it is started again.
+    Author,
     /// Forwards messages to its children.
     Proxy,
     /// Holds each message until its deadline and releases it then.
@@ -213,6 +216,11 @@ pub fn main(args: &Args) -> Outcome {
         RoleArg::Flowserver => return crate::files::flowserver(&load()?.files, name),
         RoleArg::Root => run_root(&load()?.multicast, RoleName::Root, name)?,
         RoleArg::Standby => run_root(&load()?.multicast, RoleName::Standby, name)?,
+        RoleArg::Author => {
+            let settings = load()?.multicast;
+            let node = find(&settings, RoleName::Author, name)?;
+            serde_json::to_value(author::run(&settings, &node)?)?
+        }
         RoleArg::Proxy => {
             let settings = load()?.multicast;
             let node = find(&settings, RoleName::Proxy, name)?;

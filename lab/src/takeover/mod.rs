@@ -105,7 +105,7 @@ impl Owner {
         } else if node.0 >= authors_from {
             let roots: Vec<_> = (0..ROOTS).map(|n| NodeIndex(n).address()).collect();
             let life = Prng::new(self.plan.seed).fork(u64::from(node.0)).next_u64();
-            Actor::Author(Box::new(Author::new(now, &roots, life, None)))
+            Actor::Author(Box::new(Author::new(now, &roots, life, None).named(u64::from(node.0))))
         } else if node.0 < ROOTS + proxies {
             Actor::Node(self.cast.relay(id, 1, now))
         } else {

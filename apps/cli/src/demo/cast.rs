@@ -42,6 +42,10 @@ const INSIST: Duration = Duration::from_secs(2);
 pub const DELAYS_FILE: &str = "delays.txt";
 /// Standbys of a root that may die. With the root they are three, of which any one may die.
 const STANDBYS: u32 = 2;
+/// Name of the author.
+pub const AUTHOR: &str = "author";
+/// How long an author that was killed stays away until it is started again.
+const AUTHOR_AWAY: Duration = Duration::from_secs(1);
 /// Port of every process in a lab, where each has an address of its own.
 const LAB_PORT: u16 = 9000;
 
@@ -64,7 +68,8 @@ pub fn slows(args: &Args) -> bool {
 /// Processes of a demo with this many receivers. Each has a host of its own in a lab.
 pub fn hosts(args: &Args, receivers: u32) -> u64 {
     let proxies = proxies_per_tree(args, receivers).saturating_mul(args.trees.into());
-    proxies.saturating_add(1 + u64::from(standbys(args)) + u64::from(receivers))
+    let beside = u64::from(standbys(args)) + u64::from(args.author);
+    proxies.saturating_add(1 + beside + u64::from(receivers))
 }
 
 fn standbys(args: &Args) -> u32 {
@@ -95,6 +100,9 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
     add("root".into(), RoleName::Root, 0)?;
     for i in 1..=standbys(args) {
         add(format!("standby-{i}"), RoleName::Standby, 0)?;
+    }
+    if args.author {
+        add(AUTHOR.into(), RoleName::Author, 0)?;
     }
     let per_tree = proxies_per_tree(args, args.receivers) as usize;
     for tree in 0..args.trees {
@@ -166,6 +174,7 @@ fn start(
     let role = match node.role {
         RoleName::Root => "root",
         RoleName::Standby => "standby",
+        RoleName::Author => "author",
         RoleName::Proxy => "proxy",
         RoleName::Receiver => "receiver",
         RoleName::Recorder => "recorder",
@@ -227,6 +236,7 @@ pub struct Played {
 /// The running processes, and the faults that are planted in them.
 struct Stage<'a> {
     args: &'a Args,
+    lab: Option<&'a Lab>,
     settings: &'a Settings,
     actors: Vec<Actor>,
     faults: Vec<Planned>,
@@ -252,6 +262,7 @@ pub fn play(
 ) -> Result<Played, String> {
     let mut stage = Stage {
         args,
+        lab,
         settings,
         actors: Vec::new(),
         faults: Vec::new(),
@@ -263,7 +274,7 @@ pub fn play(
         lifeline: Lifeline::new().map_err(|error| format!("a pipe: {error}"))?,
     };
     let started = Instant::now();
-    stage.start(lab, progress)?;
+    stage.start(progress)?;
     progress.stage("waiting until the tree stands", None);
     let sent = sent_by(roots(settings).filter_map(|root| root.http).collect());
     let (mut is_rehearsing, mut is_feeding) = (false, false);
@@ -300,7 +311,7 @@ impl Drop for Stage<'_> {
 }
 
 impl Stage<'_> {
-    fn start(&mut self, lab: Option<&Lab>, progress: &Progress) -> Result<(), String> {
+    fn start(&mut self, progress: &Progress) -> Result<(), String> {
         // The recorder runs in this process.
         let nodes = self.settings.nodes.iter().filter(|node| node.name != super::record::NODE);
         let count = nodes.clone().count();
@@ -309,7 +320,7 @@ impl Stage<'_> {
             if interrupt::raised() {
                 return Err("stopped while its processes were started; nothing was sent".into());
             }
-            let child = start(self.args, node, lab, &self.lifeline)?;
+            let child = start(self.args, node, self.lab, &self.lifeline)?;
             self.actors.push(Actor { node: node.clone(), child, ended: None });
             progress.at(self.actors.len() as u64, count as u64);
         }
@@ -449,6 +460,10 @@ impl Stage<'_> {
     fn plant(&mut self) {
         while self.faults.first().is_some_and(|planned| planned.at <= Instant::now()) {
             let Planned { name, act, .. } = self.faults.remove(0);
+            if act == Act::Start {
+                self.start_again(&name);
+                continue;
+            }
             let found = self.actors.iter().find(|actor| actor.node.name == name);
             let Some(actor) = found.filter(|actor| actor.ended.is_none()) else { continue };
             let (node, address) = (actor.node.id, actor.node.address);
@@ -461,6 +476,8 @@ impl Stage<'_> {
                         Signal::Continue | Signal::Terminate => ("resume", "let go on".to_owned()),
                     }
                 }
+                // The process is started above, because it has ended.
+                Act::Start => continue,
                 Act::Slow(by) => match self.slow(address, by) {
                     Ok(()) => ("fault", format!("slowed by {by:?} each way")),
                     Err(error) => ("fault", format!("not slowed: {DELAYS_FILE}: {error}")),
@@ -481,6 +498,23 @@ impl Stage<'_> {
                 text: format!("{name} was {done} (--fault)"),
             });
         }
+    }
+
+    /// Starts a process again that was killed.
+    fn start_again(&mut self, name: &str) {
+        let found = self.actors.iter_mut().find(|actor| actor.node.name == name);
+        let Some(actor) = found else { return };
+        let text = match start(self.args, &actor.node, self.lab, &self.lifeline) {
+            Ok(child) => {
+                // The process that was killed is waited for, so that it leaves no zombie.
+                drop(mem::replace(&mut actor.child, child).wait());
+                actor.ended = None;
+                format!("{name} was started again (--fault)")
+            }
+            Err(error) => format!("{name} was not started again: {error}"),
+        };
+        let node = Some(actor.node.id);
+        self.events.push(RunEvent { at_ns: self.now_ns(), kind: "resume".to_owned(), node, text });
     }
 
     /// The present time on the clock of the report. With planted clocks this is the true clock,
@@ -511,6 +545,8 @@ impl Stage<'_> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
     Signal(Signal),
+    /// The process is started again.
+    Start,
     Slow(Duration),
     Step(i64),
 }
@@ -529,7 +565,12 @@ fn plan(args: &Args, first_message: Instant) -> Vec<Planned> {
         let at = first_message + fault.at;
         let mut add = |at, act| planned.push(Planned { at, name: fault.name.clone(), act });
         match fault.harm {
-            Harm::Kill => add(at, Act::Signal(Signal::Kill)),
+            Harm::Kill => {
+                add(at, Act::Signal(Signal::Kill));
+                if fault.name == AUTHOR {
+                    add(at + AUTHOR_AWAY, Act::Start);
+                }
+            }
             Harm::Slow(by) => add(at, Act::Slow(by)),
             Harm::Step(by_ns) => add(at, Act::Step(by_ns)),
             Harm::Pause(pause) => {

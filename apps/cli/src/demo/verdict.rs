@@ -16,7 +16,8 @@ pub struct Judged {
 /// Names the receivers that do not have the sent messages and whose failure no planted fault
 /// explains, and says whether messages were not sent. A receiver that was killed or paused excuses
 /// itself alone. A root or proxy that was killed or paused excuses every receiver. While a majority
-/// of the roots that vote lives, a fault in a root excuses nothing.
+/// of the roots that vote lives, a fault in a root excuses nothing, and neither does a fault in an
+/// author.
 pub fn verdict(
     receivers: &[Judged],
     voters: &[&str],
@@ -27,7 +28,10 @@ pub fn verdict(
     let hurt_voters = voters.iter().filter(|name| hurt(name)).count();
     let is_led = hurt_voters * 2 < voters.len();
     let may_fail_alone = |name: &str| {
-        is_led && voters.contains(&name) || receivers.iter().any(|receiver| receiver.name == name)
+        // An author that was killed is started again, and goes on where it was.
+        let is_author = name == super::cast::AUTHOR;
+        let is_voter = is_led && voters.contains(&name);
+        is_author || is_voter || receivers.iter().any(|receiver| receiver.name == name)
     };
     if faults.iter().any(|fault| fault.is_excuse() && !may_fail_alone(&fault.name)) {
         return Ok(());

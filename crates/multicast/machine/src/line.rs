@@ -3,7 +3,8 @@
 //! A publisher in the process of the root dies with the root. A publisher in a process of its own
 //! outlives the root, and goes on with the next root. Such a publisher is an [`Author`] here. It
 //! numbers its messages from 0: the **place** of a message in the author's **line**. The roots give
-//! each message a second number, which is the number in the feed.
+//! each message a second number, which is the number in the feed. A line lasts as long as the process
+//! of its author. The lines of all processes that published under one **name** follow each other.
 //!
 //! ```text
 //!  Author ──Say: places 7 to 9──> leading root: is place 7 the next one of this line?
@@ -28,6 +29,9 @@
 //!   place that is in the feed already is answered with its number and not taken again.
 //! - **The end of a line** is agreed on as well, so that every later root knows that the author has
 //!   finished.
+//! - **The begin of a line** is agreed on before the line has a message. It ends the earlier lines of
+//!   the same name, so that a process that was started again learns how many messages of its name are
+//!   in the feed, and no message of the process before it can follow.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -48,8 +52,8 @@ pub use reception::Reception;
 /// so that a lost answer can be given again. At a vote of five milliseconds, an author publishes
 /// 200,000 messages a second.
 pub const WINDOW: usize = 1_024;
-/// Authors of a run. A publisher that is started again is another author. The numbers that the
-/// roots keep for as many authors take 2 MiB.
+/// Lines of a run. A publisher that is started again is another author with another line. The
+/// numbers that the roots keep for as many lines take 2 MiB.
 pub const LINES_MAX: usize = 256;
 
 /// Messages in a frame that follow each other in the line of one author.
@@ -77,11 +81,45 @@ pub struct Stretch {
 /// One author as the voters know it.
 #[derive(Clone, Debug, Default)]
 struct Line {
+    /// The name that the author shares with the processes before it; 0 when it has none.
+    name: u64,
+    /// Messages in the earlier lines of the name.
+    base: u64,
     /// The place that is taken next.
     next: u64,
     /// The numbers of the last places, at most [`WINDOW`].
     numbers: VecDeque<u64>,
+    /// Whether no message follows.
     is_over: bool,
+    /// Whether the author itself has ended the line.
+    is_finished: bool,
+}
+
+/// A wish of an author, on which the voters agree before it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// The line of an author begins.
+    Begin {
+        /// The author.
+        author: u64,
+        /// The name of the author; 0 for none.
+        name: u64,
+    },
+    /// No message of an author follows behind this many.
+    End {
+        /// The author.
+        author: u64,
+        /// The number of messages.
+        places: u64,
+    },
+}
+
+impl Wish {
+    /// The author.
+    pub fn author(&self) -> u64 {
+        let (Self::Begin { author, .. } | Self::End { author, .. }) = self;
+        *author
+    }
 }
 
 /// The lines of all authors as the voters agreed on them.
@@ -101,9 +139,24 @@ impl Lines {
         self.lines.get(&author).is_some_and(|line| line.is_over)
     }
 
-    /// The authors whose lines are over.
-    pub fn over(&self) -> usize {
-        self.lines.values().filter(|line| line.is_over).count()
+    /// The name of an author; 0 for none.
+    pub fn name(&self, author: u64) -> u64 {
+        self.lines.get(&author).map_or(0, |line| line.name)
+    }
+
+    /// The messages in the earlier lines of this author's name.
+    pub fn base(&self, author: u64) -> u64 {
+        self.lines.get(&author).map_or(0, |line| line.base)
+    }
+
+    /// Whether an author of this name has said that no message follows.
+    pub fn has_finished(&self, name: u64) -> bool {
+        self.lines.values().any(|line| line.name == name && line.is_finished)
+    }
+
+    /// The authors that have said that no message follows.
+    pub fn finished(&self) -> usize {
+        self.lines.values().filter(|line| line.is_finished).count()
     }
 
     /// Whether an author is known.
@@ -124,18 +177,15 @@ impl Lines {
     /// Whether the messages of a frame with these marks are the next ones of their lines.
     pub fn fits(&self, marks: &[Mark]) -> bool {
         let mut ahead: BTreeMap<u64, u64> = BTreeMap::new();
-        let mut known = self.lines.len();
         for mark in marks.iter().filter(|mark| mark.author != 0) {
-            let next = ahead.entry(mark.author).or_insert_with(|| {
-                known += usize::from(!self.knows(mark.author));
-                self.next(mark.author)
-            });
-            if *next != mark.place || self.is_over(mark.author) {
+            let next = ahead.entry(mark.author).or_insert_with(|| self.next(mark.author));
+            let is_open = self.knows(mark.author) && !self.is_over(mark.author);
+            if *next != mark.place || !is_open {
                 return false;
             }
             *next += u64::from(mark.count);
         }
-        known <= LINES_MAX
+        true
     }
 
     /// Takes the messages of a frame that [fits](Self::fits). `first_message` is its first number.
@@ -154,14 +204,36 @@ impl Lines {
         }
     }
 
-    /// Ends the line of an author behind this many messages. Returns whether the line was not over
-    /// and has so many messages.
-    pub fn close(&mut self, author: u64, places: u64) -> bool {
-        let has_room = self.knows(author) || self.lines.len() < LINES_MAX;
-        if author == 0 || self.next(author) != places || self.is_over(author) || !has_room {
+    /// Grants the wish of an author. Returns whether the wish holds, and holds for the first time.
+    pub fn grant(&mut self, wish: &Wish) -> bool {
+        match *wish {
+            Wish::Begin { author, name } => self.begin(author, name),
+            Wish::End { author, places } => self.end(author, places),
+        }
+    }
+
+    /// Begins the line of an author, and ends the lines of the processes before it.
+    fn begin(&mut self, author: u64, name: u64) -> bool {
+        if author == 0 || self.knows(author) || self.lines.len() >= LINES_MAX {
             return false;
         }
-        self.lines.entry(author).or_default().is_over = true;
+        let mut base = 0;
+        for earlier in self.lines.values_mut().filter(|line| name != 0 && line.name == name) {
+            base += earlier.next;
+            earlier.is_over = true;
+            // Nobody is left who waits for these numbers.
+            earlier.numbers = VecDeque::new();
+        }
+        self.lines.insert(author, Line { name, base, ..Line::default() });
+        true
+    }
+
+    fn end(&mut self, author: u64, places: u64) -> bool {
+        let line = self.lines.get_mut(&author);
+        let Some(line) = line.filter(|line| line.next == places && !line.is_over) else {
+            return false;
+        };
+        (line.is_over, line.is_finished) = (true, true);
         true
     }
 

@@ -44,7 +44,7 @@ pub mod session;
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Format, Malformed, NodeId, Reader, SyncTime};
 
-use crate::line::{Lines, Mark};
+use crate::line::{Lines, Mark, Wish};
 use crate::wire::{FIXED_BYTES, Fixed, Kind, Messages};
 
 /// A frame that is not sealed yet.
@@ -119,6 +119,7 @@ impl Draft {
 ///                     | 5 marked frame  count u16, as many marks, and then as a frame
 ///                     |   a mark        author u64, place u64, count u16
 ///                     | 6 end of a line author u64, messages u64
+///                     | 7 begin of a line author u64, name u64
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
@@ -130,8 +131,8 @@ pub enum Entry {
     Frame(Draft),
     /// Every receiver has the whole stream, so no successor is needed any more.
     Over,
-    /// No message of this author follows behind this many.
-    EndOfLine(u64, u64),
+    /// The line of an author begins or ends.
+    Line(Wish),
 }
 
 impl Entry {
@@ -144,7 +145,8 @@ impl Entry {
             Self::Frame(draft) if draft.marks.is_empty() => 3,
             Self::Over => 4,
             Self::Frame(_) => 5,
-            Self::EndOfLine(..) => 6,
+            Self::Line(Wish::End { .. }) => 6,
+            Self::Line(Wish::Begin { .. }) => 7,
         };
         out.put_u8(kind);
         out.put_u32_le(term);
@@ -162,9 +164,11 @@ impl Entry {
                 out.put_slice(&draft.body);
             }
             Self::Over => {}
-            Self::EndOfLine(author, places) => {
+            Self::Line(wish) => {
+                let (Wish::Begin { author, name: word } | Wish::End { author, places: word }) =
+                    wish;
                 out.put_u64_le(*author);
-                out.put_u64_le(*places);
+                out.put_u64_le(*word);
             }
         }
         out.freeze()
@@ -186,7 +190,8 @@ impl Entry {
                 let marks = read_marks(&mut r)?;
                 Self::Frame(read_frame(&mut r, body, marks)?)
             }
-            6 => Self::EndOfLine(r.u64()?, r.u64()?),
+            6 => Self::Line(Wish::End { author: r.u64()?, places: r.u64()? }),
+            7 => Self::Line(Wish::Begin { author: r.u64()?, name: r.u64()? }),
             _ => return Err(r.malformed("no such entry")),
         };
         r.finish()?;
@@ -334,9 +339,9 @@ impl Sequence {
                 self.lines.take(&draft.marks, fixed.first_message);
                 self.next = draft.next();
             }
-            Entry::EndOfLine(author, places) if self.lines.close(*author, *places) => {}
+            Entry::Line(wish) if self.lines.grant(wish) => {}
             Entry::Over => {}
-            Entry::Open(..) | Entry::Begin(_) | Entry::EndOfLine(..) => return None,
+            Entry::Open(..) | Entry::Begin(_) | Entry::Line(_) => return None,
         }
         Some(entry)
     }
@@ -376,6 +381,8 @@ mod tests {
     use super::*;
     use evenfall_core::Class;
 
+    const BEGIN: Wish = Wish::Begin { author: 7, name: 3 };
+    const END: Wish = Wish::End { author: 7, places: 2 };
     const VOTERS: [NodeId; 3] = [NodeId(4), NodeId(5), NodeId(6)];
 
     fn draft(epoch: u32, sequence: u64) -> Entry {
@@ -407,7 +414,8 @@ mod tests {
     fn entries_survive_the_wire_and_broken_ones_are_refused() {
         let all = [Entry::Open(7, u64::MAX), Entry::Begin(SyncTime::from_nanos(5)), Entry::Over];
         let marked = marked(100, 8, 3);
-        for entry in all.into_iter().chain([draft(100, 8), marked, Entry::EndOfLine(7, 2)]) {
+        let lines = [END, BEGIN].map(Entry::Line);
+        for entry in all.into_iter().chain([draft(100, 8), marked]).chain(lines) {
             let bytes = entry.encode(3);
             assert_eq!(Entry::decode(&bytes), Ok((3, entry)));
             for length in 0..bytes.len() {
@@ -429,13 +437,16 @@ mod tests {
     #[test]
     fn a_place_of_an_author_is_taken_once_whichever_root_leads() {
         let mut sequence = opened();
+        assert_eq!(sequence.take(VOTERS[0], &marked(100, 0, 0).encode(0)), None, "not begun");
+        assert!(sequence.take(VOTERS[0], &Entry::Line(BEGIN).encode(0)).is_some());
         assert_eq!(sequence.take(VOTERS[0], &marked(100, 0, 1).encode(0)), None, "passed over");
         assert!(sequence.take(VOTERS[0], &marked(100, 0, 0).encode(0)).is_some());
         assert!(sequence.turn_out([Turnout::Left(VOTERS[0], 0)].into_iter()));
         assert_eq!(sequence.take(VOTERS[1], &marked(101, 1, 0).encode(1)), None, "again");
         assert!(sequence.take(VOTERS[1], &marked(101, 1, 1).encode(1)).is_some());
-        assert_eq!(sequence.take(VOTERS[1], &Entry::EndOfLine(7, 1).encode(1)), None);
-        assert!(sequence.take(VOTERS[1], &Entry::EndOfLine(7, 2).encode(1)).is_some());
+        let early = Wish::End { author: 7, places: 1 };
+        assert_eq!(sequence.take(VOTERS[1], &Entry::Line(early).encode(1)), None);
+        assert!(sequence.take(VOTERS[1], &Entry::Line(END).encode(1)).is_some());
         assert_eq!(sequence.take(VOTERS[1], &marked(101, 2, 2).encode(1)), None, "behind the end");
     }
 

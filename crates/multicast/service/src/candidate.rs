@@ -33,7 +33,7 @@ use evenfall_core::{
 };
 use evenfall_multicast_machine::standby::session::{Session, VOTE_OVERHEAD};
 use evenfall_multicast_machine::{
-    Draft, Entry, Lines, Reception, Root, RootEvent, Run, Sequence, Turnout,
+    Draft, Entry, Lines, Reception, Root, RootEvent, Run, Sequence, Turnout, Wish,
 };
 use evenfall_order_machine::{
     Canopus, Change, Config, Event, Member, OrderError, Request, State, SuperLeaf, Tree,
@@ -88,8 +88,8 @@ pub enum CandidateEvent {
         /// The message.
         message: Bytes,
     },
-    /// An author has finished, and all voters have its messages.
-    LineOver(u64),
+    /// The voters agreed that the line of an author begins or ends.
+    Line(Wish),
     /// Every receiver has the whole stream.
     Over,
     /// This voter was away for so long that the others have forgotten the missed cycles.
@@ -155,10 +155,9 @@ impl Candidate {
         }
     }
 
-    /// The authors that have finished, as far as the voters agreed.
-    pub fn lines_over(&self) -> usize {
-        let lines = self.authors.as_ref().map(|authors| authors.lines(self.voice.as_deref()));
-        lines.map_or(0, Lines::over)
+    /// The lines of the authors, as far as the voters agreed.
+    pub fn lines(&self) -> Option<&Lines> {
+        self.authors.as_ref().map(|authors| authors.lines(self.voice.as_deref()))
     }
 
     /// One of several roots. `run` is the run that begins if this root leads first.
@@ -322,9 +321,9 @@ impl Candidate {
                         let authors = draft.marks().iter().map(|mark| mark.author);
                         self.answer(authors);
                     }
-                    Some(Entry::EndOfLine(author, _)) => {
-                        self.tell(CandidateEvent::LineOver(author));
-                        self.answer([author].into_iter());
+                    Some(Entry::Line(wish)) => {
+                        self.tell(CandidateEvent::Line(wish));
+                        self.answer([wish.author()].into_iter());
                     }
                     Some(Entry::Begin(at)) => self.tell(CandidateEvent::Begun(at)),
                     Some(Entry::Over) => self.tell(CandidateEvent::Over),
@@ -356,9 +355,9 @@ impl Candidate {
         self.events.extend(told);
         let Self { root, voice, authors, events } = self;
         let Some(authors) = authors else { return Ok(()) };
-        let end = authors.handle(now, arrival, (voice.as_deref(), root), events)?;
-        if let (Some(voice), Some((author, places))) = (voice, end) {
-            voice.asks.push_back(Entry::EndOfLine(author, places));
+        let wish = authors.handle(now, arrival, (voice.as_deref(), root), events)?;
+        if let (Some(voice), Some(wish)) = (voice, wish) {
+            voice.asks.push_back(Entry::Line(wish));
         }
         Ok(())
     }

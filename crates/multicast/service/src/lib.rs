@@ -8,6 +8,7 @@
 //! | [`roles`] | root, proxy and receiver as they run in a process |
 //! | `subscriber` | the feed in a program of your own (feature `subscriber`) |
 //! | `publisher` | the root in a program of your own (feature `publisher`) |
+//! | `author` | a publisher in a program of your own that outlives the root (feature `publisher`) |
 //! | [`runlog`] | the binary file in which each process records what it did and when |
 //! | `runinfo` | the facts of a run that are not in its logs (feature `summary`) |
 //! | `report` | reads the logs of a run, judges the run, writes `report.html` (feature `report`) |
@@ -15,6 +16,8 @@
 // The print macros panic when a note cannot be written, and a note must not end a process.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
+#[cfg(feature = "publisher")]
+pub mod author;
 #[cfg(feature = "publisher")]
 pub mod candidate;
 #[cfg(all(feature = "report", feature = "roles"))]
@@ -32,6 +35,8 @@ pub mod settings;
 #[cfg(feature = "subscriber")]
 pub mod subscriber;
 
+#[cfg(feature = "publisher")]
+pub use author::{Author, AuthorError};
 pub use evenfall_multicast_machine::Config;
 #[cfg(feature = "publisher")]
 pub use publisher::{PublishError, Publisher};

@@ -25,12 +25,12 @@ mod mesh;
 mod plain;
 mod voters;
 
-pub use self::plain::{Publication, Subscription};
+pub use self::plain::{Authorship, Publication, Subscription};
 
 /// Trees of a run. One feed does not keep more than sixty-four cores busy.
 const TREES: RangeInclusive<u32> = 1..=64;
 /// The words of the roles in `[[node]]`.
-pub const ROLES: [&str; 5] = ["root", "standby", "proxy", "receiver", "recorder"];
+pub const ROLES: [&str; 6] = ["root", "standby", "author", "proxy", "receiver", "recorder"];
 
 /// Role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +41,9 @@ pub enum RoleName {
     Root,
     /// Votes with the root on each frame, and may go on with the feed when the root dies.
     Standby,
+    /// Takes the feed in and publishes it to the root that leads. An author is a process that
+    /// outlives the root.
+    Author,
     /// Forwards the feed.
     Proxy,
     /// Holds and releases messages. Older settings use the word `recv`.
@@ -59,6 +62,7 @@ impl fmt::Display for RoleName {
         f.write_str(match self {
             Self::Root => "root",
             Self::Standby => "standby",
+            Self::Author => "author",
             Self::Proxy => "proxy",
             Self::Receiver => "receiver",
             Self::Recorder => "recorder",
@@ -116,6 +120,11 @@ impl Node {
 }
 
 impl Node {
+    /// The name under which an author publishes, for the roots: the same in each of its processes.
+    pub fn line(&self) -> u64 {
+        u64::from(self.id.0) + 1
+    }
+
     /// The part of the node that every service knows.
     pub fn plain(&self) -> settings::Node {
         settings::Node {

@@ -6,6 +6,10 @@
 //! while, the author begins again at the first message that has no number, and asks all roots. The
 //! wait doubles each time. A root of a later epoch is preferred, because two roots may believe for
 //! a moment that they lead.
+//!
+//! The first message leaves when the roots have agreed that the line begins. Their answer tells how
+//! many messages of the author's name are in the feed already, so that a process that was started
+//! again goes on behind them.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -38,6 +42,13 @@ const PATIENCE_MAX: Duration = Duration::from_millis(80);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AuthorEvent {
+    /// The line has begun. So many messages of the author's name are in the feed, of the processes
+    /// before this one.
+    Begun(u64),
+    /// Roots answer, and none of them takes messages yet.
+    Waiting,
+    /// Another process publishes under the name of this author. No message of this author follows.
+    Replaced,
     /// The message of this place has this number in the feed, whichever root dies.
     Numbered {
         /// The place.
@@ -67,6 +78,13 @@ pub enum Refusal {
 /// See the module documentation.
 pub struct Author {
     life: u64,
+    name: u64,
+    /// Messages of the name in front of this line, once the line has begun.
+    base: Option<u64>,
+    /// Whether the owner knows that the roots take no messages.
+    is_waiting: bool,
+    /// When a root of the run was heard last.
+    heard: Timestamp,
     key: Option<SharedKey>,
     roots: Vec<SocketAddr>,
     /// The run; 0 while no root that leads has named it.
@@ -95,6 +113,10 @@ impl Author {
     pub fn new(now: Timestamp, roots: &[SocketAddr], life: u64, key: Option<SharedKey>) -> Self {
         Self {
             life: life.max(1),
+            name: 0,
+            base: None,
+            is_waiting: false,
+            heard: now,
             key,
             roots: roots.to_vec(),
             run_id: 0,
@@ -113,6 +135,16 @@ impl Author {
             patience: PATIENCE,
             events: VecDeque::new(),
         }
+    }
+
+    /// Gives the author a name, which a process that is started again has too. 0 is no name.
+    pub fn named(self, name: u64) -> Self {
+        Self { name, ..self }
+    }
+
+    /// When a root of the run was heard last.
+    pub fn heard(&self) -> Timestamp {
+        self.heard
     }
 
     /// Takes a message. Returns its place.
@@ -161,7 +193,8 @@ impl Author {
     /// Whether the author waits for something.
     fn waits(&self) -> bool {
         let wants_end = self.is_finished && !self.is_over;
-        !self.is_over && (self.leader.is_none() || !self.waiting.is_empty() || wants_end)
+        let has_begun = self.leader.is_some() && self.base.is_some();
+        !self.is_over && (!has_begun || !self.waiting.is_empty() || wants_end)
     }
 
     /// The wait for an answer begins now, unless the author waits already.
@@ -179,16 +212,33 @@ impl Author {
             self.events.push_back(AuthorEvent::Refused);
         }
         if self.run_id == 0 || run_id != self.run_id {
+            self.notice(answer);
             return;
+        }
+        self.heard = now;
+        if answer.is_begun && self.base.is_none() {
+            self.base = Some(answer.base);
+            self.events.push_back(AuthorEvent::Begun(answer.base));
         }
         for stretch in &answer.stretches {
             self.number(now, stretch);
         }
-        if answer.is_over && self.is_finished && !self.is_over {
+        if answer.is_over && !self.is_over {
             self.is_over = true;
-            self.events.push_back(AuthorEvent::Over);
+            let is_own = self.is_finished && self.waiting.is_empty();
+            let event = if is_own { AuthorEvent::Over } else { AuthorEvent::Replaced };
+            self.events.push_back(event);
         }
         self.follow(now, from, answer);
+    }
+
+    /// Tells the owner once that roots answer and none of them leads.
+    fn notice(&mut self, answer: &Answer) {
+        let is_new = self.leader.is_none() && !answer.leads && !self.is_waiting;
+        if is_new {
+            self.is_waiting = true;
+            self.events.push_back(AuthorEvent::Waiting);
+        }
     }
 
     /// Takes the numbers of the first messages that have none.
@@ -216,12 +266,16 @@ impl Author {
                 self.leader = None;
                 self.retry_at = now;
             }
+            self.notice(answer);
             return;
         }
         if self.leader != Some(from) || answer.epoch > self.epoch {
             (self.leader, self.epoch) = (Some(from), answer.epoch);
             (self.patience, self.retry_at) = (PATIENCE, now + PATIENCE);
             self.again();
+            self.is_waiting = false;
+            // A root begins a line when an author that knows the run asks.
+            self.asks.extend(self.base.is_none().then_some(from));
             self.events.push_back(AuthorEvent::Leads(answer.epoch));
         }
     }
@@ -246,7 +300,7 @@ impl Author {
             messages.push((*format, message.clone()));
         }
         self.next += messages.len() as u64;
-        Say { have, place, is_end: false, messages }
+        Say { name: self.name, have, place, is_end: false, messages }
     }
 
     fn letter(&mut self, to: SocketAddr, class: Class, say: &Say) -> Transmit {
@@ -258,7 +312,8 @@ impl Author {
     }
 
     fn ask(&self, is_end: bool) -> Say {
-        Say { have: self.first, place: self.first, is_end, messages: Vec::new() }
+        let (name, place) = (self.name, self.first);
+        Say { name, have: place, place, is_end, messages: Vec::new() }
     }
 }
 
@@ -282,7 +337,9 @@ impl Machine for Author {
         }
         self.again();
         self.asks.clear();
-        self.asks.extend(self.roots.iter().filter(|root| self.leader != Some(**root)));
+        let hears_nothing = self.base.is_none();
+        let asked = |root: &&SocketAddr| hears_nothing || self.leader != Some(**root);
+        self.asks.extend(self.roots.iter().filter(asked));
         self.retry_at = now + self.patience;
         self.patience = (self.patience * 2).min(PATIENCE_MAX);
     }
@@ -298,7 +355,7 @@ impl Machine for Author {
             let say = self.ask(false);
             return Some(self.letter(root, Class::Control, &say));
         }
-        let leader = self.leader?;
+        let leader = self.leader.filter(|_| self.base.is_some() && !self.is_over)?;
         if self.next < self.end() {
             let say = self.say();
             return Some(self.letter(leader, Class::Live, &say));

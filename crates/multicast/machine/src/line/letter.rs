@@ -4,9 +4,9 @@
 //!  0       2         3      4        5   8            16         24           32           40
 //!  | magic | version | kind | key id | 0 | author u64 | life u64 | run id u64 | number u64 | body
 //!
-//!  Say      have u64 | place u64 | is the end u8 | count u16 | as many messages
+//!  Say      name u64 | have u64 | place u64 | is the end u8 | count u16 | as many messages
 //!           a message: format u8, length u16, bytes
-//!  Answer   epoch u32 | flags u8 | next place u64 | count u8 | as many stretches
+//!  Answer   epoch u32 | flags u8 | base u64 | next place u64 | count u8 | as many stretches
 //!           a stretch: place u64, number u64, count u32
 //! ```
 //!
@@ -31,7 +31,7 @@ const VERSION: u8 = 1;
 /// Bytes of a letter in front of its body.
 pub const ENVELOPE_BYTES: usize = 40;
 /// Bytes of a [`Say`] in front of its messages.
-const SAY_BYTES: usize = 19;
+const SAY_BYTES: usize = 27;
 /// Bytes that a message has in a letter besides its own.
 pub const MESSAGE_OVERHEAD: usize = 3;
 /// Bytes that a letter with one message has besides those of the message.
@@ -67,6 +67,8 @@ pub struct Envelope {
 /// What an author says. Without a message and without the end, the author asks which root leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Say {
+    /// The name that the author shares with the processes before it; 0 for none.
+    pub name: u64,
     /// The first place whose number the author does not know.
     pub have: u64,
     /// The place of the first message.
@@ -88,6 +90,10 @@ pub struct Answer {
     pub is_over: bool,
     /// Whether the author is one too many.
     pub is_refused: bool,
+    /// Whether the line of the author has begun. Its messages are taken from then on.
+    pub is_begun: bool,
+    /// The messages in the earlier lines of the author's name.
+    pub base: u64,
     /// The place that is taken next.
     pub next: u64,
     /// Places and their numbers.
@@ -174,6 +180,7 @@ impl Say {
     pub fn encode(&self) -> BytesMut {
         let bytes: usize = self.messages.iter().map(|(_, m)| m.len() + MESSAGE_OVERHEAD).sum();
         let mut out = BytesMut::with_capacity(SAY_BYTES + bytes + TAG_BYTES);
+        out.put_u64_le(self.name);
         out.put_u64_le(self.have);
         out.put_u64_le(self.place);
         out.put_u8(u8::from(self.is_end));
@@ -192,7 +199,8 @@ impl Say {
     /// [`Malformed`] when the body says nothing.
     pub fn decode(body: &Bytes) -> Result<Self, Malformed> {
         let mut r = Reader::new(body);
-        let (have, place, is_end, count) = (r.u64()?, r.u64()?, r.u8()?, r.u16()?);
+        let (name, have, place) = (r.u64()?, r.u64()?, r.u64()?);
+        let (is_end, count) = (r.u8()?, r.u16()?);
         if is_end > 1 || place.checked_add(u64::from(count)).is_none() {
             return Err(r.malformed("no such place"));
         }
@@ -202,17 +210,18 @@ impl Say {
             messages.push((format, body.slice_ref(r.take(length)?)));
         }
         r.finish()?;
-        Ok(Self { have, place, is_end: is_end == 1, messages })
+        Ok(Self { name, have, place, is_end: is_end == 1, messages })
     }
 }
 
 impl Answer {
     /// The body of the letter.
     pub fn encode(&self) -> BytesMut {
-        let mut out = BytesMut::with_capacity(14 + 20 * self.stretches.len() + TAG_BYTES);
+        let mut out = BytesMut::with_capacity(22 + 20 * self.stretches.len() + TAG_BYTES);
         out.put_u32_le(self.epoch);
-        let flags = [self.leads, self.is_over, self.is_refused];
+        let flags = [self.leads, self.is_over, self.is_refused, self.is_begun];
         out.put_u8(flags.iter().rev().fold(0, |all, flag| all << 1 | u8::from(*flag)));
+        out.put_u64_le(self.base);
         out.put_u64_le(self.next);
         out.put_u8(self.stretches.len() as u8);
         for stretch in &self.stretches {
@@ -229,8 +238,9 @@ impl Answer {
     /// [`Malformed`] when the body is no answer.
     pub fn decode(body: &Bytes) -> Result<Self, Malformed> {
         let mut r = Reader::new(body);
-        let (epoch, flags, next, count) = (r.u32()?, r.u8()?, r.u64()?, r.u8()?);
-        if flags > 7 {
+        let (epoch, flags, base) = (r.u32()?, r.u8()?, r.u64()?);
+        let (next, count) = (r.u64()?, r.u8()?);
+        if flags > 15 {
             return Err(r.malformed("no such flags"));
         }
         let mut stretches = Vec::new();
@@ -246,8 +256,8 @@ impl Answer {
         }
         r.finish()?;
         let flag = |bit: u8| flags >> bit & 1 == 1;
-        let (leads, is_over, is_refused) = (flag(0), flag(1), flag(2));
-        Ok(Self { epoch, leads, is_over, is_refused, next, stretches })
+        let (leads, is_over, is_refused, is_begun) = (flag(0), flag(1), flag(2), flag(3));
+        Ok(Self { epoch, leads, is_over, is_refused, is_begun, base, next, stretches })
     }
 }
 
@@ -261,7 +271,7 @@ mod tests {
 
     fn say() -> Say {
         let messages = vec![(Format(1), "one".into()), (Format::OPAQUE, Bytes::new())];
-        Say { have: 4, place: 5, is_end: true, messages }
+        Say { name: 2, have: 4, place: 5, is_end: true, messages }
     }
 
     #[test]
@@ -269,8 +279,16 @@ mod tests {
         let body = say().encode().freeze();
         assert_eq!(Say::decode(&body), Ok(say()));
         let stretches = vec![Stretch { place: 2, number: 9, count: 3 }];
-        let answer =
-            Answer { epoch: 5, leads: true, is_over: false, is_refused: true, next: 5, stretches };
+        let answer = Answer {
+            epoch: 5,
+            leads: true,
+            is_over: false,
+            is_refused: true,
+            is_begun: true,
+            base: 8,
+            next: 5,
+            stretches,
+        };
         let answered = answer.encode().freeze();
         assert_eq!(Answer::decode(&answered), Ok(answer));
         for length in 0..body.len() {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use evenfall_core::{Class, Destination, Format, Malformed, SharedKey, Transmit};
 
 use super::letter::{Answer, Envelope, Kind, MAGIC, STRETCHES_MAX, Say};
-use super::{LINES_MAX, Lines};
+use super::{LINES_MAX, Lines, Wish};
 
 /// What a root knows of itself when a letter comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +81,7 @@ impl Reception {
     }
 
     /// Takes a letter. `publish` gives a message that is next in its line a number in the feed, or
-    /// `None` when there is no room. Returns an author whose line ends with the number of its
-    /// messages, when the voters may agree on that.
+    /// `None` when there is no room. Returns the wish of the author on which the voters may agree.
     ///
     /// # Errors
     /// [`Malformed`] when the datagram is no letter to a root under the key.
@@ -92,7 +91,7 @@ impl Reception {
         standing: Standing,
         lines: &Lines,
         publish: &mut dyn FnMut(u64, u64, (Format, Bytes)) -> Option<u64>,
-    ) -> Result<Option<(u64, u64)>, Malformed> {
+    ) -> Result<Option<Wish>, Malformed> {
         let (envelope, body) = Envelope::open(self.key.as_ref(), datagram)?;
         if envelope.kind != Kind::Say || envelope.author == 0 {
             return Err(Malformed { what: "no letter to a root", offset: 0 });
@@ -111,13 +110,17 @@ impl Reception {
         if !takes || lines.is_over(author) {
             return Ok(None);
         }
-        if !self.has_room(author, lines) {
-            self.owe(author, say.have);
-            self.heard.entry(author).and_modify(|heard| heard.is_refused = true);
-            return Ok(None);
+        if !lines.knows(author) {
+            let has_room = lines.len() < LINES_MAX;
+            if !has_room {
+                self.owe(author, say.have);
+                self.heard.entry(author).and_modify(|heard| heard.is_refused = true);
+            }
+            return Ok(has_room.then_some(Wish::Begin { author, name: say.name }));
         }
         if say.is_end {
-            return Ok((say.place == agreed).then_some((author, say.place)));
+            let wish = Wish::End { author, places: say.place };
+            return Ok((say.place == agreed).then_some(wish));
         }
         for (place, message) in (say.place..).zip(say.messages) {
             let next = self.admitted.get(&author).copied().unwrap_or(agreed);
@@ -153,12 +156,6 @@ impl Reception {
         self.owed.insert(author);
     }
 
-    fn has_room(&self, author: u64, lines: &Lines) -> bool {
-        let new = self.admitted.keys().filter(|author| !lines.knows(**author)).count();
-        let is_known = lines.knows(author) || self.admitted.contains_key(&author);
-        is_known || lines.len() + new < LINES_MAX
-    }
-
     /// The next answer.
     pub fn poll_transmit(&mut self, standing: Standing, lines: &Lines) -> Option<Transmit> {
         loop {
@@ -176,6 +173,8 @@ impl Reception {
                 leads: standing.leads && self.is_open,
                 is_over: lines.is_over(author),
                 is_refused: core::mem::take(&mut heard.is_refused),
+                is_begun: lines.knows(author),
+                base: lines.base(author),
                 next,
                 stretches,
             };

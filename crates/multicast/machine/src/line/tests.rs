@@ -45,11 +45,7 @@ impl Desk {
         Self { place, reception, lines, standing, proposed, next: 40 }
     }
 
-    fn handle(
-        &mut self,
-        from: SocketAddr,
-        datagram: &Bytes,
-    ) -> Result<Option<(u64, u64)>, Malformed> {
+    fn handle(&mut self, from: SocketAddr, datagram: &Bytes) -> Result<Option<Wish>, Malformed> {
         let Self { reception, lines, standing, proposed, next, .. } = self;
         reception.handle((from, datagram), *standing, lines, &mut |author, place, (_, bytes)| {
             proposed.push((Mark { author, place, count: 1 }, bytes));
@@ -77,10 +73,10 @@ fn talk(author: &mut Author, desks: &mut [Desk], ms: u64) -> Vec<AuthorEvent> {
         while let Some(letter) = author.poll_transmit(at_ms(ms)) {
             let desk = desks.iter_mut().find(|d| letter.to == Destination::One(address(d.place)));
             if let Some(desk) = desk {
-                let end = desk.handle(address(99), &datagram(&letter)).expect("a letter");
-                if let Some((author, places)) = end {
-                    assert!(desk.lines.close(author, places));
-                    desk.reception.agreed(author);
+                let wish = desk.handle(address(99), &datagram(&letter)).expect("a letter");
+                // Of two equal wishes that wait, the voters grant the first.
+                if let Some(wish) = wish.filter(|wish| desk.lines.grant(wish)) {
+                    desk.reception.agreed(wish.author());
                 }
             }
             is_quiet = false;
@@ -100,7 +96,7 @@ fn talk(author: &mut Author, desks: &mut [Desk], ms: u64) -> Vec<AuthorEvent> {
 
 fn author(key: Option<&SharedKey>) -> Author {
     let roots: Vec<_> = (0..3).map(address).collect();
-    Author::new(Timestamp::ZERO, &roots, 7, key.cloned())
+    Author::new(Timestamp::ZERO, &roots, 7, key.cloned()).named(3)
 }
 
 fn publish(author: &mut Author, ms: u64, count: u64) {
@@ -122,7 +118,8 @@ fn an_answer_comes_when_the_voters_have_agreed_and_with_the_first_number() {
     let key = SharedKey::new(1, [7; 32]);
     let mut author = author(Some(&key));
     let mut desks = [Desk::new(0, 5, false, Some(&key)), Desk::new(1, 5, true, Some(&key))];
-    assert_eq!(talk(&mut author, &mut desks, 0), [AuthorEvent::Leads(5)]);
+    let events = talk(&mut author, &mut desks, 0);
+    assert_eq!(events, [AuthorEvent::Waiting, AuthorEvent::Leads(5), AuthorEvent::Begun(0)]);
     publish(&mut author, 1, 3);
     assert_eq!(talk(&mut author, &mut desks, 1), [], "not agreed yet");
     desks[1].agree(2);
@@ -204,25 +201,33 @@ fn an_author_takes_as_much_as_may_wait_and_roots_as_many_authors_as_they_know() 
         (0..9).take_while(|_| large.publish(at_ms(1), Format::OPAQUE, half.clone()).is_ok());
     assert_eq!(taken.count(), WINDOW_BYTES / 64_000);
     let mut desks = [Desk::new(0, 5, true, None)];
-    for life in 0..LINES_MAX as u64 {
-        desks[0].lines.take(&[Mark { author: 1_000 + life, place: 0, count: 1 }], 0);
+    for author in 1_000..1_000 + LINES_MAX as u64 {
+        assert!(desks[0].lines.grant(&Wish::Begin { author, name: 0 }));
     }
     let mut last = author(None);
-    talk(&mut last, &mut desks, 0);
-    publish(&mut last, 1, 1);
-    let events = talk(&mut last, &mut desks, 1);
-    assert_eq!(events, [AuthorEvent::Refused]);
+    publish(&mut last, 0, 1);
+    assert!(talk(&mut last, &mut desks, 0).contains(&AuthorEvent::Refused));
     assert!(desks[0].proposed.is_empty());
-    assert!(last.poll_timeout().is_some_and(|at| at <= at_ms(1) + Duration::from_millis(80)));
+    assert!(last.poll_timeout().is_some_and(|at| at <= at_ms(0) + Duration::from_millis(80)));
 }
 
 fn mark(author: u64, place: u64, count: u16) -> Mark {
     Mark { author, place, count }
 }
 
+/// Lines of these authors that have begun under no name.
+fn begun(authors: impl IntoIterator<Item = u64>) -> Lines {
+    let mut lines = Lines::default();
+    authors.into_iter().for_each(|author| {
+        assert!(lines.grant(&Wish::Begin { author, name: 0 }));
+    });
+    lines
+}
+
 #[test]
 fn a_place_is_taken_once_and_none_is_passed_over() {
-    let mut lines = Lines::default();
+    let mut lines = begun([7, 8]);
+    assert!(!lines.fits(&[mark(9, 0, 1)]), "its line has not begun");
     assert!(lines.fits(&[mark(7, 0, 2), mark(0, 0, 1), mark(7, 2, 1)]));
     assert!(!lines.fits(&[mark(7, 0, 2), mark(7, 3, 1)]), "place 2 is passed over");
     lines.take(&[mark(7, 0, 2), mark(0, 0, 1), mark(7, 2, 1)], 40);
@@ -237,25 +242,61 @@ fn a_place_is_taken_once_and_none_is_passed_over() {
 
 #[test]
 fn a_line_ends_once_and_behind_its_last_place() {
-    let mut lines = Lines::default();
+    let mut lines = begun([7, 8]);
     lines.take(&[mark(7, 0, 2)], 0);
-    assert!(!lines.close(7, 1) && !lines.close(7, 3));
-    assert!(lines.close(7, 2));
-    assert!(!lines.close(7, 2) && !lines.fits(&[mark(7, 2, 1)]));
-    assert!(lines.close(8, 0), "an author without a message");
-    assert_eq!(lines.over(), 2);
+    let end = |author, places| Wish::End { author, places };
+    assert!(!lines.grant(&end(7, 1)) && !lines.grant(&end(7, 3)) && !lines.grant(&end(9, 0)));
+    assert!(lines.grant(&end(7, 2)));
+    assert!(!lines.grant(&end(7, 2)) && !lines.fits(&[mark(7, 2, 1)]));
+    assert!(lines.grant(&end(8, 0)), "an author without a message");
+    assert_eq!(lines.finished(), 2);
+}
+
+#[test]
+fn a_process_that_is_started_again_goes_on_behind_the_process_before_it() {
+    let mut lines = begun([5]);
+    let begin = |author| Wish::Begin { author, name: 3 };
+    assert!(lines.grant(&begin(7)) && !lines.grant(&begin(7)), "once");
+    lines.take(&[mark(7, 0, 4)], 40);
+    assert!(lines.grant(&begin(8)));
+    assert_eq!((lines.base(8), lines.next(8)), (4, 0));
+    assert!(!lines.fits(&[mark(7, 4, 1)]), "a late message of the process before");
+    assert!(lines.fits(&[mark(8, 0, 1), mark(5, 0, 1)]));
+    lines.take(&[mark(8, 0, 2)], 44);
+    assert!(!lines.has_finished(3));
+    assert!(lines.grant(&Wish::End { author: 8, places: 2 }) && lines.has_finished(3));
+    assert!(lines.grant(&begin(9)));
+    assert_eq!(lines.base(9), 6);
+    assert!(lines.has_finished(3), "the name has finished, whoever comes later");
+}
+
+#[test]
+fn an_author_learns_what_its_name_has_published_and_that_another_process_took_the_name() {
+    let mut first = author(None);
+    let mut desks = [Desk::new(0, 5, true, None)];
+    talk(&mut first, &mut desks, 0);
+    publish(&mut first, 1, 3);
+    talk(&mut first, &mut desks, 1);
+    // Two of three messages are agreed when the process is started again.
+    desks[0].agree(2);
+    assert_eq!(numbers(&talk(&mut first, &mut desks, 1)).len(), 2);
+    let roots: Vec<_> = (0..3).map(address).collect();
+    let mut second = Author::new(at_ms(2), &roots, 8, None).named(3);
+    let events = talk(&mut second, &mut desks, 2);
+    assert!(events.contains(&AuthorEvent::Begun(2)), "{events:?}");
+    assert!(!desks[0].lines.fits(&[mark(7, 2, 1)]), "the third message is not taken any more");
+    let events = talk(&mut first, &mut desks, 40);
+    assert!(events.contains(&AuthorEvent::Replaced), "{events:?}");
+    assert_eq!(first.poll_timeout(), None);
 }
 
 #[test]
 fn the_numbers_of_a_window_are_kept_and_authors_are_limited() {
-    let mut lines = Lines::default();
+    let mut lines = begun(core::iter::once(7).chain(100..99 + LINES_MAX as u64));
     for place in 0..WINDOW as u64 + 5 {
         lines.take(&[mark(7, place, 1)], place * 2);
     }
     assert_eq!(lines.stretches(7, 0, 1), [Stretch { place: 5, number: 10, count: 1 }]);
-    for author in 0..LINES_MAX as u64 - 1 {
-        lines.take(&[mark(100 + author, 0, 1)], 0);
-    }
-    assert!(!lines.fits(&[mark(9_999, 0, 1)]) && !lines.close(9_999, 0));
-    assert!(lines.fits(&[mark(100, 1, 1)]));
+    assert!(!lines.grant(&Wish::Begin { author: 9_999, name: 0 }));
+    assert!(lines.fits(&[mark(100, 0, 1)]));
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use evenfall_core::{Arrival, Malformed, Timestamp, Transmit};
 use evenfall_multicast_machine::line::reception::Standing;
-use evenfall_multicast_machine::{Draft, Lines, Mark, Reception, Root, Run};
+use evenfall_multicast_machine::{Draft, Lines, Mark, Reception, Root, Run, Wish};
 
 use super::{CandidateEvent, Voice};
 
@@ -21,14 +21,14 @@ pub(super) struct Authors {
     run: Run,
     /// The lines of a root without voters.
     lines: Lines,
-    /// The lines whose end the voters are asked to agree on.
-    ends: Vec<(u64, u64)>,
+    /// The wishes on which the voters are asked to agree.
+    wishes: Vec<Wish>,
 }
 
 impl Authors {
     pub(super) fn new(reception: Reception, run: Run) -> Self {
-        let (undrafted, lines, ends) = Default::default();
-        Self { reception, undrafted, run, lines, ends }
+        let (undrafted, lines, wishes) = Default::default();
+        Self { reception, undrafted, run, lines, wishes }
     }
 
     pub(super) fn admit(&mut self, is_open: bool) {
@@ -47,20 +47,19 @@ impl Authors {
         Standing { epoch, run_id, leads: run.is_some() && !root.is_waiting() }
     }
 
-    /// Takes a letter, and publishes its messages. Returns the end of a line on which the voters
-    /// shall agree.
+    /// Takes a letter, and publishes its messages. Returns a wish on which the voters shall agree.
     pub(super) fn handle(
         &mut self,
         now: Timestamp,
         arrival: &Arrival,
         (voice, root): (Option<&Voice>, &mut Root),
         events: &mut VecDeque<CandidateEvent>,
-    ) -> Result<Option<(u64, u64)>, Malformed> {
+    ) -> Result<Option<Wish>, Malformed> {
         let standing = self.standing(voice, root);
         let lines = voice.map_or(&self.lines, |voice| voice.sequence.lines());
         let undrafted = &mut self.undrafted;
         let letter = (arrival.from, &arrival.datagram);
-        let end = self.reception.handle(letter, standing, lines, &mut |author, place, said| {
+        let wish = self.reception.handle(letter, standing, lines, &mut |author, place, said| {
             let (format, message) = said;
             let number = root.publish(now, format, &message).ok()?;
             undrafted.push_back((number, author, place));
@@ -69,24 +68,23 @@ impl Authors {
         })?;
         root.flush(now);
         if voice.is_none() {
-            self.agree_alone(end, events);
+            self.agree_alone(wish, events);
             return Ok(None);
         }
-        let end = end.filter(|end| !self.ends.contains(end));
-        self.ends.extend(end);
-        Ok(end)
+        let wish = wish.filter(|wish| !self.wishes.contains(wish));
+        self.wishes.extend(wish);
+        Ok(wish)
     }
 
     /// A root without voters agrees with itself.
-    fn agree_alone(&mut self, end: Option<(u64, u64)>, events: &mut VecDeque<CandidateEvent>) {
+    fn agree_alone(&mut self, wish: Option<Wish>, events: &mut VecDeque<CandidateEvent>) {
         for (number, author, place) in self.undrafted.drain(..) {
             self.lines.take(&[Mark { author, place, count: 1 }], number);
             self.reception.agreed(author);
         }
-        if let Some((author, _)) = end.filter(|(author, places)| self.lines.close(*author, *places))
-        {
-            self.reception.agreed(author);
-            events.push_back(CandidateEvent::LineOver(author));
+        if let Some(wish) = wish.filter(|wish| self.lines.grant(wish)) {
+            self.reception.agreed(wish.author());
+            events.push_back(CandidateEvent::Line(wish));
         }
     }
 
@@ -99,7 +97,7 @@ impl Authors {
     pub(super) fn turn_over(&mut self) {
         self.reception.turn_over();
         self.undrafted.clear();
-        self.ends.clear();
+        self.wishes.clear();
     }
 
     /// A draft with the authors of its messages.

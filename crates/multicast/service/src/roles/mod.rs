@@ -1,6 +1,8 @@
 //! The roles of a process. A role is set up from the settings. One thread then turns it until the
 //! stream ends, a signal comes, or the root is lost.
 
+#[cfg(feature = "publisher")]
+pub mod author;
 mod part;
 pub mod proxy;
 pub mod receiver;
@@ -66,6 +68,20 @@ pub enum RoleError {
     /// This root has heard no majority of the roots for the stated time.
     #[cfg(feature = "publisher")]
     NoMajority(Duration),
+    /// Messages of an author have no number, because no root answered for the stated time.
+    #[cfg(feature = "publisher")]
+    Unanswered {
+        /// Messages without a number.
+        messages: usize,
+        /// How long the author waited.
+        waited: Duration,
+    },
+    /// Another process publishes under the name of this author.
+    #[cfg(feature = "publisher")]
+    NameTaken,
+    /// The run has this many lines of authors, which is the limit.
+    #[cfg(feature = "publisher")]
+    TooManyAuthors(usize),
     /// The root was silent for the stated time.
     RootLost(Duration),
     /// The root started again. The next run has a log of its own.
@@ -119,6 +135,24 @@ impl fmt::Display for RoleError {
                 f,
                 "no majority of the roots was heard for {silence:?} \
                  (multicast.membership.root_timeout), and no message leaves without one"
+            ),
+            #[cfg(feature = "publisher")]
+            Self::Unanswered { messages, waited } => write!(
+                f,
+                "no root has answered for {waited:?} (multicast.membership.root_timeout), and \
+                 {messages} messages have no number: they may be in the feed or not. Start this \
+                 author again when a root leads, and it goes on behind what is in the feed"
+            ),
+            #[cfg(feature = "publisher")]
+            Self::NameTaken => write!(
+                f,
+                "another process publishes under the name of this author, and has taken over; run \
+                 one process under each name"
+            ),
+            #[cfg(feature = "publisher")]
+            Self::TooManyAuthors(most) => write!(
+                f,
+                "the roots take no further author: a run has {most} starts of authors at most"
             ),
             Self::RootLost(silence) => write!(
                 f,
@@ -184,6 +218,15 @@ impl From<RunInfoError> for RoleError {
     }
 }
 
+/// Random bytes of the system.
+#[cfg(feature = "publisher")]
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], RoleError> {
+    let mut bytes = [0; N];
+    evenfall_host::random::fill(&mut bytes)
+        .map_err(|error| file_error("the random numbers of the system".as_ref(), error))?;
+    Ok(bytes)
+}
+
 /// A file of the run that cannot be written.
 pub(crate) fn file_error(path: &Path, error: std::io::Error) -> RoleError {
     ProcessError::File(path.to_owned(), error).into()
@@ -211,7 +254,7 @@ fn logged(role: RoleName) -> Option<Role> {
         RoleName::Proxy => Some(Role::Proxy),
         RoleName::Receiver => Some(Role::Receiver),
         RoleName::Recorder => Some(Role::Recorder),
-        RoleName::Other => None,
+        RoleName::Author | RoleName::Other => None,
     }
 }
 
@@ -252,8 +295,11 @@ impl Process {
     /// Starts the process of a node.
     fn unlogged(settings: &Settings, node: &Node) -> Result<Self, RoleError> {
         let is_root = matches!(node.role, RoleName::Root | RoleName::Standby);
-        // The votes of a root name no stream. A root that votes has one tree.
-        let alone = node.role == RoleName::Proxy || is_root && !settings.voters().is_empty();
+        // The votes of a root and the letters of an author name no stream. A root that votes, or
+        // that takes letters, has one tree.
+        let has_letters = !settings.voters().is_empty() || settings.count(RoleName::Author) > 0;
+        let is_single = matches!(node.role, RoleName::Proxy | RoleName::Author);
+        let alone = is_single || is_root && has_letters;
         settings.check_mesh().map_err(|mistake| SettingsError::new(mistake.why))?;
         let member = settings.member(node);
         let steps = settings.clock.steps_of(&node.name);
@@ -398,6 +444,21 @@ impl Process {
             log.idle();
         }
         true
+    }
+
+    /// Writes the summary of a role that keeps no log.
+    #[cfg(feature = "publisher")]
+    fn write_summary(
+        &self,
+        settings: &Settings,
+        summary: &impl Serialize,
+    ) -> Result<(), RoleError> {
+        let dir = &settings.run.dir;
+        if !settings.run.log {
+            return Ok(());
+        }
+        fs::create_dir_all(dir).map_err(|error| file_error(dir, error))?;
+        write_summary(&dir.join(summary_file(&self.base.name)), summary)
     }
 
     /// Ends the log and writes the summary beside it.

@@ -12,12 +12,17 @@ pub(super) fn is_known(address: &SocketAddr) -> bool {
     address.port() > 0 && !address.ip().is_unspecified()
 }
 
+fn keeps_time(role: RoleName) -> bool {
+    !matches!(role, RoleName::Author | RoleName::Other)
+}
+
 impl Settings {
-    /// The nodes that can measure each other's clocks: all roles of the multicast, the root first.
+    /// The nodes that can measure each other's clocks: all roles of the multicast but authors, which
+    /// stamp nothing, the root first.
     /// The place of a node in a mesh is its index in this list.
     pub fn timed(&self) -> Vec<&Node> {
         let mut nodes: Vec<&Node> =
-            self.nodes.iter().filter(|node| node.role != RoleName::Other).collect();
+            self.nodes.iter().filter(|node| keeps_time(node.role)).collect();
         nodes.sort_by_key(|node| node.role != RoleName::Root);
         nodes
     }

@@ -95,6 +95,40 @@ impl Publication {
     }
 }
 
+/// An author in a program, by plain values.
+#[derive(Clone, Debug)]
+pub struct Authorship {
+    /// Number of the author in the settings of its roots. The messages of all processes with this
+    /// number are one sequence.
+    pub id: NodeId,
+    /// Where the author listens; port 0 takes any free port.
+    pub address: SocketAddr,
+    /// Where the root and its standbys listen: one, three or five addresses, the root first.
+    pub roots: Vec<SocketAddr>,
+    /// The shared key of the run. Without a key nothing leaves loopback.
+    pub key: Option<SharedKey>,
+}
+
+impl Authorship {
+    /// The settings of a run in which this program knows the roots and itself.
+    ///
+    /// # Errors
+    /// Which value is wrong, and what is allowed.
+    pub fn settings(&self) -> Result<Settings, SettingsError> {
+        // The roots are found by address. Their numbers only have to differ.
+        let root = |(place, address): (u32, &SocketAddr)| {
+            let role = if place == 0 { RoleName::Root } else { RoleName::Standby };
+            node(format!("root-{place}"), NodeId(self.id.0 ^ (place + 1)), role, *address)
+        };
+        let mut nodes: Vec<Node> = (0..).zip(&self.roots).map(root).collect();
+        nodes.push(node(Self::NAME.into(), self.id, RoleName::Author, self.address));
+        // The receivers stand in the settings of the roots.
+        let mut multicast = Config::default();
+        multicast.membership.expect_receivers = 1;
+        checked(1, &self.key, multicast, nodes)
+    }
+}
+
 fn node(name: String, id: NodeId, role: RoleName, address: SocketAddr) -> Node {
     Node { name, id, role, address, http: None, tree: 0, record: None, from: None }
 }

@@ -19,15 +19,23 @@ impl Settings {
         of(RoleName::Root).chain(of(RoleName::Standby)).collect()
     }
 
-    /// Checks that the standbys can go on with the feed.
+    /// The roots to which authors publish: the root, and its standbys in the order in which they
+    /// lead.
+    pub fn publishing(&self) -> Vec<&Node> {
+        let of = |role| self.nodes.iter().filter(move |node| node.role == role);
+        of(RoleName::Root).chain(of(RoleName::Standby)).collect()
+    }
+
+    /// Checks that the standbys can go on with the feed, and that authors find all roots.
     pub(super) fn check_voters(&self) -> Result<(), Mistake> {
         let voters = self.voters();
-        if voters.is_empty() {
+        let authors = self.count(RoleName::Author);
+        if voters.is_empty() && authors == 0 {
             return Ok(());
         }
         let place = |id| self.nodes.iter().position(|node| node.id == id).unwrap_or_default();
-        let count = voters.len() - 1;
-        if !STANDBYS.contains(&count) {
+        let count = voters.len().saturating_sub(1);
+        if !voters.is_empty() && !STANDBYS.contains(&count) {
             let last = voters.last().map_or(0, |node| place(node.id));
             let why = format!(
                 "node: {count} nodes have role = \"standby\"; there must be 2 or 4, so that a \
@@ -37,20 +45,21 @@ impl Settings {
         }
         if self.course.trees != 1 {
             let trees = self.course.trees;
-            let why = format!("run.trees = {trees}: a run with standbys has one tree");
+            let why = format!("run.trees = {trees}: a run with standbys or authors has one tree");
             return Err(Mistake::new("run.trees", why));
         }
         #[cfg(feature = "roles")]
-        if self.feed.mold.is_some() {
-            let why = "feed.mold: a run with standbys plays a file or the generator, because all \
-                       roots have to read the same messages";
+        if self.feed.mold.is_some() && authors == 0 {
+            let why = "feed.mold: standbys cannot read a live feed, because all roots have to read \
+                       the same messages; add a [[node]] with role = \"author\", which takes the \
+                       feed in and publishes it to the roots";
             return Err(Mistake::new("feed.mold", why));
         }
-        for node in voters {
+        for node in self.publishing() {
             if !is_known(&node.address) {
                 let why = format!(
-                    "node {}: address = {}: the root and its standbys must know each other's \
-                     addresses; give a port and the address of one interface",
+                    "node {}: address = {}: the other roots and the authors must know the \
+                     addresses of all roots; give a port and the address of one interface",
                     node.name, node.address
                 );
                 return Err(Mistake::new(format!("node.{}.address", place(node.id)), why));

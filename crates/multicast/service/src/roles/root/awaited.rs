@@ -37,7 +37,7 @@ pub(super) fn guests(settings: &Settings, stream: u32, is_keyed: bool) -> GuestL
             RoleName::Receiver => Some(Role::Receiver),
             RoleName::Recorder => Some(Role::Recorder),
             RoleName::Proxy => is_proxy_of(node, stream).then_some(Role::Proxy),
-            RoleName::Root | RoleName::Standby | RoleName::Other => None,
+            RoleName::Root | RoleName::Standby | RoleName::Author | RoleName::Other => None,
         };
         let is_fixed = !is_keyed && node.address.port() != 0;
         (node.id, Guest { role, addr: is_fixed.then_some(node.address) })

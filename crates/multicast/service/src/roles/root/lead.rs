@@ -182,6 +182,7 @@ impl Run<'_> {
             match event {
                 CandidateEvent::Root(event) => self.book.on(self.roots[tree].root(), now, event),
                 CandidateEvent::Begun(at) => self.lead.begun = Some(at),
+                CandidateEvent::Kept(draft) if self.has_authors() => self.keep(&draft),
                 CandidateEvent::Kept(draft) => self.read_along(&draft)?,
                 CandidateEvent::Leads { epoch, next_message } => {
                     self.take_lead(epoch, next_message);
@@ -189,12 +190,14 @@ impl Run<'_> {
                 CandidateEvent::Deposed { epoch } => {
                     let name = &self.process.base.name;
                     tracing::warn!("{name}: another root leads now, in epoch {epoch}");
-                    self.book.turned_over();
+                    self.turn_over();
                     self.lead.is_lost = true;
                 }
                 CandidateEvent::Over => self.lead.is_over = true,
-                // No settings let authors publish in a process of a root.
-                CandidateEvent::Published { .. } | CandidateEvent::LineOver(_) => {}
+                CandidateEvent::Published { number, format, message } => {
+                    self.take_letter(now, number, format, message);
+                }
+                CandidateEvent::Line(wish) => self.note_line(now, &wish),
                 CandidateEvent::Forgotten => return Err(RoleError::Forgotten),
                 CandidateEvent::Replaced => return Err(RoleError::Replaced),
             }
@@ -203,7 +206,7 @@ impl Run<'_> {
     }
 
     fn take_lead(&mut self, epoch: u32, next_message: u64) {
-        self.book.turned_over();
+        self.turn_over();
         if self.lead.begun.is_none() {
             return;
         }

@@ -3,6 +3,7 @@
 mod awaited;
 mod book;
 mod lead;
+mod letters;
 mod page;
 mod queue;
 mod rehearsal;
@@ -16,12 +17,15 @@ use evenfall_feed_formats::Message;
 use evenfall_feed_formats::sharding::trees_of;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
-use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus, Run as RunId};
+use evenfall_multicast_machine::{
+    Config, Mode, PublishError, Reception, Root, RootStatus, Run as RunId,
+};
+use evenfall_order_machine::OrderError;
 use serde::Serialize;
 
 use self::book::Book;
 use self::lead::Lead;
-use super::{Process, RoleError, file_error};
+use super::{Process, RoleError, random};
 use crate::candidate::{Ballot, Candidate, CandidateEvent};
 use crate::settings::{Node, RoleName, Settings};
 use evenfall_feed_service::IntakeError;
@@ -96,13 +100,6 @@ fn new_run() -> Result<RunId, RoleError> {
     Ok(RunId::new(unix_s() as u32, random()?))
 }
 
-fn random<const N: usize>() -> Result<[u8; N], RoleError> {
-    let mut bytes = [0; N];
-    evenfall_host::random::fill(&mut bytes)
-        .map_err(|error| file_error("the random numbers of the system".as_ref(), error))?;
-    Ok(bytes)
-}
-
 impl<'a> Run<'a> {
     fn start(
         settings: &'a Settings,
@@ -120,16 +117,20 @@ impl<'a> Run<'a> {
         if ballot.voters.is_empty() {
             process.begin_log(settings, node)?;
         }
-        let new_root = |stream| {
+        let new_root = |stream| -> Result<Candidate, OrderError> {
             let membership = awaited::expected(settings, stream);
             let config = Config { membership, ..settings.multicast };
             let now = MonotonicClock::now();
             let root = Root::new(config, node.id, stream, run, key.as_ref(), now);
             let root = root.admitting(awaited::guests(settings, stream, key.is_some()));
-            match ballot.voters.is_empty() {
-                true => Ok(Candidate::alone(root)),
-                false => Candidate::new(root, run, &ballot),
-            }
+            let candidate = match ballot.voters.is_empty() {
+                true => Candidate::alone(root),
+                false => Candidate::new(root, run, &ballot)?,
+            };
+            Ok(match letters::authors(settings).is_empty() {
+                true => candidate,
+                false => candidate.receiving(Reception::new(key.clone(), seed), run),
+            })
         };
         let roots = (0..trees).map(new_root).collect::<Result<_, _>>();
         let book = Book::new(settings, node.id, process.base.clock());
@@ -299,6 +300,9 @@ impl<'a> Run<'a> {
     /// leads now.
     fn send_feed(&mut self) -> Result<bool, RoleError> {
         let start = self.begin()?;
+        if self.has_authors() {
+            return self.send_letters();
+        }
         self.intake.begin(start, self.process.base.port.as_mut())?;
         loop {
             let mut until = None;
@@ -471,6 +475,9 @@ fn publish_by(
 /// received.
 #[cfg(feature = "roles")]
 pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
+    if let Some(mut letters) = letters::Letters::of(settings) {
+        return run_with(settings, node, &mut letters);
+    }
     // The feed is opened first, so that no node waits for a feed that is missing.
     let mut intake =
         evenfall_feed_service::intake::open(&settings.feed, &settings.run, &settings.io)?;

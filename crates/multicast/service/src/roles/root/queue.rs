@@ -59,6 +59,11 @@ impl Queue {
         self.given = 0;
     }
 
+    /// Messages that are in no frame come again by themselves.
+    pub(super) fn clear(&mut self) {
+        (self.waiting, self.given) = Default::default();
+    }
+
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }

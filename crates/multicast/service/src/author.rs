@@ -1,0 +1,297 @@
+//! A publisher in a program of your own that outlives the root.
+//!
+//! A [`Publisher`](crate::Publisher) is the root itself, and ends with its process. An [`Author`]
+//! sends its messages to a root and its standbys. It has the number of a message in the feed when
+//! the roots agree on the message, and goes on with the next root when a root dies.
+//!
+//! ```no_run
+//! use evenfall_core::NodeId;
+//! use evenfall_multicast_service::author::{Author, Authorship};
+//!
+//! // The root and its standbys, as in their settings, which name this author with role "author".
+//! let roots = ["10.0.0.1:9000".parse()?, "10.0.0.8:9000".parse()?, "10.0.0.9:9000".parse()?];
+//! let author = Author::of(&Authorship::new(&roots, "10.0.0.2:0".parse()?, NodeId(40)))?;
+//! println!("{} messages of this author are in the feed already", author.before()?);
+//! // One message after the other, each when the roots have the one before it.
+//! println!("message {}", author.publish("an order")?);
+//! // Many under way: 1,024 messages or 256 KiB wait for their numbers at most.
+//! let pending: Vec<_> = (0..100).map(|_| author.send("a trade")).collect::<Result<_, _>>()?;
+//! for message in pending {
+//!     println!("message {}", message.number()?);
+//! }
+//! author.finish()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The author runs in a thread of its own. Messages that are published before a root leads wait in
+//! a queue of 16,384 messages and 32 MiB. When the queue is full, [`send`](Author::send) waits.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use evenfall_core::{NodeId, SharedKey};
+use evenfall_feed_service::intake::handover::{Handover, Refused, Taker};
+use evenfall_runtime::SettingsError;
+
+pub use crate::publisher::MESSAGE_BYTES_MAX;
+pub use crate::roles::author::AuthorSummary;
+use crate::roles::{RoleError, author, file_error};
+pub use crate::settings::Authorship;
+use crate::settings::Settings;
+
+/// Why a message has no number, or an author did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AuthorError {
+    /// The author has ended. [`Author::finish`] gives the reason. Messages without a number may be
+    /// in the feed or not: another author under the same id learns how many are.
+    Ended,
+    /// The message is longer than [`MESSAGE_BYTES_MAX`].
+    TooLong {
+        /// Length of the message.
+        bytes: usize,
+    },
+    /// The author could not start, or failed.
+    Role(RoleError),
+}
+
+impl fmt::Display for AuthorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => f.write_str("the author has ended; Author::finish says why"),
+            Self::TooLong { bytes } => {
+                write!(f, "a message of {bytes} bytes; the most is {MESSAGE_BYTES_MAX}")
+            }
+            Self::Role(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for AuthorError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Role(error) => std::error::Error::source(error),
+            Self::Ended | Self::TooLong { .. } => None,
+        }
+    }
+}
+
+impl From<SettingsError> for AuthorError {
+    fn from(error: SettingsError) -> Self {
+        Self::Role(error.into())
+    }
+}
+
+impl From<RoleError> for AuthorError {
+    fn from(error: RoleError) -> Self {
+        Self::Role(error)
+    }
+}
+
+/// The numbers that threads of the program wait for.
+#[derive(Default)]
+struct Board {
+    /// Places whose number is awaited, with the number once it is known.
+    awaited: BTreeMap<u64, Option<u64>>,
+    /// The place of the next message.
+    next: u64,
+    /// Messages of earlier processes under this id, once the roots have told.
+    before: Option<u64>,
+    is_over: bool,
+}
+
+#[derive(Default)]
+struct Numbers {
+    board: Mutex<Board>,
+    changed: Condvar,
+}
+
+impl Numbers {
+    fn lock(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `found` finds something. `None` when the author ended first.
+    fn wait<T>(&self, mut found: impl FnMut(&mut Board) -> Option<T>) -> Option<T> {
+        let mut board = self.lock();
+        loop {
+            if let Some(found) = found(&mut board) {
+                return Some(found);
+            }
+            if board.is_over {
+                return None;
+            }
+            board = self.changed.wait(board).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Board)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+}
+
+/// A message that was sent and may have no number yet.
+pub struct Pending {
+    place: u64,
+    numbers: Arc<Numbers>,
+}
+
+impl Pending {
+    /// Waits for the number of the message in the feed. All receivers get the message under this
+    /// number, whichever root dies.
+    ///
+    /// # Errors
+    /// [`AuthorError::Ended`].
+    pub fn number(self) -> Result<u64, AuthorError> {
+        let number = self.numbers.wait(|board| board.awaited.get(&self.place).copied().flatten());
+        number.ok_or(AuthorError::Ended)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.numbers.lock().awaited.remove(&self.place);
+    }
+}
+
+type Ended = Result<AuthorSummary, RoleError>;
+
+/// A publisher that outlives the root. Threads share it by reference.
+pub struct Author {
+    queue: Arc<Handover>,
+    numbers: Arc<Numbers>,
+    thread: Option<JoinHandle<Ended>>,
+}
+
+impl Author {
+    /// Starts an author, and returns when it listens.
+    ///
+    /// # Errors
+    /// Which value is wrong, or why the author cannot start.
+    pub fn of(authorship: &Authorship) -> Result<Self, AuthorError> {
+        Self::start(authorship.settings()?, Authorship::NAME)
+    }
+
+    /// Starts the author of these settings. The feed that the settings name is not read.
+    ///
+    /// # Errors
+    /// When the settings have no such node, or the author cannot start.
+    pub fn start(settings: Settings, name: &str) -> Result<Self, AuthorError> {
+        let node = settings.node(name)?.clone();
+        let (queue, numbers) = (Arc::new(Handover::default()), Arc::new(Numbers::default()));
+        let (attached, listens) = sync_channel(1);
+        let mut taker = Taker::new(Arc::clone(&queue), attached);
+        let told = Arc::clone(&numbers);
+        let run = move || {
+            let ended = author::run_with(&settings, &node, &mut taker, &mut |told_of| {
+                told.change(|board| match told_of {
+                    author::Told::Begun(before) => board.before = Some(before),
+                    author::Told::Numbered { place, number } => {
+                        if let Some(awaited) = board.awaited.get_mut(&place) {
+                            *awaited = Some(number);
+                        }
+                    }
+                });
+            });
+            told.change(|board| board.is_over = true);
+            ended
+        };
+        let thread = std::thread::Builder::new()
+            .name("evenfall-author".into())
+            .spawn(run)
+            .map_err(|error| file_error("the author's thread".as_ref(), error))?;
+        if listens.recv().is_ok() {
+            return Ok(Self { queue, numbers, thread: Some(thread) });
+        }
+        match thread.join() {
+            Ok(Ok(_)) => Err(AuthorError::Ended),
+            Ok(Err(error)) => Err(AuthorError::Role(error)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Waits until a root takes messages. Returns how many messages of earlier processes under this
+    /// id are in the feed.
+    ///
+    /// # Errors
+    /// [`AuthorError::Ended`].
+    pub fn before(&self) -> Result<u64, AuthorError> {
+        self.numbers.wait(|board| board.before).ok_or(AuthorError::Ended)
+    }
+
+    /// Sends a message, and waits while the queue is full. Messages are in the feed in the order of
+    /// the calls.
+    ///
+    /// # Errors
+    /// When the message is too long, or the author has ended.
+    pub fn send(&self, message: impl Into<Bytes>) -> Result<Pending, AuthorError> {
+        let message = message.into();
+        if message.len() > MESSAGE_BYTES_MAX {
+            return Err(AuthorError::TooLong { bytes: message.len() });
+        }
+        loop {
+            // The place is that of the message in the queue, so nobody else may put one meanwhile.
+            let mut board = self.numbers.lock();
+            match self.queue.put(0, message.clone(), false) {
+                Ok(()) => {
+                    let place = board.next;
+                    board.next += 1;
+                    board.awaited.insert(place, None);
+                    return Ok(Pending { place, numbers: Arc::clone(&self.numbers) });
+                }
+                Err(Refused::Gone) => return Err(AuthorError::Ended),
+                // Each number that comes makes room.
+                Err(Refused::Full) if board.is_over => return Err(AuthorError::Ended),
+                Err(Refused::Full) => {
+                    drop(self.numbers.changed.wait(board));
+                }
+            }
+        }
+    }
+
+    /// Sends a message, and waits for its number in the feed.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send) and [`Pending::number`].
+    pub fn publish(&self, message: impl Into<Bytes>) -> Result<u64, AuthorError> {
+        self.send(message)?.number()
+    }
+
+    /// Tells the roots that no message follows, and returns when all messages have numbers.
+    ///
+    /// # Errors
+    /// Why the author failed.
+    pub fn finish(mut self) -> Result<AuthorSummary, AuthorError> {
+        self.queue.finish();
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(ended)) => Ok(ended?),
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => Err(AuthorError::Ended),
+        }
+    }
+}
+
+impl Drop for Author {
+    fn drop(&mut self) {
+        self.queue.cancel();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+impl Authorship {
+    /// Name of the author, for people.
+    pub const NAME: &str = "author";
+
+    /// An author that knows its roots, without a key.
+    pub fn new(roots: &[SocketAddr], address: SocketAddr, id: NodeId) -> Self {
+        Self { id, address, roots: roots.to_vec(), key: None::<SharedKey> }
+    }
+}

@@ -1,0 +1,124 @@
+//! A root whose messages come from authors: publishers that are processes of their own.
+//!
+//! Such a root reads no feed. Each root has the messages of the frames on which the roots agreed. A
+//! message that was not agreed on when the lead changed is forgotten, because its author sends the
+//! message again to the root that leads.
+
+use bytes::Bytes;
+use evenfall_core::{Format, Timestamp};
+use evenfall_feed_formats::{FeedError, Message};
+use evenfall_feed_service::IntakeError;
+use evenfall_feed_service::intake::{Intake, Next};
+use evenfall_multicast_machine::{Draft, Wish};
+use evenfall_port::Port;
+
+use super::{RoleError, Run};
+use crate::candidate::Candidate;
+use crate::settings::{Node, RoleName, Settings};
+
+/// The authors of the run.
+pub(super) fn authors(settings: &Settings) -> Vec<&Node> {
+    settings.nodes.iter().filter(|node| node.role == RoleName::Author).collect()
+}
+
+/// The intake of a root whose messages come by letter.
+pub(super) struct Letters {
+    title: String,
+}
+
+impl Letters {
+    /// The intake; `None` for a run without authors.
+    pub(super) fn of(settings: &Settings) -> Option<Self> {
+        let names: Vec<&str> = authors(settings).iter().map(|node| node.name.as_str()).collect();
+        let title = format!("published by {}", names.join(", "));
+        (!names.is_empty()).then_some(Self { title })
+    }
+}
+
+impl Intake for Letters {
+    fn begin(&mut self, _: Timestamp, _: &mut dyn Port) -> Result<(), IntakeError> {
+        Ok(())
+    }
+
+    fn next(&mut self, _: Timestamp) -> Result<Next, FeedError> {
+        Ok(Next::NotBefore(Timestamp::MAX))
+    }
+
+    fn take(&mut self) {}
+
+    fn title(&self) -> String {
+        self.title.clone()
+    }
+}
+
+/// A message of the feed under its number.
+fn message(index: u64, format: Format, bytes: Bytes) -> Message {
+    Message { index, time_ns: 0, shard_key: 0, format, bytes }
+}
+
+impl Run<'_> {
+    /// Whether the messages come from authors.
+    pub(super) fn has_authors(&self) -> bool {
+        self.settings.count(RoleName::Author) > 0
+    }
+
+    /// Takes messages until all authors have finished. `false` when a signal came, or another root
+    /// leads now.
+    pub(super) fn send_letters(&mut self) -> Result<bool, RoleError> {
+        self.on_candidate(0, |candidate, _| candidate.admit(true))?;
+        let names: Vec<u64> = authors(self.settings).iter().map(|node| node.line()).collect();
+        let has_finished = |candidate: &Candidate, name: &u64| {
+            candidate.lines().is_some_and(|lines| lines.has_finished(*name))
+        };
+        while !names.iter().all(|name| has_finished(&self.roots[0], name)) {
+            if !self.turn(None)? {
+                self.on_candidate(0, |candidate, _| candidate.admit(false))?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// This root gave a message its number.
+    pub(super) fn take_letter(&mut self, now: Timestamp, index: u64, format: Format, bytes: Bytes) {
+        let scheduled = self.process.base.clock().sync(now);
+        self.book.queue(0).give(&message(index, format, bytes), scheduled);
+    }
+
+    /// The roots agreed on a frame of another root.
+    pub(super) fn keep(&mut self, draft: &Draft) {
+        let (format, origin) = (draft.format(), draft.origin());
+        for (index, bytes) in (draft.first_message()..).zip(draft.messages()) {
+            self.book.queue(0).push(message(index, format, bytes), origin);
+        }
+    }
+
+    /// The lead has changed.
+    pub(super) fn turn_over(&mut self) {
+        self.book.turned_over();
+        if self.has_authors() {
+            self.book.queue(0).clear();
+        }
+    }
+
+    /// Notes when a process of an author has begun and when an author has finished.
+    pub(super) fn note_line(&mut self, now: Timestamp, wish: &Wish) {
+        let authors = authors(self.settings);
+        let named = |name: u64| authors.iter().find(|node| node.line() == name);
+        let lines = self.roots[0].lines();
+        let name = lines.map_or(0, |lines| lines.name(wish.author()));
+        let Some(node) = named(name) else { return };
+        let before = lines.map_or(0, |lines| lines.base(wish.author()));
+        let (id, text) = (
+            node.id,
+            match wish {
+                Wish::Begin { .. } => format!("{} publishes, behind {before} messages", node.name),
+                Wish::End { places, .. } => {
+                    format!("{} has finished with {} messages", node.name, before + places)
+                }
+            },
+        );
+        tracing::info!("{text}");
+        self.book.event(now, "author", Some(id), text);
+    }
+}
