@@ -162,6 +162,13 @@ impl Checks {
         self.acknowledged.entry(number).or_insert(seen.at);
     }
 
+    /// The line of an author has begun.
+    pub fn begun(&mut self, seen: Seen, before: u64) {
+        if let Err(what) = self.places.begun(seen.node, before) {
+            self.fail(Check::Places, seen.at, seen.node, what);
+        }
+    }
+
     /// An author learned the number of a message.
     pub fn answered(&mut self, seen: Seen, place: u64, number: u64) {
         match self.places.answer(seen.node, place, number) {

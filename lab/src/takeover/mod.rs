@@ -10,7 +10,8 @@
 //! In two thirds of the seeds, one or two authors publish in its place. An author is a machine of
 //! its own that sends its messages over the same network. It numbers its messages, and each message
 //! names the author and this number, the place. So a place that is in the feed twice or not at all
-//! shows, whichever roots led.
+//! shows, whichever roots led. In most of these seeds the authors die once and are started again,
+//! and publish again whatever of their messages is not in the feed.
 //!
 //! Checks look at what roots and receivers told their owners, and at the datagrams that left.
 
@@ -53,6 +54,9 @@ const FEED_UNTIL: SimTime = SimTime::from_millis(5_000);
 const FAULTS: (SimTime, SimTime) = (SimTime::from_millis(800), SimTime::from_millis(3_000));
 /// When a root that died is started again, if it is.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// When an author that died is started again. Letters of its last process may still be on their
+/// way.
+const AUTHOR_AGAIN_AFTER: Duration = Duration::from_micros(150);
 /// When a run is judged.
 const END: SimTime = SimTime::from_millis(6_000);
 /// The epoch of the first leader. The other roots would open runs of later epochs.
@@ -104,8 +108,12 @@ impl Owner {
             Actor::Candidate(Box::new(self.candidate(node, now)))
         } else if node.0 >= authors_from {
             let roots: Vec<_> = (0..ROOTS).map(|n| NodeIndex(n).address()).collect();
-            let life = Prng::new(self.plan.seed).fork(u64::from(node.0)).next_u64();
-            Actor::Author(Box::new(Author::new(now, &roots, life, None).named(u64::from(node.0))))
+            let start = self.lives.get(&node).copied().unwrap_or(0);
+            let of = u64::from(node.0) + (u64::from(start) << 32);
+            let life = Prng::new(self.plan.seed).fork(of).next_u64();
+            let is_named = self.mutant != Some(Mutant::ForgetsItsName);
+            let name = if is_named { u64::from(node.0) } else { 0 };
+            Actor::Author(Box::new(Author::new(now, &roots, life, None).named(name)))
         } else if node.0 < ROOTS + proxies {
             Actor::Node(self.cast.relay(id, 1, now))
         } else {
@@ -136,11 +144,15 @@ impl Owner {
         self.plan.knob("authors") > 0
     }
 
-    /// An author publishes its next message, unless too many have no answer.
-    fn author(&mut self, seen: Seen, author: &mut Author) {
-        let place = self.checks.places.published(seen.node);
-        let message = places::message(seen.node, place, seen.at);
-        if author.publish(seen.local, Format::OPAQUE, message.clone().into()).is_ok() {
+    /// An author publishes the messages of a process before it that are not in the feed, and `more`
+    /// new ones, unless too many have no answer.
+    fn author(&mut self, seen: Seen, author: &mut Author, mut more: u32) {
+        while more > 0 || self.checks.places.is_behind(seen.node) {
+            more -= u32::from(!self.checks.places.is_behind(seen.node));
+            let Some(message) = self.checks.places.next(seen.node, seen.at) else { return };
+            if author.publish(seen.local, Format::OPAQUE, message.clone().into()).is_err() {
+                return;
+            }
             self.checks.places.publish(seen.node, message);
         }
     }
@@ -196,6 +208,7 @@ impl Observer<Subject, Wire> for Owner {
             Told::Candidate(event) => self.heard_root(seen, event),
             Told::Node(NodeEvent::Receiver(event)) => self.checks.receiver(seen, event),
             Told::Node(_) => {}
+            Told::Author(AuthorEvent::Begun(before)) => self.checks.begun(seen, before),
             Told::Author(AuthorEvent::Numbered { place, number }) => {
                 self.checks.answered(seen, place, number);
             }
@@ -212,8 +225,11 @@ impl Observer<Subject, Wire> for Owner {
             (Actor::Candidate(candidate), FINISH) if candidate.leads() => {
                 candidate.input(seen.local, |root| root.finish(seen.local));
             }
-            (Actor::Author(author), PUBLISH) => self.author(seen, author),
-            (Actor::Author(author), END_LINES) => author.finish(seen.local),
+            (Actor::Author(author), PUBLISH) => self.author(seen, author, 1),
+            (Actor::Author(author), END_LINES) => {
+                self.author(seen, author, 0);
+                author.finish(seen.local);
+            }
             _ => {}
         });
     }
@@ -248,7 +264,10 @@ impl Observer<Subject, Wire> for Owner {
 
     fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<Subject> {
         *self.lives.entry(node).or_default() += 1;
-        self.checks.started_again(node);
+        match self.authors.contains(&node.0) {
+            true => self.checks.places.started_again(node),
+            false => self.checks.started_again(node),
+        }
         Some(self.subject(node, now))
     }
 }
@@ -266,6 +285,7 @@ impl Takeover {
                 ("alone", 0..=3),
                 ("again", 0..=1),
                 ("authors", 0..=2),
+                ("anew", 0..=2),
             ],
             kinds: self.outline().kinds.to_vec(),
             window: FAULTS.0..=FAULTS.1,
@@ -304,6 +324,7 @@ impl Campaign for Takeover {
                 ("messages acknowledged", 100_000),
                 ("messages released", 100_000),
                 ("places answered", 100_000),
+                ("authors started again", 30),
             ],
             mutants: &[
                 (Mutant::BelievesAnyVote, Check::Unique, 200),
@@ -318,6 +339,7 @@ impl Campaign for Takeover {
                 (Mutant::KeepsTheLife, Check::Once, 20),
                 (Mutant::ForgetsThePlaces, Check::Places, 100),
                 (Mutant::BeginsTheLineAnew, Check::Places, 100),
+                (Mutant::ForgetsItsName, Check::Places, 100),
                 (Mutant::AnswersAhead, Check::Places, 20),
                 (Mutant::LosesItsLine, Check::Answered, 20),
             ],
@@ -342,8 +364,18 @@ impl Campaign for Takeover {
         });
         if let Some((at, node)) = crash.filter(|_| plan.knob("again") == 1) {
             plan.faults.push((at + AGAIN_AFTER, Fault::Restart(node)));
-            plan.faults.sort_by_key(|(at, _)| *at);
         }
+        if plan.knob("alone") > 0 && plan.knob("anew") > 0 {
+            let members = ROOTS + (plan.knob("proxies") + plan.knob("receivers")) as u32;
+            let span = FAULTS.1.nanos() - FAULTS.0.nanos();
+            let mut prng = Prng::new(plan.seed).fork(u64::from(members));
+            for author in (members..members + plan.knob("authors") as u32).map(NodeIndex) {
+                let at = FAULTS.0 + Duration::from_nanos(prng.below(span));
+                plan.faults.push((at, Fault::Crash(author)));
+                plan.faults.push((at + AUTHOR_AGAIN_AFTER, Fault::Restart(author)));
+            }
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
         plan
     }
 

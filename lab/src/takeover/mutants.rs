@@ -45,6 +45,8 @@ words! {
         ForgetsThePlaces,
         /// An author that sends messages again begins a new line with them.
         BeginsTheLineAnew,
+        /// An author that is started again has no name.
+        ForgetsItsName,
         /// A root answers some messages before the voters agree on them.
         AnswersAhead,
         /// An author never tells the end of its line.
@@ -174,7 +176,7 @@ impl Wrong {
         }
         let (author, base) = self.anew.unwrap_or((own, 0));
         let (have, place) = (say.have.saturating_sub(base), say.place.saturating_sub(base));
-        let say = Say { have, place, ..say };
+        let say = Say { name: 0, have, place, ..say };
         (transmit.head, transmit.body) = Envelope { author, ..envelope }.seal(None, say.encode());
     }
 
@@ -186,6 +188,7 @@ impl Wrong {
         let (author, base) = self.anew.unwrap_or((own, 0));
         if author != envelope.author {
             answer.stretches.clear();
+            answer.is_over = false;
         }
         answer.next += base;
         answer.stretches.iter_mut().for_each(|stretch| stretch.place += base);

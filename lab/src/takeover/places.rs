@@ -35,9 +35,14 @@ pub fn read(message: &[u8]) -> Option<(NodeIndex, u64, SimTime)> {
 /// One author.
 #[derive(Debug, Default)]
 struct Line {
+    /// The messages of all places, whichever process of the author published them.
     published: Vec<Vec<u8>>,
-    /// The numbers of the first places, as the author was told.
-    numbers: Vec<u64>,
+    /// The numbers of the first places, where a process of the author was told.
+    numbers: Vec<Option<u64>>,
+    /// The first place of the process that lives, once the roots have told it.
+    base: Option<u64>,
+    /// The place that the process publishes next.
+    next: u64,
     is_over: bool,
 }
 
@@ -45,26 +50,61 @@ struct Line {
 #[derive(Debug)]
 pub struct Places {
     lines: BTreeMap<NodeIndex, Line>,
+    /// Starts of authors that had died.
+    restarts: u64,
 }
 
 impl Places {
     /// Authors that have published nothing.
     pub fn new(authors: core::ops::Range<u32>) -> Self {
-        Self { lines: authors.map(|author| (NodeIndex(author), Line::default())).collect() }
+        let lines = authors.map(|author| (NodeIndex(author), Line::default())).collect();
+        Self { lines, restarts: 0 }
     }
 
     fn line(&mut self, author: NodeIndex) -> &mut Line {
         self.lines.entry(author).or_default()
     }
 
-    /// The place of the next message.
-    pub fn published(&mut self, author: NodeIndex) -> u64 {
-        self.line(author).published.len() as u64
+    /// An author is started again.
+    pub fn started_again(&mut self, author: NodeIndex) {
+        self.restarts += 1;
+        self.line(author).base = None;
     }
 
-    /// An author published a message.
+    /// The roots told a process of an author how many messages of the author are in the feed.
+    pub fn begun(&mut self, author: NodeIndex, before: u64) -> Result<(), String> {
+        let line = self.line(author);
+        let (told, published) = (line.numbers.len() as u64, line.published.len() as u64);
+        (line.base, line.next) = (Some(before), before);
+        if !(told..=published).contains(&before) {
+            return Err(format!("begins at place {before} behind {told} answers of {published}"));
+        }
+        line.numbers.resize(before as usize, None);
+        Ok(())
+    }
+
+    /// The next message of an author whose line has begun: one that a process before has published
+    /// and that is not in the feed, or else a new one.
+    pub fn next(&mut self, author: NodeIndex, at: SimTime) -> Option<Vec<u8>> {
+        let line = self.line(author);
+        line.base?;
+        let again = line.published.get(line.next as usize).cloned();
+        Some(again.unwrap_or_else(|| message(author, line.next, at)))
+    }
+
+    /// Whether a process of an author has not published all again that a process before it had.
+    pub fn is_behind(&mut self, author: NodeIndex) -> bool {
+        let line = self.line(author);
+        line.base.is_some() && line.next < line.published.len() as u64
+    }
+
+    /// An author published its next message.
     pub fn publish(&mut self, author: NodeIndex, message: Vec<u8>) {
-        self.line(author).published.push(message);
+        let line = self.line(author);
+        if line.next == line.published.len() as u64 {
+            line.published.push(message);
+        }
+        line.next += 1;
     }
 
     /// An author learned the number of a place. Returns the message of that place.
@@ -75,11 +115,12 @@ impl Places {
         number: u64,
     ) -> Result<Vec<u8>, String> {
         let line = self.line(author);
+        let place = line.base.unwrap_or(0) + place;
         let due = line.numbers.len() as u64;
         if place != due {
             return Err(format!("place {place} is answered when {due} is next"));
         }
-        line.numbers.push(number);
+        line.numbers.push(Some(number));
         let message = line.published.get(place as usize).cloned();
         message.ok_or_else(|| format!("place {place} is answered and was not published"))
     }
@@ -105,9 +146,12 @@ impl Places {
         for (author, line) in &self.lines {
             let sent = sent.remove(author).unwrap_or_default();
             answered += line.numbers.len() as u64;
-            run.expect(Check::Places, sent.starts_with(&line.numbers), || {
-                let pairs = || line.numbers.iter().zip(&sent);
-                let wrong = pairs().position(|(told, sent)| told != sent);
+            let differs = |(place, told): (usize, &Option<u64>)| {
+                told.is_some_and(|told| sent.get(place) != Some(&told)).then_some(place)
+            };
+            let wrong = line.numbers.iter().enumerate().find_map(differs);
+            let has_all = sent.len() >= line.numbers.len() && wrong.is_none();
+            run.expect(Check::Places, has_all, || {
                 format!("{author} was told another number of place {wrong:?} than the feed has")
             });
             let (published, numbers) = (line.published.len(), line.numbers.len());
@@ -117,5 +161,6 @@ impl Places {
             });
         }
         run.counts.push(("places answered", answered));
+        run.counts.push(("authors started again", self.restarts));
     }
 }
