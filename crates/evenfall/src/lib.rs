@@ -13,7 +13,7 @@
 //! | feature | face | at most crates |
 //! |---|---|---|
 //! | `subscriber` (default) | [`Subscriber`]: the messages of a feed, each at its deadline | 49 |
-//! | `publisher` | [`Publisher`]: the root of a run, which sends what the program publishes | 55 |
+//! | `publisher` | [`Publisher`]: the root of a run, which sends what the program publishes; [`Author`]: a publisher that outlives the root | 55 |
 //! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 39 |
 //! | `member` | [`Member`]: shuffle, broadcast and reduction in a group of processes | 28 |
 //!
@@ -123,6 +123,8 @@ pub use bytes::Bytes;
 #[cfg(any(feature = "subscriber", feature = "publisher"))]
 pub use evenfall_core::{Format, NodeId, SharedKey, SyncTime};
 
+#[cfg(feature = "publisher")]
+pub mod author;
 #[cfg(feature = "member")]
 pub mod member;
 #[cfg(feature = "publisher")]
@@ -132,6 +134,8 @@ pub mod store;
 #[cfg(feature = "subscriber")]
 pub mod subscriber;
 
+#[cfg(feature = "publisher")]
+pub use author::Author;
 #[cfg(feature = "member")]
 pub use member::Member;
 #[cfg(feature = "publisher")]

@@ -125,6 +125,35 @@ fn paused_root_with_standbys_costs_no_message_and_reads_along_afterwards() {
     assert_eq!(root["content_hash"], demo.json["content_hash"]);
 }
 
+/// Asserts that the author of a demo with this many messages published all of them, whichever of
+/// its processes did. Returns how many messages the last process found in the feed.
+fn published_all(demo: &Demo) -> u64 {
+    let author = demo.read("summary-author.json");
+    let count = |key: &str| author[key].as_u64().expect("a count");
+    assert_eq!(count("before") + count("messages"), demo.number("messages"), "{author}");
+    assert_eq!(count("unanswered"), 0, "{author}");
+    count("before")
+}
+
+#[test]
+fn killed_root_whose_messages_an_author_publishes_costs_no_message() {
+    let fault = ["--fit", "4s", "--standby", "--author", "--fault", "kill:root@1"];
+    let demo = demo(&[&FEED[..], &fault].concat());
+    demo.is_whole(4);
+    assert_eq!(demo.number("unsent"), 0);
+    standby_led(&demo);
+    assert_eq!(published_all(&demo), 0);
+}
+
+#[test]
+fn killed_author_goes_on_where_it_stopped_when_it_is_started_again() {
+    let fault = ["--fit", "4s", "--author", "--fault", "kill:author@1"];
+    let demo = demo(&[&FEED[..], &fault].concat());
+    demo.is_whole(4);
+    assert_eq!(demo.number("unsent"), 0);
+    assert!(published_all(&demo) > 0, "the first process published something");
+}
+
 #[test]
 fn killed_standby_costs_no_message() {
     harmed_roots("kill:standby-1@.5");

@@ -159,6 +159,11 @@ impl Lines {
         self.lines.values().filter(|line| line.is_finished).count()
     }
 
+    /// Whether this author has said that no message follows.
+    pub fn is_finished(&self, author: u64) -> bool {
+        self.lines.get(&author).is_some_and(|line| line.is_finished)
+    }
+
     /// Whether an author is known.
     pub fn knows(&self, author: u64) -> bool {
         self.lines.contains_key(&author)

@@ -2,6 +2,7 @@
 //! tests takes seconds.
 #![forbid(unsafe_code)]
 
+mod author;
 mod common;
 mod live_feed;
 mod publisher;

@@ -76,6 +76,12 @@ pub trait Intake {
         Ok(None)
     }
 
+    /// Whether a live feed that is opened again begins again at its first message, which cannot be
+    /// [skipped](Self::skip).
+    fn repeats(&self) -> bool {
+        false
+    }
+
     /// Events since the last call.
     fn news(&mut self) -> Vec<News> {
         Vec::new()

@@ -56,6 +56,8 @@ pub(super) struct Mold {
     times: BTreeMap<u64, Timestamp>,
     /// Format of the messages, which a session does not state.
     format: Format,
+    /// Whether the settings name the first message.
+    has_first: bool,
     news: Vec<News>,
     status: FeedStatus,
     given: u64,
@@ -123,6 +125,7 @@ impl Mold {
             ready: VecDeque::new(),
             times: BTreeMap::new(),
             format: crate::input::format_named(feed.format.as_deref())?.unwrap_or(codec::ITCH),
+            has_first: feed.mold_from.is_some(),
             news: Vec::new(),
             status: FeedStatus::default(),
             given: 0,
@@ -306,6 +309,10 @@ impl Mold {
 }
 
 impl Intake for Mold {
+    fn repeats(&self) -> bool {
+        self.has_first
+    }
+
     fn begin(&mut self, _: Timestamp, port: &mut dyn Port) -> Result<(), IntakeError> {
         let handles = self.ears.iter().map(|ear| ear.port.handle());
         port.watch(handles.collect::<Result<_, _>>()?);

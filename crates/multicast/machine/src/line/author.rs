@@ -225,8 +225,10 @@ impl Author {
         }
         if answer.is_over && !self.is_over {
             self.is_over = true;
-            let is_own = self.is_finished && self.waiting.is_empty();
-            let event = if is_own { AuthorEvent::Over } else { AuthorEvent::Replaced };
+            let event = match answer.is_finished {
+                true => AuthorEvent::Over,
+                false => AuthorEvent::Replaced,
+            };
             self.events.push_back(event);
         }
         self.follow(now, from, answer);

@@ -90,6 +90,8 @@ pub struct Answer {
     pub is_over: bool,
     /// Whether the author is one too many.
     pub is_refused: bool,
+    /// Whether the author itself has ended the line. Another process of its name ends a line too.
+    pub is_finished: bool,
     /// Whether the line of the author has begun. Its messages are taken from then on.
     pub is_begun: bool,
     /// The messages in the earlier lines of the author's name.
@@ -219,7 +221,7 @@ impl Answer {
     pub fn encode(&self) -> BytesMut {
         let mut out = BytesMut::with_capacity(22 + 20 * self.stretches.len() + TAG_BYTES);
         out.put_u32_le(self.epoch);
-        let flags = [self.leads, self.is_over, self.is_refused, self.is_begun];
+        let flags = [self.leads, self.is_over, self.is_refused, self.is_begun, self.is_finished];
         out.put_u8(flags.iter().rev().fold(0, |all, flag| all << 1 | u8::from(*flag)));
         out.put_u64_le(self.base);
         out.put_u64_le(self.next);
@@ -240,7 +242,7 @@ impl Answer {
         let mut r = Reader::new(body);
         let (epoch, flags, base) = (r.u32()?, r.u8()?, r.u64()?);
         let (next, count) = (r.u64()?, r.u8()?);
-        if flags > 15 {
+        if flags > 31 {
             return Err(r.malformed("no such flags"));
         }
         let mut stretches = Vec::new();
@@ -256,8 +258,9 @@ impl Answer {
         }
         r.finish()?;
         let flag = |bit: u8| flags >> bit & 1 == 1;
-        let (leads, is_over, is_refused, is_begun) = (flag(0), flag(1), flag(2), flag(3));
-        Ok(Self { epoch, leads, is_over, is_refused, is_begun, base, next, stretches })
+        let (leads, is_over, is_refused) = (flag(0), flag(1), flag(2));
+        let (is_begun, is_finished) = (flag(3), flag(4));
+        Ok(Self { epoch, leads, is_over, is_refused, is_finished, is_begun, base, next, stretches })
     }
 }
 
@@ -284,6 +287,7 @@ mod tests {
             leads: true,
             is_over: false,
             is_refused: true,
+            is_finished: true,
             is_begun: true,
             base: 8,
             next: 5,

@@ -104,10 +104,11 @@ impl Reception {
         let agreed = lines.next(author);
         let asks = say.messages.is_empty() || say.place < agreed;
         let takes = standing.leads && self.is_open && envelope.run_id == standing.run_id;
-        if asks || !takes {
+        let is_over = lines.is_over(author);
+        if asks || !takes || is_over {
             self.owe(author, say.have);
         }
-        if !takes || lines.is_over(author) {
+        if !takes || is_over {
             return Ok(None);
         }
         if !lines.knows(author) {
@@ -173,6 +174,7 @@ impl Reception {
                 leads: standing.leads && self.is_open,
                 is_over: lines.is_over(author),
                 is_refused: core::mem::take(&mut heard.is_refused),
+                is_finished: lines.is_finished(author),
                 is_begun: lines.knows(author),
                 base: lines.base(author),
                 next,

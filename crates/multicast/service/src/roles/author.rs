@@ -82,6 +82,8 @@ struct Course<'a> {
     told: VecDeque<AuthorEvent>,
     owner: &'a mut dyn FnMut(Told),
     before: Option<u64>,
+    /// Messages of a live feed that are still to be passed over.
+    passes: u64,
     numbered: u64,
     is_over: bool,
     /// When each message without a number was published.
@@ -112,6 +114,7 @@ impl<'a> Course<'a> {
             told: VecDeque::new(),
             owner,
             before: None,
+            passes: 0,
             numbered: 0,
             is_over: false,
             published_at: VecDeque::new(),
@@ -234,6 +237,10 @@ impl<'a> Course<'a> {
         for index in 0..before {
             match intake.skip() {
                 Ok(Some((_, at))) => due = at,
+                Ok(None) if intake.repeats() => {
+                    self.passes = before - index;
+                    break;
+                }
                 Ok(None) => break,
                 Err(error) => return Err(IntakeError::Broken { error, sent: index }.into()),
             }
@@ -256,6 +263,10 @@ impl<'a> Course<'a> {
                     IntakeError::Broken { error, sent }
                 })?;
                 match next {
+                    Next::Message(..) if self.passes > 0 => {
+                        intake.take();
+                        self.passes -= 1;
+                    }
                     Next::Message(_, due) if published == PUBLISH_BATCH => until = Some(due),
                     Next::Message(message, _) if self.publish(&message)? => {
                         intake.take();

@@ -1,0 +1,116 @@
+//! Programs and live feeds that publish to a root by letter, over loopback.
+
+use std::thread;
+use std::time::Duration;
+
+use evenfall_core::NodeId;
+use evenfall_feed_service::player::{Player, Stage};
+use evenfall_feed_service::{Feed, Synthetic};
+use evenfall_multicast_service::roles::{author, root};
+use evenfall_multicast_service::settings::{Authorship, Node, RoleName};
+use evenfall_multicast_service::{Author, AuthorError, Settings};
+
+use crate::common::{free_addresses, receivers, settings};
+
+/// Adds a node of this role.
+fn add(settings: &mut Settings, name: &str, id: u32, role: RoleName) {
+    let [address] = free_addresses();
+    let node = settings.nodes[0].clone();
+    settings.nodes.push(Node { name: name.into(), id: NodeId(id), role, address, ..node });
+}
+
+#[test]
+fn a_program_learns_the_number_of_each_message_and_another_start_goes_on_behind_it() {
+    let mut settings = settings(2, 1);
+    add(&mut settings, "desk", 9, RoleName::Author);
+    let receivers = receivers(&settings, &[]);
+    let of_root = settings.clone();
+    let root = thread::spawn(move || root::run(&of_root, of_root.root().unwrap()).unwrap());
+    let roots = [settings.nodes[0].address];
+    let authorship = Authorship::new(&roots, "127.0.0.1:0".parse().unwrap(), NodeId(9));
+    let first = Author::of(&authorship).unwrap();
+    assert_eq!(first.before().unwrap(), 0);
+    for number in 0..20 {
+        assert_eq!(first.publish(format!("order {number}")).unwrap(), number);
+    }
+    // More messages than may wait for their numbers at one time.
+    let pending: Vec<_> = (0..3_000).map(|n: u32| first.send(n.to_le_bytes().to_vec())).collect();
+    for (number, pending) in (20..).zip(pending) {
+        assert_eq!(pending.unwrap().number().unwrap(), number);
+    }
+    let too_long = first.publish(vec![0; 70_000]);
+    assert!(matches!(too_long, Err(AuthorError::TooLong { bytes: 70_000 })));
+    let second = Author::of(&authorship).unwrap();
+    assert_eq!(second.before().unwrap(), 3_020);
+    assert_eq!(second.publish("behind them").unwrap(), 3_020);
+    let refused = first.finish().map(drop).expect_err("its line is over");
+    assert!(refused.to_string().contains("under the name of this author"), "{refused}");
+    let summary = second.finish().unwrap();
+    assert_eq!((summary.before, summary.messages, summary.unanswered), (3_020, 1, 0));
+    let root = root.join().unwrap();
+    assert_eq!(root.messages, 3_021);
+    for receiver in receivers {
+        assert_eq!(receiver.join().unwrap().content_hash, root.content_hash);
+    }
+}
+
+#[test]
+fn a_live_feed_has_standbys_when_an_author_takes_it_in() {
+    const MESSAGES: u64 = 4_000;
+    let mut settings = settings(1, 1);
+    let [live, again] = free_addresses();
+    (settings.feed.mold, settings.feed.mold_request) = (Some(live), Some(again));
+    settings.feed.mold_from = Some(1);
+    add(&mut settings, "standby-1", 7, RoleName::Standby);
+    add(&mut settings, "standby-2", 8, RoleName::Standby);
+    add(&mut settings, "desk", 9, RoleName::Author);
+    let receivers = receivers(&settings, &[]);
+    let roots = settings.publishing().into_iter().cloned().collect::<Vec<_>>();
+    let run_root = |node: Node| {
+        let settings = settings.clone();
+        thread::spawn(move || root::run(&settings, &node).unwrap())
+    };
+    let roots: Vec<_> = roots.into_iter().map(run_root).collect();
+    let of_author = settings.clone();
+    let author =
+        thread::spawn(move || author::run(&of_author, of_author.node("desk").unwrap()).unwrap());
+    let synthetic = Synthetic { messages: MESSAGES, ..Synthetic::default() };
+    let feed = Feed { synthetic, rate: Some(4_000.0), ..Feed::default() };
+    let stage = Stage {
+        a: live,
+        b: None,
+        interface: None,
+        serve: Some(again),
+        drop: 0.02,
+        seed: 7,
+        linger: Duration::from_millis(700),
+        keyed: false,
+    };
+    let played = Player::open(&feed, stage).unwrap().run().unwrap();
+    assert_eq!(played.messages, MESSAGES);
+    let author = author.join().unwrap();
+    assert_eq!((author.messages, author.unanswered), (MESSAGES, 0));
+    let hashes: Vec<String> = roots.into_iter().map(|r| r.join().unwrap().content_hash).collect();
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+    for receiver in receivers {
+        assert_eq!(receiver.join().unwrap().content_hash, hashes[0]);
+    }
+}
+
+#[test]
+fn settings_that_authors_cannot_have_are_refused_by_name() {
+    let refused = |sets: &[&str], more: &str| {
+        let text = format!(
+            "[[node]]\nname = \"r\"\nid = 0\nrole = \"root\"\naddress = \"127.0.0.1:9000\"\n\
+             [[node]]\nname = \"a\"\nid = 1\nrole = \"author\"\naddress = \"127.0.0.1:0\"\n{more}"
+        );
+        let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        Settings::parse(&text, "e.toml", std::iter::empty(), &sets).map(drop)
+    };
+    assert!(refused(&[], "").is_ok());
+    let said = refused(&["run.trees=2"], "").expect_err("letters name no tree").to_string();
+    assert!(said.contains("a run with standbys or authors has one tree"), "{said}");
+    let more = "[[node]]\nname = \"s\"\nid = 2\nrole = \"standby\"\naddress = \"127.0.0.1:9001\"\n";
+    let said = refused(&[], more).expect_err("one standby").to_string();
+    assert!(said.contains("there must be 2 or 4"), "{said}");
+}
