@@ -3,8 +3,9 @@
 //! A publisher in the process of the root dies with the root. A publisher in a process of its own
 //! outlives the root, and goes on with the next root. Such a publisher is an [`Author`] here. It
 //! numbers its messages from 0: the **place** of a message in the author's **line**. The roots give
-//! each message a second number, which is the number in the feed. A line lasts as long as the process
-//! of its author. The lines of all processes that published under one **name** follow each other.
+//! each message a second number, which is the number in the feed. A line lasts as long as the
+//! process of its author. All processes that publish under one **name** have one line after the
+//! other.
 //!
 //! ```text
 //!  Author ──Say: places 7 to 9──> leading root: is place 7 the next one of this line?
@@ -29,8 +30,8 @@
 //!   place that is in the feed already is answered with its number and not taken again.
 //! - **The end of a line** is agreed on as well, so that every later root knows that the author has
 //!   finished.
-//! - **The begin of a line** is agreed on before the line has a message. It ends the earlier lines of
-//!   the same name, so that a process that was started again learns how many messages of its name are
+//! - **The begin of a line** is agreed on before the line has a message, and ends the earlier lines
+//!   of the same name. So a process that was started again learns how many messages of its name are
 //!   in the feed, and no message of the process before it can follow.
 //!
 //! | module | what it holds |

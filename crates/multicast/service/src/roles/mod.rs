@@ -137,23 +137,9 @@ impl fmt::Display for RoleError {
                  (multicast.membership.root_timeout), and no message leaves without one"
             ),
             #[cfg(feature = "publisher")]
-            Self::Unanswered { messages, waited } => write!(
-                f,
-                "no root has answered for {waited:?} (multicast.membership.root_timeout), and \
-                 {messages} messages have no number: they may be in the feed or not. Start this \
-                 author again when a root leads, and it goes on behind what is in the feed"
-            ),
-            #[cfg(feature = "publisher")]
-            Self::NameTaken => write!(
-                f,
-                "another process publishes under the name of this author, and has taken over; run \
-                 one process under each name"
-            ),
-            #[cfg(feature = "publisher")]
-            Self::TooManyAuthors(most) => write!(
-                f,
-                "the roots take no further author: a run has {most} starts of authors at most"
-            ),
+            Self::Unanswered { .. } | Self::NameTaken | Self::TooManyAuthors(_) => {
+                self.of_author(f)
+            }
             Self::RootLost(silence) => write!(
                 f,
                 "the root has been silent for {silence:?} (multicast.membership.root_timeout); \
@@ -175,6 +161,31 @@ impl fmt::Display for RoleError {
                 "{finished} of {receivers} receivers had everything {waited:?} after the end \
                  (run.finish_timeout); see their logs"
             ),
+        }
+    }
+}
+
+#[cfg(feature = "publisher")]
+impl RoleError {
+    /// Writes why an author ended early.
+    fn of_author(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unanswered { messages, waited } => write!(
+                f,
+                "no root has answered for {waited:?} (multicast.membership.root_timeout), and \
+                 {messages} messages have no number: they may be in the feed or not. Start this \
+                 author again when a root leads, and it goes on behind what is in the feed"
+            ),
+            Self::NameTaken => write!(
+                f,
+                "another process publishes under the name of this author, and has taken over; run \
+                 one process under each name"
+            ),
+            Self::TooManyAuthors(most) => write!(
+                f,
+                "the roots take no further author: a run has {most} starts of authors at most"
+            ),
+            _ => Ok(()),
         }
     }
 }

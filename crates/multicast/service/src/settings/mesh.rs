@@ -17,9 +17,9 @@ fn keeps_time(role: RoleName) -> bool {
 }
 
 impl Settings {
-    /// The nodes that can measure each other's clocks: all roles of the multicast but authors, which
-    /// stamp nothing, the root first.
-    /// The place of a node in a mesh is its index in this list.
+    /// The nodes that can measure each other's clocks: all roles of the multicast, the root first.
+    /// Authors stamp nothing, and are left out. The place of a node in a mesh is its index in this
+    /// list.
     pub fn timed(&self) -> Vec<&Node> {
         let mut nodes: Vec<&Node> =
             self.nodes.iter().filter(|node| keeps_time(node.role)).collect();
