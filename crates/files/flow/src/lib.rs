@@ -28,6 +28,7 @@
 //! | [`selector`] | [`Selector`]: the least cost over copies and paths; start reading here |
 //! | [`model`] | [`Model`]: flows, their shares and what is left of them |
 //! | [`flowserver`] | [`Flowserver`]: the selector of a cluster, with the flows of its clients |
+//! | [`openflow`] | the rules of a path in the switches, and their counters |
 //! | [`topology`] | [`Topology`]: links and shortest paths; [`ThreeTier`], a data centre |
 //! | [`parts`] | [`Parts`]: who reads which bytes of a divided read |
 //! | [`policy`] | [`Policy`]: the interface that rivals share |
@@ -61,7 +62,10 @@
 #![forbid(unsafe_code)]
 
 pub mod flowserver;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod model;
+pub mod openflow;
 pub mod parts;
 pub mod policy;
 pub mod selector;
