@@ -12,9 +12,11 @@
 //!
 //! [`Lab::with_racks`] makes hosts in racks, whose links have limited rates: [`Racks`].
 //! [`Lab::with_fabric`] makes a fat tree with several paths between racks: [`Fabric`].
+//! [`Lab::with_switches`] makes the same tree out of switches that a controller steers.
 
 mod fabric;
 mod racks;
+mod switches;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -50,6 +52,7 @@ enum Wiring {
     Bridge,
     Racks(Racks),
     Fabric(Fabric),
+    Switches(Fabric),
 }
 
 /// Some hosts and what is between them. Dropping the lab removes them.
@@ -58,6 +61,7 @@ pub struct Lab {
     prefix: String,
     hosts: usize,
     wiring: Wiring,
+    daemons: Option<switches::Daemons>,
 }
 
 impl Lab {
@@ -89,6 +93,22 @@ impl Lab {
         Self::make(fabric.host_count(), Wiring::Fabric(fabric))
     }
 
+    /// Makes a fat tree of hosts and switches of Open vSwitch in its userspace datapath, with links
+    /// of limited rate. Their daemons have a database of their own, and end with the lab.
+    ///
+    /// # Errors
+    /// As for [`with_fabric`](Self::with_fabric), and when Open vSwitch is not installed.
+    pub fn with_switches(fabric: Fabric) -> Result<Self, Error> {
+        fabric.check()?;
+        let mut lab = Self::make(fabric.host_count(), Wiring::Switches(fabric))?;
+        let namespace = switches::namespace(&lab.prefix);
+        let enter = |command: &mut Command| enter_before(handle(&namespace)?, command);
+        let daemons = switches::Daemons::start(switches::directory(&lab.prefix), enter)?;
+        let daemons = lab.daemons.insert(daemons);
+        fabric.build_switches(daemons)?;
+        Ok(lab)
+    }
+
     fn make(hosts: usize, wiring: Wiring) -> Result<Self, Error> {
         // SAFETY: takes and returns integers.
         if unsafe { libc::geteuid() } != 0 {
@@ -106,7 +126,12 @@ impl Lab {
         Self::sweep_stale()?;
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         // The value is owned from here on, so that a failure half-way also removes the hosts.
-        let lab = Self { prefix: format!("ef{}-{number}", std::process::id()), hosts, wiring };
+        let lab = Self {
+            prefix: format!("ef{}-{number}", std::process::id()),
+            hosts,
+            wiring,
+            daemons: None,
+        };
         lab.build()?;
         Ok(lab)
     }
@@ -133,7 +158,7 @@ impl Lab {
     pub fn backlogs(&self) -> Result<Vec<u64>, Error> {
         match &self.wiring {
             Wiring::Racks(_) => Racks::backlogs(&format!("{}-br", self.prefix)),
-            Wiring::Bridge | Wiring::Fabric(_) => Ok(Vec::new()),
+            Wiring::Bridge | Wiring::Fabric(_) | Wiring::Switches(_) => Ok(Vec::new()),
         }
     }
 
@@ -142,11 +167,46 @@ impl Lab {
     /// # Errors
     /// When the host does not exist, or not any more.
     pub fn inside(&self, host: usize, command: &mut Command) -> Result<(), Error> {
-        let handle = self.handle(host)?;
-        let enter = move || enter(&handle);
-        // SAFETY: between fork and exec only `setns` is called, which is a plain system call.
-        unsafe { command.pre_exec(enter) };
-        Ok(())
+        enter_before(self.handle(host)?, command)
+    }
+
+    /// Runs a function beside the switches of Open vSwitch, as [`within`](Self::within) does.
+    ///
+    /// # Errors
+    /// As for [`within`](Self::within), and when the lab has no such switches.
+    pub fn within_switches<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        self.daemons()?;
+        let namespace = switches::namespace(&self.prefix);
+        inside(&namespace, &handle(&namespace)?, work)
+    }
+
+    /// Makes the switches of Open vSwitch connect to a controller at this port of their loopback.
+    ///
+    /// # Errors
+    /// When the lab has no such switches, or their database does not answer.
+    pub fn connect_switches(&self, port: u16) -> Result<(), Error> {
+        let Wiring::Switches(fabric) = &self.wiring else { return self.daemons().map(drop) };
+        self.daemons()?.connect(fabric.switch_count(), port)
+    }
+
+    /// The rules of a switch of Open vSwitch, as `ovs-ofctl` prints them.
+    ///
+    /// # Errors
+    /// When the lab has no such switches, or the switch does not answer.
+    pub fn rules(&self, switch: usize) -> Result<String, Error> {
+        self.daemons()?.rules(switch)
+    }
+
+    /// The processes of the switches of Open vSwitch; none without such switches.
+    pub fn switch_pids(&self) -> Vec<u32> {
+        self.daemons.iter().flat_map(switches::Daemons::pids).collect()
+    }
+
+    fn daemons(&self) -> Result<&switches::Daemons, Error> {
+        self.daemons.as_ref().ok_or_else(|| Error::Lab {
+            what: "this lab has no switches of Open vSwitch".into(),
+            advice: "make it by Lab::with_switches",
+        })
     }
 
     /// Runs a function inside a host, in a thread of its own. Sockets that the function opens stay
@@ -173,8 +233,7 @@ impl Lab {
         let mut stale = BTreeSet::new();
         for entry in fs::read_dir(HANDLES).into_iter().flatten().flatten() {
             if let Ok(name) = entry.file_name().into_string()
-                && let Some(pid) = owner(&name)
-                && !fs::exists(format!("/proc/{pid}")).unwrap_or(true)
+                && is_stale(&name)
             {
                 stale.insert(name);
             }
@@ -182,6 +241,7 @@ impl Lab {
         if !stale.is_empty() {
             delete(stale.iter())?;
         }
+        switches::sweep(is_stale);
         Ok(stale.len())
     }
 
@@ -194,7 +254,46 @@ impl Lab {
             Wiring::Fabric(fabric) => self.build_fabric(fabric),
             Wiring::Bridge => self.build_bridged(None),
             Wiring::Racks(racks) => self.build_bridged(Some(racks)),
+            Wiring::Switches(fabric) => self.build_switched(fabric),
         }
+    }
+
+    fn build_switched(&self, fabric: &Fabric) -> Result<(), Error> {
+        fabric.build_wires(&self.prefix)?;
+        for host in 0..self.hosts {
+            self.build_host(host)?;
+            self.within(host, || turn_off_checksums("eth0"))?.map_err(|source| Error::Os {
+                what: format!("let {} compute checksums", self.name(host)),
+                source,
+                advice: "the kernel needs veth devices with ethtool's settings",
+            })?;
+        }
+        self.wait_for(|| Ok(self.running()? == self.hosts))
+    }
+
+    /// Gives a host its address and its neighbours, and turns its link on.
+    fn build_host(&self, host: usize) -> Result<(), Error> {
+        let mut script = format!("addr add {}/16 dev eth0\n", address(host));
+        script.push_str("link set lo up\nlink set eth0 up\n");
+        for other in (0..self.hosts).filter(|&other| other != host) {
+            script.push_str(&neighbour(other));
+        }
+        ip(&["-n", &self.name(host), "-batch", "-"], &script)
+    }
+
+    /// Waits until the links of a fabric are up.
+    fn wait_for(&self, is_up: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
+        let end = MonotonicClock::now() + SETTLE;
+        while !is_up()? {
+            if MonotonicClock::now() > end {
+                return Err(Error::Lab {
+                    what: format!("the links of the fabric did not come up in {SETTLE:?}"),
+                    advice: "the host is overloaded: try again, or with fewer hosts",
+                });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
     }
 
     fn build_fabric(&self, fabric: &Fabric) -> Result<(), Error> {
@@ -206,17 +305,7 @@ impl Lab {
                 Error::Os { what, source, advice: "the kernel needs routes over several ways" }
             })?;
         }
-        let end = MonotonicClock::now() + SETTLE;
-        while !fabric.is_up(&self.prefix)? || self.running()? < self.hosts {
-            if MonotonicClock::now() > end {
-                return Err(Error::Lab {
-                    what: format!("the links of the fabric did not come up in {SETTLE:?}"),
-                    advice: "the host is overloaded: try again, or with fewer hosts",
-                });
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
+        self.wait_for(|| Ok(fabric.is_up(&self.prefix)? && self.running()? == self.hosts))
     }
 
     fn build_bridged(&self, racks: Option<&Racks>) -> Result<(), Error> {
@@ -237,14 +326,8 @@ impl Lab {
             Some(racks) => racks.build(&bridge)?,
             None => self.build_bridge(&bridge)?,
         }
-        let neighbours: Vec<String> = (0..self.hosts).map(neighbour).collect();
         for host in 0..self.hosts {
-            let mut script = format!("addr add {}/16 dev eth0\n", address(host));
-            script.push_str("link set lo up\nlink set eth0 up\n");
-            for (_, line) in neighbours.iter().enumerate().filter(|(other, _)| *other != host) {
-                script.push_str(line);
-            }
-            ip(&["-n", &self.name(host), "-batch", "-"], &script)?;
+            self.build_host(host)?;
             racks.iter().try_for_each(|racks| racks.limit_host(host, &self.name(host)))?;
         }
         self.settle(&bridge, racks)
@@ -317,10 +400,12 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        drop(self.daemons.take());
         let mut names: Vec<String> = (0..self.hosts).map(|host| self.name(host)).collect();
         match &self.wiring {
             Wiring::Fabric(fabric) => names.extend(fabric.switch_names(&self.prefix)),
             Wiring::Bridge | Wiring::Racks(_) => names.push(format!("{}-br", self.prefix)),
+            Wiring::Switches(_) => names.push(switches::namespace(&self.prefix)),
         }
         names.retain(|name| fs::exists(format!("{HANDLES}/{name}")).unwrap_or(false));
         // Namespaces that cannot be removed now are swept by the next lab.
@@ -340,6 +425,11 @@ fn mac(host: usize) -> String {
 
 fn neighbour(host: usize) -> String {
     format!("neigh add {} lladdr {} dev eth0 nud permanent\n", address(host), mac(host))
+}
+
+/// Whether a lab of a dead process made this.
+fn is_stale(name: &str) -> bool {
+    owner(name).is_some_and(|pid| !fs::exists(format!("/proc/{pid}")).unwrap_or(true))
 }
 
 /// The process that made a namespace of this name, if a lab made it.
@@ -366,7 +456,10 @@ fn ip(arguments: &[&str], script: &str) -> Result<(), Error> {
 fn tool(name: &str, arguments: &[&str], script: &str) -> Result<String, Error> {
     let missing = |error: std::io::Error| Error::Lab {
         what: format!("`{name}` cannot be run: {error}"),
-        advice: "install iproute2 (apt-get install iproute2)",
+        advice: match name.starts_with("ovs") {
+            true => "install Open vSwitch (apt-get install openvswitch-switch)",
+            false => "install iproute2 (apt-get install iproute2)",
+        },
     };
     let mut child = Command::new(name)
         .args(arguments)
@@ -403,6 +496,14 @@ fn handle(namespace: &str) -> Result<OwnedFd, Error> {
     })
 }
 
+/// Makes a command enter a namespace before it runs.
+fn enter_before(handle: OwnedFd, command: &mut Command) -> Result<(), Error> {
+    let enter = move || enter(&handle);
+    // SAFETY: between fork and exec only `setns` is called, which is a plain system call.
+    unsafe { command.pre_exec(enter) };
+    Ok(())
+}
+
 /// Runs a function inside a namespace, in a thread of its own.
 fn inside<T: Send>(
     name: &str,
@@ -430,20 +531,48 @@ fn enter(handle: &OwnedFd) -> std::io::Result<()> {
 
 /// Whether a link of this thread's namespace is up and may send.
 fn is_running(name: &str) -> std::io::Result<bool> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let mut request = request_for(name);
+    ask(libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: this ioctl fills the flags.
+    let flags = i32::from(unsafe { request.ifr_ifru.ifru_flags });
+    Ok(flags & libc::IFF_RUNNING != 0)
+}
+
+/// Makes the kernel compute the checksums of all packets that leave by a link of this thread's
+/// namespace. Packets then have the length of a frame at most.
+fn turn_off_checksums(name: &str) -> std::io::Result<()> {
+    /// `struct ethtool_value` of `linux/ethtool.h`.
+    #[repr(C)]
+    struct Setting {
+        command: u32,
+        value: u32,
+    }
+    /// `ETHTOOL_STXCSUM` of `linux/ethtool.h`.
+    const SET_CHECKSUMS: u32 = 0x17;
+    /// `SIOCETHTOOL` of `linux/sockios.h`.
+    const ETHTOOL: libc::Ioctl = 0x8946;
+    let mut setting = Setting { command: SET_CHECKSUMS, value: 0 };
+    let mut request = request_for(name);
+    request.ifr_ifru.ifru_data = (&raw mut setting).cast();
+    ask(ETHTOOL as _, &mut request)
+}
+
+fn request_for(name: &str) -> libc::ifreq {
     // SAFETY: `ifreq` is a name and plain integers, for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays zero, so that the name ends there at the latest.
     for (to, from) in request.ifr_name[..15].iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: the ioctl reads and writes one `ifreq`, which outlives the call.
+    request
+}
+
+fn ask(question: libc::c_ulong, request: &mut libc::ifreq) -> std::io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    // SAFETY: the ioctl reads and writes one `ifreq` and what it points to, which outlive the call.
     let result =
-        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) };
-    checked(result)?;
-    // SAFETY: this ioctl fills the flags.
-    let flags = i32::from(unsafe { request.ifr_ifru.ifru_flags });
-    Ok(flags & libc::IFF_RUNNING != 0)
+        unsafe { libc::ioctl(socket.as_raw_fd(), question as _, std::ptr::from_mut(request)) };
+    checked(result).map(drop)
 }
 
 #[cfg(test)]

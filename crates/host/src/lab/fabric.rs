@@ -54,15 +54,15 @@ pub struct Fabric {
 }
 
 /// A link: the namespaces and devices of its ends, and its rate.
-struct Link {
-    ends: [(String, String); 2],
-    bits_per_s: u64,
+pub(super) struct Link {
+    pub(super) ends: [(String, String); 2],
+    pub(super) bits_per_s: u64,
 }
 
 /// The namespaces of a fabric that belongs to a lab.
-struct Names<'a> {
-    prefix: &'a str,
-    fabric: &'a Fabric,
+pub(super) struct Names<'a> {
+    pub(super) prefix: &'a str,
+    pub(super) fabric: &'a Fabric,
 }
 
 impl Names<'_> {
@@ -117,22 +117,31 @@ impl Fabric {
         Ok(())
     }
 
-    fn switches(&self) -> usize {
+    /// Number of switches: cores, aggregation switches and racks.
+    pub fn switch_count(&self) -> usize {
         self.cores + self.pods * (self.aggs + self.racks)
     }
 
     /// The namespaces of the switches.
     pub(super) fn switch_names(&self, prefix: &str) -> Vec<String> {
-        (0..self.switches()).map(|switch| format!("{prefix}-s{switch}")).collect()
+        (0..self.switch_count()).map(|switch| format!("{prefix}-s{switch}")).collect()
     }
 
-    /// All links. The device of a host is `eth0`, and devices of switches have the link's number.
-    fn links(&self, names: &Names<'_>) -> Vec<Link> {
+    /// The namespaces of the hosts and of the switches: all nodes by number.
+    pub(super) fn all_names(&self, prefix: &str) -> impl Iterator<Item = String> + use<> {
+        let (hosts, switches) = (self.host_count(), self.switch_names(prefix));
+        let prefix = prefix.to_owned();
+        (0..hosts).map(move |host| format!("{prefix}-h{host}")).chain(switches)
+    }
+
+    /// All links. The device of a host is `eth0`, and devices of switches have the link's number
+    /// behind the letter of their end.
+    pub(super) fn links(&self, names: &Names<'_>) -> Vec<Link> {
         let mut links = Vec::new();
         let mut link = |below: String, is_host: bool, above: String, bits_per_s| {
-            let device = format!("l{}", links.len());
-            let own = if is_host { "eth0".to_owned() } else { device.clone() };
-            links.push(Link { ends: [(below, own), (above, device)], bits_per_s });
+            let number = links.len();
+            let own = if is_host { "eth0".to_owned() } else { format!("l{number}") };
+            links.push(Link { ends: [(below, own), (above, format!("u{number}"))], bits_per_s });
         };
         for host in 0..self.host_count() {
             let rack = host / self.hosts;
@@ -158,8 +167,7 @@ impl Fabric {
     pub(super) fn build(&self, prefix: &str) -> Result<(), Error> {
         let names = Names { prefix, fabric: self };
         let links = self.links(&names);
-        let hosts = (0..self.host_count()).map(|host| names.host(host));
-        let all: Vec<String> = hosts.chain(self.switch_names(prefix)).collect();
+        let all: Vec<String> = self.all_names(prefix).collect();
         let mut script = String::new();
         for name in &all {
             let _ = writeln!(script, "netns add {name}");
