@@ -113,14 +113,36 @@ struct Marks {
     touched: Vec<u32>,
     /// For each link: the round, the share of a new flow, and the sum of all shares on the link.
     links: Vec<(u32, f64, f64)>,
+    /// For each link, the cut by the new flow that was last weighed there.
+    cuts: Vec<Cut>,
     links_round: u32,
 }
+
+/// What a new flow does to the flows of one link.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    /// The round and the share of the new flow for which the values below hold.
+    round: u32,
+    share: f64,
+    /// The share to which larger flows are cut; infinite when all fit.
+    level: f64,
+    /// The harm to the flows of this link, if they have no narrower link on the path; `None` until
+    /// it is needed.
+    harm_s: Option<f64>,
+}
+
+/// A cut of a round that never comes.
+const NO_CUT: Cut = Cut { round: 0, share: 0.0, level: f64::INFINITY, harm_s: None };
 
 impl Model {
     /// A network of these links, without flows.
     pub fn new(config: Config, links: &[Link]) -> Self {
         let elephant_bytes = config.elephant_bytes;
-        let marks = Marks { links: vec![(0, 0.0, 0.0); links.len()], ..Marks::default() };
+        let marks = Marks {
+            links: vec![(0, 0.0, 0.0); links.len()],
+            cuts: vec![NO_CUT; links.len()],
+            ..Marks::default()
+        };
         Self {
             config,
             capacity: links.iter().map(|link| link.bytes_per_s).collect(),
@@ -184,13 +206,18 @@ impl Model {
         self.marks.links_round = self.marks.links_round.wrapping_add(1);
         if self.marks.links_round == 0 {
             self.marks.links.fill((0, 0.0, 0.0));
+            self.marks.cuts.fill(NO_CUT);
             self.marks.links_round = 1;
         }
     }
 
     /// Equation 3.2 for a path. The flow `half` is the other half of the same read. Its delay does
     /// not count as harm, and its remaining share is returned beside the estimate. Returns `None`
-    /// as soon as the harm exceeds `harm_max_s`.
+    /// as soon as the harm exceeds `harm_max_s`. One decision always has the same time and half.
+    ///
+    /// The harm of the path is at least the harm on each of its links. The candidates of a decision
+    /// share most of their links and shares, so that the harm on a link is computed once for many
+    /// candidates, and most candidates end here.
     pub(crate) fn weigh(
         &mut self,
         now: Timestamp,
@@ -199,8 +226,13 @@ impl Model {
         harm_max_s: f64,
     ) -> Option<Weighed> {
         let share = self.share_on(path);
-        self.cut_along(path, share);
         let half = half.and_then(|id| self.ids.get(&id).copied());
+        if harm_max_s < f64::INFINITY
+            && path.iter().any(|&link| self.harm_on(now, link, share, half) > harm_max_s)
+        {
+            return None;
+        }
+        self.cut_along(path, share);
         let mut half_share = half.map(|slot| self.shares[slot as usize]);
         let mut harm_s = 0.0;
         for &slot in &self.marks.touched {
@@ -409,18 +441,52 @@ impl Model {
         }
     }
 
+    /// The share to which a new flow with this share cuts the larger flows of a link.
+    fn level_on(&mut self, link: LinkIndex, share: f64) -> f64 {
+        let at = link.0 as usize;
+        self.newcomer_on(link);
+        let known = self.marks.cuts[at];
+        if known.round == self.marks.links_round && known.share == share {
+            return known.level;
+        }
+        let rest = self.capacity[at] - share;
+        let level = if self.marks.links[at].2 <= rest {
+            f64::INFINITY
+        } else {
+            cut(rest, self.on[at].iter().map(|&slot| self.shares[slot as usize]))
+        };
+        let round = self.marks.links_round;
+        self.marks.cuts[at] = Cut { round, share, level, harm_s: None };
+        level
+    }
+
+    /// The harm of a new flow with this share to the flows of one link but `half`.
+    fn harm_on(&mut self, now: Timestamp, link: LinkIndex, share: f64, half: Option<u32>) -> f64 {
+        let (at, level) = (link.0 as usize, self.level_on(link, share));
+        if let Some(harm_s) = self.marks.cuts[at].harm_s {
+            return harm_s;
+        }
+        let mut harm_s = 0.0;
+        for &slot in self.on[at].iter().filter(|&&slot| level.is_finite() && Some(slot) != half) {
+            let share = self.shares[slot as usize];
+            if share > level {
+                let left = self.left_of(now, slot);
+                harm_s += left / level - left / share;
+            }
+        }
+        self.marks.cuts[at].harm_s = Some(harm_s);
+        harm_s
+    }
+
     /// Marks the flows that a new flow with this share cuts, with their shares after the cut.
     fn cut_along(&mut self, path: &[LinkIndex], share: f64) {
         self.next_round();
         for &link in path {
             let at = link.0 as usize;
-            self.newcomer_on(link);
-            let rest = self.capacity[at] - share;
-            if self.marks.links[at].2 <= rest {
+            let level = self.level_on(link, share);
+            if level.is_infinite() {
                 continue;
             }
-            let shares = self.on[at].iter().map(|&slot| self.shares[slot as usize]);
-            let level = cut(rest, shares);
             for index in 0..self.on[at].len() {
                 let slot = self.on[at][index];
                 if self.shares[slot as usize] > level {

@@ -1,10 +1,12 @@
 //! Compares the choices of the selector with a search that weighs every candidate.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenfall_core::{Prng, Timestamp};
 use evenfall_files_flow::{
-    Config, FlowId, NodeIndex, Policy, Read, Selector, ThreeTier, Topology, Two,
+    Candidate, Config, FlowId, Leg, NodeIndex, Policy, Read, Route, Selector, ThreeTier, Topology,
+    Two,
 };
 
 const BYTES: u64 = 128_000_000;
@@ -102,4 +104,68 @@ fn a_client_without_wires_is_told_that_there_is_no_way() {
     let flows = [FlowId(0), FlowId(1)];
     let read = Read { client: one, copies: &[other], bytes: BYTES, flows };
     assert!(selector.choose(Timestamp::ZERO, &read).is_empty());
+}
+
+/// Weighs every second path by what the model does when the flow is added, without any bound.
+/// Returns the cost for each copy and path.
+fn second_costs(
+    selector: &Selector,
+    now: Timestamp,
+    read: &Read<'_>,
+    first: &Candidate,
+    live: &BTreeSet<FlowId>,
+) -> BTreeMap<(NodeIndex, usize), f64> {
+    let (bytes, [half, other]) = (read.bytes as f64, read.flows);
+    let mut selector = selector.clone();
+    let path = selector.topology_mut().paths(first.copy, read.client);
+    selector.model_mut().add(now, half, path.path(first.path), Some(bytes));
+    let mut costs = BTreeMap::new();
+    for &copy in read.copies.iter().filter(|&&copy| copy != first.copy) {
+        for (number, path) in selector.topology_mut().paths(copy, read.client).iter().enumerate() {
+            let mut model = selector.model().clone();
+            model.add(now, other, path, Some(bytes));
+            let harm = |&flow: &FlowId| {
+                let of = |share: Option<f64>| share.expect("a live flow");
+                let left = of(selector.model().left(now, flow));
+                left / of(model.share(flow)) - left / of(selector.model().share(flow))
+            };
+            let harm_s: f64 = live.iter().map(harm).sum();
+            let shares = [half, other].map(|flow| model.share(flow).expect("just added"));
+            let cost_s = bytes / (shares[0] + shares[1]) + first.estimate.harm_s + harm_s;
+            costs.insert((copy, number), cost_s);
+        }
+    }
+    costs
+}
+
+#[test]
+fn a_second_copy_is_the_least_cost_over_all_candidates_and_below_that_of_one() {
+    let (mut prng, mut selector) = (Prng::new(8), selector(Two::Finish));
+    let (mut live, mut divided) = (BTreeSet::new(), 0);
+    for name in (0..800u64).step_by(2) {
+        let copies: Vec<_> = (0..3).map(|_| NodeIndex(prng.below(64) as u32)).collect();
+        let client = NodeIndex(prng.below(64) as u32);
+        let now = Timestamp::ZERO + Duration::from_millis(name * 10);
+        let read = read(client.0, &copies, name);
+        let first = selector.best(now, client, &copies, BYTES).expect("a path");
+        let costs = second_costs(&selector, now, &read, &first, &live);
+        let legs = selector.choose(now, &read);
+        let least = costs.values().copied().fold(f64::INFINITY, f64::min);
+        let near = 1e-9 * first.cost_s;
+        match legs[..] {
+            [_, Leg { copy, route: Route::Path(path), .. }] => {
+                assert!(costs[&(copy, path)] <= least + near, "read {name}: {least}");
+                assert!(least < first.cost_s + near);
+                divided += 1;
+            }
+            _ => assert!(copies.contains(&client) || least >= first.cost_s - near),
+        }
+        live.extend(legs.iter().map(|leg| leg.flow));
+        for flow in [name, name + 1].map(|name| FlowId(name.wrapping_sub(120))) {
+            if live.remove(&flow) {
+                selector.ended(now, flow);
+            }
+        }
+    }
+    assert!(divided > 50, "{divided} reads took two copies");
 }
