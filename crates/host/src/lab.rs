@@ -35,6 +35,7 @@ use crate::sys::checked;
 
 pub use fabric::Fabric;
 pub use racks::{FIRST_DSCP, RackHost, Racks};
+pub use switches::CONTROLLER_PORT;
 
 /// Hosts that a lab may have. A bridge takes 1,023 ports.
 pub const HOSTS_MAX: usize = 1000;
@@ -170,7 +171,8 @@ impl Lab {
         enter_before(self.handle(host)?, command)
     }
 
-    /// Runs a function beside the switches of Open vSwitch, as [`within`](Self::within) does.
+    /// Runs a function beside the switches of Open vSwitch, as [`within`](Self::within) does. The
+    /// switches connect to a controller that listens there at [`CONTROLLER_PORT`].
     ///
     /// # Errors
     /// As for [`within`](Self::within), and when the lab has no such switches.
@@ -178,15 +180,6 @@ impl Lab {
         self.daemons()?;
         let namespace = switches::namespace(&self.prefix);
         inside(&namespace, &handle(&namespace)?, work)
-    }
-
-    /// Makes the switches of Open vSwitch connect to a controller at this port of their loopback.
-    ///
-    /// # Errors
-    /// When the lab has no such switches, or their database does not answer.
-    pub fn connect_switches(&self, port: u16) -> Result<(), Error> {
-        let Wiring::Switches(fabric) = &self.wiring else { return self.daemons().map(drop) };
-        self.daemons()?.connect(fabric.switch_count(), port)
     }
 
     /// The rules of a switch of Open vSwitch, as `ovs-ofctl` prints them.

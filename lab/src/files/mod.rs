@@ -11,6 +11,7 @@
 //! | [`rivals`], [`prequal`], [`agentless`] | policies beside the selector |
 //! | [`scene`] | one run, over a network that is simulated or real |
 //! | [`fluids`] | the simulated network |
+//! | [`controller`] | rules and counters of real switches by OpenFlow |
 //! | [`sockets`] | the real network: TCP through namespaces of this machine |
 //! | [`bound`] | a lower bound that no policy can beat |
 //! | [`copies`] | a fault campaign of the servers: replicated files under faults |
@@ -19,6 +20,8 @@
 
 pub mod agentless;
 pub mod bound;
+#[cfg(feature = "program")]
+pub mod controller;
 pub mod copies;
 pub mod fluids;
 pub mod morning;

@@ -7,9 +7,15 @@
 //!                                             server thread in the copy's namespace
 //! ```
 //!
-//! A reader asks from the address of the path that the policy chose, or from the source port whose
-//! hash the switches take. A change of the way is a new connection, which asks for the rest; bytes
-//! of the old connection that are under way are lost.
+//! The switches are routers of the kernel or bridges of Open vSwitch ([`Switches`]). Before
+//! routers, a reader asks from the address of the path that the policy chose. Bridges get rules for
+//! the path ([`Controller`]), and their counters are what the policy learns. A path by hash is that
+//! of the source port with both. A change of address or port is a new connection, which asks for
+//! the rest; bytes of the old connection that are under way are lost.
+//!
+//! A reader asks for at most [`AHEAD_BYTES`] that have not arrived. When another copy takes over
+//! the rest of a part, the reader throws away what it has asked for beyond its own bytes, and keeps
+//! the connection.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -23,6 +29,7 @@ use evenfall_host::interrupt;
 use evenfall_host::lab::{Fabric, Lab};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
+use super::controller::{Controller, Steps};
 use super::scene::{self, Network, Plan, Times, Way};
 
 /// Port of the servers.
@@ -30,8 +37,13 @@ const PORT: u16 = 7_000;
 /// First source port of flows whose path is hashed, and the number of such ports. The kernel hands
 /// out the ports from 32,768 on to other connections.
 const PORTS: (u16, u16) = (10_000, 20_000);
+/// First source port of flows with rules of a controller, and the number of such ports.
+const STEERED_PORTS: (u16, u16) = (2_000, 5_000);
 /// Bytes that are read or written at once.
 const PIECE_BYTES: usize = 64 << 10;
+/// Most bytes that are asked for and have not arrived: twice what the queue before a link holds, so
+/// that TCP's congestion control limits a flow and not its reader.
+const AHEAD_BYTES: u64 = 300_000;
 /// How long a thread waits for bytes or connections before it looks whether the run is over.
 const LOOK: Duration = Duration::from_millis(100);
 /// Connections that a flow tries in a row.
@@ -39,12 +51,42 @@ const TRIES: u32 = 20;
 /// A run in which no part of a read ends for so long has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// The kind of the switches between the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switches {
+    /// Namespaces that route in the kernel, with an address of each host for each path.
+    Routers,
+    /// Bridges of Open vSwitch's userspace datapath, with rules for each read by OpenFlow 1.3.
+    OpenVswitch,
+}
+
+/// The controller, and the source port of the next flow with rules.
+struct Steered {
+    controller: Controller,
+    port: u16,
+}
+
 /// A data centre of namespaces with a server on every host.
 pub struct Sockets {
+    // The controller's connections end before the switches.
+    steered: Option<Mutex<Steered>>,
     lab: Lab,
     fabric: Fabric,
     spec: ThreeTier,
+    /// The port by which a switch reaches a neighbour, by numbers of nodes.
+    ports: BTreeMap<(usize, usize), u32>,
     is_over: Arc<Mutex<bool>>,
+}
+
+/// A connection of a reader.
+struct Connection {
+    /// The number of its way.
+    way: u32,
+    stream: TcpStream,
+    /// Bytes that were asked for and have not arrived, without `stale`.
+    asked: u64,
+    /// Bytes that will arrive first, and that belong to another copy's part now.
+    stale: u64,
 }
 
 /// What the coordinator wants of a reader, and how far the reader is.
@@ -90,8 +132,11 @@ impl Sockets {
     /// Makes the namespaces of `spec`, and starts the servers.
     ///
     /// # Errors
-    /// When this process is not root, or the kernel has no such links.
-    pub fn new(spec: &ThreeTier) -> Result<Self, evenfall_host::Error> {
+    /// When this process is not root, the kernel has no such links, or there are no such switches.
+    pub fn new(
+        spec: &ThreeTier,
+        switches: Switches,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let fabric = Fabric {
             pods: spec.pods as usize,
             racks: spec.racks as usize,
@@ -102,8 +147,16 @@ impl Sockets {
             rack_bits_per_s: bits(spec.rack_bytes_per_s),
             core_bits_per_s: bits(spec.core_bytes_per_s),
         };
-        let lab = Lab::with_fabric(fabric)?;
-        let sockets = Self { lab, fabric, spec: spec.clone(), is_over: Arc::default() };
+        let (lab, steered) = match switches {
+            Switches::Routers => (Lab::with_fabric(fabric)?, None),
+            Switches::OpenVswitch => {
+                let lab = Lab::with_switches(fabric)?;
+                let controller = Controller::new(&lab, fabric.switch_count())?;
+                (lab, Some(Mutex::new(Steered { controller, port: 0 })))
+            }
+        };
+        let (ports, is_over) = (fabric.ports(), Arc::default());
+        let sockets = Self { steered, lab, fabric, spec: spec.clone(), ports, is_over };
         for host in 0..fabric.host_count() {
             let address = SocketAddrV4::new(fabric.address(host, None), PORT);
             let failed = |source| evenfall_host::Error::Os {
@@ -133,19 +186,59 @@ impl Sockets {
         scene::run(plan, policy, &mut network)
     }
 
-    /// The address from which a client asks, so that the answers take this way.
-    fn source(&self, topology: &Topology, way: Way<'_>) -> SocketAddrV4 {
+    /// The lab, for its processes and rules.
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// The seconds that each set-up of a path by rules has taken since the last call.
+    pub fn setups_s(&self) -> Vec<f64> {
+        self.steered.as_ref().map_or(Vec::new(), |steered| lock(steered).controller.setups_s())
+    }
+
+    /// The address from which a client asks, so that the answers take this way. `before` is the
+    /// address from which the client asks at present.
+    fn source(
+        &self,
+        topology: &Topology,
+        flow: FlowId,
+        way: Way<'_>,
+        before: Option<SocketAddrV4>,
+    ) -> Result<SocketAddrV4, String> {
         let to = way.ends[1].0 as usize;
-        match way.route {
-            Route::Path(_) => {
+        Ok(match (way.route, &self.steered) {
+            (Route::Path(_), Some(steered)) => {
+                let mut steered = lock(steered);
+                let from = before.unwrap_or_else(|| {
+                    steered.port = (steered.port + 1) % STEERED_PORTS.1;
+                    let port = STEERED_PORTS.0 + steered.port;
+                    SocketAddrV4::new(self.fabric.address(to, None), port)
+                });
+                let ends = [self.server(way.ends[0]), from];
+                let link = |link: &LinkIndex| topology.links()[link.0 as usize];
+                let links: Vec<_> = way.path.iter().map(link).collect();
+                // The first link is that from the sender to its switch.
+                let ports = links.iter().skip(1).map(|link| {
+                    let (from, to) = (link.from.0 as usize, link.to.0 as usize);
+                    (from - self.fabric.host_count(), self.ports[&(from, to)])
+                });
+                let steps = Steps { ends, ports: ports.collect() };
+                steered.controller.set_up(flow, &steps)?;
+                from
+            }
+            (Route::Path(_), None) => {
                 let path = self.path(topology, way.path);
                 SocketAddrV4::new(self.fabric.address(to, path), 0)
             }
-            Route::Port(port) => {
+            (Route::Port(port), _) => {
                 let port = PORTS.0 + port % PORTS.1;
                 SocketAddrV4::new(self.fabric.address(to, None), port)
             }
-        }
+        })
+    }
+
+    fn server(&self, from: NodeIndex) -> SocketAddrV4 {
+        SocketAddrV4::new(self.fabric.address(from.0 as usize, None), PORT)
     }
 
     /// The number of a path in the fabric; `None` within a rack.
@@ -214,7 +307,7 @@ fn dial(from: SocketAddrV4, to: SocketAddrV4) -> io::Result<TcpStream> {
     };
     match open(from.port()) {
         // An earlier connection had the port. The next one is as good for a hash.
-        Err(error) if from.port() > 0 && is_taken(&error) => {
+        Err(error) if from.port() >= PORTS.0 && is_taken(&error) => {
             open(PORTS.0 + PORTS.1 + from.port() % 2_000)
         }
         done => done,
@@ -223,7 +316,7 @@ fn dial(from: SocketAddrV4, to: SocketAddrV4) -> io::Result<TcpStream> {
 
 /// Reads what the coordinator wants until the flow is over.
 fn read_flow(flow: FlowId, server: SocketAddrV4, shared: &Shared, tell: &Sender<Told>) {
-    let mut connection: Option<(u32, TcpStream, u64)> = None;
+    let mut connection: Option<Connection> = None;
     let (mut piece, mut failures) = (vec![0; PIECE_BYTES], 0);
     loop {
         let (need, way) = {
@@ -236,7 +329,9 @@ fn read_flow(flow: FlowId, server: SocketAddrV4, shared: &Shared, tell: &Sender<
                     break;
                 }
                 // Bytes that are under way belong to the other copy's part now.
-                connection.take_if(|(_, _, asked)| *asked > 0);
+                if let Some(open) = &mut connection {
+                    open.stale += std::mem::take(&mut open.asked);
+                }
                 if !want.is_told {
                     want.is_told = true;
                     // The coordinator may have ended.
@@ -265,33 +360,41 @@ fn read_flow(flow: FlowId, server: SocketAddrV4, shared: &Shared, tell: &Sender<
     }
 }
 
-/// Reads once, over a connection of the wanted way. Returns the number of bytes, 0 after a silence.
+/// Reads once, over a connection of the wanted way. Returns the number of bytes, 0 after a silence
+/// or when all of them belong to another copy's part.
 fn step(
-    connection: &mut Option<(u32, TcpStream, u64)>,
+    connection: &mut Option<Connection>,
     piece: &mut [u8],
     server: SocketAddrV4,
     need: u64,
-    (number, from): (u32, SocketAddrV4),
+    (way, from): (u32, SocketAddrV4),
 ) -> io::Result<usize> {
-    connection.take_if(|(own, _, _)| *own != number);
-    let (_, stream, asked) = match connection {
+    connection.take_if(|open| open.way != way);
+    let open = match connection {
         Some(open) => open,
         none => {
             let stream = dial(from, server)?;
             stream.set_read_timeout(Some(LOOK))?;
             stream.set_nodelay(true)?;
-            none.insert((number, stream, 0))
+            none.insert(Connection { way, stream, asked: 0, stale: 0 })
         }
     };
-    if *asked < need {
-        stream.write_all(&(need - *asked).to_le_bytes())?;
-        *asked = need;
+    let wanted = need.min(AHEAD_BYTES);
+    let is_worth = wanted == need || open.asked + PIECE_BYTES as u64 <= AHEAD_BYTES;
+    if open.asked < wanted && is_worth {
+        open.stream.write_all(&(wanted - open.asked).to_le_bytes())?;
+        open.asked = wanted;
     }
-    let most = piece.len().min(need as usize);
-    match stream.read(&mut piece[..most]) {
+    let most = if open.stale > 0 { open.stale } else { need };
+    let most = piece.len().min(most as usize);
+    match open.stream.read(&mut piece[..most]) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(len) if open.stale > 0 => {
+            open.stale -= len as u64;
+            Ok(0)
+        }
         Ok(len) => {
-            *asked -= len as u64;
+            open.asked -= len as u64;
             Ok(len)
         }
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock) => Ok(0),
@@ -303,19 +406,18 @@ impl Flows<'_> {
     fn now(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64
     }
-
-    fn server(&self, from: NodeIndex) -> SocketAddrV4 {
-        SocketAddrV4::new(self.sockets.fabric.address(from.0 as usize, None), PORT)
-    }
 }
 
 impl Network for Flows<'_> {
     fn start(&mut self, _: u64, flow: FlowId, way: Way<'_>, bytes: u64) {
-        let from = self.sockets.source(&self.topology, way);
+        let from = match self.sockets.source(&self.topology, flow, way, None) {
+            Ok(from) => from,
+            Err(error) => return drop(self.tell.send((flow, Err(error)))),
+        };
         let want = Want { moved: 0, target: bytes, is_told: false, way: (0, from), is_over: false };
         let shared = Arc::new(Shared { want: Mutex::new(want), changed: Condvar::new() });
         self.flows.insert(flow, (Arc::clone(&shared), 0));
-        let (server, tell) = (self.server(way.ends[0]), self.tell.clone());
+        let (server, tell) = (self.sockets.server(way.ends[0]), self.tell.clone());
         let failed = self.tell.clone();
         // The thread of the reader is in the namespace of the thread that starts it.
         let started = self.sockets.lab.within(way.ends[1].0 as usize, move || {
@@ -327,6 +429,11 @@ impl Network for Flows<'_> {
     }
 
     fn stop(&mut self, _: u64, flow: FlowId) {
+        if let Some(steered) = &self.sockets.steered
+            && let Err(error) = lock(steered).controller.take_down(flow)
+        {
+            drop(self.tell.send((flow, Err(error))));
+        }
         if let Some((shared, _)) = self.flows.remove(&flow) {
             lock(&shared.want).is_over = true;
             shared.changed.notify_one();
@@ -350,11 +457,24 @@ impl Network for Flows<'_> {
     }
 
     fn reroute(&mut self, _: u64, flow: FlowId, way: Way<'_>) {
-        let from = self.sockets.source(&self.topology, way);
-        if let Some((shared, _)) = self.flows.get(&flow) {
-            let mut want = lock(&shared.want);
-            want.way = (want.way.0 + 1, from);
+        let Some((shared, _)) = self.flows.get(&flow) else { return };
+        let before = lock(&shared.want).way.1;
+        match self.sockets.source(&self.topology, flow, way, Some(before)) {
+            Ok(from) if from == before => {}
+            Ok(from) => {
+                let mut want = lock(&shared.want);
+                want.way = (want.way.0 + 1, from);
+            }
+            Err(error) => drop(self.tell.send((flow, Err(error)))),
         }
+    }
+
+    fn counted(&mut self, rack: u32) -> Result<BTreeMap<FlowId, u64>, String> {
+        let Some(steered) = &self.sockets.steered else { return Ok(BTreeMap::new()) };
+        let fabric = &self.sockets.fabric;
+        let (pod, rack) = (rack as usize / fabric.racks, rack as usize % fabric.racks);
+        let switch = fabric.cores + pod * (fabric.aggs + fabric.racks) + fabric.aggs + rack;
+        lock(steered).controller.counted(switch)
     }
 
     fn wait(&mut self, until: u64) -> Result<(u64, Option<FlowId>), String> {
@@ -398,75 +518,4 @@ impl Drop for Flows<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::files::{Params, Steering};
-
-    /// Two pods of two racks of two hosts. Links above the racks have half of the rate of a host.
-    fn spec() -> ThreeTier {
-        let (host, half) = (12.5e6, 6.25e6);
-        ThreeTier {
-            pods: 2,
-            racks: 2,
-            hosts: 2,
-            aggs: 2,
-            cores: 2,
-            host_bytes_per_s: host,
-            rack_bytes_per_s: half,
-            core_bytes_per_s: half,
-        }
-    }
-
-    fn sockets() -> Option<Sockets> {
-        let skip = |error: &evenfall_host::Error| println!("skipped: {error}");
-        Sockets::new(&spec()).inspect_err(skip).ok()
-    }
-
-    #[test]
-    fn each_policy_reads_all_blocks_over_real_connections() {
-        let Some(sockets) = sockets() else { return };
-        let mut params = Params { spec: spec(), part_bytes: 100_000, ..Params::default() };
-        (params.load.rate, params.load.reads, params.load.bytes) = (4.0, 12, 400_000);
-        for (name, steering) in Steering::ALL {
-            params.steering = steering;
-            let (times, bound_s) =
-                params.run_on(1, |plan, policy| sockets.run(plan, policy)).expect("it runs");
-            assert!(times.reads_s.iter().all(|s| *s > bound_s / 4.0), "{name}: {times:?}");
-        }
-    }
-
-    #[test]
-    fn a_flow_changes_its_way_and_its_length_while_it_reads() {
-        let Some(sockets) = sockets() else { return };
-        let (mut topology, (tell, told)) = (spec().build(), channel());
-        let ends = [NodeIndex(0), NodeIndex(7)];
-        let paths = topology.paths(ends[0], ends[1]);
-        let way = |route, path| Way { ends, route, path: paths.path(path) };
-        let (begun, flows) = (Instant::now(), BTreeMap::new());
-        let mut network =
-            Flows { sockets: &sockets, topology, begun, flows, tell, told, heard: begun };
-        let flow = FlowId(1);
-        network.start(0, flow, way(Route::Path(0), 0), 3_000_000);
-        let end_of = |network: &mut Flows<'_>| loop {
-            let until = network.now() + 1_000_000;
-            if let (_, Some(ended)) = network.wait(until).expect("it moves") {
-                break ended;
-            }
-        };
-        for route in [Route::Path(5), Route::Port(9)] {
-            network.reroute(0, flow, way(route, 5));
-            while network.left(0, flow) > 2_500_000.0 {
-                std::thread::yield_now();
-            }
-        }
-        let left = network.left(0, flow);
-        assert!(left > 0.0, "the link carries 6 MB a second");
-        network.resize(0, flow, (left / 2.0) as u64);
-        assert_eq!(end_of(&mut network), flow);
-        network.left(0, flow);
-        network.resize(0, flow, 100_000);
-        assert_eq!(end_of(&mut network), flow);
-        assert_eq!(network.left(0, flow), 0.0);
-        network.stop(0, flow);
-    }
-}
+mod tests;

@@ -31,6 +31,10 @@ use crate::{Error, process};
 
 /// The schema of Open vSwitch's database, where packages install it.
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+/// The port at which the switches look for a controller on their loopback, once a second: that of
+/// OpenFlow. The setting is made before the rules, because a switch that gets its first controller
+/// drops all rules.
+pub const CONTROLLER_PORT: u16 = 6_653;
 /// Priorities of the rules: any packet goes up, and packets for hosts below a switch go down.
 /// Rules of a controller have higher priorities.
 const PRIORITIES: (u16, u16) = (1, 10);
@@ -129,17 +133,6 @@ impl Daemons {
     pub(super) fn rules(&self, switch: usize) -> Result<String, Error> {
         self.ofctl("OpenFlow13", "dump-flows", switch, "")
     }
-
-    /// Makes all switches connect to a controller on this port of their loopback.
-    pub(super) fn connect(&self, switches: usize, port: u16) -> Result<(), Error> {
-        let mut arguments = Vec::new();
-        for switch in 0..switches {
-            let set = format!("-- set-controller s{switch} tcp:127.0.0.1:{port}");
-            let apart = format!("-- set controller s{switch} connection-mode=out-of-band");
-            arguments.extend(format!("{set} {apart}").split(' ').map(str::to_owned));
-        }
-        self.vsctl(&arguments)
-    }
 }
 
 impl Drop for Daemons {
@@ -230,7 +223,9 @@ impl Fabric {
                 words,
                 " -- add-br s{switch} -- set bridge s{switch} datapath_type=netdev \
                  fail-mode=secure protocols=OpenFlow13,OpenFlow15 \
-                 other-config:datapath-id={:016x}",
+                 other-config:datapath-id={:016x} \
+                 -- set-controller s{switch} tcp:127.0.0.1:{CONTROLLER_PORT} \
+                 -- set controller s{switch} connection-mode=out-of-band max_backoff=1000",
                 switch + 1
             );
         }
