@@ -7,7 +7,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`workload`] | reads and background flows, drawn from a seed |
+//! | [`workload`], [`tpch`] | reads and background flows, drawn from a seed |
 //! | [`rivals`], [`prequal`], [`agentless`] | policies beside the selector |
 //! | [`scene`] | one run, over a network that is simulated or real |
 //! | [`fluids`] | the simulated network |
@@ -31,6 +31,7 @@ pub mod scene;
 #[cfg(feature = "program")]
 pub mod sockets;
 pub mod study;
+pub mod tpch;
 pub mod workload;
 
 use std::str::FromStr;
@@ -202,6 +203,7 @@ impl Default for Params {
                 rate: 0.1,
                 reads: READS,
                 bytes: BLOCK_BYTES,
+                queries: None,
                 files: FILES,
                 skewness: 1.1,
                 locality: Locality { rack: 0.5, pod: 0.3 },
@@ -275,6 +277,8 @@ pub struct Summary {
     pub p95_s: Vec<f64>,
     /// 99th percentile.
     pub p99_s: Vec<f64>,
+    /// Mean time of a wave: of a query, where queries read.
+    pub waves_s: Vec<f64>,
     /// Mean time of the background flows, seconds.
     pub strangers_s: Vec<f64>,
     /// Lower bound on the mean time of a read, seconds.
@@ -296,6 +300,7 @@ impl Summary {
         self.p50_s.push(at(0.5));
         self.p95_s.push(at(0.95));
         self.p99_s.push(at(0.99));
+        self.waves_s.push(mean(&times.waves_s).unwrap_or(f64::NAN));
         let done: Vec<f64> = times.strangers_s.iter().copied().filter(|s| s.is_finite()).collect();
         self.strangers_s.push(mean(&done).unwrap_or(f64::NAN));
         self.bound_s.push(bound_s);

@@ -36,8 +36,8 @@ pub trait Network {
     fn resize(&mut self, now: u64, flow: FlowId, bytes: u64);
     /// Moves a flow to another way between the same ends.
     fn reroute(&mut self, now: u64, flow: FlowId, way: Way<'_>);
-    /// The bytes of flows that the switch of a rack has counted. A flow that is absent is counted by
-    /// its own hosts.
+    /// The bytes of flows that the switch of a rack has counted. A flow that is absent is counted
+    /// by its own hosts.
     ///
     /// # Errors
     /// What failed.
@@ -61,6 +61,9 @@ const STRANGERS: u64 = 1 << 40;
 pub struct Times {
     /// Seconds from the arrival of each read to its last byte, by number of the read.
     pub reads_s: Vec<f64>,
+    /// Seconds from the start of each wave to its last byte. Reads that arrive at the same time are
+    /// a wave.
+    pub waves_s: Vec<f64>,
     /// Seconds from the start of each background flow to its last byte.
     pub strangers_s: Vec<f64>,
     /// Reads that used two copies.
@@ -150,6 +153,11 @@ pub fn run(
     let (live, open, topology) = (BTreeMap::new(), BTreeMap::new(), plan.spec.build());
     let mut scene = Scene { plan, topology, policy, network, live, open, times };
     scene.play()?;
+    let (jobs, reads_s) = (plan.jobs, &scene.times.reads_s);
+    let starts = jobs.chunk_by(|one, other| one.at_s.total_cmp(&other.at_s).is_eq());
+    let mut done = reads_s.iter().copied();
+    scene.times.waves_s =
+        starts.map(|wave| done.by_ref().take(wave.len()).fold(0.0, f64::max)).collect();
     Ok(scene.times)
 }
 
@@ -315,6 +323,7 @@ impl Scene<'_> {
     /// Counts the bytes of the flows that end in a rack, by its switch or by its hosts.
     fn count(&mut self, now: u64, rack: u32) -> Result<(), String> {
         let mut counts = Vec::new();
+        let by_switch = self.network.counted(rack)?;
         for (&flow, live) in &self.live {
             if self.plan.spec.rack_of(live.to) == rack && (live.leg.is_some() || self.plan.seen) {
                 let part = live.present as f64 - self.network.left(now, flow);
@@ -325,12 +334,11 @@ impl Scene<'_> {
         }
         for reroute in self.policy.counted(Timestamp::from_nanos(now), &counts) {
             let Some(live) = self.live.get(&reroute.flow) else { continue };
-        let by_switch = self.network.counted(rack)?;
             let (ends, route) = ([live.from, live.to], reroute.route);
             let path = self.path(ends, route);
             self.network.reroute(now, reroute.flow, Way { ends, route, path: &path });
             self.times.reroutes += 1;
         }
+        Ok(())
     }
 }
-        Ok(())

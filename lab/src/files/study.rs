@@ -13,7 +13,7 @@ use crate::seeds::mean_and_half_width;
 use crate::studies::Table;
 
 /// The available figures: number and title.
-pub const FIGURES: [(&str, &str); 12] = [
+pub const FIGURES: [(&str, &str); 13] = [
     ("3.3", "3.3, time of a read by policy, seconds"),
     ("3.4", "3.4, mean time by locality (rack, pod, beyond), seconds"),
     ("3.5", "3.5, mean time by reads per second and host, seconds"),
@@ -26,6 +26,7 @@ pub const FIGURES: [(&str, &str); 12] = [
     ("split", "Mean time by oversubscription at the racks, 8:1 in all, seconds"),
     ("interval", "Mean time by interval of the byte counts, seconds"),
     ("two", "Rules for two copies, by rate, mean seconds"),
+    ("tpch", "TPC-H's queries at scale factor 10, time of a read and of a query, seconds"),
 ];
 
 /// The policies of figures 3.4 and 3.5, and the policy without an agent.
@@ -53,7 +54,12 @@ pub fn table(figure: &str, first: u64, seeds: u64, progress: &mut dyn FnMut(&str
     let title = known.unwrap_or_else(|| panic!("there is no figure {figure}")).1;
     let method = format!("Seeds {first} to {}; columns +- are 95 % by t.", first + seeds - 1);
     if figure == "3.3" {
-        return policies(title, method, first, seeds, progress);
+        return policies(title, method, first, seeds, &Params::default(), progress);
+    }
+    if figure == "tpch" {
+        let mut params = Params::default();
+        params.load.queries = Some(TPCH_FACTOR);
+        return policies(title, method, first, seeds, &params, progress);
     }
     let (rows, settings) = settings(figure);
     let mut columns = vec!["policy".to_owned()];
@@ -207,34 +213,48 @@ fn background(columns: Vec<Setting>) -> (Vec<(String, Change)>, Vec<Setting>) {
     (all.iter().map(row).collect(), columns)
 }
 
-/// Figure 3.3: all policies, with their percentiles.
+/// The scale factor of the table of TPC-H. The 53 blocks of the largest table then are one wave of
+/// tasks on 64 hosts.
+const TPCH_FACTOR: u64 = 10;
+
+/// Figure 3.3: all policies, with their percentiles; where queries read, with the times of queries.
 fn policies(
     title: &str,
     method: String,
     first: u64,
     seeds: u64,
+    params: &Params,
     progress: &mut dyn FnMut(&str),
 ) -> Table {
-    let columns =
-        ["policy", "mean", "+-", "over mayflower", "p50", "p95", "+-", "p99", "two copies"];
+    let mut columns =
+        vec!["policy", "mean", "+-", "over mayflower", "p50", "p95", "+-", "p99", "two copies"];
+    let queries = params.load.queries.is_some();
+    columns.extend(["query", "+-"].iter().filter(|_| queries));
     let mut table = Table::new(title, method, &columns);
     let mut least: Option<f64> = None;
     let mut bound = None;
     for (name, steering) in Steering::ALL {
-        progress(&format!("figure 3.3: {name}"));
-        let summary: Summary = Params { steering, ..Params::default() }.runs(first, seeds);
+        progress(&format!("{title}: {name}"));
+        let summary: Summary = Params { steering, ..params.clone() }.runs(first, seeds);
         let (mean, half) = mean_and_half_width(&summary.mean_s);
         let (p95, p95_half) = mean_and_half_width(&summary.p95_s);
         let ratio = mean.map(|mean| mean / *least.get_or_insert(mean));
         let [p50, p99] =
             [&summary.p50_s, &summary.p99_s].map(|values| mean_and_half_width(values).0);
         let divided = mean_and_half_width(&summary.divided).0;
-        table.row(name.to_owned(), [mean, half, ratio, p50, p95, p95_half, p99, divided]);
+        let (wave, wave_half) = mean_and_half_width(&summary.waves_s);
+        let mut values = vec![mean, half, ratio, p50, p95, p95_half, p99, divided];
+        values.extend([wave, wave_half].iter().filter(|_| queries));
+        table.row(name.to_owned(), values);
         bound = mean_and_half_width(&summary.bound_s).0;
     }
     table.row(
         "bound".to_owned(),
-        [bound, None, bound.zip(least).map(|(b, l)| b / l)].into_iter().chain([None; 5]),
+        [bound, None, bound.zip(least).map(|(b, l)| b / l)].into_iter().chain(vec![
+            None;
+            columns.len()
+                - 4
+        ]),
     );
     table
 }

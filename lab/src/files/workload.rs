@@ -3,6 +3,8 @@
 use evenfall_core::{Prng, math};
 use evenfall_files_flow::{NodeIndex, ThreeTier};
 
+use crate::files::tpch;
+
 /// A read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
@@ -44,8 +46,11 @@ pub struct Load {
     pub rate: f64,
     /// Number of reads.
     pub reads: usize,
-    /// Length of each read.
+    /// Length of each read, or of a block.
     pub bytes: u64,
+    /// The scale factor of TPC-H whose queries read ([`tpch`]); `None` for the workload of the
+    /// thesis, of which the next two fields are.
+    pub queries: Option<u64>,
     /// Number of files, which are read by Zipf's law.
     pub files: usize,
     /// Skewness of Zipf's law.
@@ -83,7 +88,7 @@ pub(super) fn place(prng: &mut Prng, spec: &ThreeTier, placement: Placement) -> 
 
 /// A client at the drawn distance from the primary. A host with a copy is never drawn, because it
 /// would read its own disk without the network.
-fn client(
+pub(super) fn client(
     prng: &mut Prng,
     spec: &ThreeTier,
     locality: Locality,
@@ -105,6 +110,9 @@ fn client(
 
 /// Draws the reads, ordered by time.
 pub fn jobs(spec: &ThreeTier, load: &Load, seed: u64) -> Vec<Job> {
+    if let Some(factor) = load.queries {
+        return tpch::jobs(spec, load, factor, seed);
+    }
     let mut root = Prng::new(seed);
     let [mut places, mut times, mut choices] = [1, 2, 3].map(|part| root.fork(part));
     let files: Vec<_> = (0..load.files).map(|_| place(&mut places, spec, load.placement)).collect();
@@ -175,6 +183,7 @@ mod tests {
             rate: 0.1,
             reads: 50_000,
             bytes: 128_000_000,
+            queries: None,
             files: 10_000,
             skewness: 1.1,
             locality: Locality { rack: 0.5, pod: 0.3 },

@@ -49,6 +49,10 @@ pub struct Args {
     /// Let the policy know the flows of other tenants.
     #[arg(long)]
     aware: bool,
+    /// Read what the 22 queries of TPC-H read, at this scale factor: whole tables in blocks of
+    /// --block. All reads of a query begin at once, and --rate is the mean.
+    #[arg(long, value_name = "FACTOR", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    tpch: Option<u64>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -81,11 +85,12 @@ pub fn main(args: &Args) -> Outcome {
     let mut params = Params { steering: args.policy, ..Params::default() };
     (params.load.rate, params.load.reads) = (args.rate, args.reads);
     params.load.bytes = args.block.saturating_mul(1_000_000);
+    params.load.queries = args.tpch;
     params.spec = ThreeTier::thesis(args.oversubscription / 2.0, args.oversubscription);
     params.interval = Duration::try_from_secs_f64(args.interval)?;
     (params.strangers_rate, params.strangers_seen) = (args.background.max(0.0), args.aware);
     let summary = params.runs(args.seed, args.seeds);
-    let figures = [
+    let mut figures = vec![
         ("mean_s", &summary.mean_s),
         ("p50_s", &summary.p50_s),
         ("p95_s", &summary.p95_s),
@@ -94,6 +99,7 @@ pub fn main(args: &Args) -> Outcome {
         ("two_copies", &summary.divided),
         ("reroutes", &summary.reroutes),
     ];
+    figures.extend(args.tpch.map(|_| ("query_s", &summary.waves_s)));
     let run = |at: usize| figures.iter().map(|(name, of)| (*name, Value::from(of[at]))).collect();
     let runs: Vec<Value> = (0..summary.mean_s.len()).map(run).collect();
     let mut shown = seeds::combined(&runs);
