@@ -15,7 +15,8 @@
 //!   not delay the end of the read. A read never has more than two flows.
 //!
 //! The policy does not know which links the paths of two ports share, and therefore not the harm to
-//! other flows. It minimises the duration of the read alone.
+//! other flows. It knows that a farther copy takes more links, which others need too, and prefers
+//! the nearer one of two copies that promise about the same ([`FARTHER`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,8 +31,11 @@ use crate::files::rivals::links_between;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A flow below this part of the rate that both cards promise counts as congested between them.
 const CONGESTED: f64 = 0.8;
+/// A copy one tier farther away has to promise 1 / .7 times the rate to be read instead. With .5 to
+/// .8 the mean time is within 2 % of the least one, on other seeds than those of the tables.
+const FARTHER: f64 = 0.7;
 /// A second copy is read when its card promises at least this part of the rate of the first copy's
-/// card.
+/// card, after both were weighed by [`FARTHER`].
 const SECOND_MIN: f64 = 0.25;
 /// Limit of ports that a flow tries. Two pods of the simulated network have eight shortest paths
 /// between them, and eight random ports hit a given quarter of the paths nine times in ten.
@@ -121,13 +125,17 @@ impl Policy for Agentless {
         for &copy in read.copies {
             // A real client would see the distance of a copy in the base round trip.
             let away = links_between(&self.spec, copy, read.client);
-            copies.push((self.both(copy, read.client, None), away, self.prng.next_u64(), copy));
+            let tiers = (away / 2).saturating_sub(1);
+            let rate = self.both(copy, read.client, None);
+            let worth = (0..tiers).fold(rate, |worth, _| worth * FARTHER);
+            copies.push((worth, away, self.prng.next_u64(), copy));
         }
         copies.sort_by(|one, other| {
             other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)).then(one.2.cmp(&other.2))
         });
         let (first, second) = (copies[0], copies[1]);
-        let whole = first.0 >= self.promise(|seen| seen.to == read.client, None);
+        let rate = self.both(first.3, read.client, None);
+        let whole = rate >= self.promise(|seen| seen.to == read.client, None);
         let divide = !whole && second.0 >= SECOND_MIN * first.0;
         let mut legs = vec![self.leg(now, read, 0, first.3)];
         if divide {
