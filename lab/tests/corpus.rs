@@ -4,6 +4,7 @@ use evenfall_clock_machine::fuzzing as clock;
 use evenfall_exchange_machine::fuzzing as exchange;
 use evenfall_feed_formats::fuzzing as formats;
 use evenfall_feed_service::fuzzing as feed;
+use evenfall_files_flow::fuzzing as flow;
 use evenfall_multicast_machine::fuzzing as multicast;
 use evenfall_multicast_service::fuzzing as runs;
 use evenfall_order_machine::fuzzing as order;
@@ -32,6 +33,7 @@ fn every_corpus_file_passes_its_target() {
         ("mold", formats::mold),
         ("multicast_machines", multicast::machines),
         ("multicast_wire", multicast::wire),
+        ("openflow", flow::openflow),
         ("order_calls", order::calls),
         ("order_datagrams", order::datagrams),
         ("qaplib", planner::qaplib),
