@@ -105,6 +105,9 @@ impl Dataserver {
         copy.is_member = assignment.members.iter().any(|place| place.disk == disk);
         (copy.epoch, copy.promised, copy.start) = (epoch, epoch, assignment.start);
         (copy.is_fresh, copy.is_promise_written) = (true, false);
+        // An earlier primary may have told of bytes that its disk lost before any copy here had
+        // them. Other bytes take their places in this epoch, and are not committed yet.
+        copy.told = copy.told.min(assignment.start);
         if copy.is_member {
             copy.commit(assignment.start);
         }
@@ -162,5 +165,67 @@ impl Dataserver {
         }
         self.tell(Control::Holds { file, epoch, round, disk });
         self.advance(file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use bytes::Bytes;
+    use evenfall_core::durable::Durable as _;
+    use evenfall_core::{Arrival, Machine as _, StampedBy};
+
+    use super::*;
+    use crate::wire::{Message, Place};
+    use crate::{DataConfig, DiskId, Valid};
+
+    const FILE: FileId = FileId(2);
+
+    /// A dataserver takes a message of the server at this port, and its disk writes everything.
+    fn take(data: &mut Dataserver, port: u16, message: Message) {
+        let now = Timestamp::ZERO;
+        let (head, body) = message.encode(7);
+        let datagram = Bytes::from([&head[..], &body].concat());
+        data.handle(now, Arrival::new(at(port), datagram, now, StampedBy::User)).expect("ours");
+        while let Some(write) = data.poll_write() {
+            data.handle_written(now, write.id, Ok(()));
+        }
+    }
+
+    fn at(port: u16) -> SocketAddr {
+        ([127, 0, 0, 1], port).into()
+    }
+
+    /// The dataserver joins the file in an epoch that begins at byte 4, under the primary at
+    /// `port`.
+    fn join(data: &mut Dataserver, port: u16, epoch: u64, valid: u64) {
+        let place = |disk, port| Place { disk, address: at(port), http: at(port) };
+        let members = vec![place(DiskId(u64::from(port)), port)];
+        let joiners = vec![(place(data.disk(), 9), Valid::up_to(valid))];
+        let assignment = Assignment { file: FILE, epoch, round: 1, start: 4, members, joiners };
+        take(data, 1, Message::Control(Control::Assign(assignment)));
+    }
+
+    fn relay(epoch: u64, offset: u64, committed: u64, bytes: &'static [u8]) -> Message {
+        Message::Relay { file: FILE, epoch, offset, committed, bytes: Bytes::from_static(bytes) }
+    }
+
+    /// Seed 298385 of the campaign `files`.
+    #[test]
+    fn a_reader_sees_no_byte_because_of_what_the_primary_of_an_earlier_epoch_told() {
+        let config = DataConfig::default();
+        let data = Dataserver::new(config, at(1), at(9), 1, &Bytes::new(), Vec::new());
+        let mut data = data.expect("no log");
+        join(&mut data, 2, 3, 0);
+        // The primary has 9 committed bytes, and loses its disk before the other bytes come here.
+        take(&mut data, 2, relay(3, 0, 9, b"abcd"));
+        // The file goes on from a disk that has 4 of these bytes.
+        join(&mut data, 3, 4, 4);
+        take(&mut data, 3, relay(4, 4, 4, b"efg"));
+        let view = data.view(FILE).expect("a copy");
+        assert_eq!((view.committed, view.queued), (4, 7));
+        take(&mut data, 3, relay(4, 7, 7, b""));
+        assert_eq!(data.view(FILE).expect("a copy").committed, 7);
     }
 }

@@ -579,10 +579,11 @@ impl Campaign for Copies {
             // rebuilt twice before the datagrams of its first life had arrived (two seeds). The
             // nameserver and the only keeper of its log both lost their disks. Two dataservers
             // with empty disks answered for their former disks, without end. A disk was told to
-            // give up its copies, and the nameserver ended before it answered.
+            // give up its copies, and the nameserver ended before it answered. A joiner took the
+            // committed length of an earlier primary for that of the next one.
             once_failed: &[
                 810, 1235, 2862, 4800, 6028, 52_942, 12_740, 12_389, 16_513, 34_602, 34_901,
-                113_334, 181_779, 159_435, 171_771, 219_809, 282_716, 284_605,
+                113_334, 181_779, 159_435, 171_771, 219_809, 282_716, 284_605, 298_385,
             ],
             kinds: &[
                 FaultKind::Loss,
