@@ -11,6 +11,7 @@
 //! | [`random`] | random bytes of the kernel |
 //! | [`lab`] | hosts as network namespaces on this machine |
 //! | [`lock`] | a lock that keeps a second process out of a directory |
+//! | [`memory`] | freed memory that the allocator keeps |
 //! | [`writes`] | a thread that writes and syncs for machines |
 //! | [`waker`] | ends the wait of another thread |
 
@@ -22,6 +23,7 @@ mod error;
 pub mod interrupt;
 pub mod lab;
 pub mod lock;
+pub mod memory;
 pub mod pin;
 pub mod process;
 pub mod procstat;

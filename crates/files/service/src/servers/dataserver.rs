@@ -56,6 +56,7 @@ fn scrub(inbox: &Inbox<Dataserver>, options: &Options) -> Result<(), ServiceErro
 /// When an address cannot be had, or the disk cannot be read.
 pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError> {
     options.check()?;
+    evenfall_host::memory::keep_freed();
     let _lock = owner::lock(&options.directory)?;
     let directory = options.directory.clone();
     let failed = |what: String| move |error| ServiceError::Io(what, error);
