@@ -6,7 +6,7 @@ use std::sync::Arc;
 use evenfall_order_machine::{Event, State};
 use evenfall_sim::{NodeIndex, Run, Seen, SimTime, Violation};
 
-use super::{Check, broken};
+use super::{Check, REGISTERS, broken};
 
 /// A place in the order: cycle, set, requests of the set in front. A write stands behind itself.
 type Place = (u64, usize, usize);
@@ -18,6 +18,8 @@ struct Begun {
     node: NodeIndex,
     life: u64,
     is_read: bool,
+    /// Whether the read was answered at once because no write to its key was under way.
+    is_leased: bool,
     /// When the operation was answered, and its place.
     end: Option<(SimTime, Place)>,
 }
@@ -50,7 +52,8 @@ impl History {
     /// A client's operation was taken.
     pub fn begin(&mut self, seen: Seen, token: u64, is_read: bool) {
         let life = self.told.get(&seen.node).map_or(0, |told| told.1);
-        let begun = Begun { at: seen.at, node: seen.node, life, is_read, end: None };
+        let begun =
+            Begun { at: seen.at, node: seen.node, life, is_read, is_leased: false, end: None };
         self.begun.insert(token, begun);
     }
 
@@ -66,10 +69,19 @@ impl History {
         self.answer(seen, life, token, (cycle, usize::MAX, 0));
     }
 
+    /// A replica answered a read at once under write leases.
+    fn read_leased(&mut self, seen: Seen, token: u64) {
+        if let Some(begun) = self.begun.get_mut(&token) {
+            begun.is_leased = true;
+        }
+        self.read_now(seen, token);
+    }
+
     /// A replica told something.
     pub fn take(&mut self, seen: Seen, event: Event) {
         let (state, reads, table) = match event {
             Event::Committed { state, reads, table } => (state, reads, table),
+            Event::Answered(token) => return self.read_leased(seen, token),
             Event::Expelled => return self.expelled += 1,
             Event::Joined(_) => return self.joined += 1,
             Event::Installed { cycle, snapshot, .. } => {
@@ -148,6 +160,7 @@ impl History {
         run.violations.append(&mut self.violations);
         self.judge_requests(run);
         self.judge_times(run);
+        self.judge_registers(run);
         let latest = self.cycles.keys().last().copied().unwrap_or(0);
         for node in live {
             let told = self.told.get(node).map_or(0, |told| told.0);
@@ -166,6 +179,8 @@ impl History {
         run.counts.push(("cycles", latest));
         run.counts.push(("writes answered", answered(false)));
         run.counts.push(("reads answered", answered(true)));
+        let at_once = self.begun.values().filter(|begun| begun.is_leased && begun.end.is_some());
+        run.counts.push(("reads under leases", at_once.count() as u64));
         run.counts.push(("expelled", self.expelled));
         run.counts.push(("joined", self.joined));
         run.counts.push(("checkpoints", self.checkpoints));
@@ -192,13 +207,13 @@ impl History {
         }
     }
 
-    /// The places of operations are a witness: what ended before another began comes first.
+    /// The places of operations are a witness: what ended before another began comes first. Reads
+    /// under write leases have a place among the operations of their register only.
     fn judge_times(&self, run: &mut Run<Check>) {
-        let mut ends: Vec<_> = self.begun.iter().filter_map(|(t, b)| Some((b.end?, *t))).collect();
+        let in_place = || self.begun.iter().filter(|(_, begun)| !begun.is_leased);
+        let mut ends: Vec<_> = in_place().filter_map(|(t, b)| Some((b.end?, *t))).collect();
         ends.sort_unstable_by_key(|((at, _), _)| *at);
-        let mut begins: Vec<_> = self
-            .begun
-            .iter()
+        let mut begins: Vec<_> = in_place()
             .filter_map(|(token, begun)| Some((begun.at, begun.end?.1, *token)))
             .collect();
         begins.sort_unstable();
@@ -214,6 +229,65 @@ impl History {
             }
         }
     }
+}
+
+/// The writes of each register, by their places in the order.
+type Writes = BTreeMap<u64, Vec<Place>>;
+
+impl History {
+    fn writes(&self) -> Writes {
+        let mut writes = Writes::new();
+        for (cycle, (state, _)) in &self.cycles {
+            for (number, set) in state.sets.iter().enumerate() {
+                for (at, request) in set.requests.iter().enumerate() {
+                    let place = (*cycle, number, at + 1);
+                    writes.entry(register(request.sequence)).or_default().push(place);
+                }
+            }
+        }
+        writes
+    }
+
+    /// Every register by itself: an operation sees or makes at least the version that an earlier
+    /// operation saw or made, and a write makes a later one. The version of an operation is the
+    /// number of writes to its register up to its place.
+    fn judge_registers(&self, run: &mut Run<Check>) {
+        if !self.begun.values().any(|begun| begun.is_leased) {
+            return;
+        }
+        let writes = self.writes();
+        let version = |token: u64, place: Place| {
+            let of = writes.get(&register(token));
+            of.map_or(0, |writes| writes.partition_point(|write| *write <= place))
+        };
+        let done = self.begun.iter().filter_map(|(token, begun)| {
+            let (end, place) = begun.end?;
+            Some((end, *token, version(*token, place)))
+        });
+        let mut ends: Vec<_> = done.collect();
+        ends.sort_unstable();
+        let begins = ends.iter().map(|(_, token, version)| (self.begun[token], *token, *version));
+        let mut begins: Vec<_> = begins.collect();
+        begins.sort_unstable_by_key(|(begun, token, _)| (begun.at, *token));
+        let mut ended = ends.iter().peekable();
+        let mut most = BTreeMap::<u64, (usize, u64)>::new();
+        for (begun, token, version) in begins {
+            while let Some((_, other, version)) = ended.next_if(|(end, ..)| *end < begun.at) {
+                let most = most.entry(register(*other)).or_default();
+                *most = (*most).max((*version, *other));
+            }
+            let (seen, other) = most.get(&register(token)).copied().unwrap_or_default();
+            let least = seen + usize::from(!begun.is_read);
+            run.expect(Check::Linearizable, version >= least, || {
+                format!("{token} has version {version}, and {other} before it had {seen}")
+            });
+        }
+    }
+}
+
+/// The register that an operation reads or writes.
+pub fn register(token: u64) -> u64 {
+    token % REGISTERS
 }
 
 /// A digest of the requests of a cycle and of all cycles before it.

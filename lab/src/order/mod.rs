@@ -2,7 +2,8 @@
 //!
 //! A seed draws a tree (one super-leaf, two, three, or four below two vnodes), the pipeline, the
 //! redundancy, the length of datagrams and of histories, whether disks get full, and the faults.
-//! Clients write and read four registers at all nodes. Owners give checkpoints. Checks look at what
+//! Every second seed has write leases. Clients write and read four registers at all nodes. Owners
+//! give checkpoints. Checks look at what
 //! every replica told its owner, and at nothing else.
 
 mod history;
@@ -18,7 +19,9 @@ use bytes::Bytes;
 use evenfall_core::durable::{Change, Write, WriteId};
 use evenfall_core::{Arrival, Disk as _, NodeId, Prng, StorageError, Timestamp, Transmit};
 use evenfall_order_machine::wire::{self, Message, Status};
-use evenfall_order_machine::{Canopus, Config, Event, Member, Request, SuperLeaf, Tree, journal};
+use evenfall_order_machine::{
+    Canopus, Config, Event, LeaseKey, Member, Request, SuperLeaf, Tree, journal,
+};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
     Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, FaultKind, HostSpec, NodeIndex,
@@ -31,6 +34,8 @@ use history::History;
 const DELAY: Duration = Duration::from_micros(300);
 /// Longest time of a write: about the time of a cycle.
 const WRITE: Duration = Duration::from_millis(2);
+/// Registers that clients write and read.
+const REGISTERS: u64 = 4;
 /// Requests and reads of a run.
 const OPERATIONS: u64 = 300;
 /// When clients end: after the last fault, so that some operations meet a healed system.
@@ -89,6 +94,12 @@ words! {
         StopsWhenFull,
         /// Compacts the log without what was decided in groups.
         CompactsPromises,
+        /// Reads under the lease of a key that nobody writes.
+        ReadsUnderLeases,
+        /// Writes under the lease of another key.
+        LeasesAnotherKey,
+        /// Believes on one node that its peers vouch for it far longer than they do.
+        OutlivesVouches,
     }
 }
 
@@ -233,12 +244,19 @@ fn config(plan: &Plan) -> Config {
         history: plan.knob("history"),
         log_bytes: 4 << 10,
         full_retry: Duration::from_millis(30),
+        lease_cycles: lease_cycles(plan.seed),
         cycle_every: Duration::from_millis(2),
         heartbeat: Duration::from_millis(10),
         fetch_every: Duration::from_millis(10),
         suspect_after: Duration::from_millis(60),
         ..Config::default()
     }
+}
+
+/// Every second seed has write leases, of 1 to 12 cycles.
+fn lease_cycles(seed: u64) -> u64 {
+    let mut prng = Prng::new(seed).fork(0x6c65);
+    if prng.chance(0.5) { 1 + prng.below(12) } else { 0 }
 }
 
 /// The owner of all replicas, their disks and their clients.
@@ -258,10 +276,24 @@ impl Owner {
         let log = log.expect("the disks of this campaign read well");
         let life = self.lives.get(&node).copied().unwrap_or(0);
         let seed = Prng::new(self.plan.seed).fork(u64::from(node.0) << 32 | life).next_u64();
-        let replica =
-            Canopus::new(config(&self.plan), self.tree.clone(), NodeId(node.0), seed, &log);
+        let mut config = config(&self.plan);
+        if self.mutant == Some(Mutant::OutlivesVouches) && node.0 == 0 {
+            config.suspect_after *= 20;
+        }
+        let replica = Canopus::new(config, self.tree.clone(), NodeId(node.0), seed, &log);
         let wrong = self.mutant.map(|mutant| Wrong { mutant, node: node.0 });
         Altered::new(replica.expect("a log that a replica wrote"), wrong)
+    }
+
+    /// The key of a register: an operation in 31 names all keys, and a write
+    /// then asks for the lease of all keys.
+    fn lease_key(&self, token: u64, is_read: bool) -> LeaseKey {
+        match self.mutant {
+            Some(Mutant::ReadsUnderLeases) if is_read => LeaseKey(REGISTERS),
+            Some(Mutant::LeasesAnotherKey) if !is_read => LeaseKey(REGISTERS),
+            _ if token.is_multiple_of(31) => LeaseKey::ALL,
+            _ => LeaseKey(history::register(token)),
+        }
     }
 
     /// Gives a replica what its cycles have made.
@@ -294,12 +326,14 @@ impl Observer<Subject, Wire> for Owner {
             return self.checkpoint(seen, subject);
         }
         let taken = subject.input(seen.local, |replica| match is_read {
-            true => replica.read(seen.local, token),
+            true => replica.read_of(seen.local, token, self.lease_key(token, true)),
             false => {
                 // Eight bytes of value behind the number of a register.
-                let body = [&[token as u8 % 4][..], &token.to_le_bytes()].concat().into();
+                let body =
+                    [&[history::register(token) as u8][..], &token.to_le_bytes()].concat().into();
                 let client = u64::from(seen.node.0);
-                replica.submit(seen.local, Request { client, sequence: token, body })
+                let request = Request { client, sequence: token, body };
+                replica.submit_to(seen.local, request, self.lease_key(token, false))
             }
         });
         if taken.is_ok() {
@@ -364,6 +398,7 @@ impl Campaign for Order {
                 ("cycles", 1_000),
                 ("writes answered", 1_000),
                 ("reads answered", 1_000),
+                ("reads under leases", 1_000),
                 ("expelled", 10),
                 ("joined", 10),
                 ("checkpoints", 1_000),
@@ -383,6 +418,9 @@ impl Campaign for Order {
                 (Mutant::SnapsEarly, Check::Agreement, 100),
                 (Mutant::StopsWhenFull, Check::Resumes, 100),
                 (Mutant::CompactsPromises, Check::Resumes, 20),
+                (Mutant::ReadsUnderLeases, Check::Linearizable, 40),
+                (Mutant::LeasesAnotherKey, Check::Linearizable, 40),
+                (Mutant::OutlivesVouches, Check::Linearizable, 1_000),
             ],
         }
     }

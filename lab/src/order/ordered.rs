@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenfall_core::{NodeId, Timestamp, any_machine};
 use evenfall_order_machine::{
-    Canopus, Config, Event, OrderError, Read, Request, RequestSet, Requests, State, Tree, VnodeId,
+    Canopus, Config, Event, LeaseKey, OrderError, Read, Request, RequestSet, Requests, State, Tree,
+    VnodeId,
 };
 
 use super::memory::Logged;
@@ -108,25 +109,35 @@ impl Ordered {
         }
     }
 
-    /// Orders a write. A call of [`settle`](Self::settle) follows one or many requests.
+    /// Orders a write of this key. A call of [`settle`](Self::settle) follows one or many requests.
     ///
     /// # Errors
-    /// As [`Canopus::submit`](evenfall_order_machine::Canopus::submit).
-    pub fn write(&mut self, now: Timestamp, request: Request) -> Result<(), OrderError> {
+    /// As [`Canopus::submit_to`].
+    pub fn write(
+        &mut self,
+        now: Timestamp,
+        request: Request,
+        key: LeaseKey,
+    ) -> Result<(), OrderError> {
         match self {
-            Self::Canopus(replica) => replica.machine.submit(now, request),
+            Self::Canopus(replica) => replica.machine.submit_to(now, request, key),
             Self::Rival(replica) => taken(replica.write(now, request)),
         }
     }
 
-    /// Asks for the answer to a read. The answer comes under the read's sequence. A protocol that
+    /// Asks for the answer to a read of this key. The answer comes under the read's sequence. A protocol that
     /// orders reads sends the body of the request.
     ///
     /// # Errors
-    /// As [`Canopus::read`](evenfall_order_machine::Canopus::read).
-    pub fn read(&mut self, now: Timestamp, request: Request) -> Result<(), OrderError> {
+    /// As [`Canopus::read_of`].
+    pub fn read(
+        &mut self,
+        now: Timestamp,
+        request: Request,
+        key: LeaseKey,
+    ) -> Result<(), OrderError> {
         match self {
-            Self::Canopus(replica) => replica.machine.read(now, request.sequence),
+            Self::Canopus(replica) => replica.machine.read_of(now, request.sequence, key),
             Self::Rival(replica) => taken(replica.read(now, request)),
         }
     }

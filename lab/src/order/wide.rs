@@ -20,7 +20,7 @@ use evenfall_core::{
     Reader, Timestamp, Transmit, any_machine,
 };
 use evenfall_order_machine::config::REQUEST_HEAD_BYTES;
-use evenfall_order_machine::{Config, Event, Member, Request, SuperLeaf, Tree};
+use evenfall_order_machine::{Config, Event, LeaseKey, Member, Request, SuperLeaf, Tree};
 use evenfall_sim::network::{Agenda, Network, Packet, Rates, Verdict};
 use evenfall_sim::{HostIndex, HostSpec, NodeIndex, Observer, Seen, SimTime, World};
 
@@ -93,6 +93,10 @@ pub struct Scenario {
     pub cycle_every: Duration,
     /// The share of writes that have one key in common. The others interfere with nothing.
     pub conflicts: f64,
+    /// Cycles for which a write lease lasts; 0 when Canopus has no write leases.
+    pub lease_cycles: u64,
+    /// Keys that are written and read. Requests that depart together have one key in common.
+    pub keys: u64,
     /// How long the clients are watched, after a warm-up.
     pub watched: Duration,
     /// Seed of the replicas.
@@ -187,6 +191,8 @@ impl Scenario {
             write_cost: WRITE_COST,
             cycle_every: Duration::from_millis(5),
             conflicts: 0.0,
+            lease_cycles: 0,
+            keys: 10_000,
             watched: Duration::from_secs(1),
             seed: 1,
         }
@@ -245,6 +251,7 @@ impl Scenario {
             // A busy replica answers later than an idle one.
             fetch_every: farthest * 2 + Duration::from_millis(100),
             suspect_after: Duration::from_secs(2),
+            lease_cycles: self.lease_cycles,
             ..Config::default()
         }
     }
@@ -297,6 +304,7 @@ impl Scenario {
                 inner: replicas.replica(node, prng.next_u64()).expect("a replica of this tree"),
                 clients: NodeIndex(count + node).address(),
                 last: 0,
+                keys: (self.keys, Prng::new(self.seed ^ u64::from(node) << 32)),
                 under_way: BTreeMap::new(),
                 out: VecDeque::new(),
                 now: Timestamp::ZERO,
@@ -420,6 +428,8 @@ struct Replica {
     inner: Ordered,
     clients: SocketAddr,
     last: u64,
+    /// The number of keys, and the choice among them.
+    keys: (u64, Prng),
     under_way: BTreeMap<u64, Bundle>,
     out: VecDeque<Transmit>,
     /// The time of the last input.
@@ -433,10 +443,12 @@ impl Replica {
         let each = if bundle.is_write { WRITE_BYTES } else { ORDERED_READ_BYTES };
         let mut body = vec![0; bundle.count as usize * each - REQUEST_HEAD_BYTES];
         body[0] = bundle.conflicts.into();
-        let request = Request { client: 1, sequence, body: Bytes::from(body) };
+        // A client has one request under way.
+        let request = Request { client: sequence, sequence, body: Bytes::from(body) };
+        let key = LeaseKey(self.keys.1.below(self.keys.0));
         let is_in = match bundle.is_write {
-            true => self.inner.write(now, request),
-            false => self.inner.read(now, request),
+            true => self.inner.write(now, request, key),
+            false => self.inner.read(now, request, key),
         };
         self.inner.settle(now);
         // A request that finds no room is never answered, so that the rate of answers falls.
@@ -486,6 +498,7 @@ impl Machine for Replica {
                     }
                     reads.iter().for_each(|read| self.answer(read.token));
                 }
+                Event::Answered(token) => self.answer(token),
                 Event::CheckpointWanted => {
                     // This replica keeps no state of the executed requests.
                     self.inner.checkpoint(Bytes::from_static(b"nothing"));

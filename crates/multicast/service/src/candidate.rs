@@ -333,10 +333,11 @@ impl Candidate {
             }
         }
         let turnout = |change: &Change| match *change {
-            Change::Leave(node, incarnation) => Turnout::Left(node, incarnation),
-            Change::Join(node, incarnation) => Turnout::Back(node, incarnation),
+            Change::Leave(node, incarnation) => Some(Turnout::Left(node, incarnation)),
+            Change::Join(node, incarnation) => Some(Turnout::Back(node, incarnation)),
+            Change::Lease(_) => None,
         };
-        if voice.sequence.turn_out(state.changes.iter().map(turnout)) {
+        if voice.sequence.turn_out(state.changes.iter().filter_map(turnout)) {
             self.stand(now, voice);
         }
     }

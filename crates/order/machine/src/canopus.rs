@@ -17,9 +17,12 @@ use crate::config::{
 };
 use crate::group::Group;
 use crate::journal::{self, Effect, Journal, Record};
+use crate::leases::{LEASE_BYTES, LEASES_MAX};
 use crate::parts::{self, Parts};
 use crate::wire::{self, Message, Part, Whole};
-use crate::{Change, OrderError, Proposal, Request, State, SuperLeaf, Table, Tree, VnodeId};
+use crate::{
+    Change, LeaseKey, OrderError, Proposal, Request, State, SuperLeaf, Table, Tree, VnodeId,
+};
 
 /// The other members of the super-leaf, as a group of the port.
 const PEERS: GroupId = GroupId(0);
@@ -41,6 +44,9 @@ pub enum Event {
         /// A digest of the nodes that take part in the cycle. It is equal at all replicas.
         table: u64,
     },
+    /// A read of [`read_of`](Canopus::read_of) may be answered now, from all cycles that the replica
+    /// has told.
+    Answered(u64),
     /// The super-leaf goes on without this replica, which asks to come back by itself.
     Expelled,
     /// This replica takes part again from this cycle on.
@@ -83,7 +89,7 @@ pub struct Read {
 /// A request or a read that waits for a cycle.
 #[derive(Clone, Debug)]
 pub(crate) enum Pending {
-    Write(Request),
+    Write(Request, LeaseKey),
     Read(u64),
 }
 
@@ -106,6 +112,10 @@ pub(crate) struct Peer {
     pub(crate) committed: u64,
     /// The first cycle of which the peer still has the state of the root.
     pub(crate) oldest: u64,
+    /// The incarnation of this replica for which the peer vouches, and when this replica asked.
+    pub(crate) vouched: Option<(u32, Timestamp)>,
+    /// Until then this replica does not help to end the peer's group.
+    pub(crate) bound_until: Timestamp,
 }
 
 /// A replica. See the crate documentation.
@@ -137,6 +147,10 @@ pub struct Canopus {
     /// The requests and reads of this replica in each cycle that it proposed and that is not
     /// committed.
     pub(crate) proposed: BTreeMap<u64, Vec<Pending>>,
+    /// The leases that proposals under way ask for, and the cycles of these proposals.
+    pub(crate) leases_asked: BTreeMap<LeaseKey, u64>,
+    /// A random number of this life, which marks the replica's questions in it.
+    pub(crate) life: u64,
     /// Nodes that asked to come back: every node of the tree once at most.
     pub(crate) sponsored: BTreeSet<(NodeId, u32)>,
     pub(crate) peers: BTreeMap<NodeId, Peer>,
@@ -188,12 +202,16 @@ impl Canopus {
         let others = leaf.members.iter().filter(|member| member.node != me);
         let install = Install::Group(PEERS, others.map(|member| member.address).collect());
         let peers = members.iter().filter(|node| **node != me);
+        let mut prng = Prng::new(seed);
+        let life = if config.lease_cycles > 0 { prng.next_u64() } else { 0 };
         let mut replica = Self {
             config,
             digest: tree.digest(),
             me,
             ancestors: tree.ancestors(&leaf),
-            prng: Prng::new(seed),
+            prng,
+            leases_asked: BTreeMap::new(),
+            life,
             table: Table::new(&tree),
             groups: members.iter().map(|node| (*node, Group::new(*node, 0, 1, &members))).collect(),
             cycles: BTreeMap::new(),
@@ -315,20 +333,31 @@ impl Canopus {
     /// nodes.
     pub fn batch_bytes_max(&self) -> usize {
         let share = STATE_BYTES_MAX / self.tree.members().count();
-        self.config.batch_bytes.min(share.saturating_sub(SET_HEAD_BYTES))
+        let leases = if self.config.lease_cycles > 0 { LEASES_MAX * LEASE_BYTES } else { 0 };
+        self.config.batch_bytes.min(share.saturating_sub(SET_HEAD_BYTES + leases))
     }
 
-    /// Proposes a request. [`Event::Committed`] reports its place in the order.
+    /// Proposes a request. [`Event::Committed`] reports its place in the order. With write leases,
+    /// the request may write any key: see [`submit_to`](Self::submit_to).
     ///
     /// # Errors
     /// [`OrderError::Full`], [`OrderError::TooLong`] or [`OrderError::Stopped`].
     pub fn submit(&mut self, now: Timestamp, request: Request) -> Result<(), OrderError> {
+        self.take_write(now, request, LeaseKey::ALL)
+    }
+
+    pub(crate) fn take_write(
+        &mut self,
+        now: Timestamp,
+        request: Request,
+        key: LeaseKey,
+    ) -> Result<(), OrderError> {
         let bytes_max = self.batch_bytes_max().saturating_sub(REQUEST_HEAD_BYTES);
         let bytes = request.body.len();
         if bytes > bytes_max {
             return Err(OrderError::TooLong { bytes, bytes_max });
         }
-        self.push(now, Pending::Write(request))
+        self.push(now, Pending::Write(request, key))
     }
 
     /// Makes a read wait until all requests that were answered before it are committed here. The
@@ -340,13 +369,17 @@ impl Canopus {
         self.push(now, Pending::Read(token))
     }
 
+    /// Whether this replica takes requests: its disk works.
+    pub(crate) fn takes(&self) -> Result<bool, OrderError> {
+        match (self.is_stopped, self.journal.is_failing()) {
+            (true, _) => Err(OrderError::Stopped),
+            (_, true) => Err(OrderError::DiskFull),
+            _ => Ok(true),
+        }
+    }
+
     fn push(&mut self, now: Timestamp, pending: Pending) -> Result<(), OrderError> {
-        if self.is_stopped {
-            return Err(OrderError::Stopped);
-        }
-        if self.journal.is_failing() {
-            return Err(OrderError::DiskFull);
-        }
+        self.takes()?;
         let is_long = self.pending_bytes + bytes_of(&pending) > self.config.pending_bytes_max;
         if self.pending.len() >= self.config.pending_max || is_long {
             return Err(OrderError::Full);
@@ -530,7 +563,7 @@ impl Canopus {
 /// Bytes that a pending request takes in a proposal.
 pub(crate) fn bytes_of(pending: &Pending) -> usize {
     match pending {
-        Pending::Write(request) => request.body.len() + REQUEST_HEAD_BYTES,
+        Pending::Write(request, _) => request.body.len() + REQUEST_HEAD_BYTES,
         Pending::Read(_) => 0,
     }
 }
@@ -558,7 +591,7 @@ impl Machine for Canopus {
             _ => false,
         };
         match message {
-            Message::Status(status) => self.take_status(from, &status),
+            Message::Status(status) => self.take_status(now, from, &status),
             Message::Entry(proposal) => self.take_entry(proposal),
             Message::Want(owner, incarnation, cycle) => {
                 let group = self.group(owner, incarnation);
@@ -579,6 +612,8 @@ impl Machine for Canopus {
             }
             Message::Part(part) => self.take_part(now, from, part)?,
             Message::Fetch(cycle, offset) => self.take_fetch(from, cycle, offset),
+            Message::Ask(incarnation, stamp) => self.take_ask(now, from, incarnation, stamp),
+            Message::Vouch(incarnation, stamp) => self.take_vouch(now, from, incarnation, stamp),
         }
         self.advance(now);
         if is_root {
@@ -606,6 +641,7 @@ impl Machine for Canopus {
         if self.tick_at.is_none() {
             self.tick_at = Some(now + self.config.heartbeat);
             self.peers.values_mut().for_each(|peer| peer.heard = now);
+            self.bind_all(now);
             for cycle in self.cycles.values_mut() {
                 cycle.started_at = now;
             }

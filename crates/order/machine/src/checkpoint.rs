@@ -204,7 +204,7 @@ impl Canopus {
         let (mut unknown, mut reads) = (Vec::new(), Vec::new());
         for one in earlier.into_values().flatten() {
             match one {
-                Pending::Write(request) => unknown.push((request.client, request.sequence)),
+                Pending::Write(request, _) => unknown.push((request.client, request.sequence)),
                 read => reads.push(read),
             }
         }

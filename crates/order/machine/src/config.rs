@@ -24,7 +24,8 @@ pub const FETCH_BYTES: usize = 256 << 10;
 /// Nodes of a tree. Each datagram about membership names all nodes of a super-leaf.
 pub const NODES_MAX: usize = 128;
 
-/// The settings of a replica. All replicas of a tree must have the same `pipeline`.
+/// The settings of a replica. All replicas of a tree must have the same `pipeline` and the
+/// same `lease_cycles`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Cycles under way at once. A membership change that is agreed in cycle c applies from cycle c
@@ -60,6 +61,11 @@ pub struct Config {
     /// Bytes of the log on the disk beyond which the replica asks its owner for a checkpoint, which
     /// then replaces the log. The log also has to be four times as long as the last checkpoint.
     pub log_bytes: u64,
+    /// Cycles for which a write lease lasts; 0 when there are no write leases. With leases, a read of
+    /// a key that nobody writes is answered at once, and a write to a key without a lease waits
+    /// for its lease as long as `pipeline` cycles take. A key that is written again before its lease ends keeps it, without a wait, when
+    /// this number is above `pipeline`. Leases are for clients that have one request under way.
+    pub lease_cycles: u64,
     /// Time between two attempts to write when the disk is full.
     pub full_retry: Duration,
 }
@@ -82,6 +88,7 @@ impl Default for Config {
             history: 256,
             history_bytes: 64 << 20,
             log_bytes: 64 << 20,
+            lease_cycles: 0,
             full_retry: Duration::from_secs(1),
         }
     }

@@ -104,6 +104,24 @@ impl Canopus {
     }
 
     fn propose(&mut self, cycle: u64, incarnation: u32) {
+        let mut changes = joins(&self.sponsored);
+        let taken = match self.config.lease_cycles {
+            0 => self.take_pending(),
+            _ => self.take_leased(cycle, &mut changes),
+        };
+        let writes = taken.iter().filter_map(|one| match one {
+            Pending::Write(request, _) => Some(request),
+            Pending::Read(_) => None,
+        });
+        let requests = writes.collect();
+        self.proposed.insert(cycle, taken);
+        let number = self.prng.next_u64();
+        let set = RequestSet { node: self.me, incarnation, number, requests };
+        self.store(Proposal { cycle, set, changes });
+    }
+
+    /// Takes the requests and reads of the next proposal, in the order in which they came.
+    fn take_pending(&mut self) -> Vec<Pending> {
         let (mut taken, mut writes, mut bytes) = (Vec::new(), 0, 0);
         let bytes_max = self.batch_bytes_max();
         while let Some(next) = self.pending.front() {
@@ -113,20 +131,11 @@ impl Canopus {
             }
             bytes += size;
             let Some(next) = self.pending.pop_front() else { break };
-            writes += usize::from(matches!(next, Pending::Write(_)));
+            writes += usize::from(matches!(next, Pending::Write(..)));
             taken.push(next);
         }
         self.pending_bytes -= bytes;
-        let writes = taken.iter().filter_map(|one| match one {
-            Pending::Write(request) => Some(request),
-            Pending::Read(_) => None,
-        });
-        let requests = writes.collect();
-        self.proposed.insert(cycle, taken);
-        let number = self.prng.next_u64();
-        let set = RequestSet { node: self.me, incarnation, number, requests };
-        let proposal = Proposal { cycle, set, changes: joins(&self.sponsored) };
-        self.store(proposal);
+        taken
     }
 
     /// Stores an entry of any member's group, when it is the next one of the group.
@@ -299,14 +308,16 @@ impl Canopus {
         let reads = self.take_back(&state);
         self.events.push_back(Event::Committed { state: Arc::clone(&state), reads, table });
         let from = cycle + self.config.pipeline;
+        let lease_cycles = self.config.lease_cycles;
         for change in &state.changes {
-            if self.table.apply(*change, cycle, from) {
+            if self.table.apply(*change, cycle, from, lease_cycles) {
                 self.apply(*change, from);
             }
         }
         let table = &self.table;
         self.sponsored.retain(|(node, incarnation)| table.next(*node) == Some(*incarnation));
         self.table.forget(cycle);
+        self.leases_asked.retain(|_, asked| *asked > cycle);
         self.early.retain(|(_, of), _| *of > cycle);
         self.history_bytes += state.bytes();
         self.forget();
@@ -348,7 +359,7 @@ impl Canopus {
                 self.was_expelled = true;
                 self.events.push_back(Event::Expelled);
             }
-            Change::Leave(..) => {}
+            Change::Leave(..) | Change::Lease(_) => {}
             Change::Join(node, incarnation) => {
                 if node == self.me {
                     self.was_expelled = false;
@@ -371,7 +382,7 @@ impl Canopus {
             let (mut after, mut reads) = (0, Vec::new());
             for one in &mine {
                 match one {
-                    Pending::Write(_) => after += 1,
+                    Pending::Write(..) => after += 1,
                     Pending::Read(token) => reads.push(Read { token: *token, after }),
                 }
             }

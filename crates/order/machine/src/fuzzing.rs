@@ -18,8 +18,9 @@ pub fn datagrams(data: &[u8]) {
     let members = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
     let tree = Tree::new(vec![SuperLeaf { path: vec![], members }]).expect("a tree of ours");
     let digest = tree.digest();
-    let mut replica = Canopus::new(Config::default(), tree, NodeId(0), 1, &Bytes::new())
-        .expect("a replica of ours");
+    let config = Config { lease_cycles: 8, ..Config::default() };
+    let mut replica =
+        Canopus::new(config, tree, NodeId(0), 1, &Bytes::new()).expect("a replica of ours");
     replica.handle_clock(Timestamp::ZERO, ClockReading::default());
     let (mut at, mut number) = (0, 0);
     while let Some(head) = data.get(at..at + 2) {

@@ -26,7 +26,7 @@ impl Canopus {
         }
     }
 
-    pub(crate) fn take_status(&mut self, from: NodeId, status: &Status) {
+    pub(crate) fn take_status(&mut self, now: Timestamp, from: NodeId, status: &Status) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         peer.committed = peer.committed.max(status.committed);
         peer.oldest = status.oldest;
@@ -36,16 +36,17 @@ impl Canopus {
         for (owner, incarnation, report) in &status.groups {
             let Some(group) = self.group(*owner, *incarnation) else { continue };
             group.hear(from, report);
-            self.consider(from, *owner, report);
+            self.consider(now, from, *owner, report);
         }
         self.decide();
     }
 
     /// Answers a peer's report about a group: accepts the end that the report has, or promises the
     /// term that the peer asks for.
-    fn consider(&mut self, from: NodeId, owner: NodeId, report: &Report) {
+    fn consider(&mut self, now: Timestamp, from: NodeId, owner: NodeId, report: &Report) {
         let is_heard = owner != from && owner != self.me && !self.is_quiet(owner);
         let ends = self.is_ending(owner);
+        let is_bound = owner != from && self.is_bound(now, owner);
         let Some(group) = self.groups.get_mut(&owner) else { return };
         if let Some((term, end)) = group.may_accept(report) {
             group.accept(term, end);
@@ -54,7 +55,7 @@ impl Canopus {
         let asks = report.promised.1 == from && group.may_promise(report);
         // A member that still hears the owner does not help to end the owner's group, unless the
         // group cannot go on anyway.
-        if asks && (!is_heard || ends) {
+        if asks && !is_bound && (!is_heard || ends) {
             group.promise(report.promised.0, from);
             self.write_promise(owner);
         }
@@ -136,6 +137,7 @@ impl Canopus {
         self.ticks += 1;
         self.speaks = true;
         self.want();
+        self.ask_to_vouch(now);
         self.campaign(now);
         for cycle in self.committed + 1..=self.started {
             self.fetch(now, cycle);
@@ -177,6 +179,9 @@ impl Canopus {
             let leaves = owner == self.me && self.is_leaving;
             if !leaves && !self.is_ending(owner) && !self.is_silent(now, owner) {
                 self.next_campaign.remove(&owner);
+                continue;
+            }
+            if self.is_bound(now, owner) {
                 continue;
             }
             let wait = self.config.suspect_after.as_nanos() as u64;

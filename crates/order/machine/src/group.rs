@@ -143,6 +143,11 @@ impl Group {
         self.mine.promised.0 == 0 && self.closed.is_none()
     }
 
+    /// Whether a member's disk has no promise of a later term, as far as this member knows.
+    pub fn is_loyal(&self, member: NodeId) -> bool {
+        self.reports.get(&member).is_some_and(|report| report.promised.0 == 0)
+    }
+
     /// Whether the end is committed.
     pub fn is_closed(&self) -> bool {
         self.closed.is_some()

@@ -113,7 +113,7 @@ pub(crate) fn put(out: &mut Vec<u8>, record: &Record) {
             put_commit(out, commit);
         }
         Record::Checkpoint(checkpoint) => {
-            out.push(5);
+            out.push(8);
             checkpoint.put(out);
         }
         Record::Group(owner, incarnation, report) => {
@@ -182,7 +182,7 @@ fn record(body: &Bytes) -> Result<Record, Malformed> {
         2 => Record::Promise(NodeId(r.u32()?), r.u32()?, r.u32()?, NodeId(r.u32()?)),
         3 => Record::End(NodeId(r.u32()?), r.u32()?, r.u32()?, r.u64()?),
         7 => Record::Committed(commit(r, body)?),
-        5 => Record::Checkpoint(Checkpoint::read(r, body)?),
+        8 => Record::Checkpoint(Checkpoint::read(r, body)?),
         6 => Record::Group(NodeId(r.u32()?), r.u32()?, wire::report(r)?),
         _ => return Err(r.malformed("no such record")),
     };

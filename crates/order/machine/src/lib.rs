@@ -24,6 +24,7 @@
 //! | `gossip` | the talk inside a super-leaf: reports, suspicion, coming back |
 //! | [`checkpoint`] | what many cycles have made, for the log and for a replica that missed them |
 //! | `parts` | values that are longer than a datagram |
+//! | [`leases`] | write leases: reads that are answered at once |
 //! | [`group`] | the reliable broadcast: a Raft group per member, and how it ends |
 //! | [`Tree`], [`Table`] | who is where; who takes part in which cycle |
 //! | [`State`], [`Proposal`] | what is agreed, and how it is merged |
@@ -52,13 +53,20 @@
 //! all members, which saves the leader's second message. A super-leaf that has lost every member
 //! from the table takes all of them back by rule.
 //!
+//! **Write leases** are off by default: see [`Config::lease_cycles`]. With leases a read of a key that
+//! nobody writes is answered at once, and a write waits for its lease first. The thesis lets a node
+//! answer for as long as the node believes that it takes part. Here a majority of the super-leaf has to
+//! vouch for the node, because a node may be expelled without knowing it.
+//!
 //! **Not there yet.**
 //! - A checkpoint is encoded and written in one piece, and the replica does nothing else while its
 //!   owner encodes it.
 //! - A node that lost its disk must not come back under its old name. No new node can be added.
 //! - Datagrams are not authenticated.
-//! - Write leases, both extensions for the loss of a whole super-leaf (section 4.7.1) and zones are
-//!   missing.
+//! - Both extensions for the loss of a whole super-leaf (section 4.7.1) and zones are missing.
+//! - A rack leaves as planned only one member at a time, with [`Canopus::leave`].
+//! - A node that asks for the leases of too many keys gets the lease of all keys: see
+//!   [`leases::LEASES_MAX`]. Reads then wait as they do without leases.
 //!
 //! An example of three replicas in one super-leaf. A loop plays the part of the driver. It carries
 //! datagrams and answers writes at once:
@@ -130,6 +138,7 @@ mod gossip;
 pub mod group;
 pub mod journal;
 pub mod keys;
+pub mod leases;
 mod parts;
 mod proposal;
 mod table;
@@ -139,6 +148,7 @@ pub mod wire;
 pub use canopus::{Canopus, Event, Read};
 pub use config::Config;
 pub use error::OrderError;
+pub use leases::LeaseKey;
 pub use proposal::{Change, Proposal, Request, RequestSet, Requests, State};
 pub use table::Table;
 pub use tree::{Member, SuperLeaf, Tree, VnodeId};

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader};
 
-use crate::VnodeId;
 use crate::config::REQUEST_HEAD_BYTES;
+use crate::{LeaseKey, VnodeId};
 
 /// A client's request for a place in the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,13 +116,15 @@ impl Iterator for Iter<'_> {
     }
 }
 
-/// A change of the nodes that take part.
+/// A change that is agreed together with requests, and applies a pipeline later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
     /// The node makes no proposals any more under this incarnation.
     Leave(NodeId, u32),
     /// The node makes proposals again, under this incarnation.
     Join(NodeId, u32),
+    /// The keys of this name may be written, for [`lease_cycles`](crate::Config::lease_cycles).
+    Lease(LeaseKey),
 }
 
 /// The requests of one node in one cycle.
@@ -145,7 +147,7 @@ pub struct Proposal {
     pub cycle: u64,
     /// The requests of the node, and their number.
     pub set: RequestSet,
-    /// Nodes that asked this node to let them back in.
+    /// Nodes that asked this node to let them back in, and the write leases that the node needs.
     pub changes: Vec<Change>,
 }
 
@@ -158,7 +160,7 @@ pub struct State {
     pub vnode: VnodeId,
     /// The largest proposal number below the vnode; 0 when no node proposed.
     pub number: u64,
-    /// Membership changes, sorted, each once.
+    /// Membership changes and write leases, sorted, each once.
     pub changes: Vec<Change>,
     /// In the order that is agreed.
     pub sets: Vec<RequestSet>,

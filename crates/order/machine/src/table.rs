@@ -1,4 +1,4 @@
-//! The emulation table: which node takes part in which cycle.
+//! The emulation table: which node takes part in which cycle, and which keys may be written in it.
 //!
 //! Changes are agreed together with requests. A change that is agreed in cycle c applies from cycle
 //! c + pipeline, and no replica starts that cycle before it has committed c, so that all replicas
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_core::{Malformed, NodeId, Reader};
 
+use crate::leases::Leases;
 use crate::{Change, Tree};
 
 /// From a cycle on, a node takes part under an incarnation, or no longer does.
@@ -24,13 +25,20 @@ struct Span {
 pub struct Table {
     /// The spans of each node, sorted by cycle; never empty.
     lives: BTreeMap<NodeId, Vec<Span>>,
+    leases: Leases,
 }
 
 impl Table {
     /// Every node of the tree takes part from the first cycle.
     pub fn new(tree: &Tree) -> Self {
         let life = vec![Span { from: 0, incarnation: 0, is_in: true }];
-        Self { lives: tree.members().map(|member| (member.node, life.clone())).collect() }
+        let lives = tree.members().map(|member| (member.node, life.clone())).collect();
+        Self { lives, leases: Leases::default() }
+    }
+
+    /// The write leases of the cycles that are not committed yet.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
     }
 
     fn span(&self, node: NodeId, cycle: u64) -> Option<Span> {
@@ -62,14 +70,19 @@ impl Table {
         self.next_in(node, u64::MAX)
     }
 
-    /// Applies a change that is agreed in `cycle`, from a later cycle on. Returns whether the table
-    /// has changed, because changes are repeated. A node comes back only when every cycle that is
+    /// Applies a change that is agreed in `cycle`, from a later cycle on. A write lease ends
+    /// `lease_cycles` later. Returns whether the members have changed, because changes are repeated. A node comes back only when every cycle that is
     /// not yet committed does without its last incarnation, so that two groups of a node never
     /// overlap.
-    pub fn apply(&mut self, change: Change, cycle: u64, from: u64) -> bool {
+    pub fn apply(&mut self, change: Change, cycle: u64, from: u64, lease_cycles: u64) -> bool {
         let (node, incarnation, is_in) = match change {
             Change::Leave(node, incarnation) => (node, incarnation, false),
             Change::Join(node, incarnation) => (node, incarnation, true),
+            Change::Lease(_) if lease_cycles == 0 => return false,
+            Change::Lease(key) => {
+                self.leases.grant(key, from, from + lease_cycles);
+                return false;
+            }
         };
         let Some(last) = self.last(node) else { return false };
         let is_next = match is_in {
@@ -82,8 +95,9 @@ impl Table {
         is_next
     }
 
-    /// Forgets the spans that ended before this cycle.
+    /// Forgets the spans that ended before this cycle, and the leases that no later cycle has.
     pub fn forget(&mut self, before: u64) {
+        self.leases.forget(before);
         for life in self.lives.values_mut() {
             while life.len() > 1 && life[1].from <= before {
                 life.remove(0);
@@ -105,7 +119,7 @@ impl Table {
     }
 
     /// Nodes u16; then per node its name u32, spans u8, and per span the first cycle u64, the
-    /// incarnation u32 and whether the node is in u8.
+    /// incarnation u32 and whether the node is in u8; then the leases.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend((self.lives.len() as u16).to_le_bytes());
         for (node, life) in &self.lives {
@@ -117,6 +131,7 @@ impl Table {
                 out.push(u8::from(span.is_in));
             }
         }
+        self.leases.put(out);
     }
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -132,7 +147,7 @@ impl Table {
             }
             lives.insert(node, life);
         }
-        Ok(Self { lives })
+        Ok(Self { lives, leases: Leases::read(r)? })
     }
 
     /// Equal tables of a cycle have equal digests.
@@ -143,6 +158,6 @@ impl Table {
             let incarnation = self.incarnation(*node, cycle).map_or(u64::MAX, u64::from);
             bytes.extend(incarnation.to_le_bytes());
         }
-        fnv1a(FNV_BASIS, &bytes)
+        self.leases.digest(fnv1a(FNV_BASIS, &bytes), cycle)
     }
 }

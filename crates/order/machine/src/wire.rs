@@ -22,13 +22,15 @@
 //!  PART     kind u8 (of ENTRY, STATE or FETCH), cycle u64, of u32, under u32, length u32,
 //!           offset u32, bytes to the end
 //!  FETCH    cycle u64, offset u32
+//!  ASK      incarnation u32, stamp u64
+//!  VOUCH    incarnation u32, stamp u64
 //!
 //!  report   have u64, next u64, promised term u32, promised to u32, end term u32, end u64,
 //!           closed u8
 //!  set      node u32, incarnation u32, number u64, count u16, then per request:
 //!           client u64, sequence u64, length u32, body
-//!  change   0 leave or 1 join u8, node u32, incarnation u32
-//!  proposal cycle u64, count u8, changes, set
+//!  change   0 leave or 1 join u8, node u32, incarnation u32; or 2 lease u8, key u64
+//!  proposal cycle u64, count u16, changes, set
 //!  state    cycle u64, vnode u16, number u64, count u16, changes, count u16, sets
 //! ```
 
@@ -36,12 +38,12 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader};
 
 use crate::group::Report;
-use crate::{Change, Proposal, RequestSet, Requests, State, VnodeId};
+use crate::{Change, LeaseKey, Proposal, RequestSet, Requests, State, VnodeId};
 
 /// "EO" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EO");
 /// Version of this layout. Another version is refused.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Kinds of datagrams, as the fourth byte of the head tells them.
 pub mod kind {
@@ -54,6 +56,8 @@ pub mod kind {
     pub const JOIN: u8 = 6;
     pub const PART: u8 = 7;
     pub const FETCH: u8 = 8;
+    pub const ASK: u8 = 9;
+    pub const VOUCH: u8 = 10;
 }
 
 /// What a replica says of itself to its super-leaf.
@@ -118,6 +122,10 @@ pub enum Message {
     /// "Send me your checkpoint, which you made after this cycle, from this byte on." Cycle 0
     /// stands for the newest checkpoint.
     Fetch(u64, u32),
+    /// "Vouch for me under this incarnation." The stamp stands for the moment of the question.
+    Ask(u32, u64),
+    /// The answer, with the same incarnation and stamp.
+    Vouch(u32, u64),
 }
 
 impl Message {
@@ -131,6 +139,8 @@ impl Message {
             Self::Join(_) => kind::JOIN,
             Self::Part(_) => kind::PART,
             Self::Fetch(..) => kind::FETCH,
+            Self::Ask(..) => kind::ASK,
+            Self::Vouch(..) => kind::VOUCH,
         }
     }
 
@@ -159,6 +169,10 @@ impl Message {
             Self::Fetch(cycle, offset) => {
                 out.extend(cycle.to_le_bytes());
                 out.extend(offset.to_le_bytes());
+            }
+            Self::Ask(incarnation, stamp) | Self::Vouch(incarnation, stamp) => {
+                out.extend(incarnation.to_le_bytes());
+                out.extend(stamp.to_le_bytes());
             }
         }
         out
@@ -190,6 +204,8 @@ impl Message {
             kind::JOIN => Self::Join(r.u32()?),
             kind::PART => Self::Part(part(r, bytes)?),
             kind::FETCH => Self::Fetch(r.u64()?, r.u32()?),
+            kind::ASK => Self::Ask(r.u32()?, r.u64()?),
+            kind::VOUCH => Self::Vouch(r.u32()?, r.u64()?),
             _ => return Err(r.malformed("no such kind")),
         };
         r.finish()?;
@@ -298,6 +314,11 @@ pub(crate) fn put_changes(out: &mut Vec<u8>, changes: &[Change]) {
         let (kind, node, incarnation) = match change {
             Change::Leave(node, incarnation) => (0, node, incarnation),
             Change::Join(node, incarnation) => (1, node, incarnation),
+            Change::Lease(key) => {
+                out.push(2);
+                out.extend(key.0.to_le_bytes());
+                continue;
+            }
         };
         out.push(kind);
         out.extend(node.0.to_le_bytes());
@@ -308,11 +329,11 @@ pub(crate) fn put_changes(out: &mut Vec<u8>, changes: &[Change]) {
 pub(crate) fn changes(r: &mut Reader<'_>, count: u16) -> Result<Vec<Change>, Malformed> {
     let mut changes = Vec::new();
     for _ in 0..count {
-        let (kind, node, incarnation) = (r.u8()?, NodeId(r.u32()?), r.u32()?);
-        changes.push(match kind {
-            0 => Change::Leave(node, incarnation),
-            1 => Change::Join(node, incarnation),
-            _ => return Err(r.malformed("no such membership change")),
+        changes.push(match r.u8()? {
+            0 => Change::Leave(NodeId(r.u32()?), r.u32()?),
+            1 => Change::Join(NodeId(r.u32()?), r.u32()?),
+            2 => Change::Lease(LeaseKey(r.u64()?)),
+            _ => return Err(r.malformed("no such change")),
         });
     }
     Ok(changes)
@@ -320,14 +341,14 @@ pub(crate) fn changes(r: &mut Reader<'_>, count: u16) -> Result<Vec<Change>, Mal
 
 pub(crate) fn put_proposal(out: &mut Vec<u8>, proposal: &Proposal) {
     out.extend(proposal.cycle.to_le_bytes());
-    out.push(proposal.changes.len() as u8);
+    out.extend((proposal.changes.len() as u16).to_le_bytes());
     put_changes(out, &proposal.changes);
     put_set(out, &proposal.set);
 }
 
 pub(crate) fn proposal(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Proposal, Malformed> {
-    let (cycle, count) = (r.u64()?, r.u8()?);
-    let changes = changes(r, count.into())?;
+    let (cycle, count) = (r.u64()?, r.u16()?);
+    let changes = changes(r, count)?;
     Ok(Proposal { cycle, changes, set: set(r, bytes)? })
 }
 

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use evenfall_core::{NodeId, Prng};
 use evenfall_order_machine::group::Report;
 use evenfall_order_machine::wire::{Message, PART_HEAD_BYTES, Part, Status, Whole};
-use evenfall_order_machine::{Change, Proposal, Request, RequestSet, State, VnodeId, journal};
+use evenfall_order_machine::{
+    Change, LeaseKey, Proposal, Request, RequestSet, State, VnodeId, journal,
+};
 
 const TREE: u64 = 77;
 
@@ -24,7 +26,8 @@ fn messages() -> Vec<Message> {
     let open = Report { have: 9, next: 8, promised: (0, NodeId(1)), end: None, closed: false };
     let ended = Report { end: Some((3, 7)), closed: true, ..open };
     let groups = vec![(NodeId(1), 0, open), (NodeId(2), 4, ended)];
-    let changes = vec![Change::Leave(NodeId(1), 0), Change::Join(NodeId(2), 3)];
+    let changes =
+        vec![Change::Leave(NodeId(1), 0), Change::Join(NodeId(2), 3), Change::Lease(LeaseKey(7))];
     let sets = vec![set(1), set(2)];
     vec![
         Message::Status(Status { started: 3, committed: 2, oldest: 1, groups }),
@@ -37,6 +40,8 @@ fn messages() -> Vec<Message> {
         part(Whole::State(3, VnodeId(2))),
         part(Whole::Checkpoint(3, NodeId(1))),
         Message::Fetch(3, 4),
+        Message::Ask(3, 4),
+        Message::Vouch(3, 4),
     ]
 }
 

@@ -43,6 +43,19 @@ pub struct Args {
         value_parser = clap::value_parser!(u64).range(0..=100)
     )]
     conflicts: u64,
+    /// Cycles for which a write lease of Canopus lasts. Reads of keys without a lease are answered
+    /// at once. 0 turns write leases off.
+    #[arg(long, default_value_t = 0, value_name = "CYCLES")]
+    lease_cycles: u64,
+    /// Keys of the clients, of which each is as likely as any other. Requests that depart together
+    /// have one key.
+    #[arg(
+        long,
+        default_value_t = 10_000,
+        value_name = "NUMBER",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    keys: u64,
     /// Shortest time between the starts of two cycles of a replica, or between two batches of a
     /// rival's replica.
     #[arg(long, default_value = "5ms", value_name = "DURATION", value_parser = parse_duration)]
@@ -76,6 +89,7 @@ pub fn main(args: &Args) -> Outcome {
     (scenario.writes, scenario.seed) = (args.writes as f64 / 100.0, args.seed);
     (scenario.cycle_every, scenario.write_cost) = (args.cycle_every, args.write_cost);
     (scenario.protocol, scenario.watched) = (args.protocol, args.watched);
+    (scenario.lease_cycles, scenario.keys) = (args.lease_cycles, args.keys);
     scenario.conflicts = args.conflicts as f64 / 100.0;
     let mut value = match args.rate {
         Some(rate) => {
@@ -96,6 +110,8 @@ pub fn main(args: &Args) -> Outcome {
     };
     value["protocol"] = json!(args.protocol.name());
     value["conflicts_percent"] = json!(args.conflicts);
+    value["lease_cycles"] = json!(args.lease_cycles);
+    value["keys"] = json!(args.keys);
     value["replicas"] = json!(scenario.replicas());
     value["super_leaves"] = json!(scenario.leaf_sizes.len());
     value["writes_percent"] = json!(args.writes);

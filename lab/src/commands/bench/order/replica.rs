@@ -25,7 +25,7 @@ use evenfall_core::{ClockReading, NodeId, Timestamp};
 use evenfall_host::writes::Writes;
 use evenfall_host::{Waker, interrupt, random};
 use evenfall_order_machine::{
-    Config, Event, Member, OrderError, Request, SuperLeaf, Tree, journal,
+    Config, Event, LeaseKey, Member, OrderError, Request, SuperLeaf, Tree, journal,
 };
 use evenfall_port::run::Loop;
 use evenfall_runtime::program::Outcome;
@@ -276,7 +276,7 @@ fn submit(
         let frame = chunk.slice(at..at + frame_bytes);
         let sequence = frame.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let body = frame.slice(SEQUENCE_BYTES..);
-        replica.write(now, Request { client, sequence, body })?;
+        replica.write(now, Request { client, sequence, body }, LeaseKey::ALL)?;
     }
     replica.settle(now);
     Ok(())
