@@ -242,8 +242,10 @@ impl Scenario {
     fn config(&self) -> Config {
         let farthest = self.farthest();
         let under_way = farthest.as_nanos() / self.cycle_every.as_nanos().max(1);
+        // A write waits for its lease for a whole pipeline.
+        let round_trips = if self.lease_cycles > 0 { 1 } else { 2 };
         Config {
-            pipeline: 4 + 2 * under_way as u64,
+            pipeline: 4 + round_trips * under_way as u64,
             history: 256 + 4 * under_way as u64,
             cycle_every: self.cycle_every,
             batch_bytes: 2 << 20,
@@ -253,6 +255,14 @@ impl Scenario {
             suspect_after: Duration::from_secs(2),
             lease_cycles: self.lease_cycles,
             ..Config::default()
+        }
+    }
+
+    /// How long a write waits for its lease at most, beside the round trip that agrees the lease.
+    fn lease_wait(&self) -> Duration {
+        match self.lease_cycles {
+            0 => Duration::ZERO,
+            _ => self.cycle_every * self.config().pipeline as u32,
         }
     }
 
@@ -329,7 +339,7 @@ impl Scenario {
         }
         let mut watch = Watch { leaf_of, warm_up, end, ..Watch::default() };
         // The last requests have time to be answered.
-        let last = end + self.farthest() * 2 + Duration::from_millis(20);
+        let last = end + self.farthest() * 2 + self.lease_wait() + Duration::from_millis(20);
         while world.now() < last && !self.is_decided(world.now(), &watch) {
             world.run_until(last.min(world.now() + LOOK_EVERY), &mut watch);
         }
