@@ -125,8 +125,8 @@ impl Ordered {
         }
     }
 
-    /// Asks for the answer to a read of this key. The answer comes under the read's sequence. A protocol that
-    /// orders reads sends the body of the request.
+    /// Asks for the answer to a read of this key. The answer comes under the read's sequence. A
+    /// protocol that orders reads sends the body of the request.
     ///
     /// # Errors
     /// As [`Canopus::read_of`].

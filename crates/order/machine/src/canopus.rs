@@ -44,8 +44,8 @@ pub enum Event {
         /// A digest of the nodes that take part in the cycle. It is equal at all replicas.
         table: u64,
     },
-    /// A read of [`read_of`](Canopus::read_of) may be answered now, from all cycles that the replica
-    /// has told.
+    /// A read of [`read_of`](Canopus::read_of) may be answered now, from all cycles that the
+    /// replica has told.
     Answered(u64),
     /// The super-leaf goes on without this replica, which asks to come back by itself.
     Expelled,

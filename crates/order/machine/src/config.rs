@@ -61,10 +61,11 @@ pub struct Config {
     /// Bytes of the log on the disk beyond which the replica asks its owner for a checkpoint, which
     /// then replaces the log. The log also has to be four times as long as the last checkpoint.
     pub log_bytes: u64,
-    /// Cycles for which a write lease lasts; 0 when there are no write leases. With leases, a read of
-    /// a key that nobody writes is answered at once, and a write to a key without a lease waits
-    /// for its lease as long as `pipeline` cycles take. A key that is written again before its lease ends keeps it, without a wait, when
-    /// this number is above `pipeline`. Leases are for clients that have one request under way.
+    /// Cycles for which a write lease lasts; 0 when there are no write leases. With leases, a read
+    /// of a key that nobody writes is answered at once, and a write to a key without a lease waits
+    /// for its lease as long as `pipeline` cycles take. A key that is written again before its
+    /// lease ends keeps it, without a wait, when this number is above `pipeline`. Leases are for
+    /// clients that have one request under way.
     pub lease_cycles: u64,
     /// Time between two attempts to write when the disk is full.
     pub full_retry: Duration,

@@ -53,10 +53,10 @@
 //! all members, which saves the leader's second message. A super-leaf that has lost every member
 //! from the table takes all of them back by rule.
 //!
-//! **Write leases** are off by default: see [`Config::lease_cycles`]. With leases a read of a key that
-//! nobody writes is answered at once, and a write waits for its lease first. The thesis lets a node
-//! answer for as long as the node believes that it takes part. Here a majority of the super-leaf has to
-//! vouch for the node, because a node may be expelled without knowing it.
+//! **Write leases** are off by default: see [`Config::lease_cycles`]. With leases a read of a key
+//! that nobody writes is answered at once, and a write waits for its lease first. The thesis lets a
+//! node answer for as long as the node believes that it takes part. Here a majority of the
+//! super-leaf has to vouch for the node, because a node may be expelled without knowing it.
 //!
 //! **Not there yet.**
 //! - A checkpoint is encoded and written in one piece, and the replica does nothing else while its

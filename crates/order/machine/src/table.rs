@@ -71,9 +71,9 @@ impl Table {
     }
 
     /// Applies a change that is agreed in `cycle`, from a later cycle on. A write lease ends
-    /// `lease_cycles` later. Returns whether the members have changed, because changes are repeated. A node comes back only when every cycle that is
-    /// not yet committed does without its last incarnation, so that two groups of a node never
-    /// overlap.
+    /// `lease_cycles` later. Returns whether the members have changed, because changes are
+    /// repeated. A node comes back only when every cycle that is not yet committed does without its
+    /// last incarnation, so that two groups of a node never overlap.
     pub fn apply(&mut self, change: Change, cycle: u64, from: u64, lease_cycles: u64) -> bool {
         let (node, incarnation, is_in) = match change {
             Change::Leave(node, incarnation) => (node, incarnation, false),

@@ -71,7 +71,7 @@ impl Rack {
     /// Lets time pass, a millisecond at a time.
     fn pass(&mut self, millis: u64) {
         for _ in 0..millis {
-            self.now = self.now + Duration::from_millis(1);
+            self.now += Duration::from_millis(1);
             self.replicas.iter_mut().for_each(|replica| replica.handle_timeout(self.now));
             self.settle();
         }
