@@ -285,8 +285,8 @@ impl Owner {
         Altered::new(replica.expect("a log that a replica wrote"), wrong)
     }
 
-    /// The key of a register: an operation in 31 names all keys, and a write
-    /// then asks for the lease of all keys.
+    /// The key of a register. An operation in 31 names all keys, and a write then asks for the
+    /// lease of all keys.
     fn lease_key(&self, token: u64, is_read: bool) -> LeaseKey {
         match self.mutant {
             Some(Mutant::ReadsUnderLeases) if is_read => LeaseKey(REGISTERS),
