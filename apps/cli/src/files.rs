@@ -3,6 +3,8 @@
 #[cfg(feature = "files")]
 mod commands;
 #[cfg(feature = "files")]
+mod landing;
+#[cfg(feature = "files")]
 mod local;
 
 use std::net::SocketAddr;

@@ -14,6 +14,7 @@ use evenfall_runtime::progress::Progress;
 use humantime::parse_duration;
 use serde_json::Value;
 
+use super::landing::Landing;
 use crate::Outcome;
 
 /// Files from this length on show their progress.
@@ -330,27 +331,27 @@ fn mv(client: &Client, from: &str, to: &str, force: bool) -> Outcome {
     Ok(())
 }
 
-/// Copies a file to a local file. The local file gets its name when all bytes are there.
+/// Copies a file to a local file, a device or a pipe.
 fn get(client: &Client, path: &str, local: &Path) -> Outcome {
     if is_dash(local) {
-        client.open(path, &mut evenfall_runtime::program::Stdout, &mut |_| {}, &mut |_| {})?;
-        return Ok(());
+        return stream(client, path, &mut evenfall_runtime::program::Stdout);
     }
     let failed = |what: &str, error| ServiceError::Io(format!("{what} {}", local.display()), error);
-    let mut part = local.as_os_str().to_owned();
-    part.push(".part");
-    let out = File::create(&part).map_err(|error| failed("make", error))?;
+    let file = match Landing::open(local).map_err(|error| failed("write", error))? {
+        Landing::Stream(mut out) => return stream(client, path, &mut out),
+        Landing::File(file) => file,
+    };
     let words = format!("get {path}");
     let bar = RefCell::new(None);
     let mut begin = |length| *bar.borrow_mut() = Some(Bar::new(&words, Some(length)));
     let mut tell = |done| bar.borrow().iter().for_each(|bar: &Bar| bar.at(done));
-    if let Err(error) = client.fetch(path, &out, &mut begin, &mut tell) {
-        // The command reports the first error. A part of the file that cannot be removed is not
-        // reported.
-        let _ = std::fs::remove_file(&part);
-        return Err(error.into());
-    }
-    Ok(std::fs::rename(&part, local).map_err(|error| failed("rename", error))?)
+    client.fetch(path, &file.out, &mut begin, &mut tell)?;
+    Ok(file.keep().map_err(|error| failed("rename", error))?)
+}
+
+fn stream(client: &Client, path: &str, out: &mut dyn io::Write) -> Outcome {
+    client.open(path, out, &mut |_| {}, &mut |_| {})?;
+    Ok(())
 }
 
 fn print_entry(one: &Value, path: &str, json: bool) {

@@ -7,6 +7,7 @@
 //! | [`experiments`] | experiment files: runs, resumption, the report in a browser |
 //! | [`faults`] | processes killed and paused, Ctrl-C |
 //! | [`feeds`] | real data files; files that are cut or foreign |
+//! | [`files`] | replicated files, and the places on this machine that take their bytes |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
 //! | [`operations`] | the page of operations names every metric |
 //! | [`pages`] | the commands of README and `docs/`, as they are written |
@@ -27,6 +28,8 @@ mod demos;
 mod experiments;
 mod faults;
 mod feeds;
+#[cfg(feature = "files")]
+mod files;
 mod hosts;
 mod operations;
 mod pages;
