@@ -158,7 +158,7 @@ fn record(
     // The messages before a damage are recorded, and the damage is reported.
     let mut refused = 0;
     for (name, tape) in names.iter().zip(&mut tapes) {
-        tape.finish()?;
+        tape.finish().map_err(|error| unfinished(args, name, &*error))?;
         println!("{} messages recorded as {name}", tape.recorder.messages());
         refused += tape.window.as_ref().map_or(0, Window::say_counts);
     }
@@ -170,6 +170,18 @@ fn record(
         )
         .into())),
     }
+}
+
+/// The error of a recording that stopped in the middle. The recording has the first messages of the
+/// feed, and its name is taken.
+fn unfinished(args: &Append, name: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
+    let error = evenfall_runtime::program::with_causes(error);
+    format!(
+        "{error}; {name} has only the first messages of the feed: to begin again, delete it with \
+         `evenfall store delete {} {name}`",
+        args.dir.display()
+    )
+    .into()
 }
 
 /// Turns the messages' own times into nanoseconds since 1970.

@@ -1,8 +1,8 @@
 //! Writes records and messages as CSV, JSON lines, Parquet or Arrow, to standard output or a file.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use evenfall_multicast_recorder::messages::{self, Row};
@@ -30,6 +30,28 @@ pub enum Format {
     Arrow,
 }
 
+/// A file whose errors name it.
+struct Named {
+    file: File,
+    path: PathBuf,
+}
+
+impl Named {
+    fn name(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
+    }
+}
+
+impl Write for Named {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes).map_err(|error| self.name(&error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush().map_err(|error| self.name(&error))
+    }
+}
+
 /// Opens the output. Callers refuse a format before this call, because opening empties an existing
 /// file.
 fn to(out: Option<&Path>) -> Result<Out, Failure> {
@@ -37,7 +59,7 @@ fn to(out: Option<&Path>) -> Result<Out, Failure> {
         Some(path) => {
             let file =
                 File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            Box::new(BufWriter::new(file))
+            Box::new(BufWriter::new(Named { file, path: path.to_owned() }))
         }
         None => Box::new(BufWriter::new(evenfall_runtime::program::Stdout)),
     })
@@ -246,5 +268,13 @@ mod tests {
         }
         assert_eq!(std::fs::read_to_string(&there).expect("a file"), "kept");
         assert!(!absent.exists());
+    }
+
+    #[test]
+    fn a_full_disk_under_the_output_is_named() {
+        let mut full = to(Some(Path::new("/dev/full"))).expect("a device");
+        let error = full.write_all(b"word").and_then(|()| full.flush()).expect_err("no room");
+        assert!(error.to_string().starts_with("/dev/full: "), "{error}");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     }
 }

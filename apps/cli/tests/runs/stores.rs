@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::common::{Said, Scratch, data, eventually, feed_file, finish, say, start_demo};
+use super::common::{
+    Said, Scratch, data, evenfall, eventually, feed_file, finish, is_root, say, start_demo,
+};
 
 const MESSAGES: u64 = 1_500;
 
@@ -404,4 +406,26 @@ fn what_is_not_there_is_said() {
     assert!(store(&nowhere, &["create", "feed"]).ok);
     let said = store(&nowhere, &["read", "aapl"]);
     assert!(!said.ok && said.err.contains("no file, no recording"), "{}", said.err);
+}
+
+#[test]
+fn a_feed_that_a_full_disk_cuts_off_says_how_to_begin_again() {
+    if !is_root() {
+        return println!("skipped: a small disk needs root");
+    }
+    let recorded = Recorded::prepare(200_000);
+    let dir = recorded.dir.display().to_string();
+    let append = ["store", "append", &dir, "day", "--date", "2026-11-20", "--feed", &recorded.feed];
+    // The disk is mounted in a namespace of the command alone, and goes with the command.
+    let mount = r#"mkdir "$0" && mount -t tmpfs -o size=10m small "$0" && exec "$@""#;
+    let program = evenfall(&append);
+    let said = Command::new("unshare")
+        .args(["-m", "sh", "-c", mount, &dir])
+        .arg(program.get_program())
+        .args(program.get_args())
+        .output()
+        .expect("unshare");
+    let err = String::from_utf8_lossy(&said.stderr);
+    assert!(!said.status.success() && err.contains("no room left"), "{err}");
+    assert!(err.contains(&format!("delete it with `evenfall store delete {dir} day`")), "{err}");
 }
