@@ -67,10 +67,17 @@ fn check_in(room: &Room, args: &Args) -> Result<(), String> {
         if needs(between) <= most { fits = between } else { fits_not = between }
     }
     let advice = match fits {
-        0 => "ask for fewer proxies: a smaller --depth, --fanout, --trees or --spares".to_owned(),
+        0 => "raise that limit, or ask for fewer proxies: a smaller --depth, --fanout, --trees or \
+              --spares"
+            .to_owned(),
         _ => format!("--receivers {fits} fits; `evenfall sim multicast` has room for more"),
     };
     let receivers = args.receivers;
+    // A sum that is too large for its type stays at the greatest number.
+    let wanted = match wanted {
+        u64::MAX => "more than 10^19".to_owned(),
+        _ => wanted.to_string(),
+    };
     Err(format!(
         "--receivers {receivers} takes {wanted} processes, and this machine carries {most} \
          ({why}). {advice}"
@@ -125,6 +132,7 @@ mod tests {
         ] {
             let error = said(&room, words).unwrap_err();
             assert!(error.contains("fewer proxies") || error.contains("fits"), "{error}");
+            assert!(!error.contains(&u64::MAX.to_string()), "{error}");
         }
     }
 }
