@@ -17,6 +17,7 @@ use evenfall_store_format::schema::{Arrival, Sides};
 use humantime::parse_duration;
 
 use super::backing::Appends;
+use super::create::new_name;
 use super::open_as;
 use crate::Outcome;
 
@@ -29,6 +30,7 @@ pub struct Append {
     /// for a server.
     dir: PathBuf,
     /// Name of the recording.
+    #[arg(value_parser = new_name)]
     name: String,
     /// The feed: ITCH 5.0, pcap or LOBSTER.
     #[arg(long)]

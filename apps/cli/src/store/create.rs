@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use evenfall_multicast_recorder::recording::{Recorder, streams};
 use evenfall_store_engine::Level;
+use evenfall_store_engine::protocol::NAME_BYTES_MAX;
 use evenfall_store_format::Schema;
 
 use super::append::ArrivalArgs;
@@ -18,6 +19,7 @@ pub struct Create {
     /// The store's directory; a missing directory is created.
     dir: PathBuf,
     /// Name of the file or recording.
+    #[arg(value_parser = new_name)]
     name: String,
     /// The schema of a file's records, in the form that `store ls --json` prints. Without a schema
     /// a recording is created.
@@ -30,6 +32,19 @@ pub struct Create {
     arrival: ArrivalArgs,
     #[command(flatten)]
     backing: Backing,
+}
+
+/// Bytes of a name that are left for what a recording adds to it: side, stream and class.
+const ADDED_BYTES_MAX: usize = 64;
+
+/// The name of a new file or recording. A server could not list a store with a longer name, and a
+/// name with the end of a line would be two names in a list.
+pub(super) fn new_name(text: &str) -> Result<String, String> {
+    let max = NAME_BYTES_MAX - ADDED_BYTES_MAX;
+    if text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
+        return Err(format!("must be 1 to {max} bytes without control characters"));
+    }
+    Ok(text.to_owned())
 }
 
 pub fn create(args: &Create) -> Outcome {
