@@ -21,9 +21,9 @@ pub struct Cli {
 enum Command {
     /// Run feeds, clocks, shuffles, reads of files and orders of requests in the simulator.
     Sim(sim::Args),
-    /// Measure costs on this machine: copies of messages, an exchange, the store.
+    /// Measure costs on this machine: copies of messages, shuffles, store, files, order.
     Bench(bench::Args),
-    /// Plant wrong clocks in nodes on this machine.
+    /// Measure how well nodes on this machine find their time from planted wrong clocks.
     Clock(clock::Args),
     /// Carry out a placement experiment, also on a simulated pool.
     Experiment(evenfall_placement_survey::experiment::command::Args),

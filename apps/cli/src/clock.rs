@@ -33,7 +33,8 @@ enum Command {
     Report(Asked),
     /// Print the clocks of running nodes again and again.
     Watch(Watch),
-    /// Plant wrong clocks in nodes on this machine, and compare what they find with the truth.
+    /// Plant wrong clocks in nodes on this machine, and compare the times that the nodes find with
+    /// the true time.
     #[command(disable_help_flag = true)]
     Lab(instrument::Args),
 }

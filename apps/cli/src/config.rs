@@ -86,7 +86,7 @@ fn describe(all: &Union) {
     let per_tree = proxies / settings.course.trees.max(1) as usize;
     if !m.mode.direct() && per_tree < wanted {
         let wanted = counted(wanted, "proxy");
-        println!("note: a full tree needs {wanted}; with {per_tree} its layers are thinner");
+        println!("note: a full tree needs {wanted}; with {per_tree} its nodes have more children");
     }
     note_key(settings);
 }

@@ -123,7 +123,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "trees")]
     author: bool,
     /// Give each process a host of its own, as a network namespace, instead of loopback; needs
-    /// root.
+    /// the user root.
     #[arg(long)]
     lab: bool,
     /// Authenticate every datagram and seal bodies under a fresh key.
@@ -403,9 +403,11 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
         Err(error) => return Err(played.outcome.err().map_or(error, Into::into)),
     };
     if let Some(damage) = expected.damage {
-        return Err(
-            format!("{damage}; the {} messages before it were sent", expected.messages).into()
-        );
+        return Err(format!(
+            "{damage}; the {} messages before this place were sent",
+            expected.messages
+        )
+        .into());
     }
     played.outcome?;
     if let Some(signal) = interrupt::signal().filter(|_| played.stopped) {

@@ -91,7 +91,9 @@ mod processes {
                 let Some(ended) = ended.filter(|_| !interrupt::raised()) else { continue };
                 let name = name(running.number);
                 if !have_stood && ended.code().is_some() {
-                    return Err(format!("{name} cannot start ({ended}), see its error").into());
+                    return Err(
+                        format!("{name} cannot start ({ended}): its error stands above").into()
+                    );
                 }
                 if running.started.elapsed() >= RESTART_EVERY {
                     eprintln!("{name} ended ({ended}) and is started again");

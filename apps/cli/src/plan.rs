@@ -58,7 +58,7 @@ enum Command {
     /// Measure running agents, and choose a tree from them.
     Live(live::Args),
     /// Measure agents in namespaces of this machine, some of them slow, and choose a tree; needs
-    /// root.
+    /// the user root.
     Lab(lab::Args),
     /// Choose a multicast tree from a pool whose delays are in a file.
     Tree(tree::Args),

@@ -33,7 +33,7 @@ impl core::fmt::Display for KeyError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Length(length) => {
-                write!(f, "a key is 64 hexadecimal digits, this has {length}")
+                write!(f, "a key has 64 hexadecimal digits, and this key has {length}")
             }
             Self::Digit(place) => write!(f, "digit {place} of the key is not hexadecimal"),
         }

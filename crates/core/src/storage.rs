@@ -53,11 +53,13 @@ impl StorageError {
 impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full { name } => write!(f, "no room left for {name}: free some, then try again"),
+            Self::Full { name } => {
+                write!(f, "no room left for {name}: free space on the disk, then try again")
+            }
             Self::Unavailable { name, what } => write!(f, "{name} cannot be reached now: {what}"),
             Self::NoBucket { name, what } => write!(
                 f,
-                "{name}: the bucket is not there ({what}): make it again, or correct its address"
+                "{name}: the bucket does not exist ({what}): make it, or correct its address"
             ),
             Self::Failed { name, what } => write!(f, "{name}: {what}"),
         }

@@ -257,7 +257,7 @@ impl Process {
             let by = reading.offset_ns.abs_diff(self.clock.reading().offset_ns);
             tracing::warn!(
                 "{}: the clock of this host stepped, and is {:?} from the time of the run. The run \
-                 goes on without the step. Restart this node if the host is right now",
+                 goes on without the step. Restart this node if the clock of the host is right now",
                 self.name,
                 Duration::from_nanos(by)
             );

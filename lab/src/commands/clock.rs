@@ -30,7 +30,8 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Plant wrong clocks in nodes on this machine, and compare what they find with the truth.
+    /// Plant wrong clocks in nodes on this machine, and compare the times that the nodes find with
+    /// the true time.
     Lab(Lab),
     /// One node of `clock lab`.
     #[command(hide = true)]

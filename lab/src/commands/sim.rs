@@ -65,7 +65,7 @@ enum Command {
 /// A table to make.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Name {
-    /// Delivery windows and P(F) by the error of clocks.
+    /// Delivery windows and P(F), the share of messages in time everywhere, by the error of clocks.
     Clocks,
     /// Errors and bounds of clocks that nodes find by themselves, by load, budget and fault.
     Time,
@@ -163,7 +163,8 @@ struct Multicast {
     /// Number of receivers.
     #[arg(long, default_value_t = 100)]
     receivers: u32,
-    /// Hops from the root to a receiver. By default, round(log10 N).
+    /// Hops from the root to a receiver. By default, the decimal logarithm of the number of
+    /// receivers, rounded.
     #[arg(long)]
     depth: Option<u8>,
     /// Children of the root and of each proxy. By default 10, or the smallest number that reaches
@@ -173,7 +174,7 @@ struct Multicast {
     /// Extra copies that each node below the first layer gets.
     #[arg(long, default_value_t = Hedging::DEFAULT)]
     hedging: Hedging,
-    /// The senders of extra copies: siblings, or extra (the F+H variant).
+    /// The senders of extra copies: the siblings of the parent, or extra proxies beside the tree.
     #[arg(long, default_value = "siblings", value_parser = named::<Scheme>)]
     scheme: Scheme,
     /// How messages travel: unicast, tree, hedge, release or cloudex.

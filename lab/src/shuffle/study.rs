@@ -30,7 +30,7 @@ pub struct Setup {
     pub ablation: Ablation,
     /// Limit of outstanding grants in round trips, which replaces the value of the scheme.
     pub overcommit: Option<u32>,
-    /// Bandwidth of a rack's uplinks in per cent of the bandwidth of its hosts.
+    /// Bandwidth of a rack's uplinks in percent of the bandwidth of its hosts.
     pub core_percent: u32,
     /// Mean pause in round trips; 0 for none.
     pub preempt_rtt: u32,
@@ -87,7 +87,7 @@ impl fmt::Display for Setup {
 pub struct Run {
     /// The setup.
     pub setup: Setup,
-    /// Message skewness that the generator aims at, in per cent.
+    /// Message skewness that the generator aims at, in percent.
     pub skewness_percent: u32,
     /// Seed of the matrix and of all other draws.
     pub seed: u64,
@@ -153,7 +153,7 @@ pub enum Metric {
     LastStarved,
     /// Gigabits per second and node that the most loaded link allows.
     Bound,
-    /// Bytes on the most loaded link between a rack and the core, in per cent of the mean bytes
+    /// Bytes on the most loaded link between a rack and the core, in percent of the mean bytes
     /// that the nodes of a rack send.
     CoreLoad,
 }
@@ -435,7 +435,7 @@ fn limited() -> Vec<Figure> {
     };
     vec![
         figure("6.19", "what the links allow, 160 nodes, Gb/s", Bound, bounds),
-        figure("6.20", "load of the fullest core link, per cent", CoreLoad, load),
+        figure("6.20", "load of the fullest core link, percent", CoreLoad, load),
         figure("6.21a", "GlobalSched over the bound, 160 nodes", Optimality, global(160)),
         figure("6.21b", "GlobalSched over the bound, 320 nodes", Optimality, global(320)),
         Figure {

@@ -1,7 +1,7 @@
 //! Which headline moves by how much when a number of the model is wrong by its error.
 //!
 //! Every number is made larger and smaller by its error, under the same seeds. A cell is half of
-//! the difference of the two, in per cent of the headline on the model as it is. The difference is
+//! the difference of the two, in percent of the headline on the model as it is. The difference is
 //! taken seed by seed, so that the interval is that of the difference.
 
 use evenfall_core::Hedging;
@@ -85,14 +85,14 @@ pub fn table(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
     rows.sort_by(|a, b| b.2.total_cmp(&a.2));
     let heads = columns("number, its error", &HEADLINES.map(|name| (None, name)));
     let method = format!(
-        "{}; {RECEIVERS} receivers, the hedged runs with H=2; cells are per cent by which the \
+        "{}; {RECEIVERS} receivers, the hedged runs with H=2; cells are percent by which the \
          headline moves when the number grows by its error. Without effect: {}",
         effort.method(),
         idle.join(", ")
     );
     let mut table = Table::new("Sensitivity of the headlines", method, &heads);
     table.row(
-        "the model as it is, no per cent".into(),
+        "the model as it is, no percent".into(),
         (0..HEADLINES.len()).flat_map(|at| {
             let values: Vec<f64> = base.iter().map(|seed| seed[at]).collect();
             let (mean, half) = mean_and_half_width(&values);

@@ -53,7 +53,7 @@ pub fn verdict(
         return Ok(());
     }
     let (count, all, who) = (failed.len(), receivers.len(), failed.join(", "));
-    Err(format!("{count} of {all} receivers do not have what was sent: {who}"))
+    Err(format!("{count} of {all} receivers lack messages or have other content: {who}"))
 }
 
 #[cfg(test)]

@@ -50,22 +50,27 @@ pub struct FilesArgs {
 enum FilesCommand {
     /// List a directory, or one file.
     Ls {
+        /// The path on the nameserver, which begins with /.
         #[arg(value_parser = remote)]
         path: String,
     },
     /// Show the status of a file or a directory.
     Stat {
+        /// The path on the nameserver, which begins with /.
         #[arg(value_parser = remote)]
         path: String,
     },
     /// Make a directory and all missing directories above it.
     Mkdir {
+        /// The path on the nameserver, which begins with /.
         #[arg(value_parser = remote)]
         path: String,
     },
     /// Make a file from a local file; - reads standard input.
     Put {
+        /// The local file, or -.
         local: PathBuf,
+        /// The path on the nameserver, which begins with /.
         #[arg(value_parser = remote)]
         path: String,
         /// Replace a file that is there.
@@ -77,18 +82,23 @@ enum FilesCommand {
     },
     /// Copy a file to a local file; - writes standard output.
     Get {
+        /// The path on the nameserver, which begins with /.
         #[arg(value_parser = remote)]
         path: String,
+        /// The local file, or -.
         local: PathBuf,
     },
     /// Append a local file, which stays as it is; - reads standard input.
     Append {
+        /// The local file, or -.
         local: PathBuf,
+        /// The path on the nameserver, which begins with /.
         #[arg(value_parser = remote)]
         path: String,
     },
     /// Delete a file or an empty directory.
     Rm {
+        /// The path on the nameserver, which begins with /.
         #[arg(value_parser = remote)]
         path: String,
         /// Also delete a directory with everything below it.
@@ -98,8 +108,10 @@ enum FilesCommand {
     /// Move a file or a directory. If the new path is a directory, the entry moves into that
     /// directory.
     Mv {
+        /// The present path, which begins with /.
         #[arg(value_parser = remote)]
         from: String,
+        /// The new path, which begins with /.
         #[arg(value_parser = remote)]
         to: String,
         /// Replace a file that is there.

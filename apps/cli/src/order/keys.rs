@@ -47,10 +47,16 @@ pub struct KvArgs {
 #[derive(Subcommand, Debug)]
 enum KvCommand {
     /// Set a key. A key that begins with / needs the path above it.
-    Put { key: String, value: String },
+    Put {
+        /// The key.
+        key: String,
+        /// The new value.
+        value: String,
+    },
     /// Print the value of a key. The value contains every change that was acknowledged before this
     /// command began.
     Get {
+        /// The key, or with --prefix the beginning of keys.
         key: String,
         /// Print all keys that begin with KEY, with their values.
         #[arg(long)]
@@ -58,11 +64,22 @@ enum KvCommand {
     },
     /// Set a key if the key has this version. The version `none` creates a key that does not exist
     /// yet.
-    Cas { key: String, version: String, value: String },
+    Cas {
+        /// The key.
+        key: String,
+        /// The version that `evenfall kv get --json` prints, or none.
+        version: String,
+        /// The new value.
+        value: String,
+    },
     /// Delete a key.
-    Delete { key: String },
+    Delete {
+        /// The key.
+        key: String,
+    },
     /// Print changes of a key as they come, until Ctrl-C.
     Watch {
+        /// The key.
         key: String,
         /// Also print changes of all keys below this path.
         #[arg(long)]

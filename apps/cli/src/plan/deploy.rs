@@ -79,7 +79,10 @@ fn machines(args: &Args, pool: &Pool) -> Result<Vec<Machine>, String> {
         let room = size.saturating_sub(FIRST_HOST + 1);
         if pool.count > room {
             let Pool { count, .. } = pool;
-            return Err(format!("--subnet {}: room for {room}, not {count}", args.subnet));
+            return Err(format!(
+                "--subnet {}: has room for {room} machines, and [pool] has count = {count}",
+                args.subnet
+            ));
         }
         let machine = |at| Machine {
             name: format!("{}-{at}", pool.name),
@@ -95,7 +98,11 @@ fn machines(args: &Args, pool: &Pool) -> Result<Vec<Machine>, String> {
     };
     let all: Vec<Machine> = args.hosts.iter().map(parse).collect::<Result<_, _>>()?;
     if all.len() != pool.count as usize {
-        return Err(format!("--hosts: {} named, [pool] counts {}", all.len(), pool.count));
+        return Err(format!(
+            "--hosts: names {} machines, and [pool] has count = {}; make the numbers equal",
+            all.len(),
+            pool.count
+        ));
     }
     Ok(all)
 }
@@ -260,7 +267,10 @@ pub fn main(args: &Args) -> Outcome {
     let experiment = Experiment::load(&args.file, &[])?;
     let name = args.file.display();
     let pool = experiment.pool.as_ref().ok_or_else(|| {
-        format!("{name}: no [pool]; say name, provider (gcp, aws, docker, kubernetes) and count")
+        format!(
+            "{name}: there is no [pool]; add it with name, provider (gcp, aws, docker, kubernetes) \
+             and count"
+        )
     })?;
     let trees = experiment.runs.first().ok_or_else(|| format!("{name}: no [[run]]"))?;
     let all = machines(args, pool)?;

@@ -171,7 +171,7 @@ fn extent(wanted: &Wanted, method: &Method, hosts: usize) -> Result<Extent, Fail
     let extent = match (wanted.pairs, method) {
         (Some(pairs), Method::MinMax) => Extent::Pairs(pairs),
         (Some(_), _) => {
-            return Err("--pairs: only --method minmax plans on some of all pairs".into());
+            return Err("--pairs: needs --method minmax; other planners measure all pairs".into());
         }
         (None, _) if wanted.all_to_all => Extent::AllPairs,
         (None, Method::MinMax) if hosts > MESH_HOSTS_MAX => {
@@ -181,8 +181,9 @@ fn extent(wanted: &Wanted, method: &Method, hosts: usize) -> Result<Extent, Fail
     };
     if extent == Extent::AllPairs && hosts > MESH_HOSTS_MAX {
         return Err(format!(
-            "{hosts} agents: all pairs of {MESH_HOSTS_MAX} at most are measured; --method minmax \
-             plans on some of them, weighted measures parent by parent"
+            "{hosts} agents: all pairs are measured in pools of {MESH_HOSTS_MAX} agents at most; \
+             use --method minmax, which needs only some pairs, or --method weighted, which \
+             measures parent by parent"
         )
         .into());
     }
@@ -257,7 +258,7 @@ impl State {
         for line in &lines[self.written.min(lines.len())..] {
             let text = serde_json::to_string(line).unwrap_or_default() + "\n";
             if let Err(error) = file.write_all(text.as_bytes()) {
-                eprintln!("--state: {error}; what follows is not kept");
+                eprintln!("--state: {error}; further measurements are not kept");
                 self.file = None;
                 return;
             }

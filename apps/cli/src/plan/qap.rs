@@ -111,7 +111,8 @@ fn checked(path: &Path, instance: &Instance) -> Result<Known, String> {
         Err(error) => Err(format!("{name}: {error}")),
         Ok(true) => Ok(known),
         Ok(false) => Err(format!(
-            "{name}: its permutation costs {}, not {}: is it of another instance?",
+            "{name}: the permutation costs {}, and the file says {}; give the solution of this \
+             instance",
             instance.cost(&known.permutation),
             known.cost
         )),

@@ -71,7 +71,10 @@ pub fn main(args: &Args) -> Outcome {
             let unknown = || {
                 let (file, count) = (args.owd.display(), delays.hosts());
                 let known = delays.names()[..count.min(3)].join(", ");
-                format!("--root {name}: {file} has no such host; its {count} begin with {known}")
+                format!(
+                    "--root {name}: {file} has no such host; it has {count} hosts, the first of \
+                     which are {known}"
+                )
             };
             Some(delays.host(name).ok_or_else(unknown)?)
         }
@@ -141,7 +144,7 @@ fn print_length(
             let gap = gap * 100.0;
             format!("; by these estimates no tree has less than {bound:.1} us: gap <= {gap:.2} %")
         }
-        None => "; how far the best tree is from it is not known".into(),
+        None => "; the distance to the best possible tree is not known".into(),
     };
     println!("worst leaf{host}: p{} {worst:.1} us{bound}", args.percentile);
     let share = gap_error.filter(|share| share.is_finite());

@@ -37,8 +37,8 @@ pub struct Appends {
     /// is refused.
     #[arg(long, default_value = "1d", value_name = "DURATION", value_parser = parse_duration)]
     time_ahead: Duration,
-    /// The server of a second node, such as 127.0.0.1:7411. It gets a copy of each append at the
-    /// level replica.
+    /// The server of a second node, such as 127.0.0.1:7411. The second node gets a copy of each
+    /// append at the level replica.
     #[arg(long, value_name = "ADDRESS", value_parser = crate::address)]
     replica: Option<SocketAddr>,
 }

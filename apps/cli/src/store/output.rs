@@ -83,7 +83,9 @@ impl Records {
             Format::Parquet | Format::Arrow => {
                 Ok(Self::Sheet(Box::new(RecordSheet::begin(format, schema, out)?)))
             }
-            Format::Json => Err("records of a file go out as csv, parquet or arrow".into()),
+            Format::Json => {
+                Err("the records of a file can be written as csv, parquet or arrow".into())
+            }
         }
     }
 

@@ -105,7 +105,7 @@ pub fn compare(
                 Some(_) => {
                     let index = message.index;
                     let what =
-                        format!("message {index} of the feed is another one in stream {stream}");
+                        format!("message {index} of the feed has other content in stream {stream}");
                     seen.difference = Some(what);
                     return Ok(seen);
                 }

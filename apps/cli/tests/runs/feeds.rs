@@ -51,7 +51,7 @@ fn cut_file_names_its_place_and_what_is_before_is_delivered() {
     let err = &demo.said.err;
     assert!(err.contains(&format!("message {index}")), "the message: {err}");
     assert!(err.contains(&starts[index].to_string()), "byte {}: {err}", starts[index]);
-    assert!(err.contains("the 700 messages before it were sent"), "{err}");
+    assert!(err.contains("the 700 messages before this place were sent"), "{err}");
     assert_eq!((demo.number("messages"), demo.number("lost")), (700, 0));
     assert_eq!(demo.number("receivers_with_equal_content"), 3);
 }

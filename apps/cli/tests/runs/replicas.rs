@@ -118,7 +118,7 @@ fn without_the_second_node_replica_is_refused_by_its_name_and_caught_up_with_whe
         }
         end += BATCH;
     };
-    assert!(away.contains(&format!("replica {replica}: it is away")), "{away}");
+    assert!(away.contains(&format!("replica {replica}: the second node is away")), "{away}");
     for level in [Level::Memory, Level::Local] {
         assert_eq!(append(&mut client, end..end + 30_000, level), Ok(end));
         end += 30_000;

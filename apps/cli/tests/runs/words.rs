@@ -73,7 +73,8 @@ fn key_that_others_can_read_is_refused_with_the_way_to_mend_it() {
     for mode in [0o644, 0o640, 0o666] {
         fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("permissions");
         let said = say(&["config", "check", &path]);
-        let wanted = format!("{} lets others at the key; chmod 600", format_args!("{mode:o}"));
+        let wanted =
+            format!("{} gives the key to other users; run chmod 600", format_args!("{mode:o}"));
         assert!(!said.ok && said.err.contains(&wanted), "{}", said.err);
     }
 }
@@ -176,7 +177,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["store", "delete", &empty, "x"], &["no store is there"]),
         (
             &["store", "verify", &absent, "--objects"],
-            &["absent: the bucket is not there", "no such directory"],
+            &["absent: the bucket does not exist", "no such directory"],
         ),
         (&["store", "verify", &empty, "--objects"], &["no object is there"]),
         (&["store", "verify", &store, "--objects"], &["this is a store", "store/objects"]),

@@ -127,7 +127,9 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Silent { rank } => write!(f, "rank {rank} is silent: dead, or cut off"),
+            Self::Silent { rank } => {
+                write!(f, "rank {rank} is silent: its process is dead or cut off")
+            }
             Self::Disagrees { rank } => write!(
                 f,
                 "rank {rank} disagrees about the operation: check that all members start it with \

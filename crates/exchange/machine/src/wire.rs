@@ -159,7 +159,7 @@ impl Header {
             return refuse("unknown class", 4);
         };
         if datagram[5] != u8::from(key.is_some()) {
-            return refuse("sealed under a key that is not ours, or not at all", 5);
+            return refuse("sealed under another key, or not sealed", 5);
         }
         let payload = &datagram[HEADER_BYTES..];
         if key.is_some()

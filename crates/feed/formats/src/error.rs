@@ -76,11 +76,11 @@ impl Fault {
             Self::Io { .. } => "check the file and the permission to read it, or fetch it again",
             Self::Empty => "give a file with messages",
             Self::Unrecognised { .. } => {
-                "give ITCH 5.0 with 2-byte lengths, pcap, pcapng, LOBSTER message CSV, a zip of \
-                 one, or any of them in gzip"
+                "give ITCH 5.0 with 2-byte lengths, pcap, pcapng or a message file of LOBSTER \
+                 (CSV); the file may be in a zip or in gzip"
             }
             Self::Truncated { .. } => {
-                "the file is cut short: fetch it again, or cut it at this byte"
+                "the file is cut short: fetch it again, or cut it off at this byte"
             }
             Self::Itch(_) => "the feed is not pure ITCH 5.0 or is damaged: look at this byte",
             Self::Malformed { .. } => "the file is damaged or of another format: look at this byte",

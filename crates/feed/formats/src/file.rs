@@ -98,7 +98,8 @@ pub fn open_as(
     match head.shape {
         Some(Shape::Zip) => {
             reader.seek(SeekFrom::Start(0)).map_err(|error| {
-                let detail = format!("a zip is read from its end, give a file: {error}");
+                let detail =
+                    format!("a zip is read from its end, so give a file and no pipe: {error}");
                 at_start(name, Fault::Io { kind: error.kind(), detail })
             })?;
             Ok(Box::new(Fused::new(zip::open(reader, name)?)))

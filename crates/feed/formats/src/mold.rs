@@ -118,7 +118,7 @@ impl fmt::Display for MoldError {
                 write!(f, "MoldUDP64 sequence {sequence} and its count pass 64 bits")
             }
             Self::RequestCount { found } => {
-                write!(f, "a MoldUDP64 request for {found} messages, 1 to {COUNT_MAX} can be asked")
+                write!(f, "a MoldUDP64 request for {found} messages: must be 1 to {COUNT_MAX}")
             }
             Self::OtherSession { running, found } => {
                 write!(f, "MoldUDP64 session {found}, but {running} has not ended")

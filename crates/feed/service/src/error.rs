@@ -33,7 +33,7 @@ impl fmt::Display for IntakeError {
             #[cfg(feature = "feeds")]
             Self::Input(error) => write!(f, "{error}"),
             Self::Broken { error, sent } => {
-                write!(f, "{error}; the {sent} messages before it were sent")
+                write!(f, "{error}; the {sent} messages before this place were sent")
             }
         }
     }

@@ -171,7 +171,7 @@ pub fn remarks(source: &dyn Source) -> Vec<String> {
     if let Some(copies) = source.copies() {
         remarks.push(format!(
             "the capture has sides A and B: of each packet the first copy was kept ({} of A, {} \
-             of B; {} copies, {} lost by both, {} of places not believed)",
+             of B; {} further copies, {} lost on both sides, {} with a number too far away)",
             copies.first_a, copies.first_b, copies.ignored, copies.lost, copies.far
         ));
     }

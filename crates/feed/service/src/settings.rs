@@ -160,7 +160,8 @@ impl Feed {
         let speed = self.speed != 1.0;
         if self.mold.is_some() && (rate || fit) {
             let key = if rate { "feed.rate" } else { "feed.fit" };
-            return Err(Mistake::new(key, format!("{key}: a live feed comes at its own times")));
+            let why = format!("{key}: a live feed comes at its own times; leave this key out");
+            return Err(Mistake::new(key, why));
         }
         let mut given = [("feed.rate", rate), ("feed.fit", fit), ("feed.speed", speed)]
             .into_iter()
@@ -190,7 +191,7 @@ impl Feed {
             return Err(Mistake::new(*key, why));
         }
         if self.mold.is_some() && self.mold == self.mold_b {
-            let why = "feed.mold_b: is the address of feed.mold; sides A and B differ";
+            let why = "feed.mold_b: is the address of feed.mold; give side B another address";
             return Err(Mistake::new("feed.mold_b", why));
         }
         if self.mold_hold_messages == 0 || self.mold_hold_bytes == 0 {

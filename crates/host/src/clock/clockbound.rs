@@ -50,7 +50,7 @@ pub fn bound(path: &Path, now: impl Fn() -> Timestamp) -> Result<Duration, Error
             return bound_of(&bytes, now()).map_err(|why| failed(why.into()));
         }
     }
-    Err(failed(format!("its daemon was changing it in each of {READS_MAX} reads")))
+    Err(failed(format!("ClockBound's daemon was changing it during each of {READS_MAX} reads")))
 }
 
 fn generation(bytes: &[u8]) -> Option<u16> {
@@ -85,7 +85,7 @@ pub(super) fn bound_of(bytes: &[u8], now: Timestamp) -> Result<Duration, &'stati
         return Err("ClockBound's daemon has stopped: its bound is void");
     }
     if as_of > now + COARSE {
-        return Err("ClockBound's bound is of a time to come");
+        return Err("ClockBound's bound is for a time in the future");
     }
     let age_ns = u128::from(evenfall_core::time::nanos(now.since(as_of)));
     let drift_ns = age_ns * u128::from(drift_ppb) / 1_000_000_000;

@@ -311,7 +311,11 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
         written.map_err(failed)?;
         let mut summary = recorded?;
         if summary.lost > 0 {
-            tracing::warn!("{}: {} messages were lost before it", node.name, summary.lost);
+            tracing::warn!(
+                "{}: {} messages were lost before they reached this recorder",
+                node.name,
+                summary.lost
+            );
         }
         summary.messages = kept.load(Ordering::Acquire);
         tracing::info!("{}: {}: {} messages kept", node.name, summary.ended, summary.messages);

@@ -120,7 +120,7 @@ impl fmt::Display for Reason {
             Self::Silent => f.write_str("does not answer: is its agent running and reachable?"),
             Self::Busy(run) => write!(f, "works for another survey (run {run:016x})"),
             Self::Version(theirs) => {
-                write!(f, "speaks version {theirs} of the survey protocol, this is {VERSION}")
+                write!(f, "speaks version {theirs} of the survey protocol, and not {VERSION}")
             }
             Self::Forgot => f.write_str("does not know its job any more: it started again"),
             Self::ClockStepped(ns) => {

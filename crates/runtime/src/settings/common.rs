@@ -124,7 +124,7 @@ pub fn read_key(path: &Path) -> Result<SharedKey, SettingsError> {
     let mode = file.mode() & 0o777;
     if file.uid() == own && mode & 0o077 != 0 {
         return Err(SettingsError(format!(
-            "{shown}: its mode {mode:o} lets others at the key; chmod 600 {shown}"
+            "{shown}: its mode {mode:o} gives the key to other users; run chmod 600 {shown}"
         )));
     }
     SharedKey::from_hex(1, &text).map_err(|why| SettingsError(format!("{shown}: {why}")))

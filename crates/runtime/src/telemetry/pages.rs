@@ -59,7 +59,7 @@ fn take_order(request: &Request, orders: Orders, own: IpAddr, page: &mut Page) -
         return Response::text(StatusCode::FORBIDDEN, "orders are taken from this host only");
     }
     if !request.is_of_this_site() {
-        let why = "orders are not taken from pages of other sites, nor under a name other than \
+        let why = "orders are refused from pages of other sites and under names other than \
                    localhost; name this host by its address";
         return Response::text(StatusCode::FORBIDDEN, why);
     }

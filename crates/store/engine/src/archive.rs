@@ -335,7 +335,7 @@ impl ArchivedFile<'_> {
         if kept <= first {
             return error.into();
         }
-        let record = format!("{first}: retention let go of it while it was read");
+        let record = format!("{first}: retention deleted it while it was read");
         Error::NoRecord { record, first: kept, end: self.snapshot.records }.into()
     }
 

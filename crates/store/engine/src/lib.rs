@@ -154,7 +154,7 @@ impl std::fmt::Display for StoreError {
                 "{why}; not {level}: the records from {first} on are taken, do not repeat them"
             ),
             Self::NoObjects => {
-                f.write_str("no object store is configured: name one, or ask for local")
+                f.write_str("no object store is configured: name one, or append at the level local")
             }
             Self::Closing => f.write_str("the store is being closed"),
             Self::Remote { what, .. } | Self::Replica { what, .. } => f.write_str(what),

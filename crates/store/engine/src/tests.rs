@@ -95,7 +95,7 @@ fn a_reader_of_missing_objects_gets_an_error_and_makes_no_directory() {
     let place = absent.to_str().unwrap();
     for error in [Archive::open(place).err(), seal::verify_archive(place).err()] {
         let words = error.expect("no objects are there").to_string();
-        assert!(words.contains("absent: the bucket is not there (no such directory)"), "{words}");
+        assert!(words.contains("absent: the bucket does not exist (no such directory)"), "{words}");
     }
     assert!(!absent.exists());
 }

@@ -190,8 +190,8 @@ impl fmt::Display for Error {
             ),
             Self::Ageless { file } => write!(
                 f,
-                "the times of {file} count from midnight, so its records have no age: keep less \
-                 of it by bytes"
+                "the times of {file} count from midnight, so its records have no age: limit \
+                 the file by bytes"
             ),
             Self::FileFull { records } => {
                 write!(f, "record {records} is past the end of any file: start a new file")

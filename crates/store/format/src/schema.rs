@@ -175,7 +175,7 @@ impl Schema {
             let name = &field.name;
             let end = u32::from(field.offset) + u32::from(field.len);
             if field.kind.bytes().is_some_and(|bytes| bytes != usize::from(field.len)) {
-                return wrong(format!("field {name} has {} bytes, not its type's", field.len));
+                return wrong(format!("field {name} has {} bytes, unlike its type", field.len));
             }
             if end > u32::from(self.record_bytes) || field.len == 0 {
                 return wrong(format!("field {name} is not inside the record"));
@@ -190,7 +190,7 @@ impl Schema {
         let sequence = &self.arrival.sequence;
         let numbers = |field: &Field| !matches!(field.kind, FieldType::Bytes | FieldType::F64);
         if !sequence.is_empty() && !self.field(sequence).is_some_and(numbers) {
-            return wrong(format!("no field {sequence} of whole numbers tells records apart"));
+            return wrong(format!("the sequence {sequence} must be a field of whole numbers"));
         }
         if self.aggregates().count() > AGGREGATES_MAX {
             return wrong(format!("more than {AGGREGATES_MAX} aggregate fields"));

@@ -273,7 +273,8 @@ impl Connection {
     fn greet(&mut self, header: &Header, version: u32) -> Result<(), Broken> {
         let mut replies = lock(&self.replies);
         if self.is_greeted || version != VERSION {
-            let what = format!("version {version}: this server speaks {VERSION}, once said");
+            let what =
+                format!("hello of version {version}: say hello once, with version {VERSION}");
             let error = StoreError::Remote { what, is_retryable: false };
             replies.failed(header.request, header.cost(), &error);
             return Err(Broken::Malformed);
@@ -504,7 +505,7 @@ pub(super) fn turn_away(mut stream: TcpStream, connections: usize) {
     let mut asked = [0; 256];
     let read = stream.read(&mut asked).unwrap_or(0);
     let Ok(Some((header, _))) = frame(&asked[..read]) else { return };
-    let what = format!("{connections} connections have something under way here: try again later");
+    let what = format!("{connections} connections have requests under way here: try later");
     let mut reply = Vec::new();
     Reply::Failed { is_retryable: true, what: &what }.encode(header.request, 0, &mut reply);
     let _ = stream.write_all(&reply);

@@ -63,7 +63,7 @@ pub struct Args {
     /// Number of processes.
     #[arg(long, default_value_t = 8)]
     ranks: usize,
-    /// Mean message in bytes.
+    /// Mean length of a message in bytes.
     #[arg(long, default_value_t = 100_000.0)]
     mean_bytes: f64,
     /// Message skewness of the generated matrix: 0 when all messages are equal, 1 when each rank
@@ -85,17 +85,17 @@ pub struct Args {
     /// Pace of each rank's link, Mb/s; unlimited by default, 100 in a lab.
     #[arg(long)]
     link_mbps: Option<u64>,
-    /// Run the ranks in network namespaces, in racks behind limited links. Needs root.
+    /// Run the ranks in network namespaces, in racks behind limited links. Needs the user root.
     #[arg(long)]
     lab: bool,
     /// With --lab: ranks in a rack.
     #[arg(long, default_value_t = 4)]
     rack_hosts: usize,
-    /// With --lab: rate of a rack's uplink, in per cent of the rate of its hosts together.
-    #[arg(long, value_name = "PER_CENT", default_value_t = 50)]
+    /// With --lab: rate of a rack's uplink, in percent of the rate of its hosts together.
+    #[arg(long, value_name = "PERCENT", default_value_t = 50)]
     core: u64,
-    /// With --lab: per cent of each uplink that other traffic takes, both ways.
-    #[arg(long, value_name = "PER_CENT", default_value_t = 0)]
+    /// With --lab: percent of each uplink that other traffic takes, both ways.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
     cross: u64,
     /// Share of datagrams that are lost on purpose, 0 to 0.5.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
@@ -150,8 +150,8 @@ impl Args {
             ((0.0..=0.5).contains(&self.loss), "--loss: between 0 and 0.5"),
             (self.link_mbps.is_none_or(|rate| rate > 0), "--link-mbps: above 0"),
             ((1..=RANKS_MAX).contains(&self.rack_hosts), "--rack-hosts: 1 to 256"),
-            ((1..=400).contains(&self.core), "--core: 1 to 400 per cent"),
-            (self.cross < 100, "--cross: below 100 per cent"),
+            ((1..=400).contains(&self.core), "--core: 1 to 400 percent"),
+            (self.cross < 100, "--cross: below 100 percent"),
             (!(self.lab && self.pin), "--pin: on one host, without --lab"),
             (self.lab || self.cross == 0, "--cross: needs --lab, where there are links to share"),
             (

@@ -37,9 +37,9 @@ pub struct Args {
     /// Duration of the appends.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
-    /// Records per second to offer. Each append is timed from when it is due. Without it, appends
-    /// go as fast as they can. Not with --embedded.
-    #[arg(long, value_name = "APPENDS/S", conflicts_with = "embedded")]
+    /// Records per second to offer. The time of an append counts from the moment when the append is
+    /// due. Without this option, appends go as fast as they can. Not with --embedded.
+    #[arg(long, value_name = "RECORDS/S", conflicts_with = "embedded")]
     rate: Option<f64>,
     /// Offer twice the rate in one second of five, and three quarters of it in the other seconds.
     #[arg(long, requires = "rate")]
@@ -78,7 +78,7 @@ pub struct Args {
     /// of the index search in a read.
     #[arg(long)]
     scan: bool,
-    /// Measure a figure of the thesis, and print it as a table.
+    /// Measure a figure of the thesis on Kawkab, and print the figure as a table.
     #[arg(long)]
     figure: Option<figures::Figure>,
     /// Number of runs. The medians are printed, with the least and the greatest rate.

@@ -33,7 +33,7 @@ pub struct Args {
     /// Number of reads in a run.
     #[arg(long, default_value_t = crate::files::READS)]
     reads: usize,
-    /// Bytes of a read, in megabytes.
+    /// Length of a read in megabytes.
     #[arg(long, default_value_t = 128)]
     block: u64,
     /// The rate at which all hosts together can send, divided by the rate that the cores carry.

@@ -50,7 +50,7 @@ enum Name {
 }
 
 /// Default number of messages that judge a tree. With 5,000 messages, the p90 of the worst leaf is
-/// exact to one per cent.
+/// exact to one percent.
 const MESSAGES: u32 = 5_000;
 
 /// Pools of a row by default. The first has the seed `first`, and each further pool the next seed.

@@ -31,7 +31,7 @@ pub struct Args {
     /// Write the matrix to this file.
     #[arg(long)]
     save_matrix: Option<PathBuf>,
-    /// Mean message in full packets (1,500 bytes when control is free, else 1,432).
+    /// Mean length of a message in full packets (1,500 bytes when control is free, else 1,432).
     #[arg(long, default_value_t = 16.0)]
     mean_packets: f64,
     /// The scheme: grpf, global (knows the slowest receiver at once), reduce (finds it by
@@ -39,7 +39,7 @@ pub struct Args {
     /// its message is granted), madd, srpt, grpt, lockstep or entropy.
     #[arg(long, default_value = "grpf")]
     policy: Rival,
-    /// Bandwidth of the racks' uplinks, in per cent of the bandwidth of their hosts.
+    /// Bandwidth of the racks' uplinks, in percent of the bandwidth of their hosts.
     #[arg(long, default_value_t = 100.0)]
     core: f64,
     /// Pre-empt nodes half of the time, each time for this many round trips in the mean.

@@ -28,7 +28,7 @@ pub struct Args {
     /// Runs of every point (shuffle and files).
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) runs: u64,
-    /// Message skewnesses of every curve over skewness, in per cent (shuffle only).
+    /// Message skewnesses of every curve over skewness, in percent (shuffle only).
     #[arg(long, value_delimiter = ',', default_value = "5,15,25,35,45,55,65,75,85,95",
         value_parser = clap::value_parser!(u32).range(1..=99))]
     percent: Vec<u32>,

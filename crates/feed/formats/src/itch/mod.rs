@@ -78,7 +78,7 @@ impl fmt::Display for ItchError {
             ),
             Self::WrongLength { kind, found } => write!(
                 f,
-                "ITCH message '{}' ({}) is {} bytes, found {found}",
+                "ITCH message '{}' ({}) has {} bytes, and this message has {found}",
                 char::from(kind.letter()),
                 kind.name(),
                 kind.length()

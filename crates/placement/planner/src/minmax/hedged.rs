@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Samples are stratified: each edge has one draw from every 512th of its distribution, in an order
-//! of its own. A percentile of a path is then exact to about one per cent. The search uses one set
+//! of its own. A percentile of a path is then exact to about one percent. The search uses one set
 //! of samples, and another, larger set judges its result. With the same set, the search would fit
 //! its tree to the random draws.
 //!

@@ -141,9 +141,9 @@ impl fmt::Display for MinMaxError {
             }
             Self::NoRoot => f.write_str("the root is not in the pool"),
             Self::NoPercentile => f.write_str("the percentile must be 50 to 99.9"),
-            Self::NoTree { proven: true } => f.write_str(
-                "no tree: the edges that can be used do not make one; measure more pairs",
-            ),
+            Self::NoTree { proven: true } => {
+                f.write_str("the usable edges do not make a tree; measure more pairs")
+            }
             Self::NoTree { proven: false } => {
                 f.write_str("no tree of usable edges was found; measure more pairs")
             }

@@ -1,6 +1,6 @@
 //! Searches for a good permutation within a given effort: FAQ, followed by iterated tabu search.
 //!
-//! FAQ ends a few per cent above the best cost, and a descent by swaps ends in the nearest local
+//! FAQ ends a few percent above the best cost, and a descent by swaps ends in the nearest local
 //! minimum. Tabu search leaves the minimum. In each scan of all pairs it makes the best swap, even
 //! when the swap raises the cost. For a random time it then forbids to put the two hosts back,
 //! unless that gives the best permutation so far. Many short walks find better permutations than

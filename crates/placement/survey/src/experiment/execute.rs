@@ -122,7 +122,8 @@ impl Directory {
         };
         if size > RECORD_BYTES_MAX {
             let shown = path.display();
-            return Err(format!("{shown}: {size} bytes; no run is so large").into());
+            let why = format!("{shown}: {size} bytes; a run has {RECORD_BYTES_MAX} at most");
+            return Err(why.into());
         }
         let text = fs::read_to_string(path).map_err(ExperimentError::file(path))?;
         serde_json::from_str(&text).map(Some).map_err(ExperimentError::json(path))

@@ -232,7 +232,8 @@ impl TryFrom<String> for Name {
         let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if text.is_empty() || text.len() > 60 || text.starts_with('.') || !text.chars().all(fine) {
             return Err(ExperimentError::Refused(format!(
-                "name = {text:?}: it becomes the name of a file; 1 to 60 letters, digits, - _ ."
+                "name = {text:?}: must be 1 to 60 letters, digits, - _ . and not begin with a dot, \
+                 because a file gets this name"
             )));
         }
         Ok(Self(text))

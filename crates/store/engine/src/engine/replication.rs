@@ -99,7 +99,7 @@ impl Replication {
     fn admit(&self, file: &StoreFile) -> Result<(), StoreError> {
         let mut state = lock(&self.state);
         if let Some(why) = &state.away {
-            let why = format!("it is away ({why}); other levels go on");
+            let why = format!("the second node is away ({why}); other levels go on");
             return self.refuse(true, &why);
         }
         let known = state.files.get(&file.id);
@@ -109,7 +109,8 @@ impl Replication {
         let behind = file.durable.load(Relaxed).saturating_sub(known.map_or(0, |c| c.have));
         let bytes = behind * u64::from(file.schema.record_bytes);
         if known.is_some() && bytes > BEHIND_BYTES_MAX {
-            let why = format!("it is {bytes} bytes of {} behind, and catches up", file.name);
+            let why =
+                format!("the second node lacks {bytes} bytes of {}: try again later", file.name);
             return self.refuse(true, &why);
         }
         if known.is_none() {
@@ -132,8 +133,8 @@ impl Replication {
             let refused = copied.and_then(|copied| copied.refused.clone()).map(|(why, _)| why);
             if refused.is_some() || Instant::now() > end {
                 let why = refused.or_else(|| state.away.clone());
-                let why = why.unwrap_or_else(|| "it does not keep up".to_owned());
-                let why = format!("{why}; the records are taken and synced here, not there");
+                let why = why.unwrap_or_else(|| "the second node does not keep up".to_owned());
+                let why = format!("{why}; the records are taken and synced on this node only");
                 return self.refuse(false, &why);
             }
             let waited = self.done.wait_timeout(state, TICK);
@@ -179,7 +180,8 @@ impl Shared {
         match &self.replication {
             Some(replication) => replication.admit(file),
             None => {
-                let what = "no second node is configured (--replica): ask for local".to_owned();
+                let what = "no second node is configured (--replica): append at the level local"
+                    .to_owned();
                 Err(StoreError::Replica { what, is_retryable: false })
             }
         }
@@ -276,14 +278,14 @@ impl Shared {
         let (sent, first, here) = (remote.numbers.end, file.first(), file.durable.load(Relaxed));
         if sent > here {
             return refused(format!(
-                "it has {sent} records and this node only {here}: this node has lost what it had; \
-                 let the other one take over"
+                "the second node has {sent} records and this node only {here}: this node has lost \
+                 records; let the second node take over"
             ));
         }
         if sent < first {
             return refused(format!(
-                "records before {first} are kept here no more, and it has only {sent}: a copy \
-                 begins before retention does"
+                "records before {first} are no longer kept here, and the second node has only \
+                 {sent}: begin a copy before retention deletes records"
             ));
         }
         // A name or a directory may come back with other contents, so records of the copy are
@@ -292,13 +294,14 @@ impl Shared {
             let is_there = (first..sent).contains(&number);
             if is_there && client.record(&remote, number)? != self.record(&file, number)? {
                 return refused(format!(
-                    "its record {number} is another: it has a copy of another file of that name; \
-                     delete it there"
+                    "record {number} differs on the second node, which has a copy of another file \
+                     of that name; delete the copy there"
                 ));
             }
         }
         if self.names.member().is_some() && node == 0 {
-            return refused("it is no node of this cluster: start it with --names".to_owned());
+            let why = "the second node is not in this cluster: start it with --names";
+            return refused(why.to_owned());
         }
         Ok(Link { file, remote, node, sent, before: here })
     }

@@ -68,7 +68,7 @@ impl FileSegments<'_> {
         {
             return error;
         }
-        let record = format!("in segment {number}: retention let go of it while it was read");
+        let record = format!("in segment {number}: retention deleted it while it was read");
         Error::NoRecord { record, first, end }
     }
 

@@ -125,7 +125,7 @@ fn says_that_the_bucket_is_lost(backend: &Backend, bucket: &std::path::Path) {
     std::fs::rename(bucket, &elsewhere).expect("a lost bucket");
     let lost = store.append(&file, &records(100..200), Level::Object).unwrap_err();
     assert!(matches!(lost, StoreError::Unreached { first: 100, .. }), "{lost}");
-    assert!(lost.to_string().contains("the bucket is not there"), "{lost}");
+    assert!(lost.to_string().contains("the bucket does not exist"), "{lost}");
     store.append(&file, &records(200..300), Level::Local).expect("taken");
     assert!(all_of(&store, "a") == records(0..300));
     std::fs::rename(&elsewhere, bucket).expect("the bucket");
@@ -155,7 +155,7 @@ fn a_bucket_that_minio_has_lost_has_its_own_error() {
     let never = Backend { objects: "s3://never/made".into(), ..in_s3(&s3) };
     let directory = TempDir::new().expect("a directory");
     let opened = Store::open(never.config(directory.path())).map(drop);
-    assert!(said(opened).contains("the bucket is not there"));
+    assert!(said(opened).contains("the bucket does not exist"));
 }
 
 #[test]

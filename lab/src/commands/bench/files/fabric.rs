@@ -35,7 +35,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 #[group(skip)]
 pub struct Args {
     /// Measure policies that choose copy and path of bulk reads: 16 hosts as network namespaces,
-    /// with eight paths between two pods. Needs root.
+    /// with eight paths between two pods. Needs the user root.
     #[arg(long)]
     pub lab: bool,
     /// The policies, one or several with commas between them: those of `evenfall sim files`.
