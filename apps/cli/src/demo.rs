@@ -50,8 +50,8 @@ const FIT_MAX: Duration = Duration::from_secs(30);
 /// Distance between frames where processes outnumber cores, because a frame wakes all processes.
 const COALESCE: Duration = Duration::from_micros(200);
 
-/// Messages between two looks for a signal while a feed is read. They take well below a
-/// millisecond.
+/// Messages between two looks for a signal while a feed is read. Reading this many takes well below
+/// a millisecond.
 const LOOK_EVERY: u64 = 4_096;
 
 /// Arguments of `evenfall demo`.
@@ -84,7 +84,7 @@ pub struct Args {
     /// Trees side by side, over which symbols are sharded.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     trees: u32,
-    /// Proxies beyond those that the tree needs. They replace slow or dead proxies.
+    /// Proxies beyond those that the tree needs, which replace slow or dead proxies.
     #[arg(long, default_value_t = 0)]
     spares: u32,
     /// Replay at this many messages per second.
@@ -140,7 +140,7 @@ pub struct Args {
     /// processes then measure each other's clocks, and the run is judged by the true clock.
     #[arg(long, value_name = "OFFSET,RATE")]
     plant_clocks: Option<Planting>,
-    /// Directory of logs and page. It replaces the files of an earlier demo.
+    /// Directory of logs and page. Files of an earlier demo there are replaced.
     #[arg(long, default_value = "evenfall-demo")]
     dir: PathBuf,
     /// Record every message in a store in this directory. The recorder joins as one more receiver.

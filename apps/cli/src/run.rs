@@ -38,11 +38,11 @@ enum RoleArg {
     Recorder,
     /// Measures delays when `evenfall plan live` asks.
     Agent,
-    /// Keeps ordered keys for `evenfall kv` and for ZooKeeper's clients. It reads the settings file
+    /// Keeps ordered keys for `evenfall kv` and for ZooKeeper's clients. The settings file is read
     /// only with --name.
     Order,
     /// Keeps replicated files for `evenfall files` and for WebHDFS's clients: all servers on this
-    /// machine. It reads no settings file.
+    /// machine. No settings file is read.
     Files,
     /// Keeps the names of replicated files, and the places of their copies.
     Nameserver,

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! The driver carries out the writes of one log in the order in which it polled them, and answers
-//! them in that order. It has at most [`WRITES_MAX`] writes under way, and polls no more until it
-//! has answered some. Each write gets one answer. After a crash, a write without an answer may be
-//! whole, torn or missing.
+//! them in that order. The driver has at most [`WRITES_MAX`] writes under way, and polls no more
+//! until some are answered. Each write gets one answer. After a crash, a write without an answer
+//! may be whole, torn or missing.
 //!
 //! **A write that fails** leaves the end of its log unknown. Every later append to that log fails
 //! too, until a [`Change::Truncate`] or a [`Change::Replace`] of it succeeds: no append can follow

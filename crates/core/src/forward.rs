@@ -308,7 +308,7 @@ struct Table {
 #[derive(Default)]
 pub struct Forwarder {
     tables: BTreeMap<(usize, ForwardId), Table>,
-    /// Counters that no machine has been told yet. They outlive their table.
+    /// Counters that no machine has been told yet. The counters outlive their table.
     counters: BTreeMap<(usize, ForwardId), ForwardCounters>,
     clock: Clock,
 }

@@ -74,7 +74,8 @@ pub struct Arrival {
     pub from: SocketAddr,
     /// The whole datagram.
     pub datagram: Bytes,
-    /// Local time at which the datagram was received. It is never later than the `now` of the call.
+    /// Local time at which the datagram was received. The time is never later than the `now` of the
+    /// call.
     pub received: Timestamp,
     /// Who took `received`.
     pub stamped_by: StampedBy,
@@ -111,8 +112,8 @@ pub enum Destination {
 /// Bytes that a [`Head`] can hold: a fixed header and all the fields that change from hop to hop.
 pub const HEAD_BYTES_MAX: usize = 128;
 
-/// The first bytes of a datagram. They are stored inline because they differ from hop to hop. All
-/// copies share the body that follows.
+/// The first bytes of a datagram. These bytes are stored inline, because they differ from hop to
+/// hop. All copies share the body that follows.
 #[derive(Clone, Copy)]
 pub struct Head {
     len: u8,
@@ -199,7 +200,7 @@ impl Transmit {
 }
 
 /// State that a driver keeps so that it can act without asking the machine. An install is a plain
-/// value. It replaces the whole earlier install of the same name.
+/// value. An install replaces the whole earlier install of the same name.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub enum Install {
@@ -220,8 +221,8 @@ pub enum Installed {
     Ignored,
 }
 
-/// Bytes that are no message of this protocol. Drivers count and ignore them. They never end a
-/// process.
+/// Bytes that are no message of this protocol. Drivers count and ignore them, and no process ends
+/// because of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
     /// What was wrong, in words for a log line.

@@ -221,7 +221,7 @@ pub fn mix(word: u64) -> u64 {
 pub const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// FNV-1a in 64 bits: the hash of more bytes behind those that `hash` stands for. The hash finds
-/// torn records and tells names apart. It does not protect against forgers.
+/// torn records and tells names apart. The hash does not protect against forgers.
 pub fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(hash, step)

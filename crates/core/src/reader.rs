@@ -2,7 +2,7 @@
 
 use crate::Malformed;
 
-/// Reads little-endian integers one after the other. It never reads past the end.
+/// Reads little-endian integers one after the other. The reader never passes the end.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],

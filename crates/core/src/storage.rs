@@ -113,7 +113,7 @@ pub trait Disk {
 pub enum PutOutcome {
     /// The object was created.
     Created,
-    /// An object of that name was there already. It is unchanged.
+    /// An object of that name was there already, and is unchanged.
     Exists,
 }
 

@@ -10,8 +10,8 @@ use crate::{Error, pin};
 /// Processor time and memory of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessUsage {
-    /// Processor time of all threads, user and system together. It includes soft interrupts that
-    /// ran during the process' time, unless the kernel accounts interrupt time separately.
+    /// Processor time of all threads, user and system together. Soft interrupts that ran during the
+    /// process' time are included, unless the kernel accounts interrupt time separately.
     pub cpu: Duration,
     /// Resident memory.
     pub resident_bytes: u64,
@@ -101,7 +101,8 @@ fn tasks_cpu(pid: &str) -> Result<Duration, Error> {
     Ok(Duration::from_nanos(sum))
 }
 
-/// Processor time from `/proc/pid/stat`. It includes threads that ended, but counts in ticks.
+/// Processor time from `/proc/pid/stat`. Threads that ended are included, but time is counted in
+/// ticks.
 fn ticks_cpu(pid: &str) -> Result<Duration, Error> {
     let text = text(&format!("/proc/{pid}/stat"))?;
     // The name is in brackets and may contain brackets too, so the text is read from the last

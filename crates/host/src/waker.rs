@@ -31,12 +31,12 @@ impl Waker {
     /// Forgets the wake-ups that have come.
     pub fn clear(&self) {
         let mut count = 0_u64;
-        // SAFETY: an eventfd read writes eight bytes, the size of `count`. It fails only when no
-        // wake-up had come, which is fine.
+        // SAFETY: an eventfd read writes eight bytes, the size of `count`. The read fails only when
+        // no wake-up had come, and the failure is harmless.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 
-    /// A descriptor that belongs to the caller. It polls readable from a wake-up until
+    /// A descriptor that belongs to the caller. The descriptor polls readable from a wake-up until
     /// [`clear`](Self::clear).
     ///
     /// # Errors

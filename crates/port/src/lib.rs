@@ -76,7 +76,7 @@
 //!
 //! **The conformance suites**, `tests/conformance` here and `lab/tests/conformance`, run without a
 //! change over every kind that this process can open, and skip a kind by name with the words of
-//! [`Kind::lacks`]. They open several ports of the kind at once, which reach each other. The
+//! [`Kind::lacks`]. The suites open several ports of the kind at once, which reach each other. The
 //! suites open every port with the default [`Options`] and the kind, so a port finds its interface
 //! and queue by its address where the options name none. A kind whose ports cannot all share
 //! 127.0.0.1, because each takes a queue or an interface for itself, gives each its own address in

@@ -21,8 +21,8 @@
 //! ```
 //!
 //! [`MemoryPort::forwarding`] makes a port that carries out forwarding installs
-//! ([`evenfall_core::forward`]). It stands for all such ports in tests that run with and without
-//! forwarding.
+//! ([`evenfall_core::forward`]). The port stands for all ports that forward, in tests that run with
+//! and without forwarding.
 //!
 //! Limits: [`Options::queue_frames_max`] frames wait per class, and arrivals wait up to
 //! [`Options::receive_buffer_bytes`]. At both limits the newest is dropped and counted.

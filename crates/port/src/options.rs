@@ -63,8 +63,8 @@ pub struct Options {
     pub spin_share: f64,
     /// How long arrivals may wait unread while the machines have no use for them
     /// ([`poll_lull`](evenfall_core::Machine::poll_lull)), so that one wake-up serves many
-    /// arrivals. Zero switches this off. It needs `kernel_timestamps`, which tell when the arrivals
-    /// came.
+    /// arrivals. Zero switches this off. Moderation needs `kernel_timestamps`, which tell when the
+    /// arrivals came.
     pub moderation: Duration,
     /// How long [`wait`](crate::Port::wait) looks for arrivals before it sleeps. Between two looks
     /// it yields its core (`sched_yield`). Zero is best where answers take long.

@@ -92,7 +92,8 @@ pub struct Loop {
     reading: Option<ClockReading>,
     /// The disks of durable machines, by the number of the machine.
     writes: Vec<(usize, Writes)>,
-    /// The machine that is asked for transmits first. It changes with every turn.
+    /// The machine that is asked for transmits first. The machine that is first changes with every
+    /// turn.
     first: usize,
     /// Whether the last wait was a rest that ended at its time.
     is_rested: bool,

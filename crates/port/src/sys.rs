@@ -45,8 +45,8 @@ pub(crate) fn option(fd: RawFd, level: i32, name: i32) -> io::Result<libc::c_int
     checked(result).map(|_| value)
 }
 
-/// A socket address in the kernel's form. It takes a quarter of `sockaddr_storage`, so that ten
-/// addresses of a fan-out fill five cache lines.
+/// A socket address in the kernel's form. This type takes a quarter of `sockaddr_storage`, so that
+/// ten addresses of a fan-out fill five cache lines.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) union RawAddress {

@@ -76,7 +76,7 @@ pub struct Limits {
     pub header_bytes_max: usize,
     /// Headers of a request. A request with more is answered by 431.
     pub headers_max: usize,
-    /// Time for the headers of a request, counted from the accept or the last answer. It also
+    /// Time for the headers of a request, counted from the accept or the last answer. The same time
     /// limits an idle connection. A connection that takes longer is closed.
     pub header_timeout: Duration,
     /// Time for the body of a request and the answer. A late body is answered by 408. When the
@@ -171,7 +171,7 @@ impl Response {
     }
 }
 
-/// The function of a route. It must not wait, because all requests share its thread.
+/// The function of a route. The function must not wait, because all requests share its thread.
 type Answer = Box<dyn Fn(&Request) -> Response + Send + Sync>;
 
 struct Route {
@@ -335,7 +335,8 @@ impl Server {
                     _ = stopped => {}
                 }
             });
-            // Connections are tasks of the runtime. They end at once when the runtime is dropped.
+            // Connections are tasks of the runtime. All connections end at once when the runtime is
+            // dropped.
         };
         let thread = std::thread::Builder::new().name("http".into()).spawn(work)?;
         Ok(Self { address, counts, stop: Some(stop), thread: Some(thread) })

@@ -77,7 +77,7 @@ struct Page {
     orders: VecDeque<String>,
 }
 
-/// The pages of one role. They are served if the role has an address.
+/// The pages of one role. The pages are served if the role has an address.
 #[derive(Default)]
 pub struct Telemetry {
     page: Arc<Mutex<Page>>,

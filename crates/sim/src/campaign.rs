@@ -6,9 +6,9 @@
 //! is, has the rest:
 //!
 //! - [`prove`](AnyCampaign::prove) runs the seeds on all cores and stops at the first that fails.
-//!   It adds up what the seeds exercised, and refuses a campaign that is too mild. It runs the
-//!   seeds that once failed. It runs some seeds again when nothing else runs, because one seed must
-//!   give one run at any load;
+//!   `prove` counts the faults that the seeds exercised, and refuses a campaign that is too mild.
+//!   `prove` also runs the seeds that once failed, and runs some seeds again when nothing else
+//!   runs, because one seed must give one run at any load;
 //! - [`catch`](AnyCampaign::catch) runs every mutant until the check that is meant for the mutant
 //!   catches it;
 //! - [`replay`](AnyCampaign::replay) tells everything that happens under one seed. When the seed

@@ -244,8 +244,8 @@ impl Default for Bounds {
     }
 }
 
-/// The nodes that faults may hit. They are chosen apart from the rest of the plan, because the
-/// nodes of a run depend on the plan's knobs.
+/// The nodes that faults may hit. These nodes are chosen apart from the rest of the plan, because
+/// the nodes of a run depend on the plan's knobs.
 #[derive(Clone, Debug, Default)]
 pub struct Victims {
     /// May crash and come back, be paused, slowed and cut off, and have bad clocks.

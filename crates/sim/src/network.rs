@@ -66,7 +66,7 @@ pub enum Loss {
     Socket,
 }
 
-/// Random faults of the whole network. They exclude each other: a packet meets at most one.
+/// Random faults of the whole network. A packet meets at most one of these faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
     /// Probability that a packet is lost.

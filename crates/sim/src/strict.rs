@@ -1,10 +1,10 @@
 //! The rule of the machine contract, asserted.
 //!
-//! The world follows the rule by construction, and [`Strict`] checks that it does. It wraps any
-//! machine. It panics when the driver hands in an input before the last one was drained, lets time
-//! go back, or pulls a transmit before it has drained events and installs. It also panics when the
-//! machine emits events or installs without an input, because a driver that sleeps until the next
-//! input would never see them.
+//! The world follows the rule by construction, and [`Strict`] checks that it does. [`Strict`] wraps
+//! any machine. [`Strict`] panics when the driver hands in an input before the last one was
+//! drained, lets time go back, or pulls a transmit before it has drained events and installs.
+//! [`Strict`] also panics when the machine emits events or installs without an input, because a
+//! driver that sleeps until the next input would never see them.
 
 use core::cell::Cell;
 

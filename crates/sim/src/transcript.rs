@@ -18,8 +18,8 @@ use crate::observer::{Observer, Seen};
 use crate::world::World;
 use crate::{NodeIndex, SimTime};
 
-/// Writes down what another observer sees. It is meant for small runs, because each packet takes a
-/// line.
+/// Writes down the events that another observer sees. A transcript is meant for small runs, because
+/// each packet takes a line.
 #[derive(Debug, Default)]
 pub struct Transcript<O> {
     /// The other observer.

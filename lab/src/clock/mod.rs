@@ -32,8 +32,8 @@ use rivals::Follower;
 
 use crate::model::{Model, Simulated, Stack};
 
-/// Time between two looks at all clocks. It is no divisor of the window of two seconds, so that the
-/// looks find verdicts of every age.
+/// Time between two looks at all clocks. This time is no divisor of the window of two seconds, so
+/// that the looks find verdicts of every age.
 const LOOK: Duration = Duration::from_millis(130);
 /// Time before the first look: five windows, in which the filters settle. No look falls on a whole
 /// second, in which rates change: a host that has computed ahead changes its rate at the end of its

@@ -5,8 +5,8 @@ use evenfall_core::{
     Arrival, ClockReading, Install, Machine, Malformed, Prng, Sent, Timestamp, Transmit, math,
 };
 
-/// Greatest error of a liar's stamps towards one neighbour, in nanoseconds. It is twice the delay
-/// of a quiet network, so that delays cannot explain the larger lies.
+/// Greatest error of a liar's stamps towards one neighbour, in nanoseconds. The error is twice the
+/// delay of a quiet network, so that delays cannot explain the larger lies.
 const LIE_NS: u64 = 60_000;
 
 /// A node with noisy stamps. A liar tells each neighbour another time.

@@ -1,7 +1,7 @@
 //! The checks that must hold in every run, whatever goes wrong.
 //!
 //! The checks see only the events that machines give to their owners, and the messages that the
-//! owner gave to the root. They know no internals and share no code with the machines.
+//! owner gave to the root. The checks know no internals and share no code with the machines.
 //!
 //! A receiver is judged life by life. A crash ends a life, and a restart begins another with a
 //! machine that knows nothing of the first. Within a life, the frames of one run of the root must

@@ -122,7 +122,7 @@ pub struct Scene {
     pub(super) exact_clocks: bool,
     /// A receiver that is far too slow. No other receiver may be delayed by it.
     slow: Option<NodeIndex>,
-    /// A proxy that turns slow. It must be replaced, and no receiver may miss a frame.
+    /// A proxy that turns slow. The proxy must be replaced, and no receiver may miss a frame.
     pub(super) replaced: Option<Replaced>,
     /// Present when the last receiver is a recorder, and whether the recorder dies.
     pub(super) recorder: Option<RecorderDies>,
@@ -302,7 +302,7 @@ impl Scene {
     }
 
     /// Three proxies without hedging, two spares and nine receivers. A proxy turns forty times
-    /// slower and stays slow. It must be replaced, and no receiver may miss a frame over the
+    /// slower and stays slow. The proxy must be replaced, and no receiver may miss a frame over the
     /// replacement.
     pub fn with_a_slow_proxy(seed: u64) -> Self {
         let knobs = [("receivers", 9), ("fanout", 3), ("hedging", 0), ("spares", 2)];

@@ -1,5 +1,5 @@
-//! The owner of the machines of a fault run. It publishes, lets nodes join, leave and revive,
-//! switches modes, and tells the checks every event.
+//! The owner of the machines of a fault run. The owner publishes, lets nodes join, leave and
+//! revive, switches modes, and tells the checks every event.
 
 use core::time::Duration;
 

@@ -30,7 +30,7 @@ pub struct Pauses {
     pub packet_ns: u64,
 }
 
-/// The pauses of one node. They are drawn up to the latest time that a caller has asked for.
+/// The pauses of one node. Pauses are drawn up to the latest time that a caller has asked for.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     prng: Prng,

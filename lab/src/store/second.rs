@@ -1,5 +1,5 @@
 //! The second node of the level `replica`. The second node gets the commits of the first node and
-//! commits them too. It must keep them through crashes of either node.
+//! commits them too. The second node must keep the commits through crashes of either node.
 
 use evenfall_core::Prng;
 use evenfall_sim::{DiskFaults, SimDisk};

@@ -65,11 +65,12 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 16] = [
 ];
 /// Faults occur within this time of the start. Most surveys take about as long.
 const WINDOW: Duration = Duration::from_secs(4);
-/// Longest outage. It is longer than a lease, so that surveys survive some outages and not others.
+/// Longest outage. The time is longer than a lease, so that surveys survive some outages and not
+/// others.
 const OUTAGE_MAX: Duration = Duration::from_millis(1_600);
 /// Time after which a run counts as endless.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// The planted step of a clock, in nanoseconds. It is larger than every stated bound.
+/// The planted step of a clock, in nanoseconds. The step is larger than every stated bound.
 const STEP_NS: i64 = 20_000_000;
 /// The bound that clocks state.
 const CLOCK_BOUND: Duration = Duration::from_micros(50);

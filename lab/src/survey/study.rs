@@ -1,5 +1,5 @@
-//! A study of the cost of a plan in probes and time. It compares TreeBuilder, which grows the tree
-//! parent by parent, with min-max planning from all pairs or from some pairs.
+//! A study of the cost of a plan in probes and time. The study compares TreeBuilder, which grows
+//! the tree parent by parent, with min-max planning from all pairs or from some pairs.
 
 use core::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The recorder of a demo, a leaf of the tree in this process. It keeps every message and repairs
-//! messages for other nodes.
+//! The recorder of a demo, a leaf of the tree in this process. The recorder keeps every message and
+//! repairs messages for other nodes.
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;

@@ -46,8 +46,8 @@ pub struct Args {
     wanted: Wanted,
     #[command(flatten)]
     model: model::Args,
-    /// Directory of settings, delays and the output of agents. It replaces the files of an earlier
-    /// lab.
+    /// Directory of settings, delays and the output of agents. Files of an earlier lab there are
+    /// replaced.
     #[arg(long, default_value = "evenfall-lab")]
     dir: PathBuf,
     /// Print the plan as one JSON object.

@@ -107,7 +107,7 @@ pub struct Args {
     /// Agents, as address:port separated by commas. Without it, the agents of the settings file.
     #[arg(long, value_delimiter = ',', value_parser = crate::address)]
     agents: Vec<SocketAddr>,
-    /// Settings file. It has the nodes of role agent, the key, and `[survey]`.
+    /// Settings file with the nodes of role agent, the key, and `[survey]`.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Change a setting, such as --set survey.lease=2s. The option may be given several times.

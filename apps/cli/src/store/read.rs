@@ -178,9 +178,9 @@ impl Reader {
     }
 }
 
-/// Gives the messages of a recording that lie between the times and belong to the symbol. It reads
-/// from the beginning, because the order of an execution names the symbol, and the execution does
-/// not.
+/// Gives the messages of a recording that lie between the times and belong to the symbol. The
+/// recording is read from its beginning, because the order of an execution names the symbol, and
+/// the execution does not.
 fn messages(
     source: &dyn RecordSource,
     recording: &str,

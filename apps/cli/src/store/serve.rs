@@ -30,8 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct Serve {
     /// The store's directory; a missing directory is created.
     dir: PathBuf,
-    /// Address to listen on. It must be a loopback address, because connections have no key. Port 0
-    /// takes a free port.
+    /// Loopback address to listen on. Other addresses are refused, because connections have no key.
+    /// Port 0 takes a free port.
     #[arg(long, default_value = "127.0.0.1:7410", value_parser = crate::address)]
     listen: SocketAddr,
     /// Keep all chunks on the local disk, and upload nothing.

@@ -1,5 +1,5 @@
-//! A recorder among the hosts of a run. It repairs messages that the rings have forgotten, replays
-//! to late receivers, and its death ends no other process.
+//! A recorder among the hosts of a run. The recorder repairs messages that the rings have
+//! forgotten, and replays to late receivers. Its death ends no other process.
 
 use std::fmt::Write as _;
 use std::fs;

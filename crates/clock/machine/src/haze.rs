@@ -3,7 +3,7 @@
 //! The band of a pair is as wide as the shortest round trip of its probes. A host that is busy, or
 //! a queue that never empties, delays all probes of a window, and the band is then wider than
 //! usual. When all of the delay lies on one of the two ways, the estimate is wrong by the extra
-//! half width. It is never wrong by more.
+//! half width. The estimate is never wrong by more.
 //!
 //! A busy host delays the probes of all its pairs alike. The estimates around all loops then still
 //! add up to zero, and the remainders of the least squares do not show the error. So the extra

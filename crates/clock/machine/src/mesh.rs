@@ -3,9 +3,9 @@
 //! Asymmetric paths make the estimate of a pair wrong by half of the asymmetry, and nothing that
 //! two nodes measure shows it. Three nodes show it: the estimates around a loop must add up to
 //! zero, and their *surplus* is the sum of the errors. Least squares over all loops spread the
-//! surpluses over the pairs (Huygens, section 4). It is the same to choose offsets of nodes so that
-//! the squares of what remains at the pairs are least, which one solve of a graph's Laplacian
-//! gives.
+//! surpluses over the pairs (Huygens, section 4). The offsets of nodes that leave the least sum of
+//! squares at the pairs are the same solution. A single solve of a graph's Laplacian gives these
+//! offsets.
 //!
 //! Four steps, each linear in the number of pairs:
 //!

@@ -39,8 +39,8 @@ pub struct ClockSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plant: Option<Planting>,
     /// Directory with steps of the hosts' clocks, a tool for experiments: the file `NAME.step` has
-    /// the nanoseconds by which the clock of this node's host is ahead. It is read again with each
-    /// reading of the clock.
+    /// the nanoseconds by which the clock of this node's host is ahead. The file is read again with
+    /// each reading of the clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<PathBuf>,
     /// Seed of the planted clocks. The same seed plants the same clocks.

@@ -121,8 +121,7 @@ pub struct Counters {
     pub duplicates: u64,
     /// Datagrams of unknown or ended operations, and datagrams from addresses of no member.
     pub foreign: u64,
-    /// Datagrams for operations that had not begun. They were dropped because they were too many or
-    /// too old.
+    /// Datagrams for operations that had not begun, dropped because they were too many or too old.
     pub staged_dropped: u64,
     /// Answers that were dropped because too many answers waited.
     pub answers_dropped: u64,

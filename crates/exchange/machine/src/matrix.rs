@@ -1,8 +1,9 @@
 //! A shuffle as a matrix: the bytes from each sender to each receiver, and the least time that they
 //! take.
 //!
-//! People and other programs can write the text form. It has a row for each sender and a cell for
-//! each receiver, separated by blanks. A cell is a whole number of bytes, and `#` starts a comment.
+//! People and other programs can write the text form. The text form has a row for each sender and a
+//! cell for each receiver, separated by blanks. A cell is a whole number of bytes, and `#` starts a
+//! comment.
 //!
 //! ```text
 //! # 3 nodes

@@ -192,7 +192,7 @@ impl Operation {
         peer.heard = now;
         peer.tries = 0;
         if header.kind == Kind::Wait {
-            // The rank lives. It has no message for us yet, or cannot use ours yet.
+            // The rank lives. The rank has no message for us yet, or cannot use ours yet.
             let later = now + config.resend_after;
             (peer.probe_in, peer.probe_out) = (later, later);
         } else if !peer.met {

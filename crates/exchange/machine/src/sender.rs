@@ -94,8 +94,8 @@ impl Sender {
     }
 
     /// Decides which packets of the present messages are sent unasked. These are the first packets
-    /// of the schedule of a sender without limits, one round trip of them. They are therefore in
-    /// proportion to the lengths.
+    /// of the schedule of a sender without limits, one round trip of them. The packets of each
+    /// message are therefore in proportion to the lengths.
     pub(crate) fn begin(&mut self, packets: u32) {
         let mut schedule: BinaryHeap<(u64, u16, u16, u32)> = (0..self.messages.len() as u16)
             .filter(|&to| self.messages[usize::from(to)].packets > 0)

@@ -49,8 +49,8 @@ const INJECT_DATAGRAMS_MAX: usize = 65_536;
 /// Headers of IPv4 and UDP, and of Ethernet.
 const IP_BYTES: u32 = 28;
 const ETHERNET_BYTES: u32 = 14;
-/// Memory for datagrams that have arrived and are not yet read. It holds several messages of each
-/// of many members, on a host whose cores are all busy.
+/// Memory for datagrams that have arrived and are not yet read. There is room for several messages
+/// of each of many members, on a host whose cores are all busy.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 /// Buffers of 64 KB that one system call fills at most. Four buffers are a quarter of a megabyte,
 /// which stays in a core's own cache while messages are put together from it. The measured

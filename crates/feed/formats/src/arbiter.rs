@@ -2,9 +2,9 @@
 //!
 //! A venue sends every packet twice, over networks that fail independently (sides A and B). The
 //! receiver takes the copy that comes first. A hole on one side is therefore no loss yet. The
-//! arbiter reports the hole once, as a range, so that the caller can ask for the messages again. It
-//! holds the messages behind the hole until the hole is filled, is given up, or a stated limit is
-//! reached. No message is skipped without an [`Event::Lost`].
+//! arbiter reports the hole once, as a range, so that the caller can ask for the messages again.
+//! The arbiter holds the messages behind the hole until the hole is filled, is given up, or a
+//! stated limit is reached. No message is skipped without an [`Event::Lost`].
 //!
 //! A sequence number is only a claim. A damaged or forged packet that claims a place far from all
 //! others would make a hole that no packet can fill, and giving that hole up would skip the rest of
@@ -13,8 +13,8 @@
 //! from there, while no packet carries the feed on at its old place. The first packet's choice of a
 //! start is held to the same rule until a second packet has carried it on.
 //!
-//! The arbiter knows only sequence numbers. It therefore serves MoldUDP64 ([`crate::mold`]), CME
-//! MDP 3.0 and any other feed that numbers its messages.
+//! The arbiter knows only sequence numbers. The arbiter therefore serves MoldUDP64
+//! ([`crate::mold`]), CME MDP 3.0 and any other feed that numbers its messages.
 
 use bytes::Bytes;
 use core::ops::Range;

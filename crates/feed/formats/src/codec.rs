@@ -2,8 +2,8 @@
 //!
 //! A message's first bytes do not tell its format: 51 of 20,560 datagrams of a MIAX capture have
 //! the length and the first letter of an ITCH message. The format is therefore found once, where a
-//! feed is opened, from all of its structure or from the user's word. It then travels with each
-//! message as a [`Format`] tag. Code that reads a message asks [`of`] for the tag's codec.
+//! feed is opened, from all of its structure or from the user's word. The format then travels with
+//! each message as a [`Format`] tag. Code that reads a message asks [`of`] for the tag's codec.
 //!
 //! # Another format
 //!
@@ -234,8 +234,8 @@ pub fn name(format: Format) -> &'static str {
     of(format).map_or("opaque", Codec::name)
 }
 
-/// The format of bytes without a tag, such as a recording of an earlier version. It is the format
-/// that reads all of the messages, and opaque when no format does.
+/// The format of bytes without a tag, such as a recording of an earlier version. The result is the
+/// format that reads all of the messages, or opaque when no format reads them.
 pub fn of_untagged<'a>(messages: impl IntoIterator<Item = &'a [u8]>) -> Format {
     let mut left = CODECS.to_vec();
     let mut is_empty = true;

@@ -15,8 +15,8 @@ pub struct FeedError {
     /// Bytes before the bad frame, record or line. For a compressed source the bytes of the
     /// decompressed stream count, because a person can look there.
     pub offset: u64,
-    /// The index of the message that could not be read. It equals the number of messages handed out
-    /// before.
+    /// The index of the message that could not be read. This index equals the number of messages
+    /// handed out before.
     pub index: u64,
     /// The fault at that place.
     pub fault: Fault,

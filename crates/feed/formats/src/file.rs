@@ -35,7 +35,7 @@ impl Shape {
     }
 }
 
-/// First bytes that are looked at. They hold the longest line or header by which a format is
+/// First bytes that are looked at, enough for the longest line or header by which a format is
 /// recognised.
 const HEAD_BYTES: usize = 512;
 
@@ -62,8 +62,8 @@ type Stream = Box<dyn Read + Send>;
 
 /// Opens a feed of any known format. The content decides the format, not the name.
 ///
-/// Errors call the source `name`. The reader may be unbuffered. It is read in pieces of 64 KiB,
-/// never as a whole.
+/// Errors call the source `name`. The reader may be unbuffered. The source is read in pieces of 64
+/// KiB, never as a whole.
 ///
 /// # Errors
 /// A source that is empty, fails to be read, or has no known format. [`Source::next_message`]

@@ -1,10 +1,10 @@
 //! Market data input: files, captures and live datagrams become messages in order.
 //!
-//! The multicast carries bytes and never parses them. It needs only three facts of a message: its
-//! place, its own time, and the messages with which it must stay in order. This crate finds these
-//! facts once, at the root, for every format that it reads, and hands the bytes on as one shared
-//! slice ([`Message`]). The rest of the crate is for code that reads messages: a symbol filter, a
-//! receiver's books, the tests.
+//! The multicast carries bytes and never parses them. The multicast needs only three facts of a
+//! message: its place, its own time, and the messages with which it must stay in order. This crate
+//! finds these facts once, at the root, for every format that it reads, and hands the bytes on as
+//! one shared slice ([`Message`]). The rest of the crate is for code that reads messages: a symbol
+//! filter, a receiver's books, the tests.
 //!
 //! All functions depend only on their input: the crate uses no socket, file, clock or thread.
 //! Readers take any `std::io::Read`, and memory does not grow with the file. Decoding is total: any

@@ -48,7 +48,7 @@ impl fmt::Display for PaceError {
 
 impl std::error::Error for PaceError {}
 
-/// The schedule of one replay. It starts with the due time of the first message.
+/// The schedule of one replay. The schedule starts with the due time of the first message.
 #[derive(Clone, Debug)]
 pub struct Pace {
     mode: Mode,

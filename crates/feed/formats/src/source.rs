@@ -21,8 +21,8 @@ pub struct Message {
     pub shard_key: u32,
     /// Format of the bytes, for [`codec::of`].
     pub format: Format,
-    /// The message without framing. It shares a piece of about 64 KiB with its neighbours, and the
-    /// piece stays in memory as long as any of them does.
+    /// The message without framing. A message shares a piece of about 64 KiB with its neighbours.
+    /// The piece stays in memory as long as any message in it.
     pub bytes: Bytes,
 }
 

@@ -84,7 +84,7 @@ pub struct Played {
     pub messages: u64,
     /// Hash of the messages in their order, as the receivers of one tree compute it.
     pub content_hash: String,
-    /// Messages that are too long for a packet. They were not sent.
+    /// Messages that were not sent, because they are too long for a packet.
     pub too_large: u64,
     /// Packets with messages, per side, the dropped ones included.
     pub packets: u64,

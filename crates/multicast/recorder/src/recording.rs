@@ -178,8 +178,8 @@ pub struct Recorded {
     pub time_ns: i64,
     /// The tag of the message's codec, or opaque in a recording without tags.
     pub format: Format,
-    /// The time by which the message is indexed. It differs from the own time when that time went
-    /// back, or lay in the future when the message came.
+    /// The time by which the message is indexed. This time differs from the message's own time when
+    /// the own time went back, or lay in the future when the message came.
     pub indexed_ns: i64,
     /// Bytes of the message.
     pub bytes: Vec<u8>,
@@ -327,7 +327,7 @@ pub fn is_file_of(file: &str, recording: &str) -> bool {
         || file == crate::utc::file_name(recording)
 }
 
-/// A recorder has no other place for refused messages, so it waits. It reports a full disk as an
+/// A recorder has no other place for refused messages, so it waits. A full disk is reported as an
 /// error.
 pub(super) fn begin(
     store: &Store,

@@ -94,8 +94,8 @@ fn a_recording_keeps_the_format_of_each_message() {
     assert_eq!(read.collect::<Vec<_>>(), formats.map(|format| (format, vec![7; 40])));
 }
 
-/// A recording as version 0.1 wrote it, without formats. It can be read and continued in its
-/// layout, and its format is the format that reads all of its messages.
+/// A recording as version 0.1 wrote it, without formats. The recording can be read and continued in
+/// its layout, and its format is the format that reads all of its messages.
 #[test]
 fn a_recording_of_an_earlier_version_is_read_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();

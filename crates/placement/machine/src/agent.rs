@@ -1,5 +1,5 @@
-//! The machine on every host of the pool. It carries out one job at a time, and is idle when no
-//! surveyor asks.
+//! The machine on every host of the pool. An agent carries out one job at a time, and is idle when
+//! no surveyor asks.
 //!
 //! ```text
 //! Preparing --all below ready or given up--> Ready --Go--> Running --length, drain--> Gathering

@@ -2,7 +2,7 @@
 //! or on some pairs. A multicast over the tree then evaluates it as a whole.
 //!
 //! The [`Planner`], the [`Builder`] and the [`Explorer`] make all decisions. The program turns
-//! their requests into jobs, and the results of jobs into answers. It keeps the answers as
+//! their requests into jobs, and the results of jobs into answers. The program keeps the answers as
 //! [`Line`]s. A survey with the same settings and these lines continues where the last survey
 //! ended, because the same answers lead to the same requests.
 

@@ -20,7 +20,7 @@ pub struct DelayRecord {
     pub mean_ns: f64,
     /// Sum of squared distances from the mean, ns^2.
     pub squares_ns2: f64,
-    /// Shortest delay, ns. It is below zero when the clocks differ by more than the delay.
+    /// Shortest delay, ns. A delay is below zero when the clocks differ by more than the delay.
     pub min_ns: i64,
     /// Longest, ns.
     pub max_ns: i64,
@@ -135,8 +135,9 @@ impl DelayRecord {
         }
     }
 
-    /// The q-quantile in ns: the upper edge of its bucket, and at most the longest delay seen. It
-    /// is at least 100 ns, because a delay may look like zero or less within the clocks' error.
+    /// The q-quantile in ns: the upper edge of its bucket, and at most the longest delay seen. The
+    /// result is at least 100 ns, because a delay may look like zero or less within the clocks'
+    /// error.
     pub fn quantile_ns(&self, q: f64) -> f64 {
         let edge = self.histogram.quantile(q).as_nanos() as f64;
         edge.min(self.max_ns.max(0) as f64).max(DELAY_NS_MIN)
@@ -153,8 +154,8 @@ impl DelayRecord {
         })
     }
 
-    /// The q-quantile in ns, as if the delays of a bucket were spread evenly over it. It is at
-    /// least 100 ns, as [`quantile_ns`](Self::quantile_ns) is.
+    /// The q-quantile in ns, as if the delays of a bucket were spread evenly over it. The result is
+    /// at least 100 ns, as that of [`quantile_ns`](Self::quantile_ns).
     pub fn quantile_between_ns(&self, q: f64) -> f64 {
         let rank = q * self.count() as f64;
         let mut below = 0.0;

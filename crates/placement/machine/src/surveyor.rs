@@ -1,5 +1,5 @@
-//! The machine that orders jobs. It greets the pool, and then orders the jobs that its program asks
-//! for.
+//! The machine that orders jobs. The surveyor greets the pool, and then orders the jobs that its
+//! program asks for.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -80,8 +80,8 @@ impl Ask {
 pub enum Step {
     /// Make this measurement. The step stays the same until it is answered.
     Measure(Ask),
-    /// The plan is finished. It has no lower bound, because a tree with unmeasured pairs could be
-    /// better.
+    /// The plan is finished. The plan has no lower bound, because a tree with unmeasured pairs
+    /// could be better.
     Done(Plan),
     /// No tree was found.
     Failed(MinMaxError),

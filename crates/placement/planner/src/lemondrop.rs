@@ -1,8 +1,8 @@
 //! LemonDrop chooses the tree whose edges cost least in sum.
 //!
 //! LemonDrop (Sachidananda 2022, as the TreeBuilder thesis describes it in section 2.1.3) asks
-//! which hosts should run the places of an application. It is given the median delay between any
-//! two hosts and the load between any two places. This is a quadratic assignment: minimise the
+//! which hosts should run the places of an application. LemonDrop is given the median delay between
+//! any two hosts and the load between any two places. This is a quadratic assignment: minimise the
 //! delays weighted by the loads, equation 2.1. In a multicast tree every edge from parent to child
 //! has the same load, and all other pairs have none, so LemonDrop minimises the sum of the edges'
 //! delays. A receiver waits for a path, however, and a deadline waits for the worst path. LemonDrop

@@ -129,8 +129,8 @@ impl Strategy {
         self.fields().find(|field| !delays.has(*field))
     }
 
-    /// The score of an edge. It is infinite when too many probes were lost, or when a statistic of
-    /// the sum was not measured.
+    /// The score of an edge. The score is infinite when too many probes were lost, or when a
+    /// statistic of the sum was not measured.
     pub fn score(&self, stats: &EdgeStats) -> f64 {
         let stats = stats.counting_loss();
         let mut stack: Vec<f64> = Vec::with_capacity(8);

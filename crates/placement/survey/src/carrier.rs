@@ -60,7 +60,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Streams of one connection. A peer opens one stream, and may open the next while the last is
 /// ending.
 const STREAMS_PER_CONNECTION_MAX: u32 = 4;
-/// Bytes of the headers of a call. Those of gRPC take a few hundred.
+/// Bytes of the headers of a call. The headers of gRPC take a few hundred.
 const HEADER_BYTES_MAX: u32 = 8 << 10;
 /// An envelope is a message and a few bytes around it.
 const ENVELOPE_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 64;
@@ -140,7 +140,8 @@ fn envelopes(queue: mpsc::Receiver<Bytes>) -> impl StreamExt<Item = Envelope> + 
     ReceiverStream::new(queue).map(|message| Envelope { message })
 }
 
-/// The answering side. It has a single method, so its code is written by hand and not generated.
+/// The answering side. The service has a single method, so its code is written by hand and not
+/// generated.
 #[derive(Clone)]
 struct CarrierService(Arc<Shared>);
 

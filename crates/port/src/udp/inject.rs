@@ -40,7 +40,7 @@ pub struct Inject {
     pub queue_datagrams_max: usize,
 }
 
-/// Time between two looks at the file. It is short beside the second in which an experiment
+/// Time between two looks at the file. The time is short beside the second in which an experiment
 /// watches, and a look costs a few microseconds.
 const LOOK: Duration = Duration::from_millis(100);
 /// Longest delay that a rule may name. No protocol timer works with a longer one.

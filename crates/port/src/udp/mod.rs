@@ -57,8 +57,8 @@ pub fn link_mtu(from: IpAddr, to: SocketAddr) -> Result<u32, Error> {
     })
 }
 
-/// One UDP socket that drives machines. It ignores forwarding installs, because the kernel would
-/// have to wake this process for them anyway.
+/// One UDP socket that drives machines. The socket ignores forwarding installs, because the kernel
+/// would have to wake this process for each datagram anyway.
 pub struct UdpDriver {
     socket: Socket,
     options: Options,

@@ -202,7 +202,7 @@ impl Socket {
         }
     }
 
-    /// Marks the socket for a class. It makes a system call only when marks differ by class and the
+    /// Marks the socket for a class. A system call is made only when marks differ by class and the
     /// class changed.
     pub(super) fn mark(&mut self, class: Class, options: &Options) {
         if self.marked == Some(class) || (self.marked.is_some() && !options.marks_differ()) {

@@ -88,8 +88,8 @@ fn runtime() -> Result<Runtime, RequestError> {
 
 /// Sends a request without a body, and waits for the whole answer.
 ///
-/// `path` begins with `/` and may have a query. The call blocks for `patience` at most. It must not
-/// be made from a thread that drives asynchronous tasks.
+/// `path` begins with `/` and may have a query. The call blocks for `patience` at most. The call
+/// must not be made from a thread that drives asynchronous tasks.
 pub fn ask(
     address: SocketAddr,
     method: Method,

@@ -42,7 +42,7 @@ pub struct Run {
     pub clock: String,
     /// Whether every process writes the log of its messages, from which the report is made.
     pub log: bool,
-    /// The shared key of a program without a key file. It takes precedence over `key_file`.
+    /// The shared key of a program without a key file. This key takes precedence over `key_file`.
     #[serde(skip)]
     pub key: Option<SharedKey>,
 }

@@ -151,7 +151,7 @@ impl Client {
     }
 
     /// Begins an append of whole records, one mebibyte at most. The call waits while the server
-    /// grants no credit. It returns the number of the request, which completes later.
+    /// grants no credit. The call returns the number of the request, which completes later.
     ///
     /// # Errors
     /// [`StoreError::Remote`].

@@ -25,8 +25,8 @@ const WRITE_BEHIND_BYTES: u64 = 1 << 20;
 struct Shared {
     path: PathBuf,
     open: Mutex<BTreeMap<String, Arc<File>>>,
-    /// The directory itself. It is synced for the names of files, and locked against a second
-    /// process.
+    /// The directory itself. The directory is synced for the names of files, and locked against a
+    /// second process.
     directory: File,
     /// Whether names were made since the last sync of the directory.
     has_new_names: Mutex<bool>,

@@ -112,7 +112,8 @@ type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
 /// `adoption_turn`, `flush_turn`, `volume`, the maps of files, a file's `appender`, `queue`.
 /// Publications take `blocks`, a file's `published`, its `appender`.
 pub(super) struct Shared {
-    /// Whether the store was opened to read. It then claims, writes and uploads nothing.
+    /// Whether the store was opened to read. A store that was opened to read claims, writes and
+    /// uploads nothing.
     is_reading: bool,
     pub(super) config: StoreConfig,
     pub(super) disk: Directory,
@@ -128,7 +129,7 @@ pub(super) struct Shared {
     /// Whether enough segments wait for a sync of chunks. The syncing thread waits for it.
     flush_due: Mutex<bool>,
     flush: Condvar,
-    /// Lock of the thread that syncs chunks. It is taken before the volume.
+    /// Lock of the thread that syncs chunks. This lock is taken before the volume.
     flush_turn: Mutex<()>,
     memory_bytes: AtomicU64,
     /// Bytes of chunks. The volume counts them.

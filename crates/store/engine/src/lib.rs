@@ -10,9 +10,9 @@
 //!            upload thread: full chunks, and tails now and then ──> acknowledged: object
 //! ```
 //!
-//! An append takes the lock of its own file. It takes the shared queue only when a segment fills or
-//! the client asks for `local`. When a stage is at its limit, an append is refused before any
-//! record is taken, and the error names the stage. A refused append may be tried again.
+//! An append takes the lock of its own file. An append takes the shared queue only when a segment
+//! fills or the client asks for `local`. When a stage is at its limit, an append is refused before
+//! any record is taken, and the error names the stage. A refused append may be tried again.
 //!
 //! | module | what it holds |
 //! |---|---|

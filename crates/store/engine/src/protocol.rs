@@ -163,7 +163,7 @@ pub enum Request<'a> {
         /// Entry of the file at its primary.
         entry: Entry,
     },
-    /// Records for a copy. They are acknowledged when they are synced in the journal.
+    /// Records for a copy, which are acknowledged when they are synced in the journal.
     Copy {
         /// The file.
         file: u32,

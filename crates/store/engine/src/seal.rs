@@ -1,10 +1,10 @@
 //! The list of whole files that a clean stop leaves behind, and the check of a directory.
 //!
 //! Segments, commits, tails and metadata have checksums of their own and can be checked at any
-//! time. The list has every file's length, and a checksum of each file that has none of its own. It
-//! covers free pages of the directory of names, records that were put aside, and missing files. A
-//! clean stop writes the list, and opening the store removes it. Writing the list reads no chunk
-//! and no object, so a stop takes no longer for a larger store.
+//! time. The list has every file's length, and a checksum of each file that has none of its own.
+//! The list covers free pages of the directory of names, records that were put aside, and missing
+//! files. A clean stop writes the list, and opening the store removes it. Writing the list reads no
+//! chunk and no object, so a stop takes no longer for a larger store.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -11,8 +11,8 @@ use parquet::errors::ParquetError;
 /// The form in which batches are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A Parquet file with Snappy compression. It is small, and can be read only when it is
-    /// complete.
+    /// A Parquet file with Snappy compression. The file is small, and can be read only when the
+    /// file is complete.
     Parquet,
     /// An Arrow IPC stream without compression. A reader can use each batch as soon as it arrives.
     Arrow,

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 /// The reason for which an entry is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// The segment was just appended or read. It stays for at least one turn of the hand.
+    /// The segment was just appended or read. The segment stays for at least one turn of the hand.
     Recent,
-    /// A scan reads the segment once. It is evicted first.
+    /// A scan reads the segment once. The segment is evicted first.
     Passing,
 }
 

@@ -22,11 +22,11 @@
 //! Recovery begins its search there. The next journal begins with node frames and with the records
 //! that fill no segment yet. Then the previous journal is no longer needed.
 //!
-//! The previous journal is not removed from the disk. It is marked as a spare, and a later journal
-//! is written over it. A sync of a growing file waits until the file system has written its own
-//! journal and all other new data. A sync of existing blocks waits for these blocks only. Every
-//! journal has its own number, by which the remains of an earlier journal are recognised. A commit
-//! before such remains is followed by zeros, which the next commit overwrites.
+//! The previous journal is not removed from the disk. The previous journal is marked as a spare,
+//! and a later journal is written over it. A sync of a growing file waits until the file system has
+//! written its own journal and all other new data. A sync of existing blocks waits for these blocks
+//! only. Every journal has its own number, by which the remains of an earlier journal are
+//! recognised. A commit before such remains is followed by zeros, which the next commit overwrites.
 
 use bytes::Bytes;
 
@@ -41,7 +41,7 @@ pub const COMMIT_BYTES: usize = 32;
 const END_BYTES: usize = COMMIT_BYTES;
 /// Bytes of a frame's header.
 pub const FRAME_BYTES: usize = 32;
-/// Limit of the bytes of one commit. It bounds a group commit, and the memory of recovery.
+/// Limit of the bytes of one commit. The limit bounds a group commit, and the memory of recovery.
 pub const COMMIT_BYTES_MAX: usize = 64 << 20;
 /// The version that this code writes and reads.
 pub const VERSION: u8 = 2;

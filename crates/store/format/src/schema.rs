@@ -82,8 +82,8 @@ pub struct Arrival {
     /// and records beyond the window are refused. With zero, records must arrive in order of time.
     #[serde(default)]
     pub window_ns: u64,
-    /// The field that numbers the records. It orders records of equal times, and identifies
-    /// duplicates. Without such a field, the position in the appended data is used.
+    /// The field that numbers the records. This number orders records of equal times, and
+    /// identifies duplicates. Without such a field, the position in the appended data is used.
     #[serde(default)]
     pub sequence: String,
     /// The sides of the feed, if it has two.

@@ -42,8 +42,8 @@ const SPARES: usize = 2;
 /// many records does not fill the commit alone.
 const FRAME_RECORDS_BYTES_MAX: usize = 8 << 20;
 
-/// Default length of a journal. It is about the data that arrives during one sync of the chunks, so
-/// that few journals are written before the first spare exists.
+/// Default length of a journal. The length is about that of the data that arrives during one sync
+/// of the chunks, so that few journals are written before the first spare exists.
 pub const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
 /// Sizes of a volume.
@@ -260,7 +260,8 @@ impl<D: Disk> Volume<D> {
         Ok(())
     }
 
-    /// Writes a full segment into its chunk. It may not leave memory before [`flush`](Self::flush).
+    /// Writes a full segment into its chunk. The segment may not leave memory before
+    /// [`flush`](Self::flush).
     ///
     /// # Errors
     /// `Error::Storage`; the segment is kept and written again by the next flush.

@@ -1,8 +1,8 @@
 //! `evenfall bench shuffle`: shuffles between processes over real sockets, one after the other.
 //!
 //! Ranks are processes on loopback, or in namespaces whose links are limited (`--lab`). A round is
-//! a barrier and a shuffle. It lasts from the first rank's call to the last rank's return. This
-//! program hashes and compares the messages that each rank sent and got.
+//! a barrier and a shuffle. A round lasts from the first rank's call to the last rank's return.
+//! This program hashes and compares the messages that each rank sent and got.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -118,8 +118,8 @@ pub struct Args {
     /// Packets granted at a time.
     #[arg(long, default_value_t = 8)]
     grant_packets: u32,
-    /// How long a waiting rank looks for arrivals before it sleeps. It yields its core between two
-    /// looks. By default 200us where links have no limit, else none.
+    /// How long a waiting rank looks for arrivals before it sleeps. The rank yields its core
+    /// between two looks. By default 200us where links have no limit, else none.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     yield_for: Option<Duration>,
     /// Keep each rank on one core, also the ranks of --mpi. Pinning takes luck out of a comparison

@@ -19,8 +19,7 @@ pub const ENTRY_BYTES: usize = 8;
 pub struct Entry {
     /// The rank that sent it.
     pub from: u16,
-    /// The rank that the message is for. It is 0 where the message is for all ranks, or for the
-    /// root.
+    /// The rank that the message is for; 0 where the message is for all ranks, or for the root.
     pub to: u16,
     /// Bytes of the message.
     pub body: Bytes,

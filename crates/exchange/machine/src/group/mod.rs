@@ -190,8 +190,8 @@ pub enum Call {
         /// Messages by receiver.
         messages: Vec<Bytes>,
     },
-    /// A shuffle in two rounds over a mesh. It sends `2 (sqrt n - 1)` messages instead of `n - 1`,
-    /// and twice the bytes. Only very short messages gain by it.
+    /// A shuffle in two rounds over a mesh. Each rank sends `2 (sqrt n - 1)` messages instead of `n
+    /// - 1`, and twice the bytes. Only very short messages gain by it.
     TwoLevelShuffle {
         /// Messages by receiver.
         messages: Vec<Bytes>,
@@ -234,8 +234,8 @@ pub enum Event {
 pub struct Settings {
     /// Settings of the exchange.
     pub exchange: Config,
-    /// Upper half of the operation numbers. It tells this group from an earlier group at the same
-    /// addresses.
+    /// Upper half of the operation numbers. This half tells the group from an earlier group at the
+    /// same addresses.
     pub epoch: u32,
     /// How long a small message takes from one rank to another.
     pub latency: Duration,

@@ -9,8 +9,8 @@
 //! The channel of a datagram is its destination address and port. The sender does not count,
 //! because order must hold when a venue fails over to another publisher of the same group.
 //!
-//! The format of the datagrams is found once, by the structure of the first [`LOOK_DATAGRAMS`]. It
-//! is the one format to which all of them belong, if there is one.
+//! The format of the datagrams is found once, by the structure of the first [`LOOK_DATAGRAMS`]. If
+//! all of these datagrams belong to a single format, the capture has this format.
 //!
 //! A packet that is not a whole UDP datagram is skipped, and [`Skipped`] counts it by reason. A
 //! file whose structure is broken gives an error at the byte where it breaks.
@@ -104,7 +104,7 @@ pub struct Skipped {
     pub cut: u64,
     /// Packets whose headers contradict their length.
     pub malformed: u64,
-    /// Messages of types that the format does not have. These messages are not skipped. They are
+    /// Messages of types that the format does not have. These messages are not skipped, and are
     /// given as opaque bytes.
     pub unknown_types: u64,
 }

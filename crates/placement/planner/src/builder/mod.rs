@@ -1,8 +1,8 @@
 //! TreeBuilder grows a tree from the root down, with one parent's measurement after another.
 //!
 //! Knowing all delays of a pool takes as many measurements as there are pairs. TreeBuilder (thesis
-//! section 3.2.3, algorithm 2) measures only from each parent to K candidates. It takes the F
-//! candidates with the best scores as children, and continues with them:
+//! section 3.2.3, algorithm 2) measures only from each parent to K candidates. TreeBuilder takes
+//! the F candidates with the best scores as children, and continues with them:
 //!
 //! ```text
 //! while an inner place lacks children:
@@ -15,7 +15,7 @@
 //!
 //! The algorithm waits for measurements, so it is a value without IO: [`Builder::step`] states the
 //! next measurement, and [`Builder::answer`] takes its result. A live survey, a simulation and a
-//! recorded matrix drive the same value. It goes beyond the thesis in five ways:
+//! recorded matrix drive the same value. The builder goes beyond the thesis in five ways:
 //!
 //! - hosts and edges that fail are left out with their reason, and other hosts are tried;
 //! - a host that cannot feed F children may still be a leaf, and another host gets its place;
@@ -191,7 +191,7 @@ pub struct Builder {
     hosts: Vec<Option<usize>>,
     /// Hosts without a place.
     free: BTreeSet<usize>,
-    /// Hosts that could not feed F children. They can only become leaves.
+    /// Hosts that could not feed F children. These hosts can only become leaves.
     barren: BTreeSet<usize>,
     /// Scores by (parent, candidate); `None` for an edge that cannot be used.
     scores: BTreeMap<(usize, usize), Option<f64>>,
@@ -526,7 +526,7 @@ impl Builder {
         self.drop_host(job.parent, reason.into());
     }
 
-    /// A host failed, in this job or elsewhere. It loses its place and gets no other.
+    /// A host failed, in this job or elsewhere. The host loses its place and gets no other.
     pub fn drop_host(&mut self, host: usize, reason: String) {
         self.free.remove(&host);
         self.roots.retain(|root| *root != host);

@@ -10,8 +10,8 @@
 //!
 //! with the path percentiles of [`paths`](crate::paths), by local search from any tree (modules
 //! `search` and `refine`). A *lower bound* states how good a tree can be at all. For a threshold T,
-//! the search for the bound asks whether any tree has all its leaves within T. It can prove that no
-//! tree has, in three ways:
+//! the search for the bound asks whether any tree has all its leaves within T. The search can prove
+//! in three ways that no tree has:
 //!
 //! | none within T, because | cost |
 //! |---|---|

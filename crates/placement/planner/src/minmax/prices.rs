@@ -12,10 +12,10 @@
 //! a below the root  the F cheapest of  price(a) + its b with their leaves
 //! ```
 //!
-//! Good prices make the hosts expensive that many places want. They are found by raising the price
-//! of every host that the cheapest tree uses more than once, and by lowering the price of unused
-//! hosts (multiplicative weights). The proof holds whatever the prices are. Bad prices only prove
-//! nothing.
+//! Good prices make the hosts expensive that many places want. The search for good prices raises
+//! the price of every host that the cheapest tree uses more than once, and lowers the price of
+//! unused hosts (multiplicative weights). The proof holds whatever the prices are. Bad prices only
+//! prove nothing.
 //!
 //! Down to depth 3 the cheapest tree is exact on ways. For deeper trees, and for pools too large to
 //! look at every pair, the levels above the last proxies are replaced by the shortest way to each
@@ -31,8 +31,8 @@ const ROUNDS: usize = 300;
 /// Step of the first round, and the factor from round to round. The last of 300 rounds has a
 /// thirtieth of the first step.
 const STEP: (f64, f64) = (0.3, 0.9887);
-/// Price above which a tree is refused. It is slightly above 1, so that rounding errors prove
-/// nothing.
+/// Price above which a tree is refused. The value is slightly above 1, so that rounding errors
+/// prove nothing.
 const SURE: f64 = 1.0 + 1e-9;
 
 /// A proxy of the last level and the leaves that it reaches within the limit.

@@ -53,7 +53,7 @@ pub trait Field {
 /// Most probes of one window that are drawn on recorded delays. More probes do not make a 90th
 /// percentile more certain than the file is.
 const DRAWN_MAX: u64 = 20_000;
-/// Most probes that are drawn in one run. They take 80 MB.
+/// Most probes that are drawn in one run. This many probes take 80 MB.
 const SAMPLES_MAX: u64 = 20_000_000;
 /// Share of probes that meet a spike. The spikes make up the part of an edge's measured standard
 /// deviation that its percentiles do not explain.

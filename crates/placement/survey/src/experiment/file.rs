@@ -147,7 +147,7 @@ pub struct Probe {
     /// Time before the measurement, in which probes warm the path up.
     #[serde(with = "humantime_serde")]
     pub warm_up: Duration,
-    /// Rounds into which a measurement is cut. It ends early when the choice is clear.
+    /// Rounds into which a measurement is cut. A measurement ends early when the choice is clear.
     #[serde(deserialize_with = "within::<_, _, 1, 100>")]
     pub rounds: u32,
 }

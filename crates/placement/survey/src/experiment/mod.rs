@@ -10,9 +10,9 @@
 //!                   --Found-->
 //! ```
 //!
-//! A [`Course`] is one run. It asks for measurements and takes their results, like the tree builder
-//! inside it. A [`Field`] is the source of the delays: a recorded file ([`Recorded`]), running
-//! agents ([`Live`]), or the simulator, which drives the same [`Survey`] as the agents do.
+//! A [`Course`] is one run. A course asks for measurements and takes their results, like the tree
+//! builder inside it. A [`Field`] is the source of the delays: a recorded file ([`Recorded`]),
+//! running agents ([`Live`]), or the simulator, which drives the same [`Survey`] as the agents do.
 //!
 //! | module | what it holds |
 //! |---|---|

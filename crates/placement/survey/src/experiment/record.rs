@@ -107,7 +107,7 @@ pub struct Statistics {
     pub leaves: Vec<Leaf>,
     /// The worst leaf of every window by itself.
     pub windows: Vec<Window>,
-    /// Leaves that no probe reached. They have no delays, and count as worse than the worst leaf.
+    /// Leaves that no probe reached. Leaves without delays count as worse than the worst leaf.
     pub unreached: Vec<String>,
 }
 

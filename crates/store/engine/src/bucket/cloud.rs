@@ -43,8 +43,8 @@ impl Drop for Coming {
     }
 }
 
-/// Addresses at which clouds give keys to their machines. They are asked when the environment has
-/// no keys.
+/// Addresses at which clouds give keys to their machines. These addresses are asked when the
+/// environment has no keys.
 const METADATA: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
 const NO_KEYS: &str = "; the environment has no keys, and this machine is given none: set \
     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or their likes of GOOGLE_* and \

@@ -285,8 +285,8 @@ impl Shared {
 
     /// This disk has a file that another node took over after the life of `token` on this disk.
     /// Later records of this disk were acknowledged by this node at `local` or below, and are no
-    /// part of the file any more. They are kept beside the file, as plain records, and the disk
-    /// begins anew.
+    /// part of the file any more. These records are kept beside the file, as plain records, and the
+    /// disk begins anew.
     fn put_aside(
         &self,
         name: &str,
@@ -372,8 +372,8 @@ impl Shared {
         Ok(start)
     }
 
-    /// Writes segments that did not pass through the queue. They too are in memory until the next
-    /// flush.
+    /// Writes segments that did not pass through the queue. These segments too are in memory until
+    /// the next flush.
     fn write_all(&self, segments: Vec<Sealed>) -> Result<(), StoreError> {
         let mut volume = lock(&self.volume);
         for sealed in segments {

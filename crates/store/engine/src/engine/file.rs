@@ -63,7 +63,7 @@ pub struct StoreFile {
     pub(crate) appender: Mutex<Appender>,
     /// The published part of the file, as the last publication states it.
     pub(crate) published: Mutex<MetadataNode>,
-    /// The tails that this life has put. They change while `published` is locked.
+    /// The tails that this life has put. The tails change while `published` is locked.
     pub(crate) tails: Mutex<Tails>,
     /// Full chunks that are objects. Some may be in no publication yet. The number changes while
     /// `published` is locked.

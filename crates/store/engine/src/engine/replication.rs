@@ -4,11 +4,11 @@
 //!  append ──> commit here ──> durable ──> COPY ──> commit there ──> have ──> acknowledged: replica
 //! ```
 //!
-//! A thread sends records that this node has and the second node lacks. It sends committed records
-//! only, so the second node never has more records than this node. The thread reads the records
-//! from the files themselves, so there is no queue that could fill. A second node that was away for
-//! a moment or for a day catches up in the same way. A file is copied from its first append at
-//! `replica` on, from the file's beginning.
+//! A thread sends records that this node has and the second node lacks. The thread sends committed
+//! records only, so the second node never has more records than this node. The thread reads the
+//! records from the files themselves, so there is no queue that could fill. A second node that was
+//! away for a moment or for a day catches up in the same way. A file is copied from its first
+//! append at `replica` on, from the file's beginning.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

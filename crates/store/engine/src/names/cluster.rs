@@ -206,7 +206,7 @@ impl Cluster {
     }
 }
 
-/// A store node in a cluster. It may write as long as its lease holds.
+/// A store node in a cluster. A node may write as long as its lease holds.
 pub struct Member {
     cluster: Cluster,
     node: u32,

@@ -2,8 +2,8 @@
 //!
 //! 1. Journals, oldest first, up to the first damage in each: where each file stood in synced
 //!    chunks, and the records that were committed since.
-//! 2. Chunks, from where the file stood: whole segments without a gap. They may reach further than
-//!    was promised.
+//! 2. Chunks, from where the file stood: whole segments without a gap. Chunks may reach further
+//!    than was promised.
 //! 3. The committed records behind those segments. Full segments go to chunks, and the rest goes
 //!    into a new journal. The old journals go when the new one is synced. A recovery after a crash
 //!    in between finds both, and does the work again.

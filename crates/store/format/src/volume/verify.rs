@@ -36,8 +36,8 @@ pub struct Verification {
     pub bytes: u64,
     /// Files of the directory that are of no kind known here.
     pub others: Vec<String>,
-    /// Data chunks that are missing although their records were acknowledged. They are in the
-    /// object store, or lost.
+    /// Data chunks that are missing although their records were acknowledged. These chunks are in
+    /// the object store, or lost.
     pub absent: Vec<String>,
     /// What is wrong.
     pub findings: Vec<Finding>,

@@ -34,7 +34,8 @@ fn behind_a_write_that_failed_nothing_is_written() {
     replies.failed(1, 16, &StoreError::Closing);
     assert!(replies.flush().is_err() && replies.bytes.is_empty());
     assert_eq!((replies.spent, replies.requests), (0, 0));
-    // It reads again, and finds the end: no frame that is cut short and goes on with another.
+    // The client reads again and finds the end. No frame is cut short and continued by another
+    // frame.
     let mut came = Vec::new();
     client.read_to_end(&mut came).unwrap();
     assert!(came.len() < sent);

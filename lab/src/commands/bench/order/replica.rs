@@ -107,8 +107,8 @@ pub fn tree(replicas: &[SocketAddr], racks: usize) -> Result<Tree, OrderError> {
 /// A connection of the load generator, by the name under which its requests are ordered.
 type Connections = Arc<Mutex<HashMap<u64, TcpStream>>>;
 
-/// The owner of a replica. It executes requests on a map, as the replicas in benchmarks of other
-/// protocols do.
+/// The owner of a replica. The owner executes requests on a map, as the replicas in benchmarks of
+/// other protocols do.
 struct Owner {
     node: NodeId,
     is_total: bool,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{Args, Failure, embedded, median};
 
-/// Records that are scanned. They fit into the store's default cache.
+/// Records that are scanned. This many records fit into the store's default cache.
 const RECORDS: u64 = 4 << 20;
 /// Records of an Arrow batch.
 const ROWS: usize = 65_536;
@@ -152,8 +152,8 @@ fn take(columns: &mut Columns) -> evenfall_store_format::Result<usize> {
     Ok(batch.num_rows())
 }
 
-/// The beginning of a range of 10,000 records. It differs from turn to turn and follows no pattern
-/// of segments. The time of a record is its number plus one.
+/// The beginning of a range of 10,000 records. The beginning differs from turn to turn and follows
+/// no pattern of segments. The time of a record is its number plus one.
 fn place(turn: u64, end: u64) -> i64 {
     (turn.wrapping_mul(7_919_317) % (end - 10_000)) as i64 + 1
 }

@@ -100,7 +100,7 @@ pub enum Step {
     Delete(DeleteRangeRequest),
 }
 
-/// A condition of a transaction. It is always an equality.
+/// A condition of a transaction. The condition is always an equality.
 #[derive(Clone, PartialEq, Message)]
 pub struct Compare {
     /// What is compared: 0 the version, 2 the last change, 4 the lease.
