@@ -22,7 +22,7 @@ use evenfall_multicast_service::Settings;
 /// Receivers: few enough for two cores, so that the injected delays are most of the latency.
 const RECEIVERS: u32 = 10;
 /// Messages per second. The lab draws the delay of each datagram and then keeps the datagrams of a
-/// sender in order, so the distance of 10 ms keeps messages from waiting for each other.
+/// sender in order. The distance of 10 ms keeps messages from waiting for each other.
 const RATE: u32 = 100;
 /// Messages of a run. The 99th percentile then has 30 messages above it.
 const MESSAGES: u32 = 3_000;

@@ -45,8 +45,8 @@ fn surveyed(truth: &Model, base: &Model, seed: u64) -> Model {
     Model::parse("pool", &text).expect("the file that was written")
 }
 
-/// What a survey of `gcp` says, less what hosts alone add: no pauses and no slow host, so that each
-/// number of the file has one true value.
+/// The results of a survey of `gcp`, less the parts that hosts alone add: no pauses and no slow
+/// host, so that each number of the file has one true value.
 fn truth() -> Model {
     let mut model = Model::named("gcp").expect("built in");
     model.host.stalls.clear();

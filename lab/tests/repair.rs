@@ -250,8 +250,8 @@ fn orders_and_reports_of_a_thousand_children_fit_their_datagrams() {
 }
 
 /// A receiver is cut off for half a second, and the network loses one packet of 500, reports
-/// included. The test compares the share of frames that were in time everywhere, as the root counts
-/// it live, with the share that the ledger computes from the releases of all receivers.
+/// included. The test compares two shares of frames that were in time everywhere: the share that
+/// the root counts live, and the share that the ledger computes from the releases of all receivers.
 #[test]
 fn the_live_share_of_frames_in_time_agrees_with_the_ledger_under_loss() {
     let mut config = Config::default();

@@ -3,8 +3,8 @@
 //!
 //! A program can only print a `String`. A program can match an error with its own type, ask it for
 //! its cause, and go on working when the type gets new variants. A program prints an error and then
-//! the chain of its causes, so the words that an error takes from its cause must not come back from
-//! `source()`.
+//! the chain of its causes. The words that an error takes from its cause must therefore not come
+//! back from `source()`.
 
 use crate::Finding;
 

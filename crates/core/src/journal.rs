@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A crash tears the tail of the log. The first record that is cut or does not match its checksum
-//! ends the log. The machine has not told anybody of that record or of those behind it, because it
-//! sends what depends on a record only after the record is written.
+//! ends the log. The machine has told no other node of that record or of later records, because a
+//! datagram that depends on a record leaves only after the record is written.
 //!
 //! **The header is written together with the first record.** A log that ends inside the header, or
 //! has zeros in the place of the header, counts as new: a crash has torn its first write before a

@@ -283,10 +283,10 @@ pub trait Machine {
     /// The next datagram. Its time of sending is `now`.
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit>;
 
-    /// The next datagram of the classes [`Class::Control`] and [`Class::Live`]. A driver that has
-    /// no room for a less urgent class calls this method instead of
-    /// [`poll_transmit`](Self::poll_transmit), so that a full queue of repairs does not hold up the
-    /// feed. A machine without less urgent classes leaves this method out.
+    /// The next datagram of the classes [`Class::Control`] and [`Class::Live`]. A driver without
+    /// room for a less urgent class calls this method instead of
+    /// [`poll_transmit`](Self::poll_transmit). A full queue of repairs therefore does not hold up
+    /// the feed. A machine without less urgent classes leaves this method out.
     fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
         let _ = now;
         None

@@ -1,11 +1,11 @@
 //! Logarithms, powers, exponentials and angles out of `+ - * /` and the square root alone.
 //!
-//! The functions of `std` call the platform's mathematical library. The last bit of such a function
-//! differs from one library to the next, and a compiler may compute a constant call by itself with
-//! another last bit. A delay that is one nanosecond off changes a whole run. IEEE 754 fixes the
-//! results of the four operations, of the square root and of rounding to whole numbers. The
-//! functions of this module use nothing else, so that they give the same bits on every computer,
-//! at every optimisation level, with and without fused multiplication.
+//! The functions of `std` call the platform's mathematical library. The last bit of a logarithm
+//! differs from one library to the next. A compiler may also compute a constant call by itself,
+//! with another last bit. A delay that is one nanosecond off changes a whole run. IEEE 754 fixes
+//! the results of the four operations, of the square root and of rounding to whole numbers. The
+//! functions of this module use nothing else, so that they give the same bits on every computer, at
+//! every optimisation level, with and without fused multiplication.
 //!
 //! | function | error against the true value, within the stated range |
 //! |---|---|
@@ -30,8 +30,9 @@ const QUARTER_HIGH: f64 = 1.570_796_326_734_125_6;
 const QUARTER_MIDDLE: f64 = 6.077_100_506_303_966e-11;
 /// The rest of a quarter turn.
 const QUARTER_LOW: f64 = 2.022_266_248_795_950_6e-21;
-/// The largest angle, in radians, whose sine and cosine are accurate. An angle beyond it has up to
-/// twenty bits of whole quarter turns, which would leave too few bits for what is between them.
+/// The largest angle, in radians, whose sine and cosine are accurate. An angle beyond this limit
+/// has up to twenty bits of whole quarter turns, which leave too few bits for the part of a quarter
+/// turn.
 pub const ANGLE_MAX: f64 = 1e6;
 /// `exp` of more than this is infinite: the logarithm of the largest number is 709.78.
 const EXP_MAX: f64 = 709.79;

@@ -80,8 +80,8 @@ impl SharedKey {
         &self.bytes
     }
 
-    /// The id of this key and 16 secret bytes for the protocol that `context` names. A person who
-    /// learns the bytes of one protocol learns nothing about the bytes of another.
+    /// The id of this key and 16 secret bytes for the protocol that `context` names. The bytes of
+    /// one protocol tell nothing about the bytes of another.
     pub fn derive(&self, context: &str) -> (u8, [u8; 16]) {
         let derived = blake3::derive_key(context, &self.bytes);
         (self.id, derived[..16].try_into().expect("16 bytes"))

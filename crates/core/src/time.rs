@@ -122,8 +122,8 @@ const UNSTATED_NS: u64 = 1_000_000;
 /// [`set`](Self::set) adopts a reading as it is. [`follow`](Self::follow) is for a clock by which
 /// messages are stamped and released. Such a clock goes on by the local clock, which never steps,
 /// and follows its source at [`SLEW_PPM`] at most. When two readings differ by more than their
-/// bounds and the worst drift explain, then the source has stepped. Nobody on this host can say
-/// which of the two readings was wrong, so the clock goes on as if the step had not happened, and
+/// bounds and the worst drift explain, then the source has stepped. This host cannot tell which of
+/// the two readings was wrong. The clock therefore goes on as if the step had not happened, and
 /// adds the bounds of both readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Clock {

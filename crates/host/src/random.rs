@@ -16,7 +16,7 @@ pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
 /// A random number, all of whose values are equally likely.
 ///
 /// # Errors
-/// Those of [`fill`].
+/// The errors of [`fill`].
 pub fn number() -> io::Result<u64> {
     let mut bytes = [0; 8];
     fill(&mut bytes)?;

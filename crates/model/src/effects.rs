@@ -1,8 +1,8 @@
 //! The delays of pairs as effects of hosts.
 //!
-//! The logarithm of a pair's delay is the sum of a mean, an effect of its sender, an effect of its
-//! receiver and a rest, by least squares. How much the effects differ from host to host is what a
-//! model draws its own hosts from.
+//! The logarithm of a pair's delay is a sum of four parts: a mean, an effect of the sender, an
+//! effect of the receiver, and a rest. Least squares give the parts. A model draws its own hosts
+//! from the spread of these effects over the measured hosts.
 
 use evenfall_core::math::square;
 use evenfall_core::statistics::{deviation, mean};

@@ -15,8 +15,8 @@
 //! - [`PoolSurvey`] is what agents measured between the hosts of a pool. [`PoolSurvey::model`] is
 //!   the model of that pool. A number that the survey cannot see is taken from another model, and
 //!   its source says so.
-//! - [`Effects`] splits the delays of pairs into what is the sender's, what is the receiver's, and
-//!   a rest.
+//! - [`Effects`] splits the delays of pairs into an effect of the sender, an effect of the
+//!   receiver, and a rest.
 //!
 //! ```
 //! use evenfall_model::Model;

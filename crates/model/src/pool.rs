@@ -14,7 +14,7 @@
 //!
 //! Everything else comes from another model, and its source says so. The error of each number is
 //! that of the jackknife over hosts: the number is computed again without one group of hosts after
-//! the other, and the scatter of the results says how far the number depends on the choice of the
+//! the other. The scatter of the results tells how far the number depends on the choice of the
 //! hosts.
 
 use core::fmt;
@@ -270,8 +270,8 @@ impl Estimate<'_> {
             path[at::DIRECTION] = (rest - both_ways - noise).max(0.0).sqrt();
             return;
         }
-        // Means of both directions tell one effect of a host: half of what it adds as sender and
-        // as receiver. The other model says how the two share it.
+        // Means of both directions tell one effect of a host: half of the sum of its effects as
+        // sender and as receiver. The other model says how the two share it.
         let usual = &self.base.path;
         let (s, r) = (usual.sender_sigma.is, usual.receiver_sigma.is);
         let usual_host =

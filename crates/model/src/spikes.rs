@@ -11,8 +11,8 @@
 //! Pareto lengths from l, index a:    P(wait > x) = l^a * x^(1 - a) / ((a - 1) gap)   for x >= l
 //! ```
 //!
-//! The ordinary waits of a path hide what is shorter than they are. Only waits above a threshold
-//! of each path count, and the family that explains them better is taken.
+//! The ordinary waits of a path hide shorter spikes. Only waits above a threshold of each path
+//! count, and the family that explains them better is taken.
 
 use evenfall_core::math::{exp, ln, pow};
 

@@ -190,9 +190,9 @@ pub struct Counters {
     /// Datagrams of a sealed port that did not open. Such a datagram is forged or damaged, or has
     /// another key or another purpose.
     pub unopened: u64,
-    /// Datagrams of a sealed port that opened and were dropped. The count of such a datagram came
-    /// before or lies too far behind, or the sending process is unknown and the port has no room to
-    /// remember it.
+    /// Datagrams of a sealed port that opened and were dropped. The count of the datagram came
+    /// before or lies too far behind. Or the sending process is unknown, and the port has no room
+    /// to remember the process.
     pub replayed: u64,
     /// Datagrams lost on purpose, by a rule of [`Inject::file`](crate::Inject::file).
     pub inject_lost: u64,

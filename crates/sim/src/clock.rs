@@ -8,8 +8,8 @@ use evenfall_core::{ClockError, ClockReading, Prng, Timestamp};
 use crate::cloud::{draw, unit};
 use crate::math::{mix, normal_quantile};
 
-/// Drift is kept in units of 2^-40, fine enough for a nanosecond in a quarter of an hour, so that
-/// a conversion is one multiplication and one shift.
+/// Drift is kept in units of 2^-40, so that a conversion is one multiplication and one shift. This
+/// unit is fine enough for a nanosecond in a quarter of an hour.
 const RATE_BITS: u32 = 40;
 
 /// Timeouts further away than 146 years never come. The sum of two shorter times does not overflow.

@@ -7,8 +7,8 @@
 //!
 //! **Exact.** Between two changes all rates are constant, so the simulator computes the end of each
 //! flow directly. Shares come from progressive filling (Bertsekas and Gallager, *Data networks*,
-//! 6.5.2): the link with the smallest share per flow fixes the rates of its flows, the rest of the
-//! bandwidth is shared among the other flows, and so on.
+//! 6.5.2): the link with the smallest share per flow fixes the rates of its flows, and the rest of
+//! the bandwidth is shared among the other flows in the same way.
 //!
 //! **Fast.** A flow that begins or ends changes only the flows that common links connect with it,
 //! directly or through other flows. Only these flows are filled again. The search for the next end

@@ -5,16 +5,17 @@
 //! seed gives the same run on any computer, to the nanosecond, so the number of a seed is all that
 //! replays a failing run.
 //!
-//! **One event per hop.** A packet's whole way, through the sender's processor, its network card
-//! and the network to the receiver's socket, is computed when it is sent, so that the queue holds
-//! one event per packet in flight. The receiver is nearly always idle, and the same event then
-//! hands the packet in. Only a busy receiver needs a second event, which wakes it for the packets
-//! that wait.
+//! **One event per hop.** The whole way of a packet is computed when the packet is sent: the
+//! sender's processor, its network card, the network, and the receiver's socket. The queue
+//! therefore holds one event per packet in flight. The receiver is nearly always idle, and the same
+//! event then hands the packet in. Only a busy receiver needs a second event, which wakes it for
+//! the packets that wait.
 //!
-//! **An input that has begun runs to its end.** Handing in a packet at `t` that costs 2 us moves
-//! the node's own time to `t + 2 us` at once, and what it sends leaves after that. Times therefore
-//! never go back on one node, but events of two nodes may be seen out of order by the cost of one
-//! input. This saves an event for each input. In return, a crash cannot hit the middle of an input.
+//! **An input that has begun runs to its end.** A packet that is handed in at `t` and costs 2 us
+//! moves the node's own time to `t + 2 us` at once, and the node's answers leave after that. Times
+//! therefore never go back on one node, but events of two nodes may be seen out of order by the
+//! cost of one input. This saves an event for each input. In return, a crash cannot hit the middle
+//! of an input.
 //!
 //! **Nothing ambient.** A run depends on no wall clock, no memory address, no iteration over hashed
 //! maps and no function of the platform's mathematical library. Delays come from tables of
@@ -26,9 +27,9 @@
 //! seeds run faster with a core for each seed.
 //!
 //! **The contract is kept for the machine, and asserted against it.** The world drains events and
-//! installs after every input and pulls transmits no faster than processor and card allow; a
+//! installs after every input, and pulls transmits no faster than processor and card allow. A
 //! machine that keeps asking for a timeout in the past, or never stops emitting, causes a panic
-//! that names it. [`Strict`] asserts the other side.
+//! that names the machine. [`Strict`] asserts the other side.
 //!
 //! **A node may have a port that forwards.** [`World::offload`] has forwarding installs carried out
 //! ahead of the node's process and at no cost to its processor, as a kernel or a card does. Without

@@ -167,8 +167,8 @@ pub trait Divisible: Network {
     /// The state that all hosts read.
     type Map: Sync;
 
-    /// The parts of the network, the senders by the numbers of their hosts; `None` while the fate
-    /// of a packet depends on chance before its path is known.
+    /// The parts of the network, and the senders by the numbers of their hosts. `None` while the
+    /// fate of a packet depends on chance before its path is known.
     fn divide(&mut self) -> Option<(&Self::Map, &mut [Self::Sender])>;
 
     /// No packet arrives earlier than this after it was handed to the network.

@@ -12,9 +12,9 @@
 //!             far: everything at b+N and later, a heap by (time, push order)
 //! ```
 //!
-//! Order is by time, then by push. No sequence number is stored for it: a list is newest first, it
-//! is reversed before a stable sort, and whatever waits in `far` enters a bucket the moment that
-//! the wheel covers it, hence before any later push could.
+//! Order is by time, then by push. No sequence number is stored for it: a list is newest first, and
+//! is reversed before a stable sort. An event that waits in `far` enters a bucket at the moment
+//! when the wheel covers its time, so before any later push could.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -30,7 +30,8 @@ const RELAXATIONS: f64 = 3.0;
 pub struct PathsSpec {
     /// Share of the time in which other traffic keeps a link busy; below 1.
     pub load: f64,
-    /// Lasting delay of a way in nanoseconds: the least, and what is uniform on top by pair.
+    /// Lasting delay of a way in nanoseconds: the least delay, and the greatest uniform part that a
+    /// pair adds.
     pub base_ns: (u64, u64),
     /// Greatest difference of the two ways of a pair, either way, in nanoseconds: uniform by pair.
     pub asymmetry_ns: u64,

@@ -49,8 +49,8 @@ words! {
         Switched,
         /// The root's stamps are right though the clock of any host steps.
         Stamped,
-        /// A message is held as long as the root planned though the clock of any host steps, and
-        /// two seconds after a step the root plans as before it.
+        /// A message is held as long as the root planned, also when the clock of a host steps. Two
+        /// seconds after a step the root plans as before the step.
         Held,
         /// A late joiner of a recorded run gets all that it asked for, and reaches the live feed.
         CaughtUp,
@@ -148,9 +148,9 @@ const BEYOND_HOLD: Duration = Duration::from_millis(3);
 /// A proxy that is to be replaced.
 #[derive(Clone, Copy, Debug)]
 pub struct Replaced {
-    /// It.
+    /// The proxy.
     pub straggler: NodeIndex,
-    /// The first receiver below it, and the one after the last.
+    /// The first receiver below the proxy, and the node after the last receiver.
     pub below: (NodeIndex, NodeIndex),
     /// What a copy takes by way of it.
     pub straggling: Duration,
@@ -351,8 +351,8 @@ impl Checks {
         let Some(life) = self.lives.get_mut(&seen.node) else { return };
         match event {
             ReceiverEvent::Placed(place) if life.next.is_none() => {
-                // A life begins with the root that gives it its first place. Who was told of a
-                // new run is in that one, though its root may have crashed since.
+                // A life begins with the root that gives it its first place. A node that was told
+                // of a new run is in that run, also when the root of the run has crashed since.
                 if !life.is_told {
                     life.epoch = self.epoch;
                 }

@@ -470,8 +470,7 @@ impl Scene {
 
     /// By how much the clocks of a root and a receiver may differ. A node believes the clock of its
     /// host when it starts. A root that starts again after its host's clock stepped is wrong by
-    /// that step, and a receiver whose delays then look impossible adopts the clock of its own
-    /// host.
+    /// that step. A receiver whose delays then look impossible adopts the clock of its own host.
     fn clocks_differ_max(&self) -> Duration {
         let faults = &self.plan.faults;
         let steps_before = |node: NodeIndex, at: SimTime| {
@@ -485,7 +484,7 @@ impl Scene {
         Duration::from_micros(300) + steps
     }
 
-    /// Whether late joiners ask for what was before.
+    /// Whether late joiners ask for earlier messages.
     pub(super) fn is_recorded(&self) -> bool {
         self.recorder.is_some()
     }

@@ -22,7 +22,7 @@ words! {
         ReleasesTwice,
         /// Two frames change places.
         SwapsFrames,
-        /// Releases half a millisecond early: its clock is ahead of what it was told.
+        /// Releases half a millisecond early: its clock is ahead of the time that it was told.
         ReleasesEarly,
         /// The root stamps by its host's clock, and follows every step.
         RootTrustsItsHost,

@@ -1,8 +1,8 @@
 //! A pool of machines in the cloud of a model, for studies of planners.
 //!
-//! Planners read delays between hosts. A pool asks the simulated network itself what a packet of a
-//! path takes at a time, without machines and without processors, so that a pool of 1,500 hosts
-//! can be measured in seconds. Losses are left out. A pool has two epochs:
+//! Planners read delays between hosts. A pool asks the simulated network itself for the delay of a
+//! packet on a path at a time. No machines and no processors are simulated, so that a pool of 1,500
+//! hosts can be measured in seconds. Losses are left out. A pool has two epochs:
 //!
 //! ```text
 //! 0                10 minutes                       time of the network

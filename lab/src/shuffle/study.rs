@@ -527,7 +527,7 @@ mod tests {
     }
 
     /// Section 6.3: with equal messages in four racks, three quarters of the bytes of a rack's
-    /// nodes cross its uplinks, for which a core of 75 % is just enough.
+    /// nodes cross the uplinks of the rack. A core of 75 % is just enough for these bytes.
     #[test]
     fn a_core_of_three_quarters_is_just_enough_for_equal_messages_in_four_racks() {
         let matrix = Matrix::of(160, vec![24_000; 160 * 160]);

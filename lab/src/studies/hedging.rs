@@ -107,7 +107,7 @@ mod tests {
             assert!((ours[0] - mean).abs() < 0.06, "{name}: {ours:?}");
             assert!((ours[1] - sd).abs() < 0.06, "{name}: {ours:?}");
         }
-        // Real siblings share what lies above them.
+        // Real siblings share the path above them.
         assert!((values(&table, "D4 H2")[2] - 1.0).abs() < 0.06);
         assert!((values(&table, "D5 H4")[2] - 0.8).abs() < 0.06);
     }

@@ -111,8 +111,8 @@ fn figures(model: &Model, hedging: Hedging, seed: u64) -> [Vec<Option<f64>>; 4] 
     core::array::from_fn(|_| runs.next().expect("a run of each case"))
 }
 
-/// Every case with and without hedging, over so many seeds; the same seeds in every row, so that
-/// rows differ by what was done and not by luck.
+/// Every case with and without hedging, over this many seeds. Every row has the same seeds, so that
+/// rows differ by the case and not by luck.
 pub fn table(model: &Model, first_seed: u64, seeds: u32, progress: &mut dyn FnMut(&str)) -> Table {
     let figures_of = [
         "hold, second 2",

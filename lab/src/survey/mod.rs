@@ -57,8 +57,9 @@ const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 16] = [
     ("foreign", 0..=4),
     // 0: one agent sends probes of an old job for ever.
     ("rogue", 0..=2),
-    // 0: the clock of one agent steps. In one of four seeds the clock steps when a measurement is
-    // likely to run, and in the other seeds when the agent takes part in a multicast.
+    // 0: the clock of one agent steps. In a quarter of the seeds the clock steps when a measurement
+    // is likely to run. In the other seeds the clock steps when the agent takes part in a
+    // multicast.
     ("step", 0..=3),
     // 0: no other faults occur.
     ("calm", 0..=7),

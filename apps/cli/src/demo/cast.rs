@@ -84,9 +84,9 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let address = match lab {
             Some(lab) => SocketAddr::new(IpAddr::V4(lab.address(id)), LAB_PORT),
-            // A fixed port is needed by the root and its standbys, which all processes must find,
-            // by processes that the file of delays names, and by processes that probe each other's
-            // clocks.
+            // The root and its standbys need fixed ports, because all processes must find them.
+            // Processes that the file of delays names need fixed ports too, and so do processes
+            // that probe each other's clocks.
             None if is_root(role) || slows(args) || args.plant_clocks.is_some() => {
                 SocketAddr::new(loopback, free_udp_port()?)
             }

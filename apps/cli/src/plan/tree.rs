@@ -152,8 +152,8 @@ fn print_length(
     println!("error of that length: {}{}", super::error_parts(error), share.unwrap_or_default());
 }
 
-/// The error of the tree's lengths. The clock error is unknown when no way to a leaf has a stated
-/// error of its clocks, because the hosts of such a file need not have shared a clock.
+/// The error of the tree's lengths. The clock error is unknown when no path to a leaf has a stated
+/// error of its clocks. The hosts of a file without stated errors need not have shared a clock.
 fn error(args: &Args, delays: &Delays, tree: &Tree, share: f64) -> LengthError {
     let error = LengthError::of_tree(delays, tree, share);
     let is_stated = args.correct_clocks || error.clock_us != 0.0;

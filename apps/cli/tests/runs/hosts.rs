@@ -171,8 +171,8 @@ fn late_receiver_mode_switch_and_metrics_while_the_feed_runs() {
     assert_eq!(hash("summary-receiver-2.json"), hash("summary-root.json"));
 }
 
-/// Sends bytes that are no datagrams, datagrams of every kind from a stranger, and reports in the
-/// name of a receiver, for the tree of this run and for trees of similar numbers.
+/// Sends bytes that are no datagrams, and datagrams of every kind from a stranger. Also sends
+/// reports in the name of a receiver, for the tree of this run and for trees of similar numbers.
 fn attack(hosts: &Hosts, prng: &mut Prng, keyed: bool) {
     let stranger = UdpSocket::bind((hosts.scratch.host(99), 0)).expect("loopback");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("1970");

@@ -91,10 +91,10 @@ fn told(now: Timestamp) -> Timekeeper {
     keeper
 }
 
-/// Nanoseconds of a read of the local clock, the additional nanoseconds of a stamp by a clock that
-/// was told its offset, and the additional nanoseconds of a reading of a node's clock with both
-/// bounds. The three rows of a round follow each other within a millisecond, so that their
-/// differences are those of a core in one state. The median of the rounds counts.
+/// Three costs in nanoseconds: a read of the local clock; what a stamp by a clock with a known
+/// offset takes in addition; what a reading of a node's clock with both bounds takes in addition.
+/// The three rows of a round follow each other within a millisecond, so that their differences are
+/// those of a core in one state. The median of the rounds counts.
 fn readings() -> [f64; 3] {
     let base = Instant::now();
     let now = || Timestamp::from_nanos(base.elapsed().as_nanos() as u64);

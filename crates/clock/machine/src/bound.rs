@@ -132,8 +132,9 @@ pub struct Reading {
     /// The error is not larger as long as delays are not negative, stamps are honest, and clocks
     /// keep the worst drift and wander of the configuration. `None` when nothing is proven.
     pub proven_ns: Option<u64>,
-    /// The error is not larger if the network errs as it did, and the two ways through a node's own
-    /// links differ by no more than the configured share. `None` before the first measurement.
+    /// The error stays within this bound under two conditions: the network errs as in the past, and
+    /// the two ways through a node's own links differ by no more than the configured share. `None`
+    /// before the first measurement.
     pub assumed_ns: Option<u64>,
 }
 

@@ -10,7 +10,7 @@ use crate::wire::PROBE_BYTES;
 pub struct Config {
     /// Time over which the probes of a pair of nodes become one estimate. In two seconds the rate
     /// of a crystal changes so little that its time stays within tens of nanoseconds of a straight
-    /// line, and a budget of 500 kb/s gives dozens of probes to each pair.
+    /// line. In the same time a budget of 500 kb/s gives dozens of probes to each pair.
     pub window: Duration,
     /// Number of windows whose probes count for the proven bound. Four windows of two seconds bound
     /// the rate of one clock against another to a few parts per million. In that time
@@ -91,8 +91,8 @@ impl Config {
     /// Greatest distance, after `age_ns` nanoseconds, between a straight line and the difference of
     /// two clocks whose rates change.
     pub fn bend_ns(&self, age_ns: f64) -> f64 {
-        // A rate that changes by `w` parts per billion each second moves the difference of two
-        // clocks by `w / 2 * t^2` nanoseconds in `t` seconds, away from the straight line.
+        // A rate changes by `w` parts per billion each second. In `t` seconds, the difference of
+        // two clocks then leaves the straight line by `w / 2 * t^2` nanoseconds.
         f64::from(self.wander_ppb_s) * (age_ns * 1e-9) * (age_ns * 1e-9) / 2.0
     }
 }

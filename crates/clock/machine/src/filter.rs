@@ -1,7 +1,7 @@
 //! The course of one node's clock against the reference, from solve to solve.
 //!
-//! One window of two seconds gives the rate of a clock with an error of some parts per billion, and
-//! its result is used up to three seconds after the middle of the window. A Kalman filter with two
+//! One window of two seconds gives the rate of a clock with an error of some parts per billion. The
+//! result is used up to three seconds after the middle of the window. A Kalman filter with two
 //! states, offset and rate, therefore combines the windows. In the filter the rate wanders as the
 //! rate of a crystal does. A measurement far from the prediction means that the clock stepped, and
 //! the filter begins anew.
@@ -13,9 +13,9 @@ use evenfall_core::Timestamp;
 use crate::bound::{State, Verdict};
 
 /// How fast the rates of two crystals usually move apart, in nanoseconds per second squared.
-/// Sensors in server rooms see some hundredths of a kelvin a second at a change of load, and a
-/// crystal moves by up to a part per million a kelvin. The worst value, for the proven bound, is in
-/// the configuration.
+/// Sensors in server rooms see some hundredths of a kelvin per second at a change of load. The rate
+/// of a crystal moves by up to a part per million for each kelvin. The worst value, for the proven
+/// bound, is in the configuration.
 pub(crate) const WANDER_PPB_S: f64 = 20.0;
 /// Standard errors beyond which a measurement is a step and not noise.
 const STEP_ERRORS: f64 = 8.0;

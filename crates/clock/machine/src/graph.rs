@@ -3,8 +3,8 @@
 //!
 //! All pairs would cost N probes a node, and in a star all nodes would depend on the probes of the
 //! middle node. A random graph of degree log2 N connects all nodes by a few hops over many ways
-//! that do not meet, so that errors of pairs average out and a liar stands alone (Firefly, SIGCOMM
-//! 2025, takes such a graph; the proof that few links suffice is Huygens', section 4.2).
+//! that do not meet. Errors of pairs therefore average out, and a liar stands alone. Firefly
+//! (SIGCOMM 2025) takes a graph of this kind. Huygens proves in section 4.2 that few links suffice.
 
 use std::collections::BTreeSet;
 

@@ -12,11 +12,11 @@
 //! Delays are never negative. The true line of the clocks' difference therefore lies below every
 //! point of the upper cloud and above every point of the lower cloud. A support vector machine that
 //! separates both clouds finds the widest band between them (Huygens, NSDI 2018). Here a band is
-//! measured along the axis of differences, because slopes are a few millionths, and its width for a
-//! slope `a` is `min(u - a x) - max(l - a x)`. The width is a concave function of the slope and has
-//! its corners at the slopes of the edges of two convex hulls. One walk over the edges finds the
-//! maximum, and the same walk finds the steepest and the flattest line that still fit between the
-//! clouds.
+//! measured along the axis of differences, because slopes are a few millionths. The width of the
+//! band for a slope `a` is `min(u - a x) - max(l - a x)`. The width is a concave function of the
+//! slope and has its corners at the slopes of the edges of two convex hulls. One walk over the
+//! edges finds the maximum, and the same walk finds the steepest and the flattest line that still
+//! fit between the clouds.
 
 /// A point of a cloud, both coordinates in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]

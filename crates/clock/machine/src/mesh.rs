@@ -340,8 +340,9 @@ impl Mesh {
             if n == self.reference as usize {
                 return Some(Verdict::reference(now));
             }
-            // The variance of a node's offset is that of a pair times the resistance of the graph
-            // between the node and the reference, which in a random graph is that of both ends.
+            // The variance of a node's offset is the variance of a pair times the resistance of the
+            // graph between the node and the reference. In a random graph nearly all of the
+            // resistance lies at the two ends.
             let ends = 1.0 / f64::from(degrees[n].max(1)) + 1.0 / f64::from(own);
             let offset = (coarse, attempt.fine[n]);
             // The offset of a host whose probes all waited is wrong by the extra width at most. The

@@ -284,9 +284,9 @@ impl PairMeter {
         Some((Band::widest(&hulls.lower, &hulls.upper, slopes)?, kept))
     }
 
-    /// The bounds at `last`. Every point is moved outwards by the error of its stamp and by what
-    /// the clocks may have bent since; the difference is a straight line then, and the line fits
-    /// between the points.
+    /// The bounds at `last`. Every point is moved outwards by the error of its stamp and by the
+    /// bend that the clocks may have had since. The difference of the clocks is then a straight
+    /// line that fits between the points.
     fn proven(&mut self, last: f64, config: &Config) -> Result<([f64; 2], [f64; 2]), Gap> {
         let stamp = nanos(config.stamp_error) as f64;
         let widened = |point: &Point, sign: f64| {

@@ -3,8 +3,8 @@
 //! The unknowns are one number for each node, zero at the reference. A pair says what the number of
 //! its second node less that of its first should be. The normal equations are a Laplacian. In a
 //! random graph the Laplacian is well conditioned, so twenty or thirty rounds of conjugate
-//! gradients give all digits that matter, each round one pass over the pairs. Nothing but `+ - * /`
-//! is used.
+//! gradients give all digits that matter. Each round is a pass over the pairs. Nothing but `+ - *
+//! /` is used.
 
 /// Rounds of conjugate gradients at most: a ring of 1,000 nodes, the worst graph that anybody would
 /// choose, needs 500.

@@ -9,8 +9,8 @@
 //! The proven bound is convex within the horizon, because it is the maximum of the absolute values
 //! of two straight lines, plus a square of the age. The assumed bound is convex, because it is a
 //! constant plus a multiple of the length of a vector: the variances of offset and rate are a
-//! covariance matrix, so that their quadratic form is a sum of squares of straight lines, and the
-//! bend adds the square of a convex function that is not negative.
+//! covariance matrix, whose quadratic form is a sum of squares of straight lines. The bend adds the
+//! square of a convex function that is not negative.
 //!
 //! ```text
 //!   bound |                 o     o  exact, at the ends of steps

@@ -53,9 +53,9 @@ pub const OVERHEAD_BYTES: usize = 66;
 /// default budget gives 20.
 const PAIRS_PER_SECOND_MAX: u32 = 1_000;
 /// Pairs that a node sends to each neighbour in a window, however much processor time a pair costs.
-/// A small budget of bits may allow fewer. With five pairs a window, which is 50 kb/s for eight
-/// neighbours, the errors of simulated nodes are three times those of the default budget, and all
-/// readings keep their bounds.
+/// A small budget of bits may allow fewer. Five pairs a window are 50 kb/s for eight neighbours.
+/// The errors of simulated nodes are then three times those of the default budget, and all readings
+/// keep their bounds.
 const PAIRS_PER_WINDOW_MIN: u32 = 5;
 /// Time that the reference waits for the reports of a window. Reports are a few packets, and a
 /// virtual machine that was paused sends them late. Later reports are ignored.

@@ -242,7 +242,8 @@ fn when_the_clock_of_the_reference_jumps_the_time_of_the_mesh_goes_on() {
         bench.run(9_000_000_000);
         let before = bench.clocks[0].0;
         bench.clocks[0].0 = before.saturating_add_signed(jump_ns);
-        // What each node shows, less what the clock of the reference would show without its jump.
+        // The time that each node shows, less the time that the clock of the reference would show
+        // without its jump.
         let wrong = |bench: &Bench, n: usize| {
             let local = bench.local(n, bench.now);
             let shown = local.nanos() as i64 + bench.nodes[n].read(local).offset_ns;

@@ -341,8 +341,8 @@ impl Receiver {
     fn priority(&self, from: u16) -> u64 {
         let message = &self.messages[usize::from(from)];
         // The priority counts granted packets, not arrived packets. With windows of a whole round
-        // trip, counting arrivals would leave the first message at the same priority after each
-        // grant, and that message would get all grants.
+        // trip, a count of arrivals would leave the first message at the same priority after each
+        // grant. The first message would then get all grants.
         fraction(message.total, self.packet_bytes, message.granted, Some(message.seed))
     }
 

@@ -174,9 +174,9 @@ impl Sender {
         Some((to, index, false))
     }
 
-    /// The receiver misses these ranges. Returns whether any packet is sent again. If none is, the
+    /// The receiver misses these ranges. Returns whether any packet is sent again. Otherwise the
     /// packets still wait in the schedule, or the last packets left just now (`fresh`) and are
-    /// under way; the receiver then needs no more than a sign of life. A range that ends before the
+    /// under way. The receiver then needs no more than a sign of life. A range that ends before the
     /// last sent packet was overtaken by that packet.
     pub(crate) fn resend(
         &mut self,

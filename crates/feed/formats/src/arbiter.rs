@@ -6,12 +6,12 @@
 //! The arbiter holds the messages behind the hole until the hole is filled, is given up, or a
 //! stated limit is reached. No message is skipped without an [`Event::Lost`].
 //!
-//! A sequence number is only a claim. A damaged or forged packet that claims a place far from all
-//! others would make a hole that no packet can fill, and giving that hole up would skip the rest of
+//! A sequence number is only a claim. A damaged or forged packet may claim a place far from all
+//! others, and so make a hole that no packet can fill. To give that hole up would skip the rest of
 //! the feed. A packet further away than [`Limits::jump_max`] is therefore refused with [`Far`]. The
 //! arbiter follows the feed to a far place after [`FAR_PACKETS`] packets that follow each other
-//! from there, while no packet carries the feed on at its old place. The first packet's choice of a
-//! start is held to the same rule until a second packet has carried it on.
+//! from there. In this time no packet may carry the feed on at its old place. The first packet's
+//! choice of a start is held to the same rule until a second packet has carried it on.
 //!
 //! The arbiter knows only sequence numbers. The arbiter therefore serves MoldUDP64
 //! ([`crate::mold`]), CME MDP 3.0 and any other feed that numbers its messages.
@@ -34,8 +34,8 @@ pub enum Side {
 /// How many messages may wait behind a hole before the hole is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Messages that may wait. The default is the number that a 1 Gb/s feed of 40-byte messages
-    /// sends in about 20 ms, which is longer than a re-request within one site takes.
+    /// Messages that may wait. A 1 Gb/s feed of 40-byte messages sends the default number in about
+    /// 20 ms. A re-request within one site takes less time.
     pub messages_max: usize,
     /// Bytes that may wait, so that large messages cannot take more memory than small ones.
     pub bytes_max: usize,

@@ -1,10 +1,10 @@
 //! One feed out of a capture of both its sides: the first copy of each packet, in the order of the
 //! packets' numbers.
 //!
-//! A capture of a venue's multicast usually holds side A and side B of each channel, so a plain
-//! replay or recording of the capture would have every packet twice. Two sides are recognised by
-//! the same bytes under the same number on two channels. This needs a format that numbers its
-//! packets ([`Codec::packet_head`]).
+//! A capture of a venue's multicast usually holds side A and side B of each channel. A plain replay
+//! or recording of the capture would have every packet twice. Two sides are recognised by the same
+//! bytes under the same number on two channels. This needs a format that numbers its packets
+//! ([`Codec::packet_head`]).
 
 use crate::arbiter::{Arbiter, Counts, Event, Limits, Side};
 use crate::codec::{self, Codec, Format, PacketHead};

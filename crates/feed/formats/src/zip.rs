@@ -1,5 +1,5 @@
-//! The message files inside a zip: LOBSTER's samples are a zip of an order book file, a message
-//! file and a read-me, and an order of several days is a zip with a message file for each day.
+//! The message files inside a zip: LOBSTER's samples are zips of an order book file, a message file
+//! and a read-me. An order of several days is a zip with a message file for each day.
 //!
 //! The directory at the archive's end is read by the crate `zip`, which knows ZIP64. The entries
 //! are unpacked here as they are read, because an entry of that crate borrows its archive. Nothing

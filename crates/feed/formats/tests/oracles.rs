@@ -1,6 +1,7 @@
 //! Captures read by other people's libraries beside ours: `pcap-parser` for the files, `etherparse`
-//! for the packets. Both hold a block or a packet as a whole; ours reads a stream in pieces and
-//! names the byte where a file breaks, so the libraries are judges here and not parts.
+//! for the packets. Both libraries hold a block or a packet as a whole. Our reader takes a stream
+//! in pieces and names the byte where a file breaks. The libraries are therefore judges here and
+//! not parts.
 
 use std::fs::File;
 use std::io::Cursor;

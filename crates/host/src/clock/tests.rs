@@ -119,7 +119,7 @@ fn clockbounds_segment_states_a_bound_that_grows_and_becomes_void() {
     assert!(bound_of(&[b'x'; 80], second(100)).is_err());
 }
 
-/// The daemon, chrony and the card are not here. These files say what theirs say.
+/// The daemon, chrony and the card are not here. These files have the contents of real files.
 #[test]
 fn sources_that_are_not_here_are_read_as_their_makers_write_them() {
     let dir = tempfile::tempdir().unwrap();

@@ -9,10 +9,10 @@
 //!        h0 h1  h2 h3     h4 h5  h6 h7
 //! ```
 //!
-//! A host has an address for each path to it, and one address for which the switches choose the
-//! path by a hash of addresses and ports (`fib_multipath_hash_policy` 1, each switch with a seed of
-//! its own). So a reader that asks from one of its addresses chooses the path of the answer. A
-//! token bucket (htb) before each link limits it both ways, with a queue of [`QUEUE_PACKETS`].
+//! A host has an address for each path to it. For one more address, the switches choose the path by
+//! a hash of addresses and ports (`fib_multipath_hash_policy` 1, each switch with a seed of its
+//! own). So a reader that asks from one of its addresses chooses the path of the answer. A token
+//! bucket (htb) before each link limits it both ways, with a queue of [`QUEUE_PACKETS`].
 
 use std::fmt::Write as _;
 use std::fs;

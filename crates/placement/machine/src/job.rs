@@ -134,7 +134,7 @@ pub struct Timing {
 }
 
 impl Default for Timing {
-    /// A step is ten polls, so that a tenth of all messages may be lost; a lease is two steps, so
+    /// A step is ten polls, so that a tenth of all messages may be lost. A lease is two steps, so
     /// that a process may be paused for a second.
     fn default() -> Self {
         Self {

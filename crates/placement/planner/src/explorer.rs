@@ -1,9 +1,9 @@
 //! Min-max planning on few pairs. The explorer chooses the pairs to measure next, until the tree
 //! has no guessed edge.
 //!
-//! 1,500 hosts have 2.2 million pairs, and a tree uses a thousand of them. Most pairs can be ruled
-//! out without a measurement, because a delay is mostly the product of the sender's and the
-//! receiver's slowness, and the pair's own part is small. The explorer therefore works in three
+//! 1,500 hosts have 2.2 million pairs, and a tree uses a thousand of them. A delay is mostly the
+//! product of the sender's and the receiver's slowness, and the pair's own part is small. Most
+//! pairs can therefore be ruled out without a measurement. The explorer therefore works in three
 //! phases:
 //!
 //! ```text
@@ -320,8 +320,8 @@ impl Guess {
     }
 }
 
-/// The mean of the values of each host, with half of the pool's mean as one more value, so that a
-/// single fast measurement does not make a host look as fast as that.
+/// The mean of the values of each host, with half of the pool's mean as one more value. A single
+/// fast measurement therefore does not make a host look as fast as the measurement.
 fn means<T>(hosts: usize, mean: f64, all: &[T], of: impl Fn(&T) -> (usize, f64)) -> Vec<f64> {
     let mut sums = vec![(mean / 2.0, 1.0); hosts];
     for (host, value) in all.iter().map(of) {

@@ -4,9 +4,9 @@
 //! which hosts should run the places of an application. LemonDrop is given the median delay between
 //! any two hosts and the load between any two places. This is a quadratic assignment: minimise the
 //! delays weighted by the loads, equation 2.1. In a multicast tree every edge from parent to child
-//! has the same load, and all other pairs have none, so LemonDrop minimises the sum of the edges'
-//! delays. A receiver waits for a path, however, and a deadline waits for the worst path. LemonDrop
-//! is here for comparison, and as a start for searches that look at paths.
+//! has the same load, and all other pairs have no load. LemonDrop therefore minimises the sum of
+//! the edges' delays. A receiver waits for a path, however, and a deadline waits for the worst
+//! path. LemonDrop is here for comparison, and as a start for searches that look at paths.
 //!
 //! The pool is larger than the tree, so the load matrix is padded with places that have no load.
 //! The hosts on these places are not used.

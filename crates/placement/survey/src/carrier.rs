@@ -1,8 +1,8 @@
 //! gRPC as a carrier of control messages between machines.
 //!
-//! The machines of a survey have their own messages, with limits, authentication and retries; gRPC
-//! only brings them from one process to another, so that the same machines run in the simulator.
-//! One call, `evenfall.survey.v1.Carrier/Carry`, is a stream of [`Envelope`]s each way
+//! The machines of a survey have their own messages, with limits, authentication and retries. gRPC
+//! only brings the messages from one process to another, so that the same machines run in the
+//! simulator. One call, `evenfall.survey.v1.Carrier/Carry`, is a stream of [`Envelope`]s each way
 //! (`docs/wire/survey.proto`). A process that has a message for another one dials it. Answers come
 //! back on the same stream, so only agents listen.
 //!

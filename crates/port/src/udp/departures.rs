@@ -2,8 +2,8 @@
 //!
 //! A program knows when it called to send and when the call returned. The datagram left between
 //! these two times. The kernel stamps a datagram when the kernel hands the datagram to the network
-//! card. A message asks for its stamp by a control message, the kernel numbers the messages that
-//! ask, and the numbers come back with the stamps over the error queue of the socket.
+//! card. A message asks for its stamp by a control message, and the kernel numbers the messages
+//! that ask. The numbers come back with the stamps over the error queue of the socket.
 //!
 //! After a refused send it is unknown which numbers the kernel has used. The numbers then begin
 //! again at zero. A stamp from before the call of its message belongs to an earlier message with

@@ -3,7 +3,7 @@
 //! A function of [`Routes::streams`](super::Routes::streams) runs on a thread of its own for as
 //! long as its request takes. The function reads the body as it comes, and its answer may be the
 //! pieces of an iterator. Between the connection and the thread lie [`PIECES_MAX`] pieces in each
-//! direction, so that a slow client makes the thread wait, and a slow disk makes the client wait.
+//! direction. A slow client therefore makes the thread wait, and a slow disk makes the client wait.
 //!
 //! A connection on which nothing moves for the time of a request is closed. The thread then reads
 //! an error, or finds that nobody takes its pieces, and ends. A body that is cut ends in an error

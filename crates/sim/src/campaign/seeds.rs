@@ -26,7 +26,7 @@ pub struct Seeds {
 pub struct Progress {
     /// Runs that ended.
     pub done: u64,
-    /// Those that failed.
+    /// Number of seeds that failed.
     pub failed: u64,
     /// Runs in all.
     pub of: u64,

@@ -2,8 +2,8 @@
 //!
 //! The obvious model draws a wait for every packet and then holds the packets of a pair in order.
 //! Its tails grow with the packet rate, because every packet is another chance to draw a long wait
-//! that all later packets stand behind. A real queue is there whether or not somebody sends. Here
-//! a wait is therefore a function of time, `B(t)`, and a packet finds what there is:
+//! that all later packets stand behind. A real queue is there whether or not somebody sends. Here a
+//! wait is therefore a function of time, `B(t)`, and a packet waits for the value at its own time:
 //!
 //! ```text
 //! B(t)   |\                    work arrives: B jumps up
@@ -14,7 +14,8 @@
 //!
 //! `B` falls at most as fast as time passes, so `t + B(t)` never decreases: **packets of one path
 //! never overtake each other, and no state is kept for it**. `B` comes out of hashes of a path and
-//! a slot of time. The same path has the same waits whoever asks, how often and in which order.
+//! a slot of time. A path has the same waits for all callers, however often and in whatever order
+//! they ask.
 //!
 //! A stage of a path is one such map of time, and a path is its stages one after the other. A map
 //! that never decreases, applied to another such map, never decreases either.
@@ -161,9 +162,9 @@ fn drained(at: u64, key: u64, bits: u32, most: u64, level: impl Fn(u64) -> u64) 
 
 /// The distribution `F` of levels that gives the wait the distribution `G` that is wanted.
 ///
-/// A wait is at most `x` at a time `u` after the beginning of its slot when the level of the slot
-/// is, and the levels before are at most `x + u`, `x + u + slot` and so on. With
-/// `H(y) = F(y) F(y + slot) F(y + 2 slot) ...`
+/// At a time `u` after the beginning of its slot, a wait is at most `x` under two conditions. The
+/// level of the slot is at most `x`, and the levels before are at most `x + u`, `x + u + slot` and
+/// so on. With `H(y) = F(y) F(y + slot) F(y + 2 slot) ...`
 ///
 /// ```text
 /// G(x) = F(x) * mean of H(x + u) over u in 0..slot,     F(x) = G(x) / that mean

@@ -12,13 +12,13 @@
 //!          <----------------- window ----------------->
 //! ```
 //!
-//! The result must be that of one core to the last bit, where the order of events decides which
-//! packet gets which random number, which of two packets of equal times is first in a queue, and
-//! what the digest is. So a core changes only nodes, hosts, senders and the queue of the region
-//! that it works on. Every other effect is recorded, and the main thread carries the records out in
-//! the order of one core: by time, then by what was put in a queue first, then timers by node.
-//! Which core has worked on which region changes nothing. What only the observer hears is told
-//! while the cores work on the next window.
+//! The result must be that of one core to the last bit. On one core, the order of events decides
+//! which packet gets which random number, which of two packets of equal times is first in a queue,
+//! and the digest. So a core changes only nodes, hosts, senders and the queue of the region that it
+//! works on. Every other effect is recorded, and the main thread carries the records out in the
+//! order of one core: by time, then by the order in which events were put in a queue, then timers
+//! by node. Which core has worked on which region changes nothing. What only the observer hears is
+//! told while the cores work on the next window.
 //!
 //! A fault, a token of the owner and a wake-up of the network concern the whole world. A window
 //! ends before such an event, and one core goes on until the event has happened. While packets are
@@ -98,7 +98,7 @@ where
         (lookahead >= LOOKAHEAD_MIN).then_some(lookahead)
     }
 
-    /// Runs window after window, up to what is first of what concerns the whole world.
+    /// Runs window after window, up to the first event that concerns the whole world.
     fn windows<O: Observer<M, N>>(
         &mut self,
         cores: usize,

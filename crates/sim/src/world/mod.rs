@@ -181,8 +181,8 @@ impl<M: Machine, N: Network> World<M, N> {
     }
 
     /// From now on a node's forwarding installs ([`evenfall_core::forward`]) are carried out ahead
-    /// of its process, as a kernel or a card does it, at no cost to its processor. Without this
-    /// call they are ignored.
+    /// of its process, at no cost to its processor, as a kernel or a card does. Without this call
+    /// they are ignored.
     pub fn offload(&mut self, node: NodeIndex) {
         self.nodes[node.0 as usize].forwarder.get_or_insert_default();
     }

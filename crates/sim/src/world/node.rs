@@ -111,7 +111,8 @@ impl<M: Machine> Node<M> {
         }
     }
 
-    /// Forgets what a process loses when it dies; says how many datagrams were waiting.
+    /// Forgets the state that a process loses when the process dies. Returns the number of
+    /// datagrams that were waiting.
     pub(super) fn crash(&mut self, now: u64) -> u32 {
         self.up = false;
         self.booted = false;

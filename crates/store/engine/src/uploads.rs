@@ -282,8 +282,8 @@ impl Shared {
         }
     }
 
-    /// Puts files into the catalogue, notes in the names that this life has published them, and
-    /// removes the publications of the previous life, which nothing names any more.
+    /// Puts files into the catalogue, and notes in the names that this life has published these
+    /// files. Then removes the publications of the previous life, which nothing names any more.
     fn list(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
         if files.is_empty() {
             return Ok(());

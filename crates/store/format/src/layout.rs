@@ -1,6 +1,6 @@
 //! Computes the place of a record: from its number to names and offsets, without a look-up.
 //!
-//! Records have one length and segments hold whole records, so that a record's number gives its
+//! Records have one length, and segments hold whole records. A record's number therefore gives its
 //! segment, the segment its chunk, and the chunk its name (thesis, section 5.4.1). No map from
 //! blocks to places has to be kept, cached or recovered.
 //!

@@ -5,7 +5,7 @@
 //! append-only files of fixed-length records, small segments in memory, larger chunks on the local
 //! disk, and objects in an object store. Names are computed, and a time index only grows. The code
 //! of Kawkab made no syncs, had no checksums and lost its memory in a crash. In this crate each
-//! append is acknowledged at a level that the client chooses, every segment and commit has a
+//! append is acknowledged at a level that the client chooses. Every segment and commit has a
 //! checksum, and recovery reports the records that it dropped.
 //!
 //! | module | what it holds |

@@ -1,9 +1,9 @@
 //! The metadata of files: a node for each file, grouped in blocks.
 //!
-//! A node of 128 bytes changes whenever its file is published, so 127 of them share a block of 16
-//! KiB, put as one object (thesis, section 5.4.3). A block belongs to one life of one store node:
-//! no other life writes the block, and a file that is claimed anew moves into a block of the new
-//! life. The directory of names and the catalogue name the block of a file.
+//! A node of 128 bytes changes whenever its file is published. 127 nodes share a block of 16 KiB,
+//! which is put as one object (thesis, section 5.4.3). A block belongs to one life of one store
+//! node: no other life writes the block, and a file that is claimed anew moves into a block of the
+//! new life. The directory of names and the catalogue name the block of a file.
 //!
 //! ```text
 //! block                               node (128 bytes)

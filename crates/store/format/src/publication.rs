@@ -6,7 +6,7 @@
 //! partial publication, and needs no listing. Every step can be repeated.
 //!
 //! One primary: a put whose answer did not come in time may land after the put that followed it.
-//! Each try to publish a tail has a generation of its own in the tail's name, and the metadata node
+//! Each try to publish a tail has a generation of its own in the tail's name. The metadata node
 //! states the generation, so no reader reads a late tail. A block of metadata is put only where
 //! none is, or in the place of the bytes that were put last ([`put_block`]), so a late block does
 //! nothing.

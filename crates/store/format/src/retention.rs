@@ -22,8 +22,9 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// The first chunk that stays, of a file of this many records whose first record by age is
-    /// `first_by_age` (one behind the last when none is young enough).
+    /// The first chunk that stays of a file with this many records. The first record that is young
+    /// enough is `first_by_age`, which lies one behind the last record when no record is young
+    /// enough.
     pub fn first_chunk(&self, layout: Layout, records: u64, first_by_age: u64) -> u32 {
         let full = layout.full_segments(records) / SEGMENTS_PER_CHUNK;
         let chunk_of = |record: u64| layout.full_segments(record) / SEGMENTS_PER_CHUNK;

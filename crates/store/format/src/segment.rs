@@ -8,8 +8,8 @@
 //!   magic   1  D|I  bytes    u64              u32       u32       u32       u32       16,352
 //! ```
 //!
-//! The checksum (Castagnoli) covers all other bytes, so a segment of another file, of another
-//! number or from an older primary is told from the right segment, and a flipped bit is found.
+//! The checksum (Castagnoli) covers all other bytes. The checksum tells the right segment from a
+//! segment of another file, of another number or from an older primary, and finds a flipped bit.
 
 use bytes::Bytes;
 

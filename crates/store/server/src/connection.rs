@@ -41,7 +41,7 @@ const WRITE_BYTES: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client may take to say which protocol it speaks.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client that has said what it speaks may take to ask for something.
+/// How long a client may take from its hello to its first request.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client that is turned away may take to send its first request. The port accepts no
 /// other connection meanwhile.

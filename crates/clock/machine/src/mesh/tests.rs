@@ -7,12 +7,12 @@ use crate::bound::Reading;
 use crate::graph;
 use crate::trace::{ZERO, ours};
 
-/// A pool of clocks, and what an ideal pair would measure but for asymmetry and noise.
+/// A pool of clocks, and the measurements of ideal pairs without asymmetry and noise.
 struct Pool {
     pairs: Vec<(u32, u32)>,
     /// Offset in nanoseconds and rate of each clock against node 0.
     clocks: Vec<(i64, f64)>,
-    /// Half of what the way there takes longer than the way back, by pair.
+    /// For each pair, half of the time by which the way there is longer than the way back.
     skew: Vec<f64>,
     noise_ns: f64,
     lies: Vec<u32>,

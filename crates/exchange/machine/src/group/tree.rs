@@ -1,10 +1,10 @@
 //! Trees along which messages are passed on.
 //!
-//! In a k-nomial tree every rank that has the message sends it to `k - 1` other ranks per round, so
-//! `n` ranks have the message after `log_k n` rounds. A larger `k` makes fewer hops, and each rank
-//! sends more messages in a row. Two times decide which `k` is best, and both can be measured: how
-//! long a small message takes, and how long a rank is busy with a message before it can send the
-//! next (section 2.4.1).
+//! In a k-nomial tree every rank with the message sends the message to `k - 1` other ranks per
+//! round. `n` ranks have the message after `log_k n` rounds. A larger `k` makes fewer hops, and
+//! each rank sends more messages in a row. Two times decide which `k` is best, and both can be
+//! measured: how long a small message takes, and how long a rank is busy with a message before it
+//! can send the next (section 2.4.1).
 
 use core::time::Duration;
 

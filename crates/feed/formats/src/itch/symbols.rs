@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 /// The directory of a day: locate to symbol and back.
 ///
 /// Directory messages give the directory in full. An excerpt has no directory messages. In that
-/// case the first message of each security that carries a symbol (an add, a trade or a cross) gives
-/// it, so a filter that observes every message knows a symbol no later than the first order in its
-/// book. ITCH has at most 65,536 locates: half a megabyte, and as many entries in the other
-/// direction.
+/// case the symbol comes from the first message of each security that carries one (an add, a trade
+/// or a cross). A filter that observes every message therefore knows a symbol no later than the
+/// first order in its book. ITCH has at most 65,536 locates: half a megabyte, and as many entries
+/// in the other direction.
 ///
 /// A codec of another format [`learn`](Self::learn)s the securities that its venue numbers.
 #[derive(Clone, Debug, Default)]

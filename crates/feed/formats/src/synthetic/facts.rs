@@ -6,9 +6,9 @@ use crate::itch::Kind;
 /// messages, counted from `01302019.NASDAQ_ITCH50.gz` (the project's real inputs,
 /// `full_day_message_counts_20190130.csv`).
 ///
-/// System events, directory, trading actions, short sale tests and decline levels (S R H Y V,
-/// 26,256 messages) are left out, because the generator sends them at the beginning and the end of
-/// the day.
+/// The table leaves out system events, directory, trading actions, short sale tests and decline
+/// levels (S R H Y V, 26,256 messages). The generator sends these types at the beginning and the
+/// end of the day.
 pub(super) const MIX: [(Kind, u64); 14] = [
     (Kind::AddOrder, 162_970_455),
     (Kind::AddOrderMpid, 1_725_898),

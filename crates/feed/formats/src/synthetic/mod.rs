@@ -8,8 +8,8 @@
 //!
 //! The day starts with a system event, the directory, trading states and short sale tests. All of
 //! them come at the mean rate, and end as the market opens at 09:30. The day ends with the closing
-//! system events, when there is room. Between them types come as often as on a real day, symbols
-//! follow Zipf's law, and times come in bursts by the measured numbers of one real open
+//! system events, when there is room. Between these messages, types come as often as on a real day,
+//! and symbols follow Zipf's law. Times come in bursts by the measured numbers of one real open
 //! (`facts.rs`).
 //!
 //! One seed gives one feed. Memory is bounded: 4,096 orders of 24 bytes a symbol at most.

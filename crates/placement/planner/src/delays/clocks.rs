@@ -8,8 +8,8 @@
 //! difference of the two directions. Around a loop of hosts the differences of clocks add up to
 //! zero, and the real differences of directions do not. So a fit by least squares over all pairs
 //! finds the offsets of the clocks, and the real differences of single pairs stay in the delays.
-//! When all ways into a host really take longer than all ways out of the host, the difference looks
-//! like an error of the host's clock, and is taken out too.
+//! All ways into a host may really take longer than all ways out of the host. The difference then
+//! looks like an error of the host's clock, and is taken out too.
 
 use super::{Delays, EdgeStats};
 
@@ -30,10 +30,10 @@ impl Delays {
     /// the offset of each host in microseconds; positive where its clock is ahead of most.
     ///
     /// Hosts that share a clock state an error of zero, and nothing is taken out of their delays.
-    /// Hosts that state a bound are corrected by that bound at most. Afterwards the error of a
-    /// delay is at most the longer of the corrected two ways, because the true delays are not
-    /// negative and have the same sum. The error is also at most the stated bound plus the
-    /// correction.
+    /// Hosts that state a bound are corrected by that bound at most. The true delays are not
+    /// negative and have the same sum as the corrected delays. The error of a delay is therefore at
+    /// most the longer of the two corrected ways. The error is also at most the stated bound plus
+    /// the correction.
     pub fn correct_clocks(&mut self) -> Vec<f64> {
         let pairs = self.both_ways();
         let offsets = settle(&pairs);

@@ -1,9 +1,9 @@
 //! Measured one-way delays between named hosts, per ordered pair.
 //!
-//! A pair is known by its percentiles, its spread and its loss, but not by its samples, which would
-//! be gigabytes at 10,000 probes a second and 25 hosts. An unknown value is not a number (`NaN`),
-//! so that it is never mistaken for a good value. A pair without statistics is an edge that cannot
-//! be used.
+//! A pair is known by its percentiles, its spread and its loss. The samples are not kept, because
+//! 25 hosts at 10,000 probes a second would give gigabytes. An unknown value is not a number
+//! (`NaN`), so that it is never mistaken for a good value. A pair without statistics is an edge
+//! that cannot be used.
 
 mod clocks;
 mod files;

@@ -225,8 +225,8 @@ impl EdgeStats {
     /// measured percentiles; `None` when the median is not known.
     ///
     /// Below the 25th percentile the line continues with the same slope, down to 0. Beyond the last
-    /// known percentile the tail is an exponential through the last two percentiles, cut at the
-    /// 99th, because later probes are too rare to have been measured.
+    /// known percentile the tail is an exponential through the last two percentiles. The tail ends
+    /// at the 99th percentile, because slower probes are too rare to have been measured.
     pub fn quantile_us(&self, share: f64) -> Option<f64> {
         Some(crate::curve::Curve::of(self)?.at(share))
     }

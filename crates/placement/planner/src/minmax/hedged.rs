@@ -1,11 +1,11 @@
 //! Worst leaves of trees that hedge.
 //!
 //! With sibling hedging (Jasper section 5.1) a node below the first level gets copies from its
-//! parent and from the H siblings before it in the ring, and takes the first copy. The copies share
-//! the edges above them, so a slow link near the root delays several copies at once. The time of
-//! the first copy therefore does not follow from two numbers per path, and delays are sampled.
-//! Every edge has a fixed sample of its distribution, and the time at which a message reaches a
-//! place is computed for every draw:
+//! parent and from H siblings of its parent, and takes the first copy. The copies share the edges
+//! above them, so a slow link near the root delays several copies at once. The time of the first
+//! copy therefore does not follow from two numbers per path, and delays are sampled. Every edge has
+//! a fixed sample of its distribution, and the time at which a message reaches a place is computed
+//! for every draw:
 //!
 //! ```text
 //! time(place)[s] = min over sources of (time(source)[s] + sample(source, place)[s])
@@ -16,11 +16,12 @@
 //! of samples, and another, larger set judges its result. With the same set, the search would fit
 //! its tree to the random draws.
 //!
-//! Trees that hedge have no lower bound. Of a leaf with a share q of its messages by T, one of the
-//! (H + 1)^(D - 1) paths has at least q divided by their number by T. The sum of so low percentiles
-//! over the path's edges is no bound: with edges of 50 us at 20 % and 80 us else, the percentile
-//! 22.5 of each edge is 80 us, and that of two edges 130 us. The union bound over edges as well (q
-//! divided by paths and edges) needs percentiles far below the lowest that is measured, the 25th.
+//! Trees that hedge have no lower bound. When a leaf has a share q of its messages by the time T,
+//! at least one of its (H + 1)^(D - 1) paths has the share q / (H + 1)^(D - 1) by T. The sum of so
+//! low percentiles over the path's edges is no bound: with edges of 50 us at 20 % and 80 us else,
+//! the percentile 22.5 of each edge is 80 us, and that of two edges 130 us. The union bound over
+//! edges as well (q divided by paths and edges) needs percentiles far below the lowest that is
+//! measured, the 25th.
 
 use evenfall_core::Prng;
 

@@ -18,8 +18,8 @@
 //! prove nothing.
 //!
 //! Down to depth 3 the cheapest tree is exact on ways. For deeper trees, and for pools too large to
-//! look at every pair, the levels above the last proxies are replaced by the shortest way to each
-//! host over any others, which makes the bound lower but not wrong.
+//! look at every pair, the shortest way to each host over any others replaces the levels above the
+//! last proxies. The bound is then lower, but not wrong.
 
 use super::hosts::HostSet;
 use super::labels::Labels;

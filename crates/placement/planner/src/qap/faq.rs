@@ -9,9 +9,9 @@
 //! ```
 //!
 //! All three numbers are at hand in O(n) and O(cells of A): f(P) and |P|^2 are carried along, so a
-//! step costs one assignment and one gathered product, and the last step none. Every corner that
-//! is visited is a permutation with a known cost; the best of them and of the final projection is
-//! the answer, so the result is never worse than what the plain algorithm returns.
+//! step costs one assignment and one gathered product, and the last step none. Every visited corner
+//! is a permutation with a known cost. The answer is the best of these permutations and of the
+//! final projection, so the result is never worse than the result of the plain algorithm.
 //!
 //! Source: J. T. Vogelstein et al., "Fast approximate quadratic programming for large (brain)
 //! graph matching" (2014), Algorithm 1; the TreeBuilder thesis, section 2.1.3.

@@ -1,11 +1,11 @@
 //! The gradient of the relaxed cost, G(P) = A P B^T + A^T P B, at the least work.
 //!
-//! G is linear, so along a step G((1-a) P + a Q) = (1-a) G(P) + a G(Q), and Q is a permutation:
-//! Q B^T is B^T with its rows in another order. So a step needs one gathered product instead of
-//! the four that the formula shows and the two more of a line search; the two terms are one
-//! product of [A, A^T] with the rows of B^T and B one above the other. When both matrices are
-//! symmetric the terms are equal and half of that is left. When A is sparse, as the loads of a
-//! tree are, the product is a few row additions and the assignment becomes the dearest part.
+//! G is linear, so along a step G((1-a) P + a Q) = (1-a) G(P) + a G(Q), and Q is a permutation: Q
+//! B^T is B^T with its rows in another order. So a step needs one gathered product. The formula
+//! shows four products, and a line search would need two more. The two terms are one product of [A,
+//! A^T] with the rows of B^T and B one above the other. When both matrices are symmetric the terms
+//! are equal and half of that is left. When A is sparse, as the loads of a tree are, the product is
+//! a few row additions and the assignment becomes the dearest part.
 
 use super::lanes::widest;
 use super::product::Left;

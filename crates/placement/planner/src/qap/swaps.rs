@@ -164,8 +164,8 @@ impl Swaps {
         }
     }
 
-    /// The change by swapping u and v out of N: the sum over all k, less what k = u and k = v
-    /// put into it, plus what the pair itself changes.
+    /// The change by swapping u and v out of N: the sum over all k, less the terms of k = u and k =
+    /// v, plus the change of the pair itself.
     #[inline(always)]
     fn change(&self, u: usize, v: usize) -> f64 {
         let n = self.n;

@@ -43,9 +43,9 @@ pub struct StoreConfig {
     pub publish_every: Duration,
     /// The retention of files that have none of their own.
     pub keep: Retention,
-    /// How far a record's time may lie ahead of the clock. A batch with a later record is refused,
-    /// because a file takes records in order of time, and the later time would close the file to
-    /// all others.
+    /// How far a record's time may lie ahead of the clock. A batch with a later record is refused.
+    /// A file takes records in order of time, so the later time would close the file to all other
+    /// records.
     pub time_ahead_max: Duration,
     /// The wall clock, in nanoseconds since 1970. Ages and the limit above count from it.
     pub clock: fn() -> i64,

@@ -8,7 +8,7 @@ use crate::appender::Appender;
 use crate::layout::parse_chunk_name;
 use crate::schema::Schema;
 
-/// A disk that does what it is told.
+/// A disk whose behaviour the test chooses.
 #[derive(Debug, Default)]
 struct Plain(RefCell<BTreeMap<String, Vec<u8>>>);
 
