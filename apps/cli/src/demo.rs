@@ -43,9 +43,9 @@ use verdict::{Judged, verdict};
 /// Mean messages per second by default. Two cores carry this rate to twenty receivers with room for
 /// bursts.
 const RATE_DEFAULT: f64 = 2_500.0;
-/// Shortest and longest replay by default. Six seconds have enough messages for a tail, and the
-/// longest replay stays within a minute.
+/// Shortest replay by default. Six seconds have enough messages for a 99th percentile.
 const FIT_MIN: Duration = Duration::from_secs(6);
+/// Longest replay by default. A demo with its start and its report then takes less than a minute.
 const FIT_MAX: Duration = Duration::from_secs(30);
 /// Distance between frames where processes outnumber cores, because a frame wakes all processes.
 const COALESCE: Duration = Duration::from_micros(200);

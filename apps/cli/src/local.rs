@@ -49,6 +49,7 @@ mod processes {
 
     /// Shortest time between two starts of a process that ends.
     const RESTART_EVERY: Duration = Duration::from_secs(1);
+    /// Time between two looks at the processes and for a signal. A person does not notice the wait.
     const LOOK: Duration = Duration::from_millis(100);
 
     /// The address of a process: each further process has the next port.

@@ -16,6 +16,7 @@ use crate::{Error, sys::checked};
 /// Wakers that a signal can reach. The array is fixed, because a handler may use nothing but
 /// atomics. No process has 64 drivers.
 const WAKERS_MAX: usize = 64;
+/// The entry of a place without a waker. No descriptor is negative.
 const FREE: i32 = -1;
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);

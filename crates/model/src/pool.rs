@@ -34,16 +34,19 @@ const GROUPS_MAX: usize = 20;
 /// Clocks are good enough to tell the two directions of a pair when their error is at most this
 /// share of the median delay.
 const CLOCK_SHARE_MAX: f64 = 0.05;
-/// A straggler is this many robust standard deviations slower than the median host, and slower by
-/// this factor over both directions.
+/// A straggler is slower than the median host by this many robust standard deviations. Of normal
+/// hosts, one in 740 is so slow.
 const STRAGGLER_SIGMAS: f64 = 3.0;
+/// A straggler is also slower than the median host by this factor over both directions, because in
+/// a pool of nearly equal hosts three standard deviations are too little to matter.
 const STRAGGLER_FACTOR: f64 = 1.2;
 /// The standard deviation of a normal distribution over its median absolute deviation.
 const ROBUST: f64 = 1.482_6;
-/// Quantiles of the standard normal distribution: of the third quartile, of the 90th percentile,
-/// and of one probe in a million.
+/// The third quartile of the standard normal distribution.
 const Z75: f64 = 0.674_49;
+/// The 90th percentile of the standard normal distribution.
 const Z90: f64 = 1.281_55;
+/// The value that one in a million of the standard normal distribution exceeds.
 const Z_RARE: f64 = 4.753_4;
 /// The widest lognormal distribution that a model may have.
 const SIGMA_MAX: f64 = 2.9;

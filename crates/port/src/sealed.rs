@@ -33,8 +33,11 @@ use evenfall_host::{Waker, random};
 
 use crate::{Answer, Counters, Port, Refusal, Wake};
 
+/// Bytes of the random number that names the life of a sender.
 const LIFE_BYTES: usize = 16;
+/// Bytes of a nonce of XChaCha20: the life of the sender, and the count of the datagram.
 const NONCE_BYTES: usize = LIFE_BYTES + 8;
+/// Bytes of a tag of Poly1305.
 const TAG_BYTES: usize = 16;
 /// Bytes that the seal adds to a datagram.
 pub const OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;

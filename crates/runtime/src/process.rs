@@ -21,9 +21,9 @@ pub const HOUSEKEEPING: Duration = Duration::from_millis(200);
 /// How long before a deadline a thread spins where there are enough cores. A sleeping thread of a
 /// virtual machine wakes late by about this time.
 const SPIN: Duration = Duration::from_micros(100);
-/// How long a thread spins where cores are few, and the greatest share of the process' time for
-/// spinning.
+/// How long a thread spins where cores are few. Spinning takes the time of a neighbour.
 const SPIN_CROWDED: Duration = Duration::from_micros(40);
+/// The greatest share of the process' time for spinning where cores are few.
 const SPIN_CROWDED_SHARE: f64 = 0.01;
 /// How long a receiver leaves arrivals in its socket where cores are few.
 const MODERATION: Duration = Duration::from_millis(2);

@@ -79,8 +79,9 @@ pub struct Mutation {
     broken: bool,
 }
 
-/// By how much [`Mutant::HoldsLonger`] holds messages longer, and after which frame.
+/// By how much [`Mutant::HoldsLonger`] holds messages longer.
 const LONGER: core::time::Duration = core::time::Duration::from_millis(20);
+/// The frame after which [`Mutant::HoldsLonger`] holds messages longer.
 const LONGER_FROM: u64 = 300;
 /// Every how many releases something goes wrong.
 const EVERY: u64 = 97;

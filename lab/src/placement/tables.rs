@@ -448,8 +448,9 @@ fn explored(delays: &Delays, shape: Shape, seed: u64) -> Result<Explored, String
     }
 }
 
-/// Duration of the measurement of one pair in seconds, and its probes per second, as in the thesis.
+/// Duration of the measurement of one pair in seconds, as in the thesis.
 const JOB_S: f64 = 10.0;
+/// Probes per second of the measurement of one pair, as in the thesis.
 const PROBES_PER_S: f64 = 10_000.0;
 
 /// Probe traffic and time to a plan. TreeBuilder with and without racing is compared with the

@@ -14,9 +14,9 @@ use super::study::{HADOOPS, Run, Setup, randomised};
 use super::unfinished::Unfinished;
 use super::watch::Sample;
 
-/// Samples in the least time that the links allow, and samples in all. The slowest rival takes
-/// twice the least time.
+/// Samples in the least time that the links allow.
 const SAMPLES_PER_BOUND: u32 = 20;
+/// Samples in all. The slowest rival takes twice the least time.
 const SAMPLES: usize = 40;
 /// The first word of a record, by which it differs from the records of [`super::study`].
 const WORD: &str = "course";

@@ -143,8 +143,9 @@ impl Lockstep {
     }
 }
 
-/// Tokens of the refresh and of the next step. Lower tokens are nodes to be paused.
+/// Token of the refresh. Lower tokens are nodes to be paused.
 pub(super) const REFRESH: u64 = 1 << 40;
+/// Token of the next step.
 pub(super) const STEP: u64 = 1 << 41;
 /// Token of the next sample.
 pub(super) const SAMPLE: u64 = 1 << 42;

@@ -25,6 +25,7 @@ use crate::demo::write_key;
 const PORT: u16 = 9_400;
 /// How long agents may take until they listen.
 const STARTUP: Duration = Duration::from_secs(10);
+/// Time between two looks at the agents while they start, and at the plan while it runs.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of `evenfall plan lab`.

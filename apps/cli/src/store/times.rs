@@ -7,6 +7,7 @@ use evenfall_store_format::retention::TIMES_OF_DAY_END_NS;
 
 /// The allowed forms of a time.
 const FORMS: &str = "nanoseconds, 2026-11-21T09:30:00Z, 09:30, 09:30:00 or 09:30:00.5";
+/// Nanoseconds of a second.
 const NANOS: i64 = 1_000_000_000;
 
 /// Nanoseconds since 1970, or since midnight for a time of day.

@@ -27,6 +27,7 @@ use crate::{Config, Reading, State, Verdict};
 /// The length of a step is 2^28 nanoseconds, which are 268 ms. In the middle of a step, a bound
 /// that bends by 200 ppb/s is 2 ns below the line.
 const STEP_BITS: u32 = 28;
+/// The length of a step in nanoseconds.
 const STEP_NS: u64 = 1 << STEP_BITS;
 /// Number of steps of a table. Together they last 4.3 s, and the next verdict comes after two
 /// seconds.
@@ -107,6 +108,7 @@ impl Table {
 pub(crate) struct Slope(i64);
 
 impl Slope {
+    /// Bits behind the binary point. The bits in front of it hold slopes below two, and the sign.
     const BITS: u32 = 62;
 
     /// The slope of a rate in nanoseconds for each nanosecond. Rates beyond two count as two.

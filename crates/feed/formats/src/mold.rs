@@ -24,14 +24,16 @@ mod tests;
 /// Bytes of the header and of a request.
 pub const HEADER_BYTES: usize = 20;
 
-/// Messages that one packet or one request can count. 0xFFFF means the end of the session.
+/// Messages that one packet or one request can count.
 pub const COUNT_MAX: u16 = 0xfffe;
 
+/// The count of a packet that announces the end of the session.
 const COUNT_END: u16 = 0xffff;
 
 /// Packets that must state the end of a session before the end is believed. A venue repeats its end
 /// for many seconds on both sides. A forged or damaged packet comes once, or once per side.
 pub const END_PACKETS: u32 = 3;
+/// Bytes of the length in front of each message of a packet.
 const LENGTH_BYTES: usize = 2;
 
 /// A session's name: ten bytes, by custom ASCII padded on the left with spaces.

@@ -34,8 +34,9 @@ use evenfall_store_format::{Field, FieldType, Schema};
 use evenfall_store_engine::source::RecordSource;
 use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
 
-/// Bytes in front of the message. A recording without formats has one byte fewer.
+/// Bytes in front of the message.
 const HEAD_BYTES: usize = 19;
+/// Bytes in front of the message in a recording without formats, one byte fewer.
 const UNTAGGED_HEAD_BYTES: usize = 18;
 /// Messages that decide the format of a recording without tags.
 pub const FORMAT_MESSAGES: usize = 1_000;

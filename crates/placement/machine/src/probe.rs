@@ -25,10 +25,13 @@ pub const MAGIC: [u8; 2] = *b"EP";
 pub const VERSION: u8 = 1;
 /// Bytes in front of the padding.
 pub const HEADER_BYTES: usize = 56;
+/// Place of the authentication code, which covers all bytes before it.
 const MAC_OFFSET: usize = 48;
 /// Flag of a probe that warms the path up and does not count.
 const WARM_UP: u8 = 1;
+/// The clock error on the wire when no bound is known.
 const UNKNOWN: u32 = u32::MAX;
+/// The clock error on the wire when both ends read one clock.
 const SAME_CLOCK: u32 = u32::MAX - 1;
 
 /// One probe.

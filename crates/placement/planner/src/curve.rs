@@ -22,9 +22,9 @@ const SHARES: [f64; 7] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0];
 const MEDIAN: usize = 2;
 /// The index of the last measured percentile in [`SHARES`].
 const LAST: usize = 5;
-/// Distances between quantiles of an exponential tail: ln(0.25 / 0.1) from the 75th to the 90th
-/// percentile, and ln(0.1 / 0.01) from the 90th to the 99th.
+/// Distance of the 75th and the 90th percentile of an exponential tail: ln(0.25 / 0.1).
 const LN_2_5: f64 = 0.916_290_731_874_155_1;
+/// Distance of the 90th and the 99th percentile of an exponential tail: ln(0.1 / 0.01).
 const LN_10: f64 = core::f64::consts::LN_10;
 
 /// A quantile function made of straight lines.

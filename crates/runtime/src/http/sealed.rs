@@ -34,8 +34,11 @@ use tokio::net::TcpStream;
 const MAGIC: [u8; 5] = [0, b'E', b'V', b'H', 1];
 /// Bytes of the magic, the id of the key, and two zeros.
 const PREFIX_BYTES: usize = 8;
+/// Random bytes of each end, out of which both ends derive the keys of the connection.
 const RANDOM_BYTES: usize = 32;
+/// Bytes of the hello of each end.
 const HELLO_BYTES: usize = PREFIX_BYTES + RANDOM_BYTES;
+/// Bytes of the tag of a sealed record.
 const TAG_BYTES: usize = 16;
 /// Bytes of a record before they are sealed.
 const RECORD_BYTES_MAX: usize = 32 << 10;

@@ -27,8 +27,11 @@ use crate::layout::{FileId, SEGMENT_BYTES};
 pub const NODE_BYTES: usize = 128;
 /// Nodes of a block.
 pub const NODES_PER_BLOCK: usize = (SEGMENT_BYTES - HEADER_BYTES) / NODE_BYTES;
+/// Bytes of the header of a block.
 const HEADER_BYTES: usize = 32;
+/// The first bytes of a block.
 const MAGIC: &[u8; 4] = b"EFMB";
+/// Version of the layout of a block.
 const VERSION: u8 = 1;
 
 /// The published state of a file in the object store.

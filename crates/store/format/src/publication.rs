@@ -44,7 +44,9 @@ use crate::reader::{Segments, Snapshot};
 use crate::schema::Schema;
 use crate::segment;
 
+/// The first bytes of a tail.
 const TAIL_MAGIC: &[u8; 4] = b"EFTL";
+/// Bytes of the header of a tail.
 const TAIL_HEADER_BYTES: usize = 32;
 /// Limit of the segments of a tail: at most 255 data segments, 255 index segments and the two open
 /// ones.

@@ -13,8 +13,9 @@ use evenfall_runtime::program::Outcome;
 
 /// Port of the receiver. No program reads it.
 const PORT: u16 = 9_301;
-/// Bytes of a payload. A frame takes more bytes on the link.
+/// Bytes of a payload, the most that fit a packet of Ethernet behind the headers of IPv4 and UDP.
 const PAYLOAD_BYTES: usize = 1_472;
+/// Bytes of the payload with the headers of IPv4, UDP and Ethernet.
 const FRAME_BYTES: u64 = 1_514;
 /// How often the sender checks how much it has sent.
 const TICK: Duration = Duration::from_millis(1);

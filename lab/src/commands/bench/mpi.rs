@@ -14,6 +14,7 @@ use evenfall_host::lab::Lab;
 use evenfall_host::process::{Signal, end_with_parent, send};
 use serde_json::{Value, json};
 
+/// Time between two looks whether the MPI program has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The results of a peer.

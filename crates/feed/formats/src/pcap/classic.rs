@@ -21,7 +21,9 @@ use std::io::Read;
 /// Largest record taken; libpcap's own limit (`MAXIMUM_SNAPLEN`).
 const RECORD_BYTES_MAX: u32 = 262_144;
 
+/// Bytes of the header of the file.
 pub(super) const HEADER_BYTES: usize = 24;
+/// Bytes of the header of each packet.
 const RECORD_HEADER_BYTES: usize = 16;
 
 /// Order and unit of the file.

@@ -23,12 +23,14 @@ const INTERFACES_MAX: usize = 4096;
 /// Finest decimal resolution taken, 10^-20 s: beyond it no 64-bit time reaches a second.
 const DECIMALS_MAX: u8 = 20;
 
+// Types of blocks, as the pcapng specification numbers them.
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 
+// Codes of options of an interface: the end of the options, `if_tsresol` and `if_tsoffset`.
 const OPTION_END: u16 = 0;
 const OPTION_RESOLUTION: u16 = 9;
 const OPTION_OFFSET: u16 = 14;

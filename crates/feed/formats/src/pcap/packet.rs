@@ -14,6 +14,7 @@ const VLAN_TAGS_MAX: usize = 4;
 /// IPv6 extension headers that are skipped. The standard names five that may stand before UDP.
 const EXTENSIONS_MAX: usize = 8;
 
+// Numbers of protocols, as IANA assigns them.
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const PROTOCOL_UDP: u8 = 17;

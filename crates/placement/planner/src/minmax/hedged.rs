@@ -38,9 +38,10 @@ const JUDGE_BITS: u32 = 13;
 /// Limit of the edges whose samples one search computes, unless its moves are given. The search
 /// then takes some seconds.
 const EDGES: u64 = 400_000;
-/// The target as a share of the best tree's percentile, and the excess that a move may add as a
-/// share of the target.
+/// The target as a share of the best tree's percentile.
 const TARGET: f64 = 0.99;
+/// The excess that a move may add, as a share of the target: at the beginning of the search, and at
+/// its end.
 const HEAT: (f64, f64) = (0.01, 0.000_3);
 
 /// Times at which messages reach the places of a tree, for each draw.

@@ -34,6 +34,7 @@ const REFRESH_STEPS: u64 = 64;
 const fn polish_patience(size: usize) -> u64 {
     if size < 150 { 2 } else { 1 }
 }
+/// Limit of the polish in all, in scans of all pairs.
 const POLISH_LOOKS_MAX: u64 = 10;
 
 /// Settings of a run of FAQ.

@@ -7,8 +7,9 @@
 
 use super::lanes::widest;
 
-/// Rows and columns of a tile. Its sums fill 8 AVX2 registers, and 8 registers remain for operands.
+/// Rows of a tile. The sums of a tile fill 8 AVX2 registers, and 8 registers remain for operands.
 const ROWS: usize = 4;
+/// Columns of a tile, which are two AVX2 registers.
 const COLUMNS: usize = 8;
 
 /// Terms of a sum that are added before the next tile's turn: one strip of each operand, 24 KiB,
