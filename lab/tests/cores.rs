@@ -9,7 +9,7 @@ use evenfall_sim::{Cut, Fault, NodeIndex, Rates};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A short run on the whole model of AWS, with faults, on so many cores: all that it came to.
+/// All results of a short run on the whole model of AWS, with faults, on this many cores.
 fn outcome(seed: u64, cores: usize) -> String {
     let node = NodeIndex;
     let mut params = Params {

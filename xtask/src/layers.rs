@@ -96,7 +96,7 @@ pub(crate) fn members(metadata: &Value) -> Result<Vec<Member>, String> {
         let manifest = text(&package["manifest_path"]).ok_or("a package without a manifest")?;
         let mut depends_on = Vec::new();
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
-            // Crates of the workspace are the ones with a path; registries have none.
+            // Crates of the workspace have a path, and crates of registries have none.
             if let (Some(name), Some(_)) = (text(&dependency["name"]), dependency["path"].as_str())
             {
                 depends_on.push((name, dependency["kind"] == "dev"));

@@ -75,7 +75,7 @@ fn files_of(root: &Path) -> Result<Vec<String>, String> {
     Ok(paths)
 }
 
-/// The cargo that runs us, or the one on the PATH.
+/// The cargo that runs this program, or the cargo on the PATH.
 pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }

@@ -75,8 +75,8 @@ impl Write {
 
 /// A machine that asks for writes. A [`Machine`](crate::Machine) that writes says so in
 /// [`Machine::durable`](crate::Machine::durable), and then the loop of `evenfall-port` and the
-/// simulated world carry its writes out. What depends on a write, the machine sends after
-/// [`handle_written`](Self::handle_written) only: **write, then send**.
+/// simulated world carry its writes out. The machine sends a datagram that depends on a write only
+/// after [`handle_written`](Self::handle_written): **write, then send**.
 pub trait Durable {
     /// The next write to carry out; `None` when the machine has no write now.
     fn poll_write(&mut self) -> Option<Write>;

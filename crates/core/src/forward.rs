@@ -221,7 +221,7 @@ impl Forward {
     }
 }
 
-/// What a driver did by one [`Forward`] since its last report.
+/// The counters of one [`Forward`] since its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardCounters {
     /// Datagrams sent on. Each went to all members of its group.

@@ -193,8 +193,8 @@ impl<E> Journal<E> {
     }
 
     /// Replaces the whole log by these records. Earlier records that no write has yet are dropped,
-    /// so the new records have to say what the dropped ones said. The effects of the dropped
-    /// records follow when the replacement is on the disk.
+    /// so the new records have to repeat the contents of the dropped records. The effects of the
+    /// dropped records follow when the replacement is on the disk.
     pub fn replace<R: AsRef<[u8]>>(
         &mut self,
         records: impl IntoIterator<Item = R>,

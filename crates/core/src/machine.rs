@@ -55,7 +55,7 @@ impl Class {
     }
 }
 
-/// Who took the time stamp of an [`Arrival`] or of a departure ([`Sent`]).
+/// The source of the time stamp of an [`Arrival`] or of a departure ([`Sent`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StampedBy {
     /// The network card, when the packet passed the wire.
@@ -77,7 +77,7 @@ pub struct Arrival {
     /// Local time at which the datagram was received. The time is never later than the `now` of the
     /// call.
     pub received: Timestamp,
-    /// Who took `received`.
+    /// The source of `received`.
     pub stamped_by: StampedBy,
     /// Whether the port has already sent this datagram on, as an installed [`Forward`] told it to.
     /// The machine then does not send the datagram on a second time.
@@ -155,7 +155,7 @@ pub struct Sent {
     /// Local time at which the last copy left. `None` when no copy left: the driver refused the
     /// transmit, or the network took none of its copies.
     pub at: Option<Timestamp>,
-    /// Who took `at`.
+    /// The source of `at`.
     pub stamped_by: StampedBy,
 }
 
@@ -265,8 +265,8 @@ pub trait Machine {
         let _ = (now, sent);
     }
 
-    /// What the driver did by an installed [`Forward`] since its last report. A machine that
-    /// installs no [`Forward`] leaves this method out.
+    /// The counters of an installed [`Forward`] since its last report. A machine that installs no
+    /// [`Forward`] leaves this method out.
     fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
         let _ = (now, of, counters);
     }

@@ -185,8 +185,8 @@ fn median(values: &mut [f64]) -> Option<f64> {
 /// sigma, both as shares of the whole delay.
 fn wait(below: f64, above: f64, far: f64) -> (f64, f64) {
     let skew = |sigma: f64| (exp(Z90 * sigma) - 1.0) / (1.0 - exp(-Z75 * sigma));
-    // The skew grows with sigma. Where the body is less skewed than any lognormal distribution,
-    // the narrowest one is taken.
+    // The skew grows with sigma. Where the body is less skewed than any lognormal distribution, the
+    // narrowest distribution is taken.
     let (mut low, mut high) = (0.02, SIGMA_MAX);
     for _ in 0..60 {
         let sigma = (low + high) / 2.0;

@@ -32,7 +32,7 @@ pub(crate) struct Tail {
     pub(crate) probes: f64,
     /// The threshold above which a wait counts as a spike, us.
     pub(crate) threshold_us: f64,
-    /// Waits above the threshold, us, and how many probes waited so long.
+    /// Waits above the threshold, us, and the number of probes with each wait.
     pub(crate) waits: Vec<(f64, f64)>,
 }
 

@@ -14,7 +14,7 @@ struct Drawn {
     clock: ClockError,
     /// Index of a host that is slow, if one is.
     slow: Option<usize>,
-    /// Of so many probes one is lost; 0 for none.
+    /// Number of probes of which one is lost; 0 when none is lost.
     lost_of: u64,
 }
 
@@ -120,7 +120,8 @@ fn the_parameters_of_a_known_pool_are_found_within_their_stated_errors() {
         let gap_ms = SPIKE_US / 1e3 / SPIKE_SHARE;
         look("gap", spikes.gap_ms.is, gap_ms, stated(&spikes.gap_ms.source, "+- "));
     }
-    // One interval in twenty may miss; twice as many misses are luck of one in some thousands.
+    // One interval in twenty may miss. Twice as many misses happen by luck once in some thousands
+    // of tests.
     assert!(misses.len() * 10 <= looked, "{} of {looked}: {misses:#?}", misses.len());
 }
 

@@ -40,8 +40,8 @@
 //!    - Answer every token once, with the best time stamp that there is.
 //!    - Answer `Installed::Ignored` to installs that the port cannot carry out, and let
 //!      [`Kind::forwards`] say so. Offer arrivals to [`Forwarder`](evenfall_core::Forwarder) for
-//!      the others, or translate the table. Hand in every arrival, also a forwarded one, and mark
-//!      the forwarded one.
+//!      the others, or translate the table. Hand in every arrival, and mark each arrival that was
+//!      forwarded.
 //!    - Note ([`Port::notes`]) each of the [`Options`] that is asked for and not carried out.
 //!      `memory::lacks` names all fields, so that the compiler points at a new option.
 //!

@@ -44,7 +44,7 @@ pub struct MemoryLog {
 }
 
 impl MemoryLog {
-    /// Creates the file, or empties an earlier one.
+    /// Creates the file, or empties an earlier file.
     ///
     /// # Errors
     /// When the file cannot be created.

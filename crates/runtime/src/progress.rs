@@ -43,7 +43,7 @@ impl Progress {
         Self { bar, is_terminal, stage: Cell::new(now), said: Cell::new(now) }
     }
 
-    /// Begins a stage, and ends the one before. `steps` is the number of its steps, where that is
+    /// Begins a stage, and ends the stage before. `steps` is the number of its steps, where that is
     /// known.
     pub fn stage(&self, words: &str, steps: Option<u64>) {
         self.end_stage();

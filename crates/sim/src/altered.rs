@@ -19,13 +19,13 @@ use crate::strict::Strict;
 
 /// The alteration. A method that is not implemented lets everything through unchanged.
 pub trait Alteration<M: Machine> {
-    /// The arrival that the machine gets instead of this one, if any.
+    /// The arrival that the machine gets instead of this arrival, if any.
     fn arrival(&mut self, machine: &M, now: Timestamp, arrival: Arrival) -> Option<Arrival> {
         let _ = (machine, now);
         Some(arrival)
     }
 
-    /// The clock reading that the machine gets instead of this one.
+    /// The clock reading that the machine gets instead of this reading.
     fn reading(&self, machine: &M, reading: ClockReading) -> ClockReading {
         let _ = machine;
         reading
@@ -42,7 +42,7 @@ pub trait Alteration<M: Machine> {
         Asked::Write(write)
     }
 
-    /// The answer to a write that the machine gets instead of this one.
+    /// The answer to a write that the machine gets instead of this answer.
     fn written(
         &mut self,
         id: WriteId,
@@ -51,7 +51,7 @@ pub trait Alteration<M: Machine> {
         (id, done)
     }
 
-    /// The events that the owner gets instead of this one.
+    /// The events that the owner gets instead of this event.
     fn event(&mut self, event: M::Event, out: &mut VecDeque<M::Event>) {
         out.push_back(event);
     }

@@ -1,4 +1,5 @@
-//! A host's two clocks: the local monotonic one, and what a clock source says about it.
+//! The two clocks of a host: the local monotonic clock, and the synchronised clock as a clock
+//! source states it.
 
 use core::time::Duration;
 

@@ -47,7 +47,7 @@ pub struct Costs {
     /// Bytes that other datagrams take besides their length.
     pub data_overhead_bytes: i32,
     /// Factor of the length of a datagram less [`data_head_bytes`](Self::data_head_bytes). A short
-    /// simulated payload then stands for a longer one, which saves memory and time.
+    /// simulated payload then stands for a longer payload, which saves memory and time.
     pub scale: u32,
     /// Bytes of a datagram that are not multiplied.
     pub data_head_bytes: u32,

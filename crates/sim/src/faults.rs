@@ -331,8 +331,8 @@ impl Plan {
                 self.draw(kind, bounds, victims, &mut prng);
             }
         }
-        // The sort is stable: of faults at equal times the one that was drawn first comes first, so
-        // an end follows its beginning.
+        // The sort is stable. Faults at equal times stay in the order of their drawing, so an end
+        // follows its beginning.
         self.faults.sort_by_key(|&(at, _)| at);
     }
 

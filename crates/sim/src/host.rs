@@ -330,8 +330,8 @@ impl Host {
 /// Pauses are drawn one after the other as a node of the host reaches them: no events.
 struct Stalls {
     kinds: Vec<StallKind>,
-    /// Start and end of those that are not over yet for every node of the host, in order. A busy
-    /// node is several of them ahead of its neighbours. The last one has been reached by nobody.
+    /// Start and end of the pauses that are not over yet for every node of the host, in order. A
+    /// busy node is several pauses ahead of its neighbours. No node has reached the last pause.
     drawn: VecDeque<(u64, u64)>,
 }
 
@@ -340,7 +340,7 @@ struct StallKind {
     mean_gap: f64,
     length: Quantiles,
     prng: Prng,
-    /// Start and end of the next one.
+    /// Start and end of the next pause.
     next: (u64, u64),
 }
 

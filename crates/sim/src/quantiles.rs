@@ -153,7 +153,7 @@ impl Quantiles {
         }
     }
 
-    /// The share of samples of at most so many nanoseconds.
+    /// The share of samples of at most this many nanoseconds.
     pub fn share_below(&self, ns: f64) -> f64 {
         let cells = &self.0;
         let share = |table: &[u32], cell: usize| {

@@ -47,7 +47,7 @@ pub(crate) struct Queue<T> {
     heads: Box<[u32]>,
     words: [u64; WORDS],
     summary: [u64; SUMMARY],
-    /// What is due in the bucket `base` (or, in theory, before), the next one last.
+    /// The events that are due in the bucket `base` (or, in theory, before), the next event last.
     current: Vec<(u64, u32)>,
     base: u64,
     /// Whether `current` was just filled with several items.

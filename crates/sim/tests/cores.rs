@@ -219,7 +219,7 @@ fn world(seed: u64) -> World<Gossip, Cloud> {
     world
 }
 
-/// A run on so many cores, with faults.
+/// A run on this many cores, with faults.
 fn outcome(seed: u64, cores: usize) -> (u64, String, Watch) {
     let (mut world, mut watch) = (world(seed), Watch::default());
     let faults = faults(&mut Prng::new(seed));

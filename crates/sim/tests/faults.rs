@@ -86,7 +86,7 @@ fn a_cut_in_one_direction_leaves_the_other_alone() {
     world.heal(deaf);
     let mute = world.cut(&[A], Cut::Mute);
     assert_eq!(heard_by(&mut world, &mut watch), [2, 1, 1]);
-    // Whoever is deaf as well as mute is cut off, and a later cut does not end an earlier one.
+    // A node that is deaf as well as mute is cut off. A later cut does not end an earlier cut.
     world.cut(&[A], Cut::Deaf);
     assert_eq!(heard_by(&mut world, &mut watch), [0, 1, 1]);
     world.heal(mute);

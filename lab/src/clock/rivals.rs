@@ -4,8 +4,8 @@
 //! reference, as the strata of NTP do. Both rivals get every probe between a node and its master,
 //! which is more than NTP or PTP would send.
 //!
-//! - **NTP-style**: of all exchanges of a window the one with the least round trip gives the offset
-//!   (RFC 5905, the clock filter).
+//! - **NTP-style**: the exchange with the least round trip of a window gives the offset (RFC 5905,
+//!   the clock filter).
 //! - **PTP-style**: the mean of all exchanges of a window gives the offset, as a servo does that
 //!   takes every message (IEEE 1588 without transparent clocks in the switches).
 //!

@@ -291,8 +291,9 @@ impl Checks {
         }
     }
 
-    /// Below the straggler a copy by way of a quicker one may overtake, and be asked for; nothing
-    /// takes longer than it would have. All others notice nothing.
+    /// Below the straggler, a copy by way of a quicker proxy may overtake, and a node may ask for
+    /// the copies in between. No copy takes longer than by way of the straggler. All others notice
+    /// nothing.
     fn judge_switch(&mut self, seen: Seen, release: &Release, replaced: &Replaced) {
         let delay = release.arrived.since(release.origin);
         let below = (replaced.below.0..replaced.below.1).contains(&seen.node);

@@ -128,7 +128,7 @@ pub struct Scene {
     pub(super) recorder: Option<RecorderDies>,
     /// Clocks of hosts step by seconds and more.
     steps: Option<Steps>,
-    /// A receiver whose clock is wrong by so many nanoseconds, and whose readings say that the
+    /// A receiver whose clock is wrong by this many nanoseconds, and whose readings say that the
     /// clock has left its proven bound.
     disproved: Option<(NodeIndex, i64)>,
     /// Whether the other nodes disprove the root's clock for a while.
@@ -218,7 +218,7 @@ impl Scene {
         let mut config = config(&plan);
         let receivers = plan.knob("receivers") as u32;
         let shape = &config.shape;
-        // As many proxies as the tree would need in a mode that has one: modes switch.
+        // As many proxies as the tree needs in a mode with a tree, because modes switch.
         let wanted = evenfall_multicast_machine::tree::Dimensions::of(shape, Mode::Release, 1);
         let proxies = wanted.proxies(shape) as u32 + plan.knob("spares") as u32;
         config.membership.expect_proxies = proxies;
@@ -652,7 +652,7 @@ impl Scene {
         (spec, origin)
     }
 
-    /// The `n`-th switch of mode leads to this one.
+    /// The mode after the `n`-th switch.
     pub(super) fn mode_after(&self, n: u64) -> Mode {
         if let Some(mode) = self.modes.and_then(|modes| modes.get(n as usize).copied()) {
             return mode;

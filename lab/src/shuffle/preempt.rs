@@ -66,7 +66,7 @@ impl Schedule {
         }
     }
 
-    /// Adds a pause that begins `run` after the last one and lasts `pause`. Both lengths are
+    /// Adds a pause that begins `run` after the last pause and lasts `pause`. Both lengths are
     /// rounded to whole packet times.
     fn push(&mut self, run: f64, pause: f64) {
         let packets = |ns: f64| (ns / self.law.packet_ns as f64).round() as u64;

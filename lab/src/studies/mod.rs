@@ -1,7 +1,6 @@
 //! Studies: functions that return tables.
 //!
-//! A table is a value: the command line prints it, the documentation quotes it, a test asserts on
-//! it.
+//! A table is a value that the command line prints, the documentation quotes and a test checks.
 
 pub mod clocks;
 pub mod hedging;

@@ -36,7 +36,7 @@ const ROWS: [Row; 10] = [
     ("load .5, one node in five is lost", |params| params.lost = 0.2),
 ];
 
-/// The table for so many nodes, under `seeds.1` seeds from `seeds.0` on.
+/// The table for this many nodes, under `seeds.1` seeds from `seeds.0` on.
 pub fn table(nodes: u32, seeds: (u64, u32), progress: &mut dyn FnMut(&str)) -> Table {
     let usual = Params { nodes, ..Params::default() };
     let method = format!(

@@ -66,7 +66,8 @@ impl Args {
 }
 
 impl Wanted {
-    /// Writes the model of the pool that was measured, each pair for so long. Returns the path.
+    /// Writes the model of the measured pool. Each pair was measured for this long. Returns the
+    /// path.
     pub fn write(&self, survey: &TreeSurvey, measured: Duration) -> Result<&PathBuf, Failed> {
         let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let pairs = survey.records().map(|(from, to, sent, record)| Pair {

@@ -101,7 +101,7 @@ impl ArrivalArgs {
     }
 }
 
-/// Refused messages that are named one by one. Further ones are only counted.
+/// Refused messages that are named one by one. Further refused records are only counted.
 const NAMED_MAX: u64 = 10;
 
 pub fn append(args: &Append) -> Outcome {

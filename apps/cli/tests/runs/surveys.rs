@@ -179,7 +179,7 @@ fn ctrl_c_leaves_agents_idle_and_the_survey_goes_on_where_it_was() {
     // No agent was busy with the earlier survey, because the plan would have waited for it.
     assert!(said.err.contains("4 of 4 agents answered"), "{}", said.err);
     let (json, _) = tree(&said);
-    // Two roots and what the chosen one has measured already, less what was kept, and the tree.
+    // Two roots, the measurements of the chosen root less the kept measurements, and the tree.
     assert_eq!(json["jobs"], 2 - kept + 1, "{kept} kept\n{}", said.err);
     let other = ["--duration", "700ms", "--depth", "1", "--fanout", "2", "--state", &state];
     let said = finish(pool.plan(&[&other[..], &["--seed", "9"]].concat()));

@@ -39,8 +39,8 @@ const REWEIGHTINGS: usize = 5;
 /// a smaller factor the solve would prefer pairs that agree by chance, and the remainders would be
 /// smaller than the errors.
 const PLAIN: f64 = 3.0;
-/// Remainders that are this many times the usual one belong to a liar or to a broken pair. Six
-/// times the deviation of a normal law happens once in 500 million.
+/// Remainders that are this many times the usual remainder belong to a liar or to a broken pair.
+/// Six times the deviation of a normal law happens once in 500 million.
 const REMAINDER_MAX: f64 = 6.0;
 /// Remainders below this never make a liar: estimates are in whole nanoseconds, and perfect
 /// networks have no usual remainder to compare with.

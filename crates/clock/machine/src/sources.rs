@@ -5,8 +5,8 @@
 //! and each can be wrong: a cloud's hardware clock has been seen 50 ms off. The mesh knows the
 //! difference of any two nodes to a microsecond, so that all sources can be laid side by side as
 //! intervals on one time. The interval that most sources share is UTC (Marzullo, 1984). A source
-//! whose interval does not touch the shared one has left its own bound; it is named and dropped
-//! until it comes back.
+//! whose interval does not touch the shared interval has left its own bound. The source is named
+//! and dropped until its interval touches the shared interval again.
 
 use crate::wire::Claim;
 

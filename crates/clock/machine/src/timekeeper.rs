@@ -508,7 +508,8 @@ impl Machine for Timekeeper {
                 if message.from == 0 && message.number == self.window =>
             {
                 if base_ns != self.base_ns {
-                    // Another reference: its local clock may be years from that of the last one.
+                    // Another reference: its local clock may be years from the local clock of the
+                    // last reference.
                     self.clock = SoftwareClock::new(self.config.clone());
                     self.base_ns = base_ns;
                 }

@@ -36,7 +36,7 @@
 //! ```
 //!
 //! `sent` is the time before the system call. `departed` are the stamps of the pair before this
-//! one, or zero without a stamp. `heard` are the arrivals of the receiver's pair with the heard
+//! pair, or zero without a stamp. `heard` are the arrivals of the receiver's pair with the heard
 //! number, and zero says that nothing was heard. A source bound of all ones says that there is no
 //! source.
 

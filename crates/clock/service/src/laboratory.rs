@@ -1,5 +1,5 @@
-//! Nodes on this machine whose clocks are wrong on purpose. All of them read one monotonic clock
-//! below the planted ones, so that the true error of each reading is known.
+//! Nodes on this machine whose clocks are wrong on purpose. All nodes read one monotonic clock
+//! below their planted clocks, so that the true error of each reading is known.
 //!
 //! [`run`] makes every node a thread with a port of its own. A program with the rights to make
 //! network namespaces makes every node a process in a namespace of its own, from the same parts:

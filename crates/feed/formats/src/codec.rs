@@ -114,7 +114,7 @@ pub const MDP3: Format = Format(3);
 /// MIAX MACH, packets of the Top of Market feed.
 pub const MACH: Format = Format(4);
 
-/// All codecs, in any order. Where nothing names the format, the one codec that recognises the
+/// All codecs, in any order. Where nothing names the format, the only codec that recognises the
 /// bytes is taken; see [`Codec::yields_to`] for bytes that several codecs recognise.
 pub const CODECS: &[&dyn Codec] =
     &[&crate::framed::ItchCodec, &crate::lobster::LobsterCodec, &mdp3::Mdp3, &mach::Mach];
@@ -252,7 +252,7 @@ pub(crate) fn of_file(head: &[u8]) -> Option<&'static dyn Codec> {
     chosen(CODECS.iter().copied().filter(|codec| codec.is_file(head)))
 }
 
-/// Of codecs that all recognise the same bytes, the one that yields to no other of them. `None`
+/// Of codecs that all recognise the same bytes, the codec that yields to no other codec. `None`
 /// when several are left: then the bytes do not say their format, and nothing is guessed.
 fn chosen<'a>(all: impl IntoIterator<Item = &'a dyn Codec>) -> Option<&'a dyn Codec> {
     let all: Vec<&dyn Codec> = all.into_iter().collect();

@@ -78,7 +78,7 @@ pub enum MoldError {
         /// The count.
         found: u16,
     },
-    /// A packet of another session than the one that runs.
+    /// A packet of another session than the running session.
     OtherSession {
         /// The session that runs.
         running: SessionId,

@@ -197,7 +197,7 @@ impl Branch {
             State::Failed(reason) => reason,
             _ => Reason::Unfinished,
         };
-        // An incomplete report is dropped, because it would look like a complete one.
+        // An incomplete report is dropped, because it would look like a complete report.
         entries.clear();
         let place = self.task.me().place;
         entries.push(Entry::Failed { place, reason });

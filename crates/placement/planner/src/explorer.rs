@@ -102,7 +102,7 @@ pub struct Explorer {
     groups: Vec<Vec<usize>>,
     job: Option<Ask>,
     trees: u32,
-    /// Trees measured since the best one.
+    /// Trees measured since the best tree.
     idle: u32,
     best: Option<(f64, Tree)>,
 }

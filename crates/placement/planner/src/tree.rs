@@ -38,7 +38,7 @@ impl Shape {
         Some(places)
     }
 
-    /// All places below this one, level by level.
+    /// All places below this place, level by level.
     pub fn below(&self, place: usize) -> impl Iterator<Item = usize> + use<> {
         let (fanout, places) = (self.fanout as usize, self.places());
         let next = move |level: &Range<usize>| {

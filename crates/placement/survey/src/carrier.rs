@@ -3,8 +3,8 @@
 //! The machines of a survey have their own messages, with limits, authentication and retries. gRPC
 //! only brings the messages from one process to another, so that the same machines run in the
 //! simulator. One call, `evenfall.survey.v1.Carrier/Carry`, is a stream of [`Envelope`]s each way
-//! (`docs/wire/survey.proto`). A process that has a message for another one dials it. Answers come
-//! back on the same stream, so only agents listen.
+//! (`docs/wire/survey.proto`). A process that has a message for another process dials that process.
+//! Answers come back on the same stream, so only agents listen.
 //!
 //! The asynchronous runtime is one thread in here; the role's thread hands over bytes and takes
 //! bytes. Queues are bounded: what does not fit is dropped and counted, and the machines ask again.

@@ -5,8 +5,8 @@
 //!               -> receiver's host -> receiver's card
 //! ```
 //!
-//! Every stage maps the time at which a packet enters to the time at which it leaves, and never
-//! maps a later time to an earlier one. So packets of a pair stay in order through all of them.
+//! Every stage maps the time at which a packet enters to the time at which the packet leaves. The
+//! map never decreases. So packets of a pair stay in order through all of them.
 
 use evenfall_core::Prng;
 use evenfall_core::time::nanos;

@@ -42,7 +42,7 @@ const GRID: usize = 4_096;
 /// packet a hash, so longer waits get longer slots.
 const SLOTS_MAX: u64 = 6;
 /// Waits by the load of strangers that are less likely than this are cut off. [`Outages`] model
-/// rarer and longer ones.
+/// rarer and longer waits.
 const LOAD_EDGE: f64 = 1e-5;
 /// A level of [`Load`] lasts this many slots at least.
 const LEVEL_SLOTS_MIN: u64 = 4;

@@ -185,7 +185,7 @@ impl<M: Machine, N: Network> World<M, N> {
         }
     }
 
-    /// From now on the readings of a node's host state this error, be it true or not.
+    /// From now on the readings of a node's host state this error, whether or not it is true.
     pub fn state_clock(&mut self, node: NodeIndex, error: ClockError) {
         let host = self.host_of(node);
         self.hosts[host.0 as usize].clock.state(error);

@@ -192,7 +192,7 @@ struct Record<E> {
     effects: Vec<Effect>,
     /// What only the observer hears.
     said: Vec<Said<E>>,
-    /// What came up in the window for a node of the region itself, the next one last.
+    /// The events that came up in the window for a node of the region itself, the next event last.
     soon: Vec<(u64, u32, Pending)>,
     soon_count: u32,
     /// Whether the observer follows packets.

@@ -52,7 +52,7 @@ pub(super) struct Node<M> {
     pub(super) timeout_last: bool,
     /// Whether a clock reading waits in the inbox already.
     pub(super) clock_waits: bool,
-    /// The number of crashes, by which events of an earlier life are told from those of this one.
+    /// The number of crashes, which tells the events of an earlier life from those of this life.
     pub(super) generation: u32,
     /// Datagrams in the inbox.
     pub(super) queued: u32,

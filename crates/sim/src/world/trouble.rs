@@ -54,7 +54,7 @@ pub struct Late {
 }
 
 impl Late {
-    /// A share up to this one, and packets that are late by less than `limit`.
+    /// A share up to this share, and packets that are late by less than `limit`.
     pub(crate) fn drawn(&self, limit: Duration, prng: &mut Prng) -> Self {
         let share = prng.unit();
         // The cube makes a few late packets as common as many.

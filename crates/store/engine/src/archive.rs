@@ -325,7 +325,7 @@ impl ArchivedFile<'_> {
         read.map_err(|error| self.missing(first, error))
     }
 
-    /// The error for a missing object, to a reader of records from this one on. The object is
+    /// The error for a missing object, to a reader of records from this record on. The object is
     /// damaged, unless retention removed it meanwhile, which the metadata states.
     fn missing(&self, first: u64, error: Error) -> StoreError {
         let kept = match node_of(self.bucket, &self.entry) {

@@ -453,7 +453,8 @@ impl Names {
         Ok(claimed)
     }
 
-    /// Never again gives out a file number up to this one, and without a cluster no token either.
+    /// Never again gives out a file number up to this number, and without a cluster no token
+    /// either.
     ///
     /// # Errors
     /// When the directory cannot be written.

@@ -332,7 +332,7 @@ impl Shared {
     pub(super) fn put_block(&self, block: u32) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let first = block * NODES_PER_BLOCK as u32;
-        // Writers take turns, so that an older block never follows a newer one.
+        // Writers take turns, so that an older block never follows a newer block.
         let mut blocks = lock(&self.blocks);
         let none = MetadataNode::default();
         let mut nodes = vec![none; NODES_PER_BLOCK];

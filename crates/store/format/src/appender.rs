@@ -164,14 +164,14 @@ impl Appender {
         Ok(end - count..end)
     }
 
-    /// Releases the segments up to this one, because synced chunks have them now.
+    /// Releases the segments up to this segment, because synced chunks have them now.
     pub fn release(&mut self, number: u32) {
         while self.unsynced_first <= number && self.unsynced.pop_front().is_some() {
             self.unsynced_first += 1;
         }
     }
 
-    /// Releases the index nodes up to this one, because synced chunks have them now.
+    /// Releases the index nodes up to this node, because synced chunks have them now.
     pub fn release_node(&mut self, number: u32) {
         while self.unsynced_nodes.front().is_some_and(|(first, _)| *first <= number) {
             self.unsynced_nodes.pop_front();

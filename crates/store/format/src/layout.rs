@@ -116,8 +116,8 @@ pub fn block_name(token: u32, block: u32) -> String {
     format!("M-{token:08x}-{block:08x}")
 }
 
-/// The name of a file's entry in the catalogue. Of several entries, the one with the greatest token
-/// counts.
+/// The name of a file's entry in the catalogue. Of several entries, the entry with the greatest
+/// token counts.
 pub fn catalog_name(file: FileId, token: u32) -> String {
     format!("S-{file}-{token:08x}")
 }

@@ -102,7 +102,7 @@ impl Chunks {
     }
 }
 
-/// A journal that is not the current one.
+/// A journal before the current journal.
 #[derive(Debug)]
 struct OldJournal {
     number: u64,

@@ -445,7 +445,7 @@ messages! {
         /// The order.
         11 order_reference: u64,
     }
-    /// An order was replaced by another one on the same side of the same security.
+    /// An order was replaced by another order on the same side of the same security.
     b'U' OrderReplace 35 {
         /// The order that left.
         11 original_reference: u64,

@@ -14,7 +14,8 @@ use crate::error::{Fault, FeedError};
 use crate::input::Input;
 use std::io::Read;
 
-/// Largest block taken: far above any packet, so a larger one is a damaged length.
+/// Largest block taken: far above any packet. A block that claims to be larger has a damaged
+/// length.
 const BLOCK_BYTES_MAX: usize = 16 << 20;
 
 /// Interfaces taken in a section: a capture host has a few, so more is a damaged file.

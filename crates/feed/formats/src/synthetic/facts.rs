@@ -23,7 +23,7 @@ pub(super) const MIX: [(Kind, u64); 14] = [
     (Kind::CrossTrade, 17_430),
     (Kind::BrokenTrade, 116),
     (Kind::LuldAuctionCollar, 62),
-    // The day had no operational halt. One halt stands for the rare days that have one.
+    // The day had no operational halt. A single halt stands for the rare days with a halt.
     (Kind::OperationalHalt, 1),
 ];
 

@@ -174,7 +174,7 @@ fn directory_entry(timestamp_ns: u64, stock_locate: u16, stock: Stock) -> itch::
         round_lots_only: Code(b'N'),
         issue_classification: Code(b'C'),
         issue_sub_type: Alpha(*b"Z "),
-        // A test security, so that nobody takes it for a real one.
+        // A test security, so that nobody takes the feed for a real feed.
         authenticity: Code(b'T'),
         short_sale_threshold: Code(b'N'),
         ipo_flag: Code(b'N'),

@@ -300,7 +300,7 @@ impl Mold {
                     Head::new(&request.encode()),
                     Bytes::new(),
                 );
-                // A refused request is repeated after a while, as a lost one is.
+                // A refused request is repeated after a while, as a lost request is.
                 self.status.requests += u64::from(port.send(0, transmit).is_ok());
             }
             port.flush();

@@ -1,7 +1,7 @@
 //! The rules for sources and sessions of a live feed. A socket that has joined a group gets packets
 //! of every sender to the group: a test system, a venue's standby, a forger. A side therefore
-//! accepts one source, and the feed follows one session. Source and session change only after the
-//! present one has been silent.
+//! accepts one source, and the feed follows one session. The source changes only after the present
+//! source has been silent, and so does the session.
 //!
 //! | heard | then |
 //! |---|---|

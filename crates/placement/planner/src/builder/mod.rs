@@ -424,7 +424,7 @@ impl Builder {
     }
 
     /// Chooses a root when the tree has none and no root candidate is under measurement: the
-    /// candidate with the best reach, or else a new one.
+    /// candidate with the best reach, or else a new candidate.
     fn settle_root(&mut self) -> Result<(), BuildError> {
         if self.hosts[0].is_some() || !self.roots.is_empty() {
             return Ok(());

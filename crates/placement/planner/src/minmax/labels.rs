@@ -44,7 +44,7 @@ impl Labels {
     }
 
     /// No tree has a worst leaf below this value, because the tree must reach as many hosts as it
-    /// has leaves. Infinite when so many hosts cannot be reached within the limit.
+    /// has leaves. Infinite when fewer hosts can be reached within the limit.
     pub fn bound(&self, hops: u8, leaves: usize) -> f64 {
         let least =
             |ways: &Vec<Length>| ways.iter().map(|way| way.us()).fold(f64::INFINITY, f64::min);

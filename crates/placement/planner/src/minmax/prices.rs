@@ -77,8 +77,9 @@ pub(super) struct Market {
 }
 
 impl Market {
-    /// What may stand in a tree of depth 2 at least whose leaves lie within `limit`, with the
-    /// root's and others' ways in `labels`. `pairs` says whether depth 3 is looked at pair by pair.
+    /// The hosts that may stand in a tree of depth 2 at least whose leaves lie within `limit`.
+    /// `labels` has the ways from the root and from the other hosts. `pairs` says whether depth 3
+    /// is looked at pair by pair.
     pub fn new(
         lengths: &Lengths,
         shape: Shape,

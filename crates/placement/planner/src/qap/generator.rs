@@ -82,7 +82,7 @@ fn sparse_flow(n: usize, prng: &mut Prng) -> Vec<f64> {
     })
 }
 
-/// Points in small discs, the discs in a large one.
+/// Points in small discs, and the small discs in a large disc.
 fn clusters(n: usize, prng: &mut Prng) -> Vec<f64> {
     let mut points = Vec::new();
     while points.len() < n {

@@ -170,7 +170,7 @@ impl Instance {
         Self { size: self.size, a: self.b.clone(), b: self.a.clone() }
     }
 
-    /// Whether so few pairs of places have a load that adding rows is faster than a dense product.
+    /// Whether few pairs of places have a load, so that adding rows is faster than a dense product.
     fn is_sparse(&self) -> bool {
         let cells = self.a.iter().filter(|cell| **cell != 0.0).count();
         (cells as f64) < SPARSE_SHARE * self.a.len() as f64
@@ -212,7 +212,7 @@ fn symmetric(n: usize, m: &[f64]) -> bool {
     (0..n).all(|i| (0..i).all(|j| m[i * n + j] == m[j * n + i]))
 }
 
-/// The permutation that undoes this one.
+/// The inverse permutation.
 pub fn inverse(permutation: &[usize]) -> Vec<usize> {
     let mut back = vec![0; permutation.len()];
     for (from, &to) in permutation.iter().enumerate() {

@@ -54,7 +54,7 @@ fn bounded_minimum(f: impl Fn(f64) -> f64) -> f64 {
     let golden = 0.5 * (3.0 - 5.0_f64.sqrt());
     let (mut low, mut high) = (0.0_f64, 1.0_f64);
     let mut x = low + golden * (high - low);
-    // The best point, the second best, and the one before that.
+    // The best point, the second best point, and the second best point of the step before.
     let (mut w, mut v) = (x, x);
     let mut fx = f(x);
     let (mut fw, mut fv) = (fx, fx);

@@ -6,9 +6,9 @@
 //! unless that gives the best permutation so far. Many short walks find better permutations than
 //! one long walk. The first walks start from random permutations, and later walks from the best
 //! permutations found. Two of these are crossed, which helps with structured instances, whose good
-//! permutations are similar. Or some places of one are changed at random, which helps with
-//! instances without structure. The effort is counted in scans of all pairs and not in time, so a
-//! seed gives the same answer on any machine.
+//! permutations are similar. Or some places of a permutation are changed at random, which helps
+//! with instances without structure. The effort is counted in scans of all pairs and not in time,
+//! so a seed gives the same answer on any machine.
 //!
 //! Sources: E. Taillard, "Robust taboo search for the quadratic assignment problem" (1991), for
 //! the neighbourhood and the random tenure; U. Benlic and J.-K. Hao, "Memetic search for the

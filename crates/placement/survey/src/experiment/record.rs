@@ -155,7 +155,8 @@ pub struct Figures {
 /// One multicast over the tree.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// End of the multicast, in seconds since the first one began, in the time of the field.
+    /// End of the multicast, in seconds since the beginning of the first multicast, in the time of
+    /// the field.
     pub at_s: f64,
     /// Its worst leaf.
     pub worst_leaf: String,

@@ -1,8 +1,9 @@
 //! The second node's part: files that take their records from another node's primary.
 //!
 //! A copy is an ordinary file of this disk. A copy is journaled and synced, and can be read. Only
-//! its primary may append to it, at the record where it ends. This node does not publish the copy.
-//! When the primary is lost, the next life of this node may claim the file (`--take-over`).
+//! the primary may append to a copy, at the record where the copy ends. This node does not publish
+//! the copy. When the primary is lost, the next life of this node may claim the file
+//! (`--take-over`).
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -298,7 +298,7 @@ impl Shared {
                 newest.push((file, chunk));
             }
         }
-        // The newest chunk of a file may be removed when a newer one exists.
+        // The chunk that is the newest now may be removed when a newer chunk exists.
         newest.into_iter().for_each(|(file, chunk)| self.uploads.is_uploaded(file, chunk));
     }
 

@@ -106,8 +106,8 @@ impl Shared {
         self.sweep(file, end)
     }
 
-    /// Deletes the chunks below this one, in order, in all places. Chunks that a reader still needs
-    /// are deleted at a later look.
+    /// Deletes the chunks below this chunk, in order, in all places. Chunks that a reader still
+    /// needs are deleted at a later look.
     fn sweep(&self, file: &StoreFile, end: u32) -> Result<(), StoreError> {
         let chunk_of = |record| file.layout().full_segments(record) / SEGMENTS_PER_CHUNK;
         let end = file.first_pinned().map_or(end, |first| end.min(chunk_of(first)));
@@ -127,8 +127,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The first chunk below this one that an earlier life has not deleted. Chunks are deleted in
-    /// order, so the remains reach from that chunk to this one.
+    /// The first chunk below this chunk that an earlier life has not deleted. Chunks are deleted in
+    /// order, so the remains reach from the result to this chunk.
     fn left_behind(&self, file: &StoreFile, end: u32) -> Result<u32, StoreError> {
         let mut from = end;
         while from > 0 {

@@ -20,7 +20,7 @@ pub(crate) struct Tails {
     /// Generation of the publication that readers follow.
     pub(crate) current: u32,
     /// Generations after `gone` and before `kept` are needed by no reader. A reader may have
-    /// followed the publication before the current one, so that one is kept.
+    /// followed the publication before the current publication, so the earlier publication is kept.
     pub(crate) kept: u32,
     /// Generations up to this one are deleted.
     pub(crate) gone: u32,

@@ -73,7 +73,7 @@ pub trait Membership: Send + Sync {
     /// See [`Membership`].
     fn serve_at(&self, address: Option<String>) -> Result<(), NamesError>;
 
-    /// Never again gives out a file number up to this one.
+    /// Never again gives out a file number up to this number.
     ///
     /// # Errors
     /// See [`Membership`].

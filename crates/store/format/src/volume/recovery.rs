@@ -5,8 +5,8 @@
 //! 2. Chunks, from where the file stood: whole segments without a gap. Chunks may reach further
 //!    than was promised.
 //! 3. The committed records behind those segments. Full segments go to chunks, and the rest goes
-//!    into a new journal. The old journals go when the new one is synced. A recovery after a crash
-//!    in between finds both, and does the work again.
+//!    into a new journal. The old journals are removed when the new journal is synced. A recovery
+//!    after a crash in between finds both, and does the work again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,7 +196,8 @@ fn committed_behind(
 ) -> BytesMut {
     let mut behind = BytesMut::new();
     let size = layout.record_bytes();
-    // What a journal takes over from the one before it stands behind its own first commits.
+    // The commits that a journal takes over from the journal before it stand behind its own first
+    // commits.
     let mut frames: Vec<_> = piece.frames.iter().collect();
     frames.sort_by_key(|(journal, first, _)| (*journal, *first));
     let mut skipped: Option<(u64, u64)> = None;

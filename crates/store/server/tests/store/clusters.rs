@@ -78,7 +78,7 @@ fn a_primary_that_loses_its_lease_is_fenced_and_its_successor_has_what_was_publi
     let common = taken.records();
     assert!((300_000..=end).contains(&common), "{common} of {end}");
     assert!(all_of(&new, "a") == records(0..common));
-    // Other records than those that the old one still has, over more than a chunk.
+    // Other records than the old node still has, over more than a chunk.
     let others: Vec<u8> = records(4_000_000..4_300_000);
     new.append(&taken, &others, Level::Object).expect("published");
 
@@ -167,8 +167,8 @@ fn a_killed_node_has_its_files_again_and_nobody_else_had_them() {
     store.append(&file, &records(50_000..50_100), Level::Object).expect("published");
     assert!(all_of(&backend.archive(), "a") == records(0..50_100));
     drop(file);
-    // That life has a greater token than the one that waits, which would be fenced by what is
-    // published: a new life takes the file over.
+    // That life has a greater token than the waiting life, which a publication would fence. A new
+    // life takes the file over.
     store.close().expect("a clean stop");
     assert_eq!(another.take_over().expect("nothing").files, 0);
     assert!(another.is_new_life_due().expect("an answer"));
