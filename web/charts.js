@@ -76,7 +76,7 @@ function durationsOf(ticks) {
   return (us) => (us === 0 ? "0" : `${number(us)} ${unit}`);
 }
 
-/** A share in per cent with all of its nines, rounded down, so that 100 % means every message. */
+/** A share in percent with all of its nines, rounded down, so that 100 % means every message. */
 function percent(share) {
   if (share === 1 || share === 0) return `${share * 100} %`;
   const missing = Math.min(share, 1 - share);

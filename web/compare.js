@@ -7,8 +7,9 @@
   const colours = ["raw", "bad", "good", "held"];
 
   const windows = (tail) => distribution("Delivery window by mode",
-    "Last receiver minus first, per message, by the programs' own stamps in every mode: when a "
-    + "message is handed on, which is its release where it was held.",
+    "Last receiver minus first, per message. Every mode has the stamps of the receivers' "
+    + "programs, which are taken when a program hands a message on. A held message is handed on "
+    + "at its release.",
     comparison.runs.map((one, i) => ({ name: one.mode, colour: colours[i % colours.length],
       points: one.window })), { tail });
 

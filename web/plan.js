@@ -82,8 +82,8 @@ function worstLeaves() {
       worst.stddev_us].map(duration), percent(worst.loss), `${digits(timers.measuring_s)} s`,
     `${digits(timers.deciding_s * 1e3)} ms`, whole(timers.probes)]);
   return element("section", { class: "card wide" }, element("h3", {}, "Worst leaves"),
-    element("p", {}, "Medians over repetitions. Measuring: what the tree's choice took in the time "
-      + "of the field; choosing: what it took this program."),
+    element("p", {}, "Medians over repetitions. Measuring: the time of the measurements, by the "
+      + "clock of the field. Choosing: the time that this program computed."),
     table(["tree", "runs", "p50", "p90", "p99", "mean", "stddev", "lost", "measuring", "choosing",
       "probes"], rows, 1));
 }
@@ -129,8 +129,8 @@ function drawPlan() {
   const notes = [...failures, ...(missing > failures.length
     ? [`${whole(missing - failures.length)} runs are missing: plan run goes on with them`] : [])];
   const curves = element("div", { class: "grid" },
-    distribution("Delay of the worst leaf", "Root to the worst leaf, over all probes; for every "
-      + "tree the repetition in the middle. Dots: median and p99.",
+    distribution("Delay of the worst leaf", "Root to the worst leaf, over all probes. Every tree is "
+      + "shown by its middle repetition. Dots: median and p99.",
     groups.map((g) => ({ name: g.name, colour: g.colour, points: g.cdf })), { tail: false }),
     spread());
   document.getElementById("page").replaceChildren(wordmark(), element("h1", {}, description.title),
@@ -141,14 +141,15 @@ function drawPlan() {
     notes.length === 0 ? "" : element("ul", { class: "warnings", "aria-label": "warnings" },
       ...notes.map((text) => element("li", {}, text))),
     tilesOf(),
-    element("h2", {}, "How slow"), element("p", {}, "What sets the deadline is the worst leaf."),
+    element("h2", {}, "How slow"), element("p", {}, "The worst leaf sets the deadline of all leaves."),
     curves,
     element("h2", {}, "Over time"),
     element("p", {}, "The worst leaf of every window; medians over repetitions."),
     element("div", { class: "grid" },
       overTime("Median over time", "50th percentile of the worst leaf.", "p50_us"),
-      overTime("90th percentile over time", "What most deadlines are made of.", "p90_us"),
-      overTime("Standard deviation over time", "How unsteady the worst leaf is.", "stddev_us")),
+      overTime("90th percentile over time",
+        "90th percentile of the worst leaf, from which most deadlines are made.", "p90_us"),
+      overTime("Standard deviation over time", "Standard deviation of the worst leaf.", "stddev_us")),
     element("h2", {}, "In numbers"), element("p", {}, "Worst leaves, then every leaf of one run."),
     element("div", { class: "grid" }, worstLeaves(),
       ...groups.filter((g) => g.worst).map(leavesOfBest)),

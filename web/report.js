@@ -390,7 +390,7 @@ function numbers() {
   const rows = keys.map(([key, s]) => [key.replace(/_us$/, "").replaceAll("_", " "),
     ...[s.p50, s.p90, s.p99, s.max].map(cell)]);
   const files = logs.slice(0, ROWS_MAX).map((log) => [log.file, log.name, log.role, whole(log.records), log.tail]);
-  return element("details", {}, element("summary", {}, "All numbers, and what they were read from"),
+  return element("details", {}, element("summary", {}, "All numbers, and the logs behind them"),
     element("section", { class: "card", style: "margin-top:10px" },
       table(["", "p50", "p90", "p99", "max"], rows, 1)),
     files.length === 0 ? null : element("section", { class: "card", style: "margin-top:10px" },
@@ -443,7 +443,8 @@ function draw() {
     element("p", {}, "Distributions over messages and frames. The horizontal axis is logarithmic away from zero; "
       + "switch to tails to see the nines."),
     attempt("Distributions", () => tailSwitch(curves)), curves,
-    element("h2", {}, "Over time"), element("p", {}, "What the root asked for, and what came of it."),
+    element("h2", {}, "Over time"),
+    element("p", {}, "The holds that the root set, and the latencies that followed."),
     grid(["Hold over time", latencyOverTime], ["P(F) over time", fairOverTime],
       ["Events", eventLanes],
       run.clocks.length > 0 && ["Clocks over time", clocksOverTime],
@@ -452,8 +453,8 @@ function draw() {
     grid(["Delay by receiver", receiverDelays], ["Hedge wins by edge", hedgeWins],
       ["Losses, repairs, duplicates", losses]),
     attempt("All numbers", numbers),
-    element("footer", {}, "Times are measured on the synchronised clock at the release itself, and are "
-      + "no better than it. Written by evenfall."));
+    element("footer", {}, "Times are measured at the release itself, on the synchronised clock, and are "
+      + "no better than this clock. Written by evenfall."));
   document.documentElement.dataset.drawn = drawn;
 }
 
