@@ -174,7 +174,7 @@ struct Multicast {
     /// Extra copies that each node below the first layer gets.
     #[arg(long, default_value_t = Hedging::DEFAULT)]
     hedging: Hedging,
-    /// The senders of extra copies: the siblings of the parent, or extra proxies beside the tree.
+    /// The senders of extra copies: siblings (of the parent), or extra (proxies beside the tree).
     #[arg(long, default_value = "siblings", value_parser = named::<Scheme>)]
     scheme: Scheme,
     /// How messages travel: unicast, tree, hedge, release or cloudex.

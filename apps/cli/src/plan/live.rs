@@ -171,7 +171,8 @@ fn extent(wanted: &Wanted, method: &Method, hosts: usize) -> Result<Extent, Fail
     let extent = match (wanted.pairs, method) {
         (Some(pairs), Method::MinMax) => Extent::Pairs(pairs),
         (Some(_), _) => {
-            return Err("--pairs: needs --method minmax; other planners measure all pairs".into());
+            let why = "--pairs: needs --method minmax, which alone plans on a part of the pairs";
+            return Err(why.into());
         }
         (None, _) if wanted.all_to_all => Extent::AllPairs,
         (None, Method::MinMax) if hosts > MESH_HOSTS_MAX => {

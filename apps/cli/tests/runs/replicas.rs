@@ -113,7 +113,7 @@ fn without_the_second_node_replica_is_refused_by_its_name_and_caught_up_with_whe
     let mut end = BATCH;
     let away = loop {
         let refused = append(&mut client, end..end + BATCH, Level::Replica).unwrap_err();
-        if !refused.contains("taken and synced here") {
+        if !refused.contains("taken and synced on this node only") {
             break refused;
         }
         end += BATCH;
