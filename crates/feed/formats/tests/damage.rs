@@ -112,7 +112,10 @@ fn a_wrong_length_is_named() {
     let mut file = itch_file();
     framed::write_frame(&mut file, b"D-short");
     let error = read(file).1.unwrap();
-    assert!(error.to_string().contains("'D' (OrderDelete) is 19 bytes, found 7"), "{error}");
+    assert!(
+        error.to_string().contains("'D' (OrderDelete) has 19 bytes, and this message has 7"),
+        "{error}"
+    );
 }
 
 #[test]

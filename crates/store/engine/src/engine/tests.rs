@@ -455,7 +455,7 @@ fn retention_waits_for_a_scan_that_is_under_way() {
     let later = store.retain(&file, less).unwrap();
     assert!(later > first);
     let error = archived.read_numbers(first..end, &mut |_| Ok(())).unwrap_err();
-    assert!(error.to_string().contains("retention let go"), "{error}");
+    assert!(error.to_string().contains("retention deleted it"), "{error}");
 }
 
 #[test]
