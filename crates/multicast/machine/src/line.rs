@@ -145,6 +145,11 @@ impl Lines {
         self.lines.get(&author).map_or(0, |line| line.name)
     }
 
+    /// Whether an author of this name is known. 0 is no name.
+    pub fn has(&self, name: u64) -> bool {
+        name != 0 && self.lines.values().any(|line| line.name == name)
+    }
+
     /// The messages in the earlier lines of this author's name.
     pub fn base(&self, author: u64) -> u64 {
         self.lines.get(&author).map_or(0, |line| line.base)

@@ -292,6 +292,11 @@ impl Candidate {
                 }
                 is_quiet = false;
             }
+            let begin = self.authors.as_mut().and_then(|a| a.poll_begin(voice.sequence.lines()));
+            if let Some(wish) = begin {
+                voice.asks.push_back(Entry::Line(wish));
+                is_quiet = false;
+            }
             if is_quiet {
                 break;
             }

@@ -39,6 +39,10 @@ pub struct Reception {
     /// The next place of authors of whom this root has taken messages since it leads. They may not
     /// be agreed yet.
     admitted: BTreeMap<u64, u64>,
+    /// The author that takes over a name, by name. The voters may not have agreed yet. Messages of
+    /// other authors of the name are not taken any more: the voters would refuse the frame, and all
+    /// frames behind it.
+    closing: BTreeMap<u64, u64>,
     heard: BTreeMap<u64, Heard>,
     owed: BTreeSet<u64>,
     letters: u64,
@@ -52,6 +56,7 @@ impl Reception {
             life,
             is_open: false,
             admitted: BTreeMap::new(),
+            closing: BTreeMap::new(),
             heard: BTreeMap::new(),
             owed: BTreeSet::new(),
             letters: 0,
@@ -72,6 +77,7 @@ impl Reception {
     /// them again.
     pub fn turn_over(&mut self) {
         self.admitted.clear();
+        self.closing.clear();
         self.owed.extend(self.heard.keys());
     }
 
@@ -116,8 +122,14 @@ impl Reception {
             if !has_room {
                 self.owe(author, say.have);
                 self.heard.entry(author).and_modify(|heard| heard.is_refused = true);
+            } else if lines.has(say.name) {
+                self.closing.insert(say.name, author);
             }
             return Ok(has_room.then_some(Wish::Begin { author, name: say.name }));
+        }
+        let newer = self.closing.get(&lines.name(author));
+        if newer.is_some_and(|newer| *newer != author) {
+            return Ok(None);
         }
         if say.is_end {
             let wish = Wish::End { author, places: say.place };

@@ -211,6 +211,33 @@ fn an_author_takes_as_much_as_may_wait_and_roots_as_many_authors_as_they_know() 
     assert!(last.poll_timeout().is_some_and(|at| at <= at_ms(0) + Duration::from_millis(80)));
 }
 
+#[test]
+fn nothing_is_taken_of_a_process_once_another_one_asks_for_its_name() {
+    let mut first = author(None);
+    let mut desks = [Desk::new(0, 5, true, None)];
+    talk(&mut first, &mut desks, 0);
+    publish(&mut first, 1, 2);
+    let late = datagram(&first.poll_transmit(at_ms(1)).expect("a letter"));
+    let mut second = Author::new(at_ms(1), &[address(0)], 8, None).named(3);
+    second.handle_timeout(at_ms(1));
+    // The second process learns the run, and asks for its line.
+    let ask = datagram(&second.poll_transmit(at_ms(1)).expect("a letter"));
+    assert_eq!(desks[0].handle(address(98), &ask), Ok(None));
+    while let Some(answer) = desks[0].reception.poll_transmit(desks[0].standing, &desks[0].lines) {
+        let arrival = Arrival::new(address(0), datagram(&answer), at_ms(1), StampedBy::User);
+        second.handle(at_ms(1), arrival).ok();
+    }
+    let ask = datagram(&second.poll_transmit(at_ms(1)).expect("a letter"));
+    let begin = Wish::Begin { author: 8, name: 3 };
+    assert_eq!(desks[0].handle(address(98), &ask), Ok(Some(begin)));
+    // A letter of the first process was on its way, and the voters have not agreed yet.
+    assert_eq!(desks[0].handle(address(99), &late), Ok(None));
+    assert!(desks[0].proposed.is_empty());
+    desks[0].reception.turn_over();
+    assert_eq!(desks[0].handle(address(99), &late), Ok(None));
+    assert_eq!(desks[0].proposed.len(), 2, "the lead has changed, and nobody asks for the name");
+}
+
 fn mark(author: u64, place: u64, count: u16) -> Mark {
     Mark { author, place, count }
 }

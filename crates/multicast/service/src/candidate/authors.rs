@@ -21,14 +21,17 @@ pub(super) struct Authors {
     run: Run,
     /// The lines of a root without voters.
     lines: Lines,
+    /// Lines that shall begin when all messages of their names are in drafts. A frame with a message
+    /// of a line that is over would be refused, and all frames behind it.
+    begins: Vec<Wish>,
     /// The wishes on which the voters are asked to agree.
     wishes: Vec<Wish>,
 }
 
 impl Authors {
     pub(super) fn new(reception: Reception, run: Run) -> Self {
-        let (undrafted, lines, wishes) = Default::default();
-        Self { reception, undrafted, run, lines, wishes }
+        let (undrafted, lines) = Default::default();
+        Self { reception, undrafted, run, lines, begins: Vec::new(), wishes: Vec::new() }
     }
 
     pub(super) fn admit(&mut self, is_open: bool) {
@@ -73,6 +76,10 @@ impl Authors {
         }
         let wish = wish.filter(|wish| !self.wishes.contains(wish));
         self.wishes.extend(wish);
+        if let Some(Wish::Begin { .. }) = wish {
+            self.begins.extend(wish);
+            return Ok(None);
+        }
         Ok(wish)
     }
 
@@ -88,6 +95,17 @@ impl Authors {
         }
     }
 
+    /// The next line that may begin.
+    pub(super) fn poll_begin(&mut self, lines: &Lines) -> Option<Wish> {
+        let waits = |name: u64| self.undrafted.iter().any(|(_, of, _)| lines.name(*of) == name);
+        let may_begin = |wish: &Wish| match *wish {
+            Wish::Begin { name, .. } => name == 0 || !waits(name),
+            Wish::End { .. } => true,
+        };
+        let place = self.begins.iter().position(may_begin)?;
+        Some(self.begins.remove(place))
+    }
+
     /// The voters agreed on messages of this author, or on the end of its line.
     pub(super) fn agreed(&mut self, author: u64) {
         self.reception.agreed(author);
@@ -97,6 +115,7 @@ impl Authors {
     pub(super) fn turn_over(&mut self) {
         self.reception.turn_over();
         self.undrafted.clear();
+        self.begins.clear();
         self.wishes.clear();
     }
 
