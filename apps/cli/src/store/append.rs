@@ -126,8 +126,10 @@ pub fn append(args: &Append) -> Outcome {
     let date = input::date_of(feed, &*messages, args.date);
     let store = open_as(config)?;
     let taken = record(args, feed, messages, date, &store);
-    store.close()?;
-    taken
+    // A full disk fails both. The error of the recording says how to begin again.
+    let closed = store.close();
+    taken?;
+    Ok(closed?)
 }
 
 fn record(

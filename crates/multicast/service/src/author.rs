@@ -28,13 +28,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use evenfall_core::{NodeId, SharedKey};
 use evenfall_feed_service::intake::handover::{Handover, Refused, Taker};
 use evenfall_runtime::SettingsError;
 
@@ -283,15 +281,5 @@ impl Drop for Author {
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
-    }
-}
-
-impl Authorship {
-    /// Name of the author, for people.
-    pub const NAME: &str = "author";
-
-    /// An author that knows its roots, without a key.
-    pub fn new(roots: &[SocketAddr], address: SocketAddr, id: NodeId) -> Self {
-        Self { id, address, roots: roots.to_vec(), key: None::<SharedKey> }
     }
 }

@@ -110,6 +110,14 @@ pub struct Authorship {
 }
 
 impl Authorship {
+    /// Name of the author, for people.
+    pub const NAME: &str = "author";
+
+    /// An author that knows its roots, without a key.
+    pub fn new(roots: &[SocketAddr], address: SocketAddr, id: NodeId) -> Self {
+        Self { id, address, roots: roots.to_vec(), key: None }
+    }
+
     /// The settings of a run in which this program knows the roots and itself.
     ///
     /// # Errors
