@@ -305,8 +305,8 @@ impl Campaign for Takeover {
             name: "takeover",
             about: "three roots vote on each frame; the one that leads dies, sleeps or is cut off",
             seeds: 300,
-            // A frame with a message of a process that had been replaced was refused, and so were all
-            // frames behind it.
+            // A frame with a message of a process that had been replaced was refused, and so were
+            // all frames behind it.
             once_failed: &[2_024, 3_373, 12_118],
             kinds: &[
                 FaultKind::Loss,

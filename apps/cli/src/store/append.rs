@@ -158,7 +158,8 @@ fn record(
         let recorder = Recorder::with_arrival(store, name, 1, args.ack, arrival.clone())?;
         tapes.push(Tape::new(recorder, format, arrival.window_ns));
     }
-    let taken = take_all(first, &mut *messages, days, &mut tapes);
+    let stopped = |place: usize, error: Failure| unfinished(args, &names[place], &*error);
+    let taken = take_all(first, &mut *messages, days, &mut tapes, &stopped);
     // The messages before a damage are recorded, and the damage is reported.
     let mut refused = 0;
     for (name, tape) in names.iter().zip(&mut tapes) {
@@ -334,14 +335,17 @@ fn take_all(
     messages: &mut dyn Source,
     days: Days,
     tapes: &mut [Tape<'_>],
+    stopped: &dyn Fn(usize, Failure) -> Failure,
 ) -> Outcome {
     let mut channels = Vec::new();
     let mut next = first;
     while let Some(message) = next {
         if let [tape] = tapes {
-            tape.take(message.index, days.epoch_ns(&message)?, &message.bytes)?;
+            let taken = tape.take(message.index, days.epoch_ns(&message)?, &message.bytes);
+            taken.map_err(|error| stopped(0, error))?;
         } else {
-            let tape = &mut tapes[side_of(&message, &mut channels)?];
+            let place = side_of(&message, &mut channels)?;
+            let tape = &mut tapes[place];
             let (mut sequence, mut time_ns) = (message.index, days.epoch_ns(&message)?);
             // With a window, sides are ordered by the venue's numbers and times, not by the
             // capture's.
@@ -350,7 +354,8 @@ fn take_all(
                 sequence = head.sequence;
                 time_ns = i64::try_from(head.sent_ns).unwrap_or(i64::MAX);
             }
-            tape.take(sequence, time_ns, &message.bytes)?;
+            let taken = tape.take(sequence, time_ns, &message.bytes);
+            taken.map_err(|error| stopped(place, error))?;
         }
         next = messages.next_message()?;
     }

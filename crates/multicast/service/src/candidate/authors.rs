@@ -21,8 +21,8 @@ pub(super) struct Authors {
     run: Run,
     /// The lines of a root without voters.
     lines: Lines,
-    /// Lines that shall begin when all messages of their names are in drafts. A frame with a message
-    /// of a line that is over would be refused, and all frames behind it.
+    /// Lines that shall begin when all messages of their names are in drafts. A frame with a
+    /// message of a line that is over would be refused, and all frames behind it.
     begins: Vec<Wish>,
     /// The wishes on which the voters are asked to agree.
     wishes: Vec<Wish>,
