@@ -117,8 +117,8 @@ pub struct Args {
     /// standby goes on with the feed when the root dies: try --fault kill:root@4.
     #[arg(long, conflicts_with = "trees")]
     standby: bool,
-    /// Let a process of its own publish the feed to the root and its standbys, in place of the
-    /// roots. The author outlives the root. An author that is killed is started again after a
+    /// Start an author: a process that reads the feed in place of the roots and publishes it to
+    /// the root that leads. The author outlives the root. An author that is killed is started again after a
     /// second, and goes on where it was: try --fault kill:author@3.
     #[arg(long, conflicts_with = "trees")]
     author: bool,
