@@ -118,8 +118,8 @@ pub struct Args {
     #[arg(long, conflicts_with = "trees")]
     standby: bool,
     /// Start an author: a process that reads the feed in place of the roots and publishes it to
-    /// the root that leads. The author outlives the root. An author that is killed is started again after a
-    /// second, and goes on where it was: try --fault kill:author@3.
+    /// the root that leads. The author outlives the root. An author that is killed is started again
+    /// after a second, and goes on where it was: try --fault kill:author@3.
     #[arg(long, conflicts_with = "trees")]
     author: bool,
     /// Give each process a host of its own, as a network namespace, instead of loopback; needs
