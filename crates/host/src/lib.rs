@@ -6,6 +6,7 @@
 //! | [`clock`] | [`MonotonicClock`](clock::MonotonicClock), [`SyncSource`](clock::SyncSource) |
 //! | [`interrupt`] | SIGINT and SIGTERM as a flag and a wake-up |
 //! | [`pin`] | cores and scheduling of a thread |
+//! | [`ports`] | free ports for servers that are told theirs |
 //! | [`process`] | children that do not outlive their parent |
 //! | [`procstat`] | processor time and memory of a process |
 //! | [`random`] | random bytes of the kernel |
@@ -25,6 +26,7 @@ pub mod lab;
 pub mod lock;
 pub mod memory;
 pub mod pin;
+pub mod ports;
 pub mod process;
 pub mod procstat;
 pub mod random;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::mem;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -88,11 +88,11 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
             // Processes that the file of delays names need fixed ports too, and so do processes
             // that probe each other's clocks.
             None if is_root(role) || slows(args) || args.plant_clocks.is_some() => {
-                SocketAddr::new(loopback, free_udp_port()?)
+                free_address(loopback)?
             }
             None => SocketAddr::new(loopback, 0),
         };
-        let http = (lab.is_none() && is_root(role)).then(free_tcp).transpose()?;
+        let http = (lab.is_none() && is_root(role)).then(|| free_address(loopback)).transpose()?;
         let id = NodeId(id as u32);
         nodes.push(Node { name, id, role, address, http, tree, record: None, from: None });
         Ok(())
@@ -127,14 +127,8 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
     Ok(nodes)
 }
 
-fn free_udp_port() -> Result<u16, String> {
-    let socket = UdpSocket::bind("127.0.0.1:0").and_then(|s| s.local_addr());
-    Ok(socket.map_err(|error| format!("no free UDP port on loopback: {error}"))?.port())
-}
-
-fn free_tcp() -> Result<SocketAddr, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
-    listener.map_err(|error| format!("no free TCP port on loopback: {error}"))
+fn free_address(loopback: IpAddr) -> Result<SocketAddr, String> {
+    evenfall_host::ports::free(loopback).map_err(|e| format!("no free port on loopback: {e}"))
 }
 
 fn is_root(role: RoleName) -> bool {

@@ -3,7 +3,7 @@
 //! The program of tests starts itself: with the variable set, the test [`server`] is a server.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use evenfall_core::SharedKey;
 use evenfall_files_service::{Client, Options, run_dataserver, run_flowserver, run_nameserver};
+use evenfall_host::ports;
 use evenfall_host::process::{self, Signal};
 use tempfile::TempDir;
 
@@ -56,13 +57,7 @@ pub fn key() -> SharedKey {
 
 /// A port that is free for both protocols. No other test has the address.
 fn free(host: Ipv4Addr) -> SocketAddr {
-    loop {
-        let tcp = TcpListener::bind((host, 0)).expect("a port");
-        let address = tcp.local_addr().expect("bound");
-        if UdpSocket::bind(address).is_ok() {
-            return address;
-        }
-    }
+    ports::free(host.into()).expect("a port")
 }
 
 /// Servers, of which the first is the nameserver. They end with the test, however it ends.

@@ -1,7 +1,7 @@
 //! One replica in a directory, and clients that break the rules.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use evenfall_order_machine::journal;
@@ -12,11 +12,10 @@ use crate::{Client, Options, ServiceError, Settings};
 
 /// The settings of a single replica.
 fn settings(directory: &std::path::Path) -> Settings {
-    let free = || TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let udp = UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let free = || evenfall_host::ports::free(Ipv4Addr::LOCALHOST.into()).expect("a port");
     Settings {
         node: 0,
-        replicas: vec![udp],
+        replicas: vec![free()],
         listen: free(),
         directory: directory.to_owned(),
         bytes_max: 64 << 20,

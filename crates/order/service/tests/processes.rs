@@ -3,7 +3,7 @@
 //! The program of tests starts itself: with the variable set, the test [`replica`] is a replica.
 
 use std::io::{BufRead as _, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -44,13 +44,7 @@ fn replica() {
 
 /// A port that is free for both protocols. The address is of this test alone.
 fn free(host: u8) -> SocketAddr {
-    loop {
-        let tcp = TcpListener::bind((Ipv4Addr::new(127, 0, 77, host), 0)).expect("a port");
-        let address = tcp.local_addr().expect("bound");
-        if UdpSocket::bind(address).is_ok() {
-            return address;
-        }
-    }
+    evenfall_host::ports::free(Ipv4Addr::new(127, 0, 77, host).into()).expect("a port")
 }
 
 fn start(node: usize, directory: &Path, replicas: &[SocketAddr]) -> Child {

@@ -14,14 +14,14 @@ mod fabric;
 
 use std::fs::File;
 use std::io::{self, Cursor, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenfall_core::Prng;
 use evenfall_files_service::{Client, Source};
-use evenfall_host::{process, procstat};
+use evenfall_host::{ports, process, procstat};
 use evenfall_runtime::program::Outcome;
 use serde_json::{Map, Value, json};
 
@@ -100,7 +100,8 @@ impl Servers {
             let pids = args.pid.into_iter().collect();
             return Ok(Self { child: None, address: server.clone(), pids });
         }
-        let address = free(usize::from(args.copies) + 1)?;
+        let count = u16::from(args.copies) + 1;
+        let address = ports::consecutive(Ipv4Addr::LOCALHOST.into(), count)?.to_string();
         let mut command = Command::new(product::program());
         command.args(["run", "files", "--local"]).arg(args.copies.to_string());
         command.args(["--webhdfs", &address, "--dir"]).arg(directory.join("servers"));
@@ -136,22 +137,6 @@ impl Servers {
             all += procstat::process(*pid)?.cpu;
         }
         Ok(all.as_secs_f64())
-    }
-}
-
-/// An address whose port and the ports behind it, `count` in all, are free.
-fn free(count: usize) -> io::Result<String> {
-    loop {
-        let first = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let ports = (0..count).map(|n| first.port().checked_add(n as u16));
-        let is_free = |port: Option<u16>| {
-            let port = port.unwrap_or(0);
-            TcpListener::bind((first.ip(), port)).is_ok()
-                && std::net::UdpSocket::bind((first.ip(), port)).is_ok()
-        };
-        if ports.into_iter().all(is_free) {
-            return Ok(first.to_string());
-        }
     }
 }
 

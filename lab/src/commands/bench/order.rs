@@ -9,12 +9,12 @@ pub mod replica;
 pub mod zookeeper;
 
 use std::io::{BufRead as _, BufReader, Lines};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use evenfall_host::{process, procstat};
+use evenfall_host::{ports, process, procstat};
 use evenfall_runtime::program::Outcome;
 use serde_json::{Value, json};
 
@@ -274,11 +274,9 @@ struct Served {
 
 impl Replicas {
     fn start(args: &Args, dir: &Path) -> Result<Self, Failure> {
-        let sockets = (0..args.replicas).map(|_| UdpSocket::bind("127.0.0.1:0"));
-        let sockets: Vec<UdpSocket> = sockets.collect::<Result<_, _>>()?;
-        let addresses = sockets.iter().map(|socket| Ok(socket.local_addr()?.to_string()));
+        let free = |_| Ok(ports::free(Ipv4Addr::LOCALHOST.into())?.to_string());
+        let addresses = (0..args.replicas).map(free);
         let addresses = addresses.collect::<Result<Vec<String>, std::io::Error>>()?.join(",");
-        drop(sockets);
         let mut all = Vec::new();
         for node in 0..args.replicas {
             let mut command = Command::new(std::env::current_exe()?);

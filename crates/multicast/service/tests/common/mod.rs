@@ -1,19 +1,18 @@
 //! A run inside the test's own process, with receivers in threads, over loopback.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evenfall_core::NodeId;
+use evenfall_host::ports;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::roles::receiver::{NoSink, ReceiverSummary, run};
 use evenfall_multicast_service::settings::{Node, RoleName};
 
 /// Addresses of loopback whose ports are free.
 pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {
-    // All sockets stay bound until all ports are chosen.
-    let sockets: Vec<UdpSocket> = (0..N).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
-    std::array::from_fn(|i| sockets[i].local_addr().unwrap())
+    std::array::from_fn(|_| ports::free(Ipv4Addr::LOCALHOST.into()).unwrap())
 }
 
 /// Settings of a root and some receivers.

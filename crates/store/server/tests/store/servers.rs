@@ -1,6 +1,6 @@
 //! Real servers on free ports of this machine, each a process that can be killed and started again.
 
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,9 +22,9 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address").port()
+/// An address whose port is free for TCP and for UDP. No other test has it.
+fn free_address() -> SocketAddr {
+    evenfall_host::ports::free(Ipv4Addr::LOCALHOST.into()).expect("a port")
 }
 
 /// The program, from an environment variable or from `PATH`.
@@ -50,7 +50,7 @@ pub struct Server {
 
 impl Server {
     fn start(command: impl Fn(&Path, u16) -> Command + 'static) -> Self {
-        Self::start_at(command, SocketAddr::from(([127, 0, 0, 1], free_port())))
+        Self::start_at(command, free_address())
     }
 
     fn start_at(command: impl Fn(&Path, u16) -> Command + 'static, address: SocketAddr) -> Self {
@@ -177,16 +177,6 @@ impl FileServers {
     }
 }
 
-/// A port that is free for TCP and for UDP.
-fn free_address() -> SocketAddr {
-    loop {
-        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        if UdpSocket::bind(address).is_ok() {
-            return address;
-        }
-    }
-}
-
 /// Runs a server when the variable [`FILES`] is set. This function tests nothing by itself.
 #[test]
 fn file_server() {
@@ -206,7 +196,7 @@ fn file_server() {
 /// etcd, when this machine has it.
 pub fn etcd() -> Option<Server> {
     let program = program("EVENFALL_ETCD", "etcd")?;
-    let peers = free_port();
+    let peers = free_address().port();
     let server = Server::start(move |directory, port| {
         let client = format!("http://127.0.0.1:{port}");
         let peer = format!("http://127.0.0.1:{peers}");
