@@ -213,7 +213,10 @@ fn print_status(args: &KvArgs) -> Outcome {
         match args.json {
             true => {
                 let mut all = json!({ "replica": replica });
-                SHOWN.iter().for_each(|(head, name)| all[*head] = value(name).into());
+                for (head, name) in SHOWN {
+                    let text = value(name);
+                    all[head] = text.parse::<u64>().map_or_else(|_| json!(text), |n| json!(n));
+                }
                 println!("{all}");
             }
             false => {

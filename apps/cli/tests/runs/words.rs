@@ -38,6 +38,8 @@ fn mistakes_in_settings_name_key_line_and_what_is_allowed() {
         (&format!("[feed]\nfile = \"none.itch\"\n{run}"), &["line 2", "feed.file", "none.itch"]),
         (&format!("[run]\nclock = \"/dev/ptp99\"\n{run}"), &["line 2", "run.clock", "ptp99"]),
         (&run.replace(":2", ":1"), &["node b", "127.0.0.1:1", "node a has it"]),
+        (&run.replace("127.0.0.1:2", "[::1]:2"), &["node b", "[::1]:2", "node a", "IPv6"]),
+        (&format!("[feed]\nfile = \"/\"\n{run}"), &["line 2", "feed.file", "directory"]),
         (&node.replace("proxy", "porter"), &["line 4", "porter", "receiver"]),
         (node, &["role = \"root\""]),
         ("", &["no [[node]]", "at least one receiver"]),

@@ -312,7 +312,7 @@ impl Settings {
     pub fn check_here(&self) -> Result<(), Mistake> {
         #[cfg(feature = "roles")]
         if let Some(file) = &self.feed.file
-            && let Err(error) = std::fs::File::open(file)
+            && let Err(error) = opens(file)
         {
             let shown = file.display();
             let why = format!("feed.file = {shown}: {error}; the root reads it on its host");
@@ -324,4 +324,11 @@ impl Settings {
     fn plain_nodes(&self) -> Vec<settings::Node> {
         self.nodes.iter().map(Node::plain).collect()
     }
+}
+
+/// Whether this process can read the file.
+#[cfg(feature = "roles")]
+fn opens(file: &std::path::Path) -> std::io::Result<()> {
+    let is_directory = std::fs::File::open(file)?.metadata()?.is_dir();
+    if is_directory { Err(std::io::ErrorKind::IsADirectory.into()) } else { Ok(()) }
 }

@@ -339,15 +339,23 @@ pub fn check_closed(nodes: &[Node], keyed: bool) -> Result<(), Mistake> {
 }
 
 /// Refuses two nodes at one address. The second node could not bind it, or would take datagrams of
-/// the first.
+/// the first. Refuses IPv4 beside IPv6 as well, because a socket sends to one of them alone.
 ///
 /// # Errors
-/// The second node, and the first node at its address.
+/// The second node, and the node at its address or the first node.
 pub fn check_addresses(nodes: &[Node]) -> Result<(), Mistake> {
     // Port 0 and the address of all interfaces may be used on several hosts.
     let is_given = |address: &SocketAddr| address.port() > 0 && !address.ip().is_unspecified();
     let mut taken = BTreeMap::new();
     for (at, node) in nodes.iter().enumerate() {
+        let first = &nodes[0];
+        if node.address.is_ipv4() != first.address.is_ipv4() {
+            let why = format!(
+                "node {}: address = {}: node {} has {}; one run has either IPv4 or IPv6 addresses",
+                node.name, node.address, first.name, first.address
+            );
+            return Err(Mistake::new(format!("node.{at}.address"), why));
+        }
         for (key, address) in [("address", Some(node.address)), ("http", node.http)] {
             let Some(address) = address.filter(is_given) else { continue };
             // Data goes over UDP and HTTP over TCP, so their ports cannot collide.
