@@ -43,7 +43,7 @@ pub use machine::{
 };
 pub use prng::Prng;
 pub use reader::Reader;
-pub use seal::{KeyError, MacKey, SharedKey};
+pub use seal::{Cipher, KeyError, MacKey, SharedKey};
 pub use storage::{Disk, Objects, PutOutcome, StorageError};
 pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
 

@@ -4,8 +4,9 @@
 //!  | random number of the sending process 16 | count u64 | sealed datagram, code 16 |
 //! ```
 //!
-//! The seal is XChaCha20-Poly1305. The random number and the count are its nonce, so no nonce is
-//! used twice with one key.
+//! The seal is ChaCha20-Poly1305. Each sending process has a key of its own, derived from the shared
+//! key and the random number of the process. The count is the nonce, so no nonce is used twice with
+//! one key.
 //!
 //! A datagram that does not open is dropped and counted. A datagram is also dropped and counted if
 //! the same count came before, or if the count lies far behind the last count of the sending
@@ -26,21 +27,20 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use chacha20poly1305::aead::{AeadInPlace as _, KeyInit as _};
-use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
-use evenfall_core::{Arrival, Class, Head, Install, Installed, SharedKey, Timestamp, Transmit};
+use evenfall_core::seal::TAG_BYTES;
+use evenfall_core::{
+    Arrival, Cipher, Class, Head, Install, Installed, SharedKey, Timestamp, Transmit,
+};
 use evenfall_host::{Waker, random};
 
 use crate::{Answer, Counters, Port, Refusal, Wake};
 
 /// Bytes of the random number that names the life of a sender.
 const LIFE_BYTES: usize = 16;
-/// Bytes of a nonce of XChaCha20: the life of the sender, and the count of the datagram.
-const NONCE_BYTES: usize = LIFE_BYTES + 8;
-/// Bytes of a tag of Poly1305.
-const TAG_BYTES: usize = 16;
+/// Bytes in front of the sealed bytes: the life of the sender, and the count of the datagram.
+const PREFIX_BYTES: usize = LIFE_BYTES + 8;
 /// Bytes that the seal adds to a datagram.
-pub const OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
+pub const OVERHEAD_BYTES: usize = PREFIX_BYTES + TAG_BYTES;
 /// Limit of the sending processes whose counts are remembered. The largest cluster has a few dozen
 /// processes.
 const PEERS_MAX: usize = 256;
@@ -81,15 +81,22 @@ impl Taken {
 /// See the documentation of the module.
 pub struct Sealed {
     inner: Box<dyn Port>,
-    cipher: XChaCha20Poly1305,
-    /// The nonce of the last datagram: the random number of this process, and `count`.
-    nonce: [u8; NONCE_BYTES],
+    key: SharedKey,
+    purpose: &'static str,
+    life: [u8; LIFE_BYTES],
+    /// The cipher of this process.
+    cipher: Cipher,
     count: u64,
-    /// The counts that were taken, by the random number of the sending process.
-    peers: BTreeMap<[u8; LIFE_BYTES], Taken>,
+    /// The cipher and the counts of each sending process, by its random number.
+    peers: BTreeMap<[u8; LIFE_BYTES], (Cipher, Taken)>,
     arrivals: Vec<Arrival>,
     /// The counters of the port below, with the counters of the seal.
     counters: Counters,
+}
+
+fn cipher(purpose: &'static str, key: &SharedKey, life: &[u8; LIFE_BYTES]) -> Cipher {
+    let material = [&key.secret()[..], life].concat();
+    Cipher::new(&blake3::derive_key(purpose, &material))
 }
 
 impl Sealed {
@@ -99,27 +106,24 @@ impl Sealed {
     /// # Errors
     /// When the kernel gives no random number.
     pub fn new(inner: Box<dyn Port>, key: &SharedKey, purpose: &'static str) -> io::Result<Self> {
-        let derived = blake3::derive_key(purpose, key.secret());
-        let mut nonce = [0; NONCE_BYTES];
-        random::fill(&mut nonce[..LIFE_BYTES])?;
-        let cipher = XChaCha20Poly1305::new((&derived).into());
+        let mut life = [0; LIFE_BYTES];
+        random::fill(&mut life)?;
         let (peers, arrivals) = (BTreeMap::new(), Vec::new());
+        let (cipher, key) = (cipher(purpose, key, &life), key.clone());
         let counters = Counters::default();
-        Ok(Self { inner, cipher, nonce, count: 0, peers, arrivals, counters })
+        Ok(Self { inner, key, purpose, life, cipher, count: 0, peers, arrivals, counters })
     }
 
-    fn seal(&mut self, head: &[u8], body: &[u8]) -> Option<Bytes> {
+    fn seal(&mut self, head: &[u8], body: &[u8]) -> Bytes {
         self.count += 1;
-        self.nonce[LIFE_BYTES..].copy_from_slice(&self.count.to_le_bytes());
         let mut out = BytesMut::with_capacity(head.len() + body.len() + OVERHEAD_BYTES);
-        out.extend_from_slice(&self.nonce);
+        out.extend_from_slice(&self.life);
+        out.extend_from_slice(&self.count.to_le_bytes());
         out.extend_from_slice(head);
         out.extend_from_slice(body);
-        let nonce = XNonce::from(self.nonce);
-        let code =
-            self.cipher.encrypt_in_place_detached(&nonce, b"", &mut out[NONCE_BYTES..]).ok()?;
-        out.extend_from_slice(&code);
-        Some(out.freeze())
+        let tag = self.cipher.seal(self.count, b"", &mut out[PREFIX_BYTES..]);
+        out.extend_from_slice(&tag);
+        out.freeze()
     }
 
     /// Opens a datagram that arrived at `now`. Returns `None` for a datagram that is dropped.
@@ -136,23 +140,25 @@ impl Sealed {
     /// The random number of the sending process, the count and the bytes of a sealed datagram.
     /// Returns `None` for a datagram that does not open.
     fn unseal(&self, datagram: &[u8]) -> Option<([u8; LIFE_BYTES], u64, Bytes)> {
-        let (nonce, sealed) = datagram.split_first_chunk::<NONCE_BYTES>()?;
-        let (sealed, code) = sealed.split_last_chunk::<TAG_BYTES>()?;
-        let mut out = BytesMut::from(sealed);
-        let code = Tag::from_slice(code);
-        self.cipher.decrypt_in_place_detached(&XNonce::from(*nonce), b"", &mut out, code).ok()?;
-        let (life, count) = nonce.split_first_chunk::<LIFE_BYTES>()?;
-        Some((*life, u64::from_le_bytes(count.try_into().ok()?), out.freeze()))
+        let (life, counted) = datagram.split_first_chunk::<LIFE_BYTES>()?;
+        let (count, sealed) = counted.split_first_chunk::<8>()?;
+        let count = u64::from_le_bytes(*count);
+        let opened = match self.peers.get(life) {
+            Some((cipher, _)) => cipher.open(count, b"", sealed),
+            None => cipher(self.purpose, &self.key, life).open(count, b"", sealed),
+        };
+        Some((*life, count, opened?))
     }
 
     fn is_new(&mut self, now: Timestamp, life: [u8; LIFE_BYTES], count: u64) -> bool {
         if !self.peers.contains_key(&life) && self.peers.len() >= PEERS_MAX {
-            let oldest = self.peers.iter().min_by_key(|(_, taken)| taken.heard);
-            let silent = oldest.filter(|(_, taken)| now.since(taken.heard) >= SILENCE);
+            let oldest = self.peers.iter().min_by_key(|(_, (_, taken))| taken.heard);
+            let silent = oldest.filter(|(_, (_, taken))| now.since(taken.heard) >= SILENCE);
             let Some(oldest) = silent.map(|(life, _)| *life) else { return false };
             self.peers.remove(&oldest);
         }
-        let taken = self.peers.entry(life).or_default();
+        let new = || (cipher(self.purpose, &self.key, &life), Taken::default());
+        let (_, taken) = self.peers.entry(life).or_insert_with(new);
         let is_new = taken.take(count);
         if is_new {
             taken.heard = now;
@@ -185,7 +191,7 @@ impl Port for Sealed {
     }
 
     fn send(&mut self, owner: usize, transmit: Transmit) -> Result<(), Refusal> {
-        let sealed = self.seal(transmit.head.as_slice(), &transmit.body).ok_or(Refusal::TooLong)?;
+        let sealed = self.seal(transmit.head.as_slice(), &transmit.body);
         let sent =
             self.inner.send(owner, Transmit { head: Head::new(&[]), body: sealed, ..transmit });
         self.recount();
@@ -273,7 +279,7 @@ mod tests {
     fn a_datagram_opens_once_unchanged_and_with_its_own_key_and_purpose() {
         let (mut one, mut other) = (port(1, "a"), port(1, "a"));
         let now = Timestamp::from_nanos(1);
-        let sealed = one.seal(b"head", b"body").expect("short");
+        let sealed = one.seal(b"head", b"body");
         assert_eq!(sealed.len(), 8 + OVERHEAD_BYTES);
         for at in 0..sealed.len() {
             let mut changed = sealed.to_vec();
@@ -283,7 +289,7 @@ mod tests {
         }
         assert_eq!(port(2, "a").open(now, &sealed), None);
         assert_eq!(port(1, "b").open(now, &sealed), None);
-        let next = one.seal(b"head", b"body").expect("short");
+        let next = one.seal(b"head", b"body");
         assert_ne!(next, sealed, "a nonce is used once");
         assert_eq!(other.open(now, &next).as_deref(), Some(&b"headbody"[..]));
         let overtaken = other.open(now, &sealed);

@@ -12,15 +12,11 @@
 //! used twice with one key.
 
 use bytes::{Bytes, BytesMut};
-use chacha20poly1305::aead::{AeadInPlace, KeyInit};
-use chacha20poly1305::{ChaCha20Poly1305, Key as AeadKey, Nonce, Tag};
 pub use evenfall_core::SharedKey;
-use evenfall_core::{MacKey, Malformed};
+pub use evenfall_core::seal::TAG_BYTES;
+use evenfall_core::{Cipher, MacKey, Malformed};
 
 use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, MAC_OFFSET, encode_header};
-
-/// Bytes that sealing adds to a body.
-pub const TAG_BYTES: usize = 16;
 
 /// Stream, epoch and run id. Each combination has its own body key.
 type RunOfStream = (u32, u32, u64);
@@ -37,7 +33,7 @@ struct Keyed {
     master: [u8; 32],
     mac: MacKey,
     /// The cipher of the last stream and run. An overlay has one stream and one run at a time.
-    body: Option<(RunOfStream, ChaCha20Poly1305)>,
+    body: Option<(RunOfStream, Cipher)>,
 }
 
 impl Seal {
@@ -58,7 +54,7 @@ impl Seal {
         if self.keyed.is_some() { TAG_BYTES } else { 0 }
     }
 
-    fn cipher(keyed: &mut Keyed, fixed: &Fixed) -> ChaCha20Poly1305 {
+    fn cipher(keyed: &mut Keyed, fixed: &Fixed) -> Cipher {
         let wanted = (fixed.stream, fixed.epoch, fixed.run_id);
         if let Some((run, cipher)) = &keyed.body
             && *run == wanted
@@ -71,27 +67,16 @@ impl Seal {
         material[36..40].copy_from_slice(&fixed.epoch.to_le_bytes());
         material[40..].copy_from_slice(&fixed.run_id.to_le_bytes());
         let key = blake3::derive_key("evenfall multicast v2 body", &material);
-        let cipher = ChaCha20Poly1305::new(AeadKey::from_slice(&key));
+        let cipher = Cipher::new(&key);
         keyed.body = Some((wanted, cipher.clone()));
         cipher
-    }
-
-    fn nonce(sequence: u64) -> Nonce {
-        let mut nonce = [0; 12];
-        nonce[..8].copy_from_slice(&sequence.to_le_bytes());
-        nonce.into()
     }
 
     /// Seals the body of a data frame in place and appends the tag.
     pub(crate) fn seal(&mut self, fixed: &Fixed, mut body: BytesMut) -> Bytes {
         if let Some(keyed) = &mut self.keyed {
-            let tag = Self::cipher(keyed, fixed)
-                .encrypt_in_place_detached(
-                    &Self::nonce(fixed.sequence),
-                    &fixed.associated_data(),
-                    &mut body,
-                )
-                .expect("a body is far below the cipher's limit of 256 GiB");
+            let cipher = Self::cipher(keyed, fixed);
+            let tag = cipher.seal(fixed.sequence, &fixed.associated_data(), &mut body);
             body.extend_from_slice(&tag);
         }
         body.freeze()
@@ -100,19 +85,10 @@ impl Seal {
     /// Opens the body of a data frame. Without a key the body is returned unchanged.
     pub(crate) fn open(&mut self, fixed: &Fixed, body: &Bytes) -> Result<Bytes, Malformed> {
         let Some(keyed) = &mut self.keyed else { return Ok(body.clone()) };
-        let forged =
-            Malformed { what: "body does not open under the shared key", offset: HEADER_BYTES };
-        let split = body.len().checked_sub(TAG_BYTES).ok_or(forged)?;
-        let mut opened = BytesMut::from(&body[..split]);
-        Self::cipher(keyed, fixed)
-            .decrypt_in_place_detached(
-                &Self::nonce(fixed.sequence),
-                &fixed.associated_data(),
-                &mut opened,
-                Tag::from_slice(&body[split..]),
-            )
-            .map_err(|_| forged)?;
-        Ok(opened.freeze())
+        let opened =
+            Self::cipher(keyed, fixed).open(fixed.sequence, &fixed.associated_data(), body);
+        let forged = "body does not open under the shared key";
+        opened.ok_or(Malformed { what: forged, offset: HEADER_BYTES })
     }
 
     fn mac(keyed: &Keyed, header: &[u8], body: &[u8]) -> u64 {

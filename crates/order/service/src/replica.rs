@@ -157,7 +157,7 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     let mut port = match &settings.key {
         Some(key) => {
             let port = evenfall_port::open(address, options().keyed())?;
-            let sealed = Sealed::new(port, key, "evenfall order v1 datagrams");
+            let sealed = Sealed::new(port, key, "evenfall order v2 datagrams");
             Box::new(sealed.map_err(failed("read a random number".into()))?)
         }
         None => evenfall_port::open(address, options())?,

@@ -24,9 +24,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
-use chacha20poly1305::aead::{AeadInPlace, KeyInit};
-use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce, Tag};
-use evenfall_core::SharedKey;
+use evenfall_core::seal::TAG_BYTES;
+use evenfall_core::{Cipher, SharedKey};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -38,8 +37,6 @@ const PREFIX_BYTES: usize = 8;
 const RANDOM_BYTES: usize = 32;
 /// Bytes of the hello of each end.
 const HELLO_BYTES: usize = PREFIX_BYTES + RANDOM_BYTES;
-/// Bytes of the tag of a sealed record.
-const TAG_BYTES: usize = 16;
 /// Bytes of a record before they are sealed.
 const RECORD_BYTES_MAX: usize = 32 << 10;
 /// Bytes that are read from the network at once.
@@ -61,16 +58,15 @@ pub struct Guard {
 
 /// One direction of a connection.
 struct Half {
-    cipher: ChaCha20Poly1305,
+    cipher: Cipher,
     number: u64,
 }
 
 impl Half {
-    fn nonce(&mut self) -> Nonce {
-        let mut nonce = [0; 12];
-        nonce[..8].copy_from_slice(&self.number.to_le_bytes());
+    /// The number of the next record.
+    fn next(&mut self) -> u64 {
         self.number += 1;
-        nonce.into()
+        self.number - 1
     }
 }
 
@@ -143,8 +139,8 @@ impl Sealed {
     ) -> Self {
         let material = [&key.secret()[..], client, server].concat();
         let half = |context: &str| {
-            let key = blake3::derive_key(context, &material);
-            Half { cipher: ChaCha20Poly1305::new(Key::from_slice(&key)), number: 0 }
+            let cipher = Cipher::new(&blake3::derive_key(context, &material));
+            Half { cipher, number: 0 }
         };
         let to_server = half("evenfall http v1 to the server");
         let to_client = half("evenfall http v1 to the client");
@@ -166,13 +162,11 @@ impl Sealed {
             return Ok(false);
         }
         self.came.advance(2);
-        let mut body = self.came.split_to(len);
-        let tag = self.came.split_to(TAG_BYTES);
-        let nonce = self.reads.nonce();
-        let cipher = &self.reads.cipher;
-        cipher
-            .decrypt_in_place_detached(&nonce, &prefix, &mut body, Tag::from_slice(&tag))
-            .map_err(|_| forged())?;
+        let mut body = self.came.split_to(len + TAG_BYTES);
+        let number = self.reads.next();
+        if !self.reads.cipher.open_in_place(number, &prefix, &mut body) {
+            return Err(forged());
+        }
         self.opened = body;
         Ok(true)
     }
@@ -225,12 +219,8 @@ impl Sealed {
         self.leaving.reserve(2 + len + TAG_BYTES);
         self.leaving.extend_from_slice(&prefix);
         self.leaving.extend_from_slice(&bytes[..len]);
-        let nonce = self.writes.nonce();
-        let tag = self
-            .writes
-            .cipher
-            .encrypt_in_place_detached(&nonce, &prefix, &mut self.leaving[2..])
-            .expect("a record is far below the cipher's limit of 256 GiB");
+        let number = self.writes.next();
+        let tag = self.writes.cipher.seal(number, &prefix, &mut self.leaving[2..]);
         self.leaving.extend_from_slice(&tag);
         // Bytes that the network does not take now leave with the next write or flush.
         if let Poll::Ready(left) = self.poll_leave(context) {

@@ -183,7 +183,7 @@ impl<M: Machine + 'static> Owner<M> {
         };
         let mut port = evenfall_port::open(address, options)?;
         if let Some(key) = key {
-            let sealed = Sealed::new(port, key, "evenfall files v1 datagrams");
+            let sealed = Sealed::new(port, key, "evenfall files v2 datagrams");
             let failed = |error| ServiceError::Io("read a random number".into(), error);
             port = Box::new(sealed.map_err(failed)?);
         }

@@ -17,9 +17,7 @@
 //! again in the same run has places that are in the feed already.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use chacha20poly1305::aead::{AeadInPlace, KeyInit};
-use chacha20poly1305::{ChaCha20Poly1305, Key as AeadKey, Nonce, Tag};
-use evenfall_core::{Format, Head, Malformed, Reader, SharedKey};
+use evenfall_core::{Cipher, Format, Head, Malformed, Reader, SharedKey};
 
 use super::Stretch;
 use crate::seal::TAG_BYTES;
@@ -102,20 +100,13 @@ pub struct Answer {
     pub stretches: Vec<Stretch>,
 }
 
-fn cipher(key: &SharedKey, envelope: &Envelope) -> ChaCha20Poly1305 {
+fn cipher(key: &SharedKey, envelope: &Envelope) -> Cipher {
     let mut material = [0; 49];
     material[..32].copy_from_slice(key.secret());
     material[32..40].copy_from_slice(&envelope.author.to_le_bytes());
     material[40..48].copy_from_slice(&envelope.life.to_le_bytes());
     material[48] = envelope.kind as u8;
-    let key = blake3::derive_key("evenfall line v1 letters", &material);
-    ChaCha20Poly1305::new(AeadKey::from_slice(&key))
-}
-
-fn nonce(number: u64) -> Nonce {
-    let mut nonce = [0; 12];
-    nonce[..8].copy_from_slice(&number.to_le_bytes());
-    nonce.into()
+    Cipher::new(&blake3::derive_key("evenfall line v1 letters", &material))
 }
 
 impl Envelope {
@@ -133,9 +124,7 @@ impl Envelope {
     pub fn seal(&self, key: Option<&SharedKey>, mut body: BytesMut) -> (Head, Bytes) {
         let head = self.encode(key.map_or(0, SharedKey::id));
         if let Some(key) = key {
-            let tag = cipher(key, self)
-                .encrypt_in_place_detached(&nonce(self.number), head.as_slice(), &mut body)
-                .expect("a datagram is far below the cipher's limit of 256 GiB");
+            let tag = cipher(key, self).seal(self.number, head.as_slice(), &mut body);
             body.put_slice(&tag);
         }
         (head, body.freeze())
@@ -162,18 +151,9 @@ impl Envelope {
         let envelope = Self { kind, author, life, run_id, number };
         let body = datagram.slice(ENVELOPE_BYTES..);
         let Some(key) = key else { return Ok((envelope, body)) };
+        let opened = cipher(key, &envelope).open(number, &datagram[..ENVELOPE_BYTES], &body);
         let forged = r.malformed("a letter that does not open under the shared key");
-        let split = body.len().checked_sub(TAG_BYTES).ok_or(forged)?;
-        let mut opened = BytesMut::from(&body[..split]);
-        cipher(key, &envelope)
-            .decrypt_in_place_detached(
-                &nonce(number),
-                &datagram[..ENVELOPE_BYTES],
-                &mut opened,
-                Tag::from_slice(&body[split..]),
-            )
-            .map_err(|_| forged)?;
-        Ok((envelope, opened.freeze()))
+        Ok((envelope, opened.ok_or(forged)?))
     }
 }
 

@@ -35,11 +35,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use chacha20poly1305::aead::{AeadInPlace, KeyInit};
-use chacha20poly1305::{ChaCha20Poly1305, Key as AeadKey, Nonce, Tag};
 use evenfall_core::{
-    Arrival, Class, Destination, Head, MacKey, Malformed, NodeId, Reader, SharedKey, Timestamp,
-    Transmit,
+    Arrival, Cipher, Class, Destination, Head, MacKey, Malformed, NodeId, Reader, SharedKey,
+    Timestamp, Transmit,
 };
 
 use crate::seal::TAG_BYTES;
@@ -79,7 +77,7 @@ struct Open {
     /// Votes sent so far.
     sent: u64,
     /// The ciphers of the roots, by place; none without a key.
-    ciphers: Vec<ChaCha20Poly1305>,
+    ciphers: Vec<Cipher>,
 }
 
 /// See the module documentation.
@@ -243,8 +241,7 @@ impl Session {
         let number = u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("32 bytes"));
         let cipher = |place: usize, key: &SharedKey| {
             let material = [&key.secret()[..], &bytes, &[place as u8]].concat();
-            let key = blake3::derive_key("evenfall standby v1 votes", &material);
-            ChaCha20Poly1305::new(AeadKey::from_slice(&key))
+            Cipher::new(&blake3::derive_key("evenfall standby v1 votes", &material))
         };
         let places = 0..self.peers.len();
         let ciphers = self.key.iter().flat_map(|key| places.clone().map(|at| cipher(at, key)));
@@ -296,9 +293,7 @@ impl Session {
         let mut body = BytesMut::with_capacity(order.len() + TAG_BYTES);
         body.put_slice(order.head.as_slice());
         body.put_slice(&order.body);
-        let tag = cipher
-            .encrypt_in_place_detached(&nonce(open.sent), &head, &mut body)
-            .expect("a datagram is far below the cipher's limit of 256 GiB");
+        let tag = cipher.seal(open.sent, &head, &mut body);
         body.put_slice(&tag);
         Some(Transmit { head: Head::new(&head), body: body.freeze(), ..order.clone() })
     }
@@ -320,13 +315,7 @@ impl Session {
             None => body,
             Some(cipher) => {
                 let forged = r.malformed("a vote that does not open under the shared key");
-                let split = body.len().checked_sub(TAG_BYTES).ok_or(forged)?;
-                let mut opened = BytesMut::from(&body[..split]);
-                let tag = Tag::from_slice(&body[split..]);
-                cipher
-                    .decrypt_in_place_detached(&nonce(number), head, &mut opened, tag)
-                    .map_err(|_| forged)?;
-                opened.freeze()
+                cipher.open(number, head, &body).ok_or(forged)?
             }
         };
         self.peers[from].heard = now;
@@ -349,12 +338,6 @@ impl Session {
             self.greet_all(now);
         }
     }
-}
-
-fn nonce(number: u64) -> Nonce {
-    let mut nonce = [0; 12];
-    nonce[..8].copy_from_slice(&number.to_le_bytes());
-    nonce.into()
 }
 
 #[cfg(test)]
