@@ -6,11 +6,8 @@
 
 use bytes::Bytes;
 use evenfall_core::{Format, Timestamp};
-use evenfall_feed_formats::{FeedError, Message};
-use evenfall_feed_service::IntakeError;
-use evenfall_feed_service::intake::{Intake, Next};
+use evenfall_feed_formats::Message;
 use evenfall_multicast_machine::{Draft, Wish};
-use evenfall_port::Port;
 
 use super::{RoleError, Run};
 use crate::candidate::Candidate;
@@ -19,36 +16,6 @@ use crate::settings::{Node, RoleName, Settings};
 /// The authors of the run.
 pub(super) fn authors(settings: &Settings) -> Vec<&Node> {
     settings.nodes.iter().filter(|node| node.role == RoleName::Author).collect()
-}
-
-/// The intake of a root whose messages come by letter.
-pub(super) struct Letters {
-    title: String,
-}
-
-impl Letters {
-    /// The intake; `None` for a run without authors.
-    pub(super) fn of(settings: &Settings) -> Option<Self> {
-        let names: Vec<&str> = authors(settings).iter().map(|node| node.name.as_str()).collect();
-        let title = format!("published by {}", names.join(", "));
-        (!names.is_empty()).then_some(Self { title })
-    }
-}
-
-impl Intake for Letters {
-    fn begin(&mut self, _: Timestamp, _: &mut dyn Port) -> Result<(), IntakeError> {
-        Ok(())
-    }
-
-    fn next(&mut self, _: Timestamp) -> Result<Next, FeedError> {
-        Ok(Next::NotBefore(Timestamp::MAX))
-    }
-
-    fn take(&mut self) {}
-
-    fn title(&self) -> String {
-        self.title.clone()
-    }
 }
 
 /// A message of the feed under its number.

@@ -2,6 +2,8 @@
 
 mod awaited;
 mod book;
+#[cfg(feature = "roles")]
+mod by_letter;
 mod lead;
 mod letters;
 mod page;
@@ -475,8 +477,8 @@ fn publish_by(
 /// received.
 #[cfg(feature = "roles")]
 pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
-    if let Some(mut letters) = letters::Letters::of(settings) {
-        return run_with(settings, node, &mut letters);
+    if let Some(mut by_letter) = by_letter::ByLetter::of(settings) {
+        return run_with(settings, node, &mut by_letter);
     }
     // The feed is opened first, so that no node waits for a feed that is missing.
     let mut intake =
