@@ -14,11 +14,14 @@
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
 //! | [`reader`] | [`Reader`]: integers out of bytes from outside |
 //! | [`seal`] | [`SharedKey`] of a run, [`MacKey`] of a protocol |
+//! | `cipher` | `Cipher`, which seals bytes (feature `cipher`) |
 //! | [`statistics`] | means of a few values with Student's intervals |
 //!
 //! Nothing in this crate does IO, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cipher")]
+pub mod cipher;
 pub mod durable;
 pub mod forward;
 pub mod hedging;
@@ -33,6 +36,8 @@ pub mod statistics;
 pub mod storage;
 pub mod time;
 
+#[cfg(feature = "cipher")]
+pub use cipher::Cipher;
 pub use durable::{Durable, Write, WriteId};
 pub use forward::{Forward, ForwardCounters, ForwardId, Forwarder};
 pub use hedging::{Hedging, HedgingError};
@@ -43,7 +48,7 @@ pub use machine::{
 };
 pub use prng::Prng;
 pub use reader::Reader;
-pub use seal::{Cipher, KeyError, MacKey, SharedKey};
+pub use seal::{KeyError, MacKey, SharedKey};
 pub use storage::{Disk, Objects, PutOutcome, StorageError};
 pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
 

@@ -12,8 +12,8 @@
 //!
 //! | feature | face | at most crates |
 //! |---|---|---|
-//! | `subscriber` (default) | [`Subscriber`]: the messages of a feed, each at its deadline | 49 |
-//! | `publisher` | [`Publisher`]: the root of a run, which sends what the program publishes; [`Author`]: a publisher that outlives the root | 55 |
+//! | `subscriber` (default) | [`Subscriber`]: the messages of a feed, each at its deadline | 37 |
+//! | `publisher` | [`Publisher`]: the root of a run, which sends what the program publishes; [`Author`]: a publisher that outlives the root | 43 |
 //! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 39 |
 //! | `member` | [`Member`]: shuffle, broadcast and reduction in a group of processes | 28 |
 //!

@@ -4,9 +4,9 @@
 //!  | random number of the sending process 16 | count u64 | sealed datagram, code 16 |
 //! ```
 //!
-//! The seal is ChaCha20-Poly1305. Each sending process has a key of its own, derived from the shared
-//! key and the random number of the process. The count is the nonce, so no nonce is used twice with
-//! one key.
+//! The seal is ChaCha20-Poly1305. Each sending process has a key of its own, which is derived from
+//! the shared key and the random number of the process. The count is the nonce, so no nonce is used
+//! twice with one key.
 //!
 //! A datagram that does not open is dropped and counted. A datagram is also dropped and counted if
 //! the same count came before, or if the count lies far behind the last count of the sending
@@ -27,7 +27,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use evenfall_core::seal::TAG_BYTES;
+use evenfall_core::cipher::TAG_BYTES;
 use evenfall_core::{
     Arrival, Cipher, Class, Head, Install, Installed, SharedKey, Timestamp, Transmit,
 };

@@ -13,7 +13,7 @@
 
 use bytes::{Bytes, BytesMut};
 pub use evenfall_core::SharedKey;
-pub use evenfall_core::seal::TAG_BYTES;
+pub use evenfall_core::cipher::TAG_BYTES;
 use evenfall_core::{Cipher, MacKey, Malformed};
 
 use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, MAC_OFFSET, encode_header};

@@ -24,7 +24,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
-use evenfall_core::seal::TAG_BYTES;
+use evenfall_core::cipher::TAG_BYTES;
 use evenfall_core::{Cipher, SharedKey};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
