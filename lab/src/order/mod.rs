@@ -379,7 +379,7 @@ impl Campaign for Order {
             name: "order",
             about: "Canopus in trees of height 1 to 3 under faults of hosts, slow and full disks",
             seeds: 1_000,
-            once_failed: &[979],
+            once_failed: &[979, 6794],
             kinds: &[
                 FaultKind::Loss,
                 FaultKind::Duplicate,

@@ -172,6 +172,8 @@ pub struct Canopus {
     pub(crate) encoded: Bytes,
     pub(crate) is_checkpoint_wanted: bool,
     pub(crate) fetching: Option<Fetching>,
+    /// A node of another super-leaf that has forgotten a cycle, and the cycle.
+    pub(crate) forgotten: Option<(NodeId, u64)>,
     /// Bytes of the requests in the committed cycles that are kept.
     pub(crate) history_bytes: usize,
     pub(crate) events: VecDeque<Event>,
@@ -242,6 +244,7 @@ impl Canopus {
             encoded: Bytes::new(),
             is_checkpoint_wanted: false,
             fetching: None,
+            forgotten: None,
             history_bytes: 0,
             events: VecDeque::new(),
             install: Some(install),
@@ -605,6 +608,7 @@ impl Machine for Canopus {
             }
             Message::Request(cycle, vnode) => self.take_request(from, cycle, vnode),
             Message::State(state) => self.take_state(state),
+            Message::Forgot(cycle) => self.forgotten = Some((from, cycle)),
             Message::Join(incarnation) => {
                 if self.table.next(from) == Some(incarnation) {
                     self.sponsored.insert((from, incarnation));

@@ -10,9 +10,12 @@
 //!   replica ──FETCH──> peer ──parts──> replica: Event::Installed, goes on with cycle 902
 //! ```
 //!
-//! A replica keeps its latest checkpoint in memory and sends it to members of its super-leaf. Only
-//! members need one. A super-leaf whose members are all behind holds up all cycles, so no other
-//! super-leaf gets far ahead of it.
+//! A replica keeps its latest checkpoint in memory and sends it to any node that asks. A replica
+//! asks the members of its super-leaf first. When none of them is ahead, all members need a cycle
+//! from another super-leaf. A super-leaf that is behind holds up all cycles, so no other super-leaf
+//! is more than a few cycles ahead. But a node that went on from a checkpoint has no states of the
+//! cycles before, and all nodes of the other super-leaf may have done so. Such a node answers
+//! FORGOT, and the replica fetches the node's checkpoint.
 
 use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader, Timestamp};
@@ -114,15 +117,12 @@ impl Canopus {
         }
     }
 
-    /// A peer asks for this replica's checkpoint.
+    /// A node asks for this replica's checkpoint.
     pub(crate) fn take_fetch(&mut self, from: NodeId, cycle: u64, offset: u32) {
         let latest = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.cycle);
         let is_useful = latest > 0 && latest + 1 >= self.oldest();
-        if !self.peers.contains_key(&from) {
-            return;
-        }
         if !is_useful {
-            // Cycles behind the checkpoint are forgotten here, so the peer could not go on from
+            // Cycles behind the checkpoint are forgotten here, so the node could not go on from
             // this checkpoint.
             return self.want_checkpoint();
         }

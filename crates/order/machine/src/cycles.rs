@@ -460,6 +460,9 @@ impl Canopus {
         if let Some(state) = found {
             return self.send(from, &Message::State(state.as_ref().clone()));
         }
+        if number <= self.committed {
+            return self.send(from, &Message::Forgot(number));
+        }
         if is_mine && self.is_near(number) {
             // The cycle does not exist yet, and the request makes this replica start it.
             self.cycles.entry(number).or_default().waiting.insert((vnode, from));

@@ -211,18 +211,17 @@ impl Canopus {
         };
         let ahead: Vec<(NodeId, u64, u64)> = self.peers.iter().filter_map(is_ahead).collect();
         if ahead.is_empty() {
+            // The whole super-leaf may be behind, and the other super-leaves may have forgotten
+            // what it needs.
+            if let Some((from, _)) = self.forgotten.filter(|(_, cycle)| *cycle >= next) {
+                self.fall_back(now, next, from);
+            }
             return;
         }
         let turn = self.ticks as usize;
         let near: Vec<_> = ahead.iter().filter(|(.., oldest)| *oldest <= next).collect();
         if near.is_empty() {
-            if !core::mem::replace(&mut self.is_behind, true) {
-                self.events.push_back(Event::Behind(next));
-            }
-            let patience = self.config.heartbeat * PATIENCE;
-            let goes_on = self.fetching.filter(|fetching| now.since(fetching.heard) < patience);
-            let from = goes_on.map_or(ahead[turn % ahead.len()].0, |fetching| fetching.from);
-            return self.fetch_checkpoint(now, from);
+            return self.fall_back(now, next, ahead[turn % ahead.len()].0);
         }
         let age = self.cycles.get(&next).map(|cycle| now.since(cycle.started_at));
         if age.is_some_and(|age| age < self.config.heartbeat) {
@@ -230,6 +229,16 @@ impl Canopus {
         }
         let (to, most, _) = *near[turn % near.len()];
         self.ask_roots(to, most);
+    }
+
+    /// Fetches a checkpoint from this node, or goes on with the checkpoint that is on its way.
+    fn fall_back(&mut self, now: Timestamp, next: u64, from: NodeId) {
+        if !core::mem::replace(&mut self.is_behind, true) {
+            self.events.push_back(Event::Behind(next));
+        }
+        let patience = self.config.heartbeat * PATIENCE;
+        let goes_on = self.fetching.filter(|fetching| now.since(fetching.heard) < patience);
+        self.fetch_checkpoint(now, goes_on.map_or(from, |fetching| fetching.from));
     }
 
     /// Asks for all cycles that are under way here and committed there.

@@ -24,6 +24,7 @@
 //!  FETCH    cycle u64, offset u32
 //!  ASK      incarnation u32, stamp u64
 //!  VOUCH    incarnation u32, stamp u64
+//!  FORGOT   cycle u64
 //!
 //!  report   have u64, next u64, promised term u32, promised to u32, end term u32, end u64,
 //!           closed u8
@@ -43,7 +44,7 @@ use crate::{Change, LeaseKey, Proposal, RequestSet, Requests, State, VnodeId};
 /// "EO" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EO");
 /// Version of this layout. Another version is refused.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// Kinds of datagrams, as the fourth byte of the head tells them.
 pub mod kind {
@@ -58,6 +59,7 @@ pub mod kind {
     pub const FETCH: u8 = 8;
     pub const ASK: u8 = 9;
     pub const VOUCH: u8 = 10;
+    pub const FORGOT: u8 = 11;
 }
 
 /// What a replica says of itself to its super-leaf.
@@ -126,6 +128,8 @@ pub enum Message {
     Ask(u32, u64),
     /// The answer, with the same incarnation and stamp.
     Vouch(u32, u64),
+    /// "I have committed this cycle, and I have forgotten its states." Only a checkpoint helps.
+    Forgot(u64),
 }
 
 impl Message {
@@ -141,6 +145,7 @@ impl Message {
             Self::Fetch(..) => kind::FETCH,
             Self::Ask(..) => kind::ASK,
             Self::Vouch(..) => kind::VOUCH,
+            Self::Forgot(_) => kind::FORGOT,
         }
     }
 
@@ -165,6 +170,7 @@ impl Message {
             }
             Self::State(state) => put_state(&mut out, state),
             Self::Join(incarnation) => out.extend(incarnation.to_le_bytes()),
+            Self::Forgot(cycle) => out.extend(cycle.to_le_bytes()),
             Self::Part(part) => put_part(&mut out, part),
             Self::Fetch(cycle, offset) => {
                 out.extend(cycle.to_le_bytes());
@@ -206,6 +212,7 @@ impl Message {
             kind::FETCH => Self::Fetch(r.u64()?, r.u32()?),
             kind::ASK => Self::Ask(r.u32()?, r.u64()?),
             kind::VOUCH => Self::Vouch(r.u32()?, r.u64()?),
+            kind::FORGOT => Self::Forgot(r.u64()?),
             _ => return Err(r.malformed("no such kind")),
         };
         r.finish()?;

@@ -42,6 +42,7 @@ fn messages() -> Vec<Message> {
         Message::Fetch(3, 4),
         Message::Ask(3, 4),
         Message::Vouch(3, 4),
+        Message::Forgot(9),
     ]
 }
 
