@@ -37,6 +37,10 @@ pub struct History {
     joined: u64,
     installed: u64,
     full: u64,
+    /// Disks that nodes lost.
+    pub lost: u64,
+    /// How often a replica began to learn, and how often it voted again.
+    learned: (u64, u64),
     /// Checkpoints that replicas took.
     pub checkpoints: u64,
     violations: Vec<Violation<Check>>,
@@ -88,6 +92,8 @@ impl History {
                 return self.install(seen, cycle, &snapshot);
             }
             Event::DiskFull(_) => return self.full += 1,
+            Event::Learns => return self.learned.0 += 1,
+            Event::Learned => return self.learned.1 += 1,
             Event::DiskBack | Event::Behind(_) | Event::CheckpointWanted => return,
             other => {
                 let broken = broken(Check::Resumes, seen, format!("{other:?}"));
@@ -186,6 +192,8 @@ impl History {
         run.counts.push(("checkpoints", self.checkpoints));
         run.counts.push(("installed", self.installed));
         run.counts.push(("full disks", self.full));
+        run.counts.push(("lost disks", self.lost));
+        run.counts.push(("voted again", self.learned.1));
     }
 
     /// Every request was made, is there once, and stands behind the earlier ones of its client.

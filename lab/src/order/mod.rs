@@ -12,7 +12,7 @@ pub mod ordered;
 pub mod rivals;
 pub mod wide;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,9 +24,9 @@ use evenfall_order_machine::{
 };
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
-    Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, FaultKind, HostSpec, NodeIndex,
-    Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims, Violation, Wire,
-    World, words,
+    Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, Fault, FaultKind, HostSpec,
+    NodeIndex, Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims,
+    Violation, Wire, World, words,
 };
 use history::History;
 
@@ -100,6 +100,8 @@ words! {
         LeasesAnotherKey,
         /// Believes on one node that its peers vouch for it far longer than they do.
         OutlivesVouches,
+        /// Votes after the loss of a disk as if it were still the earlier disk.
+        VotesWithoutPast,
     }
 }
 
@@ -190,12 +192,29 @@ pub(crate) fn exaggerate(status: &mut Status, owner: NodeId) {
     }
 }
 
-/// A new log with the checkpoint of the write, and without its other records.
+/// Whether a node crashes and does not come back.
+fn is_down_for_good(plan: &Plan, node: NodeIndex) -> bool {
+    let of = |fault: &Fault| match fault {
+        Fault::Crash(of) => (*of == node).then_some(true),
+        Fault::Restart(of) => (*of == node).then_some(false),
+        _ => None,
+    };
+    plan.faults.iter().filter_map(|(_, fault)| of(fault)).next_back() == Some(true)
+}
+
+/// A log with the number of the disk alone.
+fn disk_record(log: &Bytes) -> Bytes {
+    let (records, _) = journal::read(log).expect("a log that a replica wrote");
+    let is_disk = |record: &&journal::Record| matches!(record, journal::Record::Disk(_));
+    evenfall_core::journal::log_of(records.iter().rev().find(is_disk).map(journal::body))
+}
+
+/// A new log with the checkpoint and the disks of the write, and without its other records.
 fn without_groups(write: Write) -> Write {
     let Change::Replace(bytes) = &write.change else { return write };
     let (records, _) = journal::read(bytes).expect("a log that a replica wrote");
     let mut kept = journal::Journal::new(journal::LOG, Duration::ZERO);
-    kept.replace(records[..1].iter().map(journal::body), []);
+    kept.replace(records[..2].iter().map(journal::body), []);
     let change = kept.poll().expect("a checkpoint").change;
     Write { change, ..write }
 }
@@ -266,6 +285,8 @@ struct Owner {
     mutant: Option<Mutant>,
     disks: Vec<SimDisk>,
     lives: BTreeMap<NodeIndex, u64>,
+    /// The nodes that lost their disks and do not vote yet.
+    learning: BTreeSet<NodeIndex>,
     operations: Vec<Operation>,
     history: History,
 }
@@ -296,6 +317,29 @@ impl Owner {
         }
     }
 
+    /// Takes a node's disk away, in a third of all restarts. No other member of the super-leaf may
+    /// be without its disk or down for good, because a majority has to remember.
+    fn lose_disk(&mut self, node: NodeIndex) {
+        let life = self.lives.get(&node).copied().unwrap_or(0);
+        let mut prng =
+            Prng::new(self.plan.seed).fork(0x6c6f << 40 | u64::from(node.0) << 20 | life);
+        let is_gone = |node| self.learning.contains(&node) || is_down_for_good(&self.plan, node);
+        let leaf = self.tree.super_leaf_of(NodeId(node.0)).expect("a node of the tree");
+        let mut members = leaf.members.iter().map(|member| NodeIndex(member.node.0));
+        if !prng.chance(1.0 / 3.0) || members.any(is_gone) {
+            return;
+        }
+        let disk = &self.disks[node.0 as usize];
+        let log = disk.read(journal::LOG, 0, usize::MAX).expect("the disks read well");
+        let kept = match self.mutant {
+            Some(Mutant::VotesWithoutPast) => disk_record(&log),
+            _ => Bytes::new(),
+        };
+        disk.replace(journal::LOG, &kept).expect("the disk has room");
+        self.learning.insert(node);
+        self.history.lost += 1;
+    }
+
     /// Gives a replica what its cycles have made.
     fn checkpoint(&mut self, seen: Seen, subject: &mut Subject) {
         let Some((cycle, mut made)) = self.history.made(seen.node) else { return };
@@ -313,6 +357,9 @@ impl Owner {
 
 impl Observer<Subject, Wire> for Owner {
     fn event(&mut self, seen: Seen, event: Event) {
+        if event == Event::Learned {
+            self.learning.remove(&seen.node);
+        }
         self.history.take(seen, event);
     }
 
@@ -343,6 +390,7 @@ impl Observer<Subject, Wire> for Owner {
 
     fn revive(&mut self, node: NodeIndex, _: Timestamp) -> Option<Subject> {
         *self.lives.entry(node).or_default() += 1;
+        self.lose_disk(node);
         self.history.restart(node);
         Some(self.subject(node))
     }
@@ -404,6 +452,7 @@ impl Campaign for Order {
                 ("checkpoints", 1_000),
                 ("installed", 10),
                 ("full disks", 10),
+                ("lost disks", 10),
             ],
             mutants: &[
                 (Mutant::SendsEarly, Check::Agreement, 400),
@@ -421,6 +470,7 @@ impl Campaign for Order {
                 (Mutant::ReadsUnderLeases, Check::Linearizable, 40),
                 (Mutant::LeasesAnotherKey, Check::Linearizable, 40),
                 (Mutant::OutlivesVouches, Check::Linearizable, 1_000),
+                (Mutant::VotesWithoutPast, Check::Agreement, 1_000),
             ],
         }
     }
@@ -449,6 +499,7 @@ impl Campaign for Order {
             mutant,
             disks: nodes.clone().map(disk).collect(),
             lives: BTreeMap::new(),
+            learning: BTreeSet::new(),
             operations: operations(plan.seed, count),
             history: History::default(),
         };

@@ -15,6 +15,7 @@ use crate::config::{
     CHECKPOINT_BYTES_MAX, Config, REQUEST_HEAD_BYTES, SET_HEAD_BYTES, STATE_BYTES_MAX,
     TRANSMIT_BYTES_MAX, TRANSMITS_MAX,
 };
+use crate::disks::Disks;
 use crate::group::Group;
 use crate::journal::{self, Effect, Journal, Record};
 use crate::leases::{LEASE_BYTES, LEASES_MAX};
@@ -73,6 +74,11 @@ pub enum Event {
     DiskFull(StorageError),
     /// The disk has room again, and the replica goes on.
     DiskBack,
+    /// The log of this replica is empty, and its peers know an earlier disk of it. The replica does
+    /// not vote until it has learned what the earlier disk may have promised.
+    Learns,
+    /// The replica votes again, and then comes back under a new incarnation.
+    Learned,
     /// The disk failed, and the replica has stopped: nothing is sent any more.
     Stopped(StorageError),
 }
@@ -114,6 +120,8 @@ pub(crate) struct Peer {
     pub(crate) oldest: u64,
     /// The incarnation of this replica for which the peer vouches, and when this replica asked.
     pub(crate) vouched: Option<(u32, Timestamp)>,
+    /// Whether the peer has greeted this replica and has not voted since.
+    pub(crate) learns: bool,
     /// Until then this replica does not help to end the peer's group.
     pub(crate) bound_until: Timestamp,
 }
@@ -158,6 +166,7 @@ pub struct Canopus {
     pub(crate) tick_at: Option<Timestamp>,
     pub(crate) ticks: u64,
     pub(crate) journal: Journal,
+    pub(crate) disks: Disks,
     pub(crate) is_leaving: bool,
     is_stopped: bool,
     pub(crate) was_expelled: bool,
@@ -232,6 +241,7 @@ impl Canopus {
             tick_at: None,
             ticks: 0,
             journal,
+            disks: Disks::new(me, seed),
             is_leaving: false,
             is_stopped: false,
             was_expelled: false,
@@ -253,12 +263,15 @@ impl Canopus {
             leaf,
             tree,
         };
-        replica.replay(records);
+        replica.replay(records)?;
+        if replica.disks.is_new() {
+            replica.record_disk([Effect::Greet]);
+        }
         Ok(replica)
     }
 
     /// Repeats the decisions that the log has.
-    fn replay(&mut self, records: Vec<Record>) {
+    fn replay(&mut self, records: Vec<Record>) -> Result<(), OrderError> {
         for record in records {
             match record {
                 Record::Entry(proposal) => {
@@ -289,6 +302,7 @@ impl Canopus {
                     }
                 }
                 Record::Checkpoint(checkpoint) => self.resume(checkpoint),
+                Record::Disk(disk) => self.disks.restore(disk)?,
                 Record::Group(owner, incarnation, report) => {
                     let members: Vec<NodeId> = self.groups.keys().copied().collect();
                     let mut group = Group::new(owner, incarnation, 1, &members);
@@ -298,7 +312,7 @@ impl Canopus {
             }
         }
         let me = self.me;
-        for group in self.groups.values_mut() {
+        for group in self.groups.values_mut().filter(|_| self.disks.votes()) {
             let mine = group.mine();
             group.hear(me, &mine);
         }
@@ -309,6 +323,7 @@ impl Canopus {
             self.cycles.entry(cycle).or_default();
         }
         self.seen = self.started;
+        Ok(())
     }
 
     /// Goes on behind the checkpoint on the own disk.
@@ -545,7 +560,9 @@ impl Canopus {
             match effect {
                 Effect::Report(owner, incarnation, report) => {
                     let me = self.me;
-                    if let Some(group) = self.group(owner, incarnation) {
+                    if self.disks.votes()
+                        && let Some(group) = self.group(owner, incarnation)
+                    {
                         group.hear(me, &report);
                         self.speaks = true;
                     }
@@ -556,6 +573,9 @@ impl Canopus {
                         self.tell_peers(&Message::Entry(proposal));
                     }
                 }
+                Effect::Greet => self.greet_all(),
+                Effect::Answer(peer, number) => self.answer(peer, number),
+                Effect::Vote => self.vote(now),
             }
         }
         self.decide();
@@ -585,7 +605,7 @@ impl Machine for Canopus {
         if self.is_stopped || self.journal.is_failing() {
             return Ok(());
         }
-        if let Some(peer) = self.peers.get_mut(&from) {
+        if let Some(peer) = self.peers.get_mut(&from).filter(|peer| !peer.learns) {
             peer.heard = now;
         }
         let is_root = match &message {
@@ -608,6 +628,8 @@ impl Machine for Canopus {
             }
             Message::Request(cycle, vnode) => self.take_request(from, cycle, vnode),
             Message::State(state) => self.take_state(state),
+            Message::Greet(disk, count) => self.take_greet(from, disk, count),
+            Message::Known(known) => self.take_known(from, known),
             Message::Forgot(cycle) => self.forgotten = Some((from, cycle)),
             Message::Join(incarnation) => {
                 if self.table.next(from) == Some(incarnation) {
@@ -665,7 +687,7 @@ impl Machine for Canopus {
         if self.is_stopped || self.journal.is_failing() {
             return None;
         }
-        if core::mem::take(&mut self.speaks) {
+        if core::mem::take(&mut self.speaks) && self.disks.votes() {
             let status = Message::Status(self.status());
             self.tell_peers(&status);
         }
@@ -682,7 +704,9 @@ impl Machine for Canopus {
             return self.journal.poll_timeout();
         }
         let next_start = self.last_start + self.config.cycle_every;
-        let starts = self.is_due() && self.started < self.committed + self.config.pipeline;
+        let starts = self.disks.may_start()
+            && self.is_due()
+            && self.started < self.committed + self.config.pipeline;
         let start = starts.then_some(next_start);
         [self.tick_at, start].into_iter().flatten().min()
     }

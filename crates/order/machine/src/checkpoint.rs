@@ -88,7 +88,8 @@ impl Canopus {
 
     fn keep_checkpoint(&mut self, checkpoint: Checkpoint) {
         let next = checkpoint.cycle + 1;
-        let mut records = vec![Record::Checkpoint(checkpoint.clone())];
+        let disk = Record::Disk(self.disks.own.clone());
+        let mut records = vec![Record::Checkpoint(checkpoint.clone()), disk];
         let mut effects = Vec::new();
         for (owner, group) in &self.groups {
             let mine = group.decided();

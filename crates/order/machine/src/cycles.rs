@@ -62,7 +62,9 @@ impl Canopus {
         // A replica that may not propose starts no cycle. Its requests would stay, and it would
         // start cycles without end.
         let is_in = self.groups.get(&self.me).is_some_and(|own| {
-            own.is_open() && self.table.latest(self.me) == Some(own.incarnation())
+            own.is_open()
+                && self.table.latest(self.me) == Some(own.incarnation())
+                && self.disks.may_propose(own.incarnation())
         });
         let leaves = |node: NodeId| self.table.latest(node).is_some() && has_left(node);
         is_in && (!self.pending.is_empty() || !self.sponsored.is_empty() || members.any(leaves))
@@ -78,7 +80,7 @@ impl Canopus {
     }
 
     fn maybe_start(&mut self, now: Timestamp) {
-        while self.started < self.committed + self.config.pipeline {
+        while self.disks.may_start() && self.started < self.committed + self.config.pipeline {
             let own = self.may_start(now) && self.is_due();
             if !own && self.seen <= self.started {
                 return;
@@ -97,7 +99,10 @@ impl Canopus {
         let can = self.groups.get(&self.me).is_some_and(|group| {
             group.is_open() && Some(group.incarnation()) == is_in && group.mine().have == cycle
         });
-        if can && let Some(incarnation) = is_in {
+        if can
+            && let Some(incarnation) = is_in
+            && self.disks.may_propose(incarnation)
+        {
             self.propose(cycle, incarnation);
         }
         self.fetch(now, cycle);

@@ -17,6 +17,8 @@ pub enum OrderError {
     Log(LogError),
     /// The log has a record of another protocol or of another version of this protocol.
     Record(Malformed),
+    /// The log is of another node.
+    OtherNode(NodeId),
     /// The limit of waiting requests is reached. Try again when some are committed.
     Full,
     /// The request is longer than what the tree allows a node in one cycle.
@@ -42,6 +44,11 @@ impl fmt::Display for OrderError {
                 f,
                 "the log has a record that this build cannot read ({what}): start the build that \
                  wrote the log"
+            ),
+            Self::OtherNode(node) => write!(
+                f,
+                "the log is of node {node}: start this node with its own directory, or with an \
+                 empty one"
             ),
             Self::Full => write!(f, "too many requests wait: try again when some are committed"),
             Self::TooLong { bytes, bytes_max } => {

@@ -6,6 +6,8 @@ use evenfall_core::{
     Arrival, ClockReading, Durable as _, Machine as _, NodeId, StampedBy, Timestamp,
 };
 
+use crate::disks::{Disk, PeerDisk};
+use crate::journal::Record;
 use crate::keys::{Call, Keys};
 use crate::wire::{MAGIC, Message, VERSION};
 use crate::{Canopus, Config, Member, SuperLeaf, Tree, journal};
@@ -19,8 +21,11 @@ pub fn datagrams(data: &[u8]) {
     let tree = Tree::new(vec![SuperLeaf { path: vec![], members }]).expect("a tree of ours");
     let digest = tree.digest();
     let config = Config { lease_cycles: 8, ..Config::default() };
-    let mut replica =
-        Canopus::new(config, tree, NodeId(0), 1, &Bytes::new()).expect("a replica of ours");
+    // The replica votes, and knows that the disks of its peers have the number 1.
+    let peers = [1, 2].map(|node| (NodeId(node), PeerDisk { number: 1, count: 1 })).into();
+    let disk = Disk { node: NodeId(0), number: 1, votes: true, proposes_from: 0, peers };
+    let log = evenfall_core::journal::log_of([journal::body(&Record::Disk(disk))]);
+    let mut replica = Canopus::new(config, tree, NodeId(0), 1, &log).expect("a replica of ours");
     replica.handle_clock(Timestamp::ZERO, ClockReading::default());
     let (mut at, mut number) = (0, 0);
     while let Some(head) = data.get(at..at + 2) {

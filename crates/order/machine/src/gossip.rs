@@ -19,6 +19,7 @@ impl Canopus {
         let me = self.me;
         let groups = self.groups.iter();
         Status {
+            disk: self.disks.own.number,
             started: self.started,
             committed: self.committed,
             oldest: self.oldest(),
@@ -28,6 +29,11 @@ impl Canopus {
 
     pub(crate) fn take_status(&mut self, now: Timestamp, from: NodeId, status: &Status) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
+        if !self.disks.knows(from, status.disk) {
+            return;
+        }
+        peer.learns = false;
+        peer.heard = now;
         peer.committed = peer.committed.max(status.committed);
         peer.oldest = status.oldest;
         // A peer's status makes this replica start at most as many cycles as the replica keeps for
@@ -36,7 +42,9 @@ impl Canopus {
         for (owner, incarnation, report) in &status.groups {
             let Some(group) = self.group(*owner, *incarnation) else { continue };
             group.hear(from, report);
-            self.consider(now, from, *owner, report);
+            if self.disks.votes() {
+                self.consider(now, from, *owner, report);
+            }
         }
         self.decide();
     }
@@ -66,7 +74,7 @@ impl Canopus {
         self.groups.get(&owner).is_some_and(|group| group.is_ending(owner, lives))
     }
 
-    fn write_promise(&mut self, owner: NodeId) {
+    pub(crate) fn write_promise(&mut self, owner: NodeId) {
         let Some(group) = self.groups.get(&owner) else { return };
         let (incarnation, mine) = (group.incarnation(), group.mine());
         let record = Record::Promise(owner, incarnation, mine.promised.0, mine.promised.1);
@@ -82,6 +90,9 @@ impl Canopus {
 
     /// Ends the groups whose leader this replica has become.
     pub(crate) fn decide(&mut self) {
+        if !self.disks.votes() {
+            return;
+        }
         let me = self.me;
         let won: Vec<_> = self
             .groups
@@ -137,16 +148,23 @@ impl Canopus {
         self.ticks += 1;
         self.speaks = true;
         self.want();
-        self.ask_to_vouch(now);
-        self.campaign(now);
+        if self.disks.votes() {
+            self.give_up_earlier();
+            self.ask_to_vouch(now);
+            self.campaign(now);
+        } else {
+            self.greet_all();
+        }
         for cycle in self.committed + 1..=self.started {
             self.fetch(now, cycle);
         }
         self.catch_up(now);
-        if self.was_expelled || self.table.latest(self.me).is_none() {
+        let is_out = self.was_expelled || self.table.latest(self.me).is_none();
+        if is_out && self.disks.votes() {
             self.come_back();
         }
         self.tidy();
+        self.consider_voting();
     }
 
     /// Asks for entries that others have and this replica lacks.

@@ -293,6 +293,13 @@ impl Group {
         self.commit = self.commit.max(nexts[quorum - 1]);
     }
 
+    /// Forgets what a member's earlier disk had.
+    pub fn forget_reports(&mut self, member: NodeId, owner: NodeId) {
+        if let Some(known) = self.reports.get_mut(&member) {
+            *known = Report::new(owner, 0);
+        }
+    }
+
     /// A member that has the first entry that this member lacks, counted from `turn` on.
     pub fn source(&self, turn: usize) -> Option<NodeId> {
         let has = |(_, report): &(&NodeId, &Report)| report.have > self.mine.have;

@@ -11,6 +11,7 @@
 //!    6 group      owner u32, incarnation u32, report
 //!    7 committed  cycle u64, number u64, count u16, membership changes, count u16, sets: tag u8,
 //!                 then 0 named: node u32, incarnation u32, or 1 whole: the set
+//!    9 disk       the number of this disk, and the numbers of the peers' disks
 //! ```
 //!
 //! **Each request is in the log once.** A cycle consists of sets that members have proposed. The
@@ -18,12 +19,13 @@
 //! therefore names these sets, and contains the sets of which the log has no entry.
 //!
 //! **Compaction.** A checkpoint replaces the whole log in one step. The new log has the checkpoint,
-//! what the replica has decided in each group, and the entries of cycles that are not committed.
+//! the record of disks, what the replica has decided in each group, and the entries of cycles that are not committed.
 
 use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader, journal};
 
 use crate::checkpoint::Checkpoint;
+use crate::disks::Disk;
 use crate::group::Report;
 use crate::{Change, OrderError, Proposal, RequestSet, wire};
 
@@ -45,6 +47,8 @@ pub enum Record {
     Checkpoint(Checkpoint),
     /// What was decided in the group of an owner and incarnation, when the log was compacted.
     Group(NodeId, u32, Report),
+    /// Which disk this is, and which disks the peers have.
+    Disk(Disk),
 }
 
 /// A committed cycle: the state of the root without the sets that the log has already.
@@ -76,6 +80,12 @@ pub enum Effect {
     Report(NodeId, u32, Report),
     /// The replica's own proposal of this cycle may leave.
     Propose(u64),
+    /// The peers may be greeted: the number of this disk is written.
+    Greet,
+    /// A peer may be told that the number of its disk is written.
+    Answer(NodeId, u64),
+    /// The reports of this replica count.
+    Vote,
 }
 
 /// Records on their way to the disk.
@@ -121,6 +131,10 @@ pub(crate) fn put(out: &mut Vec<u8>, record: &Record) {
             out.extend(owner.0.to_le_bytes());
             out.extend(incarnation.to_le_bytes());
             wire::put_report(out, report);
+        }
+        Record::Disk(disk) => {
+            out.push(9);
+            disk.put(out);
         }
     }
 }
@@ -183,6 +197,7 @@ fn record(body: &Bytes) -> Result<Record, Malformed> {
         3 => Record::End(NodeId(r.u32()?), r.u32()?, r.u32()?, r.u64()?),
         7 => Record::Committed(commit(r, body)?),
         8 => Record::Checkpoint(Checkpoint::read(r, body)?),
+        9 => Record::Disk(Disk::read(r)?),
         6 => Record::Group(NodeId(r.u32()?), r.u32()?, wire::report(r)?),
         _ => return Err(r.malformed("no such record")),
     };

@@ -25,6 +25,7 @@
 //! | [`checkpoint`] | what many cycles have made, for the log and for a replica that missed them |
 //! | `parts` | values that are longer than a datagram |
 //! | [`leases`] | write leases: reads that are answered at once |
+//! | [`disks`] | which disk a member has: the first start, and the start without the old disk |
 //! | [`group`] | the reliable broadcast: a Raft group per member, and how it ends |
 //! | [`Tree`], [`Table`] | who is where; who takes part in which cycle |
 //! | [`State`], [`Proposal`] | what is agreed, and how it is merged |
@@ -38,7 +39,8 @@
 //! and so all nodes of all super-leaves have the same table of members in the same cycle. A member
 //! that lives goes on learning and comes back by itself under a new incarnation. A super-leaf of
 //! which a majority is down stalls, all others stall with it, and all resume when the majority is
-//! back. A node that restarts with its disk goes on where it was. A node whose disk is full falls
+//! back. A node that restarts with its disk goes on where it was. A node that lost its disk learns
+//! from the other members of its super-leaf, and comes back under a new incarnation. A node whose disk is full falls
 //! silent, tries again, and comes back when there is room. A node whose disk failed stops sending,
 //! because it may have forgotten a promise.
 //!
@@ -61,7 +63,10 @@
 //! **Not there yet.**
 //! - A checkpoint is encoded and written in one piece, and the replica does nothing else while its
 //!   owner encodes it.
-//! - A node that lost its disk must not come back under its old name. No new node can be added.
+//! - The tree is fixed: no place for a further node can be added. A new host may take the place of
+//!   an old one.
+//! - A super-leaf begins when all its members have started once. Of a super-leaf of three, one
+//!   member at a time may be without its disk ([`disks`]).
 //! - Datagrams are not authenticated.
 //! - Both extensions for the loss of a whole super-leaf (section 4.7.1) and zones are missing.
 //! - A rack leaves as planned only one member at a time, with [`Canopus::leave`].
@@ -131,6 +136,7 @@ mod canopus;
 pub mod checkpoint;
 pub mod config;
 mod cycles;
+pub mod disks;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -12,7 +12,7 @@
 //!  0        2         3      4            8                    16
 //!  | magic  | version | kind | from node  | digest of the tree |
 //!
-//!  STATUS   started u64, committed u64, oldest u64, count u8, then per group of the super-leaf:
+//!  STATUS   disk u64, started u64, committed u64, oldest u64, count u8, then per group of the super-leaf:
 //!           owner u32, incarnation u32, report
 //!  ENTRY    a proposal
 //!  WANT     owner u32, incarnation u32, cycle u64
@@ -25,6 +25,8 @@
 //!  ASK      incarnation u32, stamp u64
 //!  VOUCH    incarnation u32, stamp u64
 //!  FORGOT   cycle u64
+//!  GREET    disk u64, count u32
+//!  KNOWN    asked u64, disk u64, knows u8, votes u8, count u32, count u8, then per group as STATUS
 //!
 //!  report   have u64, next u64, promised term u32, promised to u32, end term u32, end u64,
 //!           closed u8
@@ -60,17 +62,38 @@ pub mod kind {
     pub const ASK: u8 = 9;
     pub const VOUCH: u8 = 10;
     pub const FORGOT: u8 = 11;
+    pub const GREET: u8 = 12;
+    pub const KNOWN: u8 = 13;
 }
 
 /// What a replica says of itself to its super-leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
+    /// The number of the replica's disk.
+    pub disk: u64,
     /// The last cycle that the replica has started.
     pub started: u64,
     /// The last cycle that the replica has committed.
     pub committed: u64,
     /// The first cycle of which the replica can still send the state of the root.
     pub oldest: u64,
+    /// What the replica has on its disk of every group.
+    pub groups: Vec<(NodeId, u32, Report)>,
+}
+
+/// What a replica says about the disk of a peer that greets it. See `disks`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The number of the peer's disk.
+    pub asked: u64,
+    /// The number of the replica's own disk.
+    pub disk: u64,
+    /// Whether the replica counts the reports of the peer's disk from now on.
+    pub knows: bool,
+    /// Whether the replica votes.
+    pub votes: bool,
+    /// How many disks of the peer the replica has known.
+    pub count: u32,
     /// What the replica has on its disk of every group.
     pub groups: Vec<(NodeId, u32, Report)>,
 }
@@ -130,6 +153,10 @@ pub enum Message {
     Vouch(u32, u64),
     /// "I have committed this cycle, and I have forgotten its states." Only a checkpoint helps.
     Forgot(u64),
+    /// "My disk has this number. You have known this many other disks of mine."
+    Greet(u64, u32),
+    /// See [`Known`].
+    Known(Known),
 }
 
 impl Message {
@@ -146,6 +173,8 @@ impl Message {
             Self::Ask(..) => kind::ASK,
             Self::Vouch(..) => kind::VOUCH,
             Self::Forgot(_) => kind::FORGOT,
+            Self::Greet(..) => kind::GREET,
+            Self::Known(_) => kind::KNOWN,
         }
     }
 
@@ -171,6 +200,11 @@ impl Message {
             Self::State(state) => put_state(&mut out, state),
             Self::Join(incarnation) => out.extend(incarnation.to_le_bytes()),
             Self::Forgot(cycle) => out.extend(cycle.to_le_bytes()),
+            Self::Greet(disk, count) => {
+                out.extend(disk.to_le_bytes());
+                out.extend(count.to_le_bytes());
+            }
+            Self::Known(known) => put_known(&mut out, known),
             Self::Part(part) => put_part(&mut out, part),
             Self::Fetch(cycle, offset) => {
                 out.extend(cycle.to_le_bytes());
@@ -213,6 +247,8 @@ impl Message {
             kind::ASK => Self::Ask(r.u32()?, r.u64()?),
             kind::VOUCH => Self::Vouch(r.u32()?, r.u64()?),
             kind::FORGOT => Self::Forgot(r.u64()?),
+            kind::GREET => Self::Greet(r.u64()?, r.u32()?),
+            kind::KNOWN => Self::Known(known(r)?),
             _ => return Err(r.malformed("no such kind")),
         };
         r.finish()?;
@@ -262,24 +298,50 @@ fn part(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Part, Malformed> {
 }
 
 fn put_status(out: &mut Vec<u8>, status: &Status) {
+    out.extend(status.disk.to_le_bytes());
     out.extend(status.started.to_le_bytes());
     out.extend(status.committed.to_le_bytes());
     out.extend(status.oldest.to_le_bytes());
-    out.push(status.groups.len() as u8);
-    for (owner, incarnation, report) in &status.groups {
+    put_groups(out, &status.groups);
+}
+
+fn status(r: &mut Reader<'_>) -> Result<Status, Malformed> {
+    let (disk, started, committed, oldest) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+    Ok(Status { disk, started, committed, oldest, groups: groups(r)? })
+}
+
+fn put_groups(out: &mut Vec<u8>, groups: &[(NodeId, u32, Report)]) {
+    out.push(groups.len() as u8);
+    for (owner, incarnation, report) in groups {
         out.extend(owner.0.to_le_bytes());
         out.extend(incarnation.to_le_bytes());
         put_report(out, report);
     }
 }
 
-fn status(r: &mut Reader<'_>) -> Result<Status, Malformed> {
-    let (started, committed, oldest, count) = (r.u64()?, r.u64()?, r.u64()?, r.u8()?);
+fn groups(r: &mut Reader<'_>) -> Result<Vec<(NodeId, u32, Report)>, Malformed> {
     let mut groups = Vec::new();
-    for _ in 0..count {
+    for _ in 0..r.u8()? {
         groups.push((NodeId(r.u32()?), r.u32()?, report(r)?));
     }
-    Ok(Status { started, committed, oldest, groups })
+    Ok(groups)
+}
+
+fn put_known(out: &mut Vec<u8>, known: &Known) {
+    out.extend(known.asked.to_le_bytes());
+    out.extend(known.disk.to_le_bytes());
+    out.extend([u8::from(known.knows), u8::from(known.votes)]);
+    out.extend(known.count.to_le_bytes());
+    put_groups(out, &known.groups);
+}
+
+fn known(r: &mut Reader<'_>) -> Result<Known, Malformed> {
+    let (asked, disk, knows, votes) = (r.u64()?, r.u64()?, r.u8()?, r.u8()?);
+    if knows > 1 || votes > 1 {
+        return Err(r.malformed("an answer that is neither yes nor no"));
+    }
+    let (knows, votes) = (knows == 1, votes == 1);
+    Ok(Known { asked, disk, knows, votes, count: r.u32()?, groups: groups(r)? })
 }
 
 pub(crate) fn put_report(out: &mut Vec<u8>, report: &Report) {

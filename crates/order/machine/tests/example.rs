@@ -38,7 +38,12 @@ impl Example {
             |n: u32| Canopus::new(config, tree.clone(), NodeId(n), u64::from(n) + 1, &Bytes::new());
         let mut replicas: Vec<_> = (0..6).map(|n| replica(n).expect("a replica")).collect();
         replicas.iter_mut().for_each(|replica| replica.handle_clock(NOW, ClockReading::default()));
-        Self { replicas, tree, wire: VecDeque::new(), told: vec![None; 6], text: String::new() }
+        let (wire, told, text) = (VecDeque::new(), vec![None; 6], String::new());
+        let mut example = Self { replicas, tree, wire, told, text };
+        // The members of a super-leaf first tell each other that they are new.
+        (0..6).for_each(|n| example.drain(n));
+        while example.carry() {}
+        example
     }
 
     fn say(&mut self, line: &str) {

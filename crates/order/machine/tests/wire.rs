@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::{NodeId, Prng};
 use evenfall_order_machine::group::Report;
-use evenfall_order_machine::wire::{Message, PART_HEAD_BYTES, Part, Status, Whole};
+use evenfall_order_machine::wire::{Known, Message, PART_HEAD_BYTES, Part, Status, Whole};
 use evenfall_order_machine::{
     Change, LeaseKey, Proposal, Request, RequestSet, State, VnodeId, journal,
 };
@@ -26,11 +26,13 @@ fn messages() -> Vec<Message> {
     let open = Report { have: 9, next: 8, promised: (0, NodeId(1)), end: None, closed: false };
     let ended = Report { end: Some((3, 7)), closed: true, ..open };
     let groups = vec![(NodeId(1), 0, open), (NodeId(2), 4, ended)];
+    let known =
+        Known { asked: 10, disk: 11, knows: true, votes: false, count: 1, groups: groups.clone() };
     let changes =
         vec![Change::Leave(NodeId(1), 0), Change::Join(NodeId(2), 3), Change::Lease(LeaseKey(7))];
     let sets = vec![set(1), set(2)];
     vec![
-        Message::Status(Status { started: 3, committed: 2, oldest: 1, groups }),
+        Message::Status(Status { disk: 8, started: 3, committed: 2, oldest: 1, groups }),
         Message::Entry(Proposal { cycle: 4, set: set(3), changes: changes.clone() }),
         Message::Want(NodeId(1), 2, 3),
         Message::Request(4, VnodeId(2)),
@@ -43,6 +45,8 @@ fn messages() -> Vec<Message> {
         Message::Ask(3, 4),
         Message::Vouch(3, 4),
         Message::Forgot(9),
+        Message::Greet(10, 1),
+        Message::Known(known),
     ]
 }
 

@@ -1,0 +1,356 @@
+//! Which disk a member has. A member that lost its disk has forgotten its votes.
+//!
+//! A replica with an empty log may be new, or it may have lost its disk. A replica that lost its
+//! disk may have acknowledged an entry that only one other member has, or have promised a term. If
+//! the replica voted again as if it had never voted, the group of the entry could end without the
+//! entry. So a replica with an empty log first asks the other members of its super-leaf.
+//!
+//! ```text
+//!   empty log: draw a disk number, write it
+//!   replica ──GREET number──> every member: forgets the reports of the replica's earlier disk,
+//!                             writes the number, answers
+//!   replica <──KNOWN────────  count, what the member has decided in every group
+//!
+//!   every count is 1: no member ever knew another disk        => the replica votes
+//!   otherwise: the replica LEARNS until it has more than its
+//!   earlier disk can have promised                            => the replica votes
+//!              its own group has ended, so it asks to come back under a new incarnation
+//! ```
+//!
+//! - **A member counts the reports of one disk only.** Each STATUS names the disk of its sender. A
+//!   STATUS of an earlier disk, late or doubled, is ignored.
+//! - **A replica is new when every member says so.** An earlier disk voted only after every member
+//!   had written its number. So one member that did not lose its own disk is enough to tell. The
+//!   price is that a super-leaf begins when all its members have started once.
+//! - **A replica that learns** stores entries, commits cycles and sends what it has. It sends no
+//!   STATUS, proposes nothing, vouches for nobody, and does not count itself. The others suspect it
+//!   and end its group, as if it were down.
+//! - **What the earlier disk can have promised.** It acknowledged only entries that their owner had,
+//!   and promised terms only to members that had promised these terms to themselves. All of this
+//!   was on those members' disks before. So the replica waits until, for each group in the members'
+//!   answers, the group has ended, or no member had promised a later term and the replica has all
+//!   entries that any member had. The answers come after the members forgot the earlier disk.
+//! - **Its own group** has to have ended, because the replica does not know what it proposed. The
+//!   earlier disk may have asked to come back, and may have heard of its return before all others.
+//!   So the replica proposes under later incarnations only, and gives up an earlier one.
+//!
+//! **Two members without their disks.** A member that learns is no witness. A super-leaf of three
+//! in which two members lost their disks at once stalls for ever, because nobody knows what the two
+//! have acknowledged. In a super-leaf of more than three, a replica without its disk waits until all
+//! other members answer.
+//!
+//! **Old greetings.** A member takes a new number only with the count of numbers that it took
+//! before, which the member tells. So a late greeting of an earlier disk changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenfall_core::{Malformed, NodeId, Prng, Reader, Timestamp};
+
+use crate::OrderError;
+use crate::canopus::{Canopus, Event};
+use crate::group::{NOBODY, Report};
+use crate::journal::{Effect, Record};
+use crate::wire::{Known, Message};
+
+/// The disk of a peer, as a replica knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerDisk {
+    /// The number of the disk; 0 when the replica does not know it yet.
+    pub number: u64,
+    /// How many disks of the peer the replica has known. A replica that learned counts two, because
+    /// it has forgotten whether there was an earlier disk.
+    pub count: u32,
+}
+
+/// What the log says about disks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The node that writes this log.
+    pub node: NodeId,
+    /// The random number of this disk; never 0.
+    pub number: u64,
+    /// Whether the reports of this disk count.
+    pub votes: bool,
+    /// The first incarnation under which this disk may propose.
+    pub proposes_from: u32,
+    /// The disks of the other members.
+    pub peers: BTreeMap<NodeId, PeerDisk>,
+}
+
+impl Disk {
+    /// Node u32, number u64, votes u8, first incarnation u32, count u8; then per peer: node u32,
+    /// number u64, count u32.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.node.0.to_le_bytes());
+        out.extend(self.number.to_le_bytes());
+        out.push(u8::from(self.votes));
+        out.extend(self.proposes_from.to_le_bytes());
+        out.push(self.peers.len() as u8);
+        for (node, disk) in &self.peers {
+            out.extend(node.0.to_le_bytes());
+            out.extend(disk.number.to_le_bytes());
+            out.extend(disk.count.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (node, number, votes) = (NodeId(r.u32()?), r.u64()?, r.u8()? == 1);
+        let (proposes_from, count) = (r.u32()?, r.u8()?);
+        let mut peers = BTreeMap::new();
+        for _ in 0..count {
+            peers.insert(NodeId(r.u32()?), PeerDisk { number: r.u64()?, count: r.u32()? });
+        }
+        Ok(Self { node, number, votes, proposes_from, peers })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The number of the disk is not written yet.
+    New,
+    /// The members are asked.
+    Asks,
+    /// The members have answered, and the replica writes that it votes.
+    Begins,
+    /// The reports of this replica count.
+    Votes,
+}
+
+/// The disks of a super-leaf, and what this replica has asked about its own disk.
+#[derive(Debug)]
+pub(crate) struct Disks {
+    pub(crate) own: Disk,
+    phase: Phase,
+    /// The peers whose numbers are on the own disk.
+    written: BTreeSet<NodeId>,
+    /// The counts of the peers that did not take the own number.
+    counts: BTreeMap<NodeId, u32>,
+    /// The answers of the peers that took the own number.
+    answers: BTreeMap<NodeId, Known>,
+    learns: bool,
+}
+
+impl Disks {
+    pub(crate) fn new(node: NodeId, seed: u64) -> Self {
+        // The number is odd, so it is not 0.
+        let number = Prng::new(seed).fork(0x6469_736b).next_u64() | 1;
+        let own = Disk { node, number, votes: false, proposes_from: 0, peers: BTreeMap::new() };
+        Self {
+            own,
+            phase: Phase::New,
+            written: BTreeSet::new(),
+            counts: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            learns: false,
+        }
+    }
+
+    /// Takes over what the log says.
+    pub(crate) fn restore(&mut self, disk: Disk) -> Result<(), OrderError> {
+        if disk.node != self.own.node {
+            return Err(OrderError::OtherNode(disk.node));
+        }
+        self.phase = if disk.votes { Phase::Votes } else { Phase::Asks };
+        self.written = disk.peers.keys().copied().collect();
+        self.own = disk;
+        Ok(())
+    }
+
+    /// Whether the own number is on the own disk, or on its way there.
+    pub(crate) fn is_new(&self) -> bool {
+        self.phase == Phase::New
+    }
+
+    pub(crate) fn votes(&self) -> bool {
+        self.phase == Phase::Votes
+    }
+
+    /// Whether a peer's reports under this number count.
+    pub(crate) fn knows(&self, peer: NodeId, number: u64) -> bool {
+        self.own.peers.get(&peer).is_some_and(|disk| disk.number == number)
+    }
+
+    /// Whether this replica may start cycles. A replica that does not know yet whether it is new
+    /// starts none, because it would have to propose in the cycles if it is.
+    pub(crate) fn may_start(&self) -> bool {
+        self.votes() || self.learns
+    }
+
+    pub(crate) fn may_propose(&self, incarnation: u32) -> bool {
+        self.votes() && incarnation >= self.own.proposes_from
+    }
+}
+
+impl Canopus {
+    pub(crate) fn record_disk(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        let record = Record::Disk(self.disks.own.clone());
+        self.record(&record, effects);
+    }
+
+    /// The own number is on the disk.
+    pub(crate) fn greet_all(&mut self) {
+        if self.disks.is_new() {
+            self.disks.phase = Phase::Asks;
+        }
+        if self.disks.phase == Phase::Asks {
+            let peers: Vec<NodeId> = self.peers.keys().copied().collect();
+            peers.into_iter().for_each(|peer| self.greet(peer));
+            self.consider_voting();
+        }
+    }
+
+    fn greet(&mut self, peer: NodeId) {
+        let count = self.disks.counts.get(&peer).copied().unwrap_or(0);
+        self.send(peer, &Message::Greet(self.disks.own.number, count));
+    }
+
+    pub(crate) fn take_greet(&mut self, from: NodeId, number: u64, count: u32) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        if self.disks.is_new() || number == 0 {
+            return;
+        }
+        peer.learns = true;
+        let known = self.disks.own.peers.get(&from).copied().unwrap_or_default();
+        if known.number == number {
+            if self.disks.written.contains(&from) {
+                self.answer(from, number);
+            }
+            return;
+        }
+        if known.count != count {
+            return self.send(from, &Message::Known(self.known(number, known.count, false)));
+        }
+        let taken = PeerDisk { number, count: count.saturating_add(1) };
+        self.disks.own.peers.insert(from, taken);
+        self.disks.written.remove(&from);
+        self.disks.answers.remove(&from);
+        for (owner, group) in &mut self.groups {
+            group.forget_reports(from, *owner);
+        }
+        self.record_disk([Effect::Answer(from, number)]);
+        if self.disks.phase == Phase::Asks {
+            // The peer may have ignored the first greeting, because its number was not written.
+            self.greet(from);
+        }
+    }
+
+    /// Tells a peer that this number is on this replica's disk.
+    pub(crate) fn answer(&mut self, peer: NodeId, number: u64) {
+        let disk = self.disks.own.peers.get(&peer).filter(|disk| disk.number == number);
+        if let Some(disk) = disk {
+            let known = self.known(number, disk.count, true);
+            self.disks.written.insert(peer);
+            self.send(peer, &Message::Known(known));
+        }
+    }
+
+    fn known(&self, asked: u64, count: u32, knows: bool) -> Known {
+        let own = &self.disks.own;
+        let groups = if knows { self.status().groups } else { Vec::new() };
+        Known { asked, disk: own.number, knows, votes: self.disks.votes(), count, groups }
+    }
+
+    pub(crate) fn take_known(&mut self, from: NodeId, known: Known) {
+        let is_due = known.asked == self.disks.own.number && self.disks.phase == Phase::Asks;
+        if !is_due || !self.peers.contains_key(&from) {
+            return;
+        }
+        if !known.knows {
+            self.disks.counts.insert(from, known.count);
+            return self.greet(from);
+        }
+        if known.count > 1 && !core::mem::replace(&mut self.disks.learns, true) {
+            self.events.push_back(Event::Learns);
+            for peer in self.peers.keys() {
+                let unknown = PeerDisk { number: 0, count: 2 };
+                self.disks.own.peers.entry(*peer).or_insert(unknown);
+            }
+        }
+        let disk = self.disks.own.peers.entry(from).or_insert(PeerDisk { number: 0, count: 1 });
+        if disk.number == 0 {
+            disk.number = known.disk;
+            self.record_disk([Effect::Answer(from, known.disk)]);
+        } else if disk.number != known.disk {
+            return;
+        }
+        // The first answer tells all that the earlier disk can have promised.
+        let first = self.disks.answers.get(&from);
+        if first.is_none_or(|first| !first.votes) {
+            self.disks.answers.insert(from, known);
+        }
+        self.consider_voting();
+    }
+
+    /// Begins to vote when the members have answered, and when this replica has learned enough.
+    pub(crate) fn consider_voting(&mut self) {
+        if self.disks.phase != Phase::Asks {
+            return;
+        }
+        let Some(proposes_from) = self.may_vote() else { return };
+        self.disks.phase = Phase::Begins;
+        self.disks.own.votes = true;
+        self.disks.own.proposes_from = proposes_from;
+        let reports = self.groups.iter();
+        let reports = reports.map(|(owner, g)| Effect::Report(*owner, g.incarnation(), g.mine()));
+        let effects: Vec<Effect> = [Effect::Vote].into_iter().chain(reports).collect();
+        self.record_disk(effects);
+    }
+
+    /// The first incarnation under which this replica may propose, when it may vote.
+    fn may_vote(&self) -> Option<u32> {
+        let answers = self.peers.keys().map(|peer| self.disks.answers.get(peer));
+        let answers = answers.collect::<Option<Vec<&Known>>>()?;
+        if answers.iter().all(|known| known.count == 1) {
+            return Some(0);
+        }
+        if !answers.iter().all(|known| known.votes) {
+            return None;
+        }
+        let mut proposes_from = 0;
+        for (owner, group) in &self.groups {
+            let told = answers.iter().flat_map(|known| &known.groups);
+            let told = told.filter(|(of, ..)| of == owner);
+            let latest = told.clone().map(|(_, incarnation, _)| *incarnation).max()?;
+            let reports: Vec<&Report> =
+                told.filter(|(_, i, _)| *i == latest).map(|t| &t.2).collect();
+            if *owner == self.me {
+                proposes_from = latest + 2;
+            }
+            let is_it = group.incarnation() == latest;
+            // The members agree that an owner leaves only when its group has ended.
+            let has_left = self.table.next(*owner).is_some_and(|next| next > latest);
+            let has_ended =
+                has_left || group.incarnation() > latest || (is_it && group.is_closed());
+            let is_loyal = reports.iter().all(|report| report.promised.0 == 0);
+            let has_all = reports.iter().all(|report| group.mine().have >= report.next);
+            if !has_ended && !(is_it && *owner != self.me && is_loyal && has_all) {
+                return None;
+            }
+        }
+        Some(proposes_from)
+    }
+
+    /// It is on the disk that this replica votes.
+    pub(crate) fn vote(&mut self, now: Timestamp) {
+        self.disks.phase = Phase::Votes;
+        self.disks.answers.clear();
+        self.peers.values_mut().for_each(|peer| peer.heard = now);
+        self.speaks = true;
+        if self.disks.learns {
+            self.events.push_back(Event::Learned);
+        }
+    }
+
+    /// Gives up the own group when an earlier disk may have proposed in it.
+    pub(crate) fn give_up_earlier(&mut self) {
+        let me = self.me;
+        if let Some(own) = self.groups.get_mut(&me)
+            && own.is_open()
+            && own.incarnation() < self.disks.own.proposes_from
+        {
+            let term = own.new_term();
+            own.promise(term, NOBODY);
+            self.write_promise(me);
+        }
+    }
+}
