@@ -2,9 +2,9 @@
 //!
 //! A seed draws a tree (one super-leaf, two, three, or four below two vnodes), the pipeline, the
 //! redundancy, the length of datagrams and of histories, whether disks get full, and the faults.
-//! Every second seed has write leases. Clients write and read four registers at all nodes. Owners
-//! give checkpoints. Checks look at what
-//! every replica told its owner, and at nothing else.
+//! Every second seed has write leases. A third of the restarts lose the disk. Clients write and
+//! read four registers at all nodes. Owners give checkpoints. Checks look at what every replica
+//! told its owner, and at nothing else.
 
 mod history;
 pub mod memory;
@@ -336,6 +336,7 @@ impl Owner {
             _ => Bytes::new(),
         };
         disk.replace(journal::LOG, &kept).expect("the disk has room");
+        disk.sync(journal::LOG).expect("the disks of this campaign sync");
         self.learning.insert(node);
         self.history.lost += 1;
     }

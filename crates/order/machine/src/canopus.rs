@@ -433,9 +433,9 @@ impl Canopus {
         self.me
     }
 
-    /// Whether this replica takes part, as far as it knows.
+    /// Whether this replica votes and takes part, as far as it knows.
     pub fn is_member(&self) -> bool {
-        self.table.latest(self.me).is_some()
+        self.disks.votes() && self.table.latest(self.me).is_some()
     }
 
     /// Requests and reads that wait for a cycle to start or for their cycle to end.

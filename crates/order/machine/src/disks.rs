@@ -199,6 +199,13 @@ impl Canopus {
         }
     }
 
+    /// The members of the super-leaf whose answers this replica needs before it votes.
+    pub fn awaited(&self) -> Vec<NodeId> {
+        let is_awaited = |peer: &NodeId| !self.disks.answers.contains_key(peer);
+        let peers = self.peers.keys().copied().filter(is_awaited);
+        if self.disks.votes() { Vec::new() } else { peers.collect() }
+    }
+
     fn greet(&mut self, peer: NodeId) {
         let count = self.disks.counts.get(&peer).copied().unwrap_or(0);
         self.send(peer, &Message::Greet(self.disks.own.number, count));
@@ -354,3 +361,6 @@ impl Canopus {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

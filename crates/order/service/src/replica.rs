@@ -35,6 +35,9 @@ const BATCH_BYTES: usize = 2 << 20;
 /// Longest datagram between hosts. Ethernet carries it in one piece, with room for the headers of
 /// tunnels.
 const NETWORK_BYTES: usize = 1_400;
+/// Time between two lines about the replicas that a replica waits for: replicas of one cluster are
+/// started within seconds of each other.
+const AWAITED_EVERY: Duration = Duration::from_secs(5);
 
 /// The answer to a call or a sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +129,8 @@ struct Owner {
     /// that revision first.
     ages: HashMap<String, (u64, Instant)>,
     reaped_at: Instant,
+    /// When this replica last said which other replicas it waits for.
+    awaited_at: Instant,
     ended: Option<ServiceError>,
 }
 
@@ -185,6 +190,7 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
         sessions_at: Instant::now(),
         ages: HashMap::new(),
         reaped_at: Instant::now(),
+        awaited_at: Instant::now(),
         ended: None,
     };
     let mut machines = [machine];
@@ -252,6 +258,7 @@ impl Owner {
                     self.put_in(input, turns, &mut machines[0], port)?;
                 }
                 self.shared.note(&machines[0]);
+                self.warn_of_awaited(&machines[0]);
             }
             if core::mem::take(&mut self.wants_checkpoint) {
                 let snapshot = self.shared.keys().encode();
@@ -341,11 +348,33 @@ impl Owner {
             Event::DiskBack => tracing::info!("the disk has room again"),
             Event::Expelled => tracing::warn!("the other replicas go on without this one"),
             Event::Joined(cycle) => tracing::info!("this replica takes part from cycle {cycle} on"),
+            Event::Learns => tracing::warn!(
+                "the log is empty, and the other replicas know an earlier log of this one: it \
+                 learns from them before it votes"
+            ),
+            Event::Learned => tracing::info!("this replica votes again"),
             Event::Behind(cycle) => {
                 tracing::info!("cycle {cycle} is missing: a snapshot is fetched")
             }
             _ => {}
         }
+    }
+
+    /// Says which replicas have to answer before this one takes requests.
+    fn warn_of_awaited(&mut self, machine: &Canopus) {
+        let awaited = machine.awaited();
+        if self.awaited_at.elapsed() < AWAITED_EVERY || awaited.is_empty() {
+            return;
+        }
+        self.awaited_at = Instant::now();
+        let replicas = &self.shared.settings.replicas;
+        let at: Vec<String> =
+            awaited.iter().map(|node| replicas[node.0 as usize].to_string()).collect();
+        tracing::warn!(
+            "waits for the replicas at {}: a replica with an empty log takes part when all others \
+             have told what they know of it",
+            at.join(", ")
+        );
     }
 
     /// Signs of life of the sessions that are connected here, and ends of sessions that have been

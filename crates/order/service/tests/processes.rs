@@ -142,6 +142,46 @@ fn answers_and_sessions_survive_kill_9_of_each_replica_and_each_put_is_made_once
     drop(replicas);
 }
 
+/// A replica that loses its directory comes back with an empty one, and serves what the others
+/// have. Then a second replica loses its own, and the first one counts for the majority.
+#[test]
+fn a_replica_that_lost_its_directory_comes_back_and_each_put_is_made_once() {
+    const PUTS: u32 = 40;
+    let directory = tempfile::tempdir().expect("a directory");
+    let addresses: Vec<SocketAddr> = (11..=13).map(free).collect();
+    let begin = |node| start(node, directory.path(), &addresses);
+    let mut replicas = Replicas((0..3).map(begin).collect());
+    let mut client = Client::new(addresses.clone(), PATIENCE);
+    let mut puts = 0;
+    let mut put_some = |client: &mut Client| {
+        (0..PUTS).for_each(|more| put(client, "kept", puts + more));
+        puts += PUTS;
+        puts
+    };
+    put_some(&mut client);
+    for node in 0..3_usize {
+        replicas.0[node].kill().expect("a process");
+        replicas.0[node].wait().expect("a process");
+        std::fs::remove_dir_all(directory.path().join(node.to_string())).expect("its directory");
+        put_some(&mut client);
+        let begun = std::time::Instant::now();
+        replicas.0[node] = begin(node);
+        // A read waits for a cycle in which this replica proposes.
+        let mut own = Client::new(vec![addresses[node]], PATIENCE);
+        let made = put_some(&mut client);
+        expect(&mut own, "kept", made);
+        println!("replica {node} serves {:?} after its start", begun.elapsed());
+        // The returned replica is needed for the majority.
+        let other = (node + 1) % 3;
+        replicas.0[other].kill().expect("a process");
+        replicas.0[other].wait().expect("a process");
+        let made = put_some(&mut client);
+        expect(&mut own, "kept", made);
+        replicas.0[other] = begin(other);
+        expect(&mut Client::new(vec![addresses[other]], PATIENCE), "kept", made);
+    }
+}
+
 /// A command that runs a script with kazoo, a client of ZooKeeper in Python. The result is `None`
 /// when kazoo, which `scripts/deps.sh` installs, is missing.
 fn kazoo(script: &str, addresses: &[SocketAddr]) -> Option<Command> {
