@@ -180,13 +180,14 @@ fn watch(client: Client, key: &str, below: bool, json: bool) -> Outcome {
 }
 
 /// The values that `kv status` shows of a replica, each with its name in `mntr`.
-const SHOWN: [(&str, &str); 6] = [
+const SHOWN: [(&str, &str); 7] = [
     ("state", "zk_server_state"),
     ("revision", "evenfall_revision"),
     ("cycle", "evenfall_cycle"),
     ("keys", "zk_znode_count"),
     ("sessions", "zk_global_sessions"),
     ("connections", "zk_num_alive_connections"),
+    ("at_once", "evenfall_reads_at_once"),
 ];
 
 fn print_status(args: &KvArgs) -> Outcome {

@@ -72,6 +72,7 @@ pub fn run(local: &LocalArgs, args: &RunArgs, named: Option<(&Document, &str)>) 
         replicas,
         directory: directory.join(node.to_string()),
         bytes_max: args.keys_mib.saturating_mul(1 << 20),
+        lease_cycles: args.lease_cycles,
         zookeeper,
         key,
     };
@@ -90,6 +91,7 @@ fn run_local(args: &RunArgs, count: usize, directory: &Path) -> Outcome {
         command.arg(format!("--node={number}")).arg(format!("--of={count}"));
         command.arg(format!("--zookeeper={}", args.zookeeper));
         command.arg(format!("--keys-mib={}", args.keys_mib));
+        command.arg(format!("--lease-cycles={}", args.lease_cycles));
         command.args(args.zookeeper_options.iter().map(|option| format!("--zoo={option}")));
         command.arg("--dir").arg(directory);
     })

@@ -217,7 +217,8 @@ impl Canopus {
         let life = if config.lease_cycles > 0 { prng.next_u64() } else { 0 };
         let mut replica = Self {
             config,
-            digest: tree.digest(),
+            // Replicas whose leases differ in length would disagree on what may be read.
+            digest: tree.digest().wrapping_add(config.lease_cycles),
             me,
             ancestors: tree.ancestors(&leaf),
             prng,
@@ -241,7 +242,7 @@ impl Canopus {
             tick_at: None,
             ticks: 0,
             journal,
-            disks: Disks::new(me, seed),
+            disks: Disks::new(me, config.lease_cycles, seed),
             is_leaving: false,
             is_stopped: false,
             was_expelled: false,

@@ -65,7 +65,7 @@ pub struct Config {
     /// of a key that nobody writes is answered at once, and a write to a key without a lease waits
     /// for its lease as long as `pipeline` cycles take. A key that is written again before its
     /// lease ends keeps it, without a wait, when this number is above `pipeline`. Leases are for
-    /// clients that have one request under way.
+    /// clients that have one request under way. A log keeps the number with which it began.
     pub lease_cycles: u64,
     /// Time between two attempts to write when the disk is full.
     pub full_retry: Duration,

@@ -69,6 +69,8 @@ pub struct Disk {
     pub node: NodeId,
     /// The random number of this disk; never 0.
     pub number: u64,
+    /// The length of write leases in all cycles of this log.
+    pub lease_cycles: u64,
     /// Whether the reports of this disk count.
     pub votes: bool,
     /// The first incarnation under which this disk may propose.
@@ -78,11 +80,12 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Node u32, number u64, votes u8, first incarnation u32, count u8; then per peer: node u32,
-    /// number u64, count u32.
+    /// Node u32, number u64, lease cycles u64, votes u8, first incarnation u32, count u8; then per
+    /// peer: node u32, number u64, count u32.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend(self.node.0.to_le_bytes());
         out.extend(self.number.to_le_bytes());
+        out.extend(self.lease_cycles.to_le_bytes());
         out.push(u8::from(self.votes));
         out.extend(self.proposes_from.to_le_bytes());
         out.push(self.peers.len() as u8);
@@ -94,13 +97,14 @@ impl Disk {
     }
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (node, number, votes) = (NodeId(r.u32()?), r.u64()?, r.u8()? == 1);
+        let (node, number, lease_cycles) = (NodeId(r.u32()?), r.u64()?, r.u64()?);
+        let votes = r.u8()? == 1;
         let (proposes_from, count) = (r.u32()?, r.u8()?);
         let mut peers = BTreeMap::new();
         for _ in 0..count {
             peers.insert(NodeId(r.u32()?), PeerDisk { number: r.u64()?, count: r.u32()? });
         }
-        Ok(Self { node, number, votes, proposes_from, peers })
+        Ok(Self { node, number, lease_cycles, votes, proposes_from, peers })
     }
 }
 
@@ -131,10 +135,11 @@ pub(crate) struct Disks {
 }
 
 impl Disks {
-    pub(crate) fn new(node: NodeId, seed: u64) -> Self {
+    pub(crate) fn new(node: NodeId, lease_cycles: u64, seed: u64) -> Self {
         // The number is odd, so it is not 0.
         let number = Prng::new(seed).fork(0x6469_736b).next_u64() | 1;
-        let own = Disk { node, number, votes: false, proposes_from: 0, peers: BTreeMap::new() };
+        let (votes, peers) = (false, BTreeMap::new());
+        let own = Disk { node, number, lease_cycles, votes, proposes_from: 0, peers };
         Self {
             own,
             phase: Phase::New,
@@ -149,6 +154,10 @@ impl Disks {
     pub(crate) fn restore(&mut self, disk: Disk) -> Result<(), OrderError> {
         if disk.node != self.own.node {
             return Err(OrderError::OtherNode(disk.node));
+        }
+        let (log, given) = (disk.lease_cycles, self.own.lease_cycles);
+        if log != given {
+            return Err(OrderError::OtherLeases { log, given });
         }
         self.phase = if disk.votes { Phase::Votes } else { Phase::Asks };
         self.written = disk.peers.keys().copied().collect();

@@ -19,6 +19,13 @@ pub enum OrderError {
     Record(Malformed),
     /// The log is of another node.
     OtherNode(NodeId),
+    /// The log has write leases of another length than the configuration.
+    OtherLeases {
+        /// [`Config::lease_cycles`](crate::Config::lease_cycles) of the log.
+        log: u64,
+        /// The same of the configuration.
+        given: u64,
+    },
     /// The limit of waiting requests is reached. Try again when some are committed.
     Full,
     /// The request is longer than what the tree allows a node in one cycle.
@@ -49,6 +56,11 @@ impl fmt::Display for OrderError {
                 f,
                 "the log is of node {node}: start this node with its own directory, or with an \
                  empty one"
+            ),
+            Self::OtherLeases { log, given } => write!(
+                f,
+                "the log has write leases of {log} cycles and not of {given}: start all replicas \
+                 with the number of their logs"
             ),
             Self::Full => write!(f, "too many requests wait: try again when some are committed"),
             Self::TooLong { bytes, bytes_max } => {

@@ -19,11 +19,13 @@ pub fn datagrams(data: &[u8]) {
     let address = |n: u32| std::net::SocketAddr::from(([127, 0, 0, 1], 1 + n as u16));
     let members = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
     let tree = Tree::new(vec![SuperLeaf { path: vec![], members }]).expect("a tree of ours");
-    let digest = tree.digest();
     let config = Config { lease_cycles: 8, ..Config::default() };
+    let digest = tree.digest() + config.lease_cycles;
     // The replica votes, and knows that the disks of its peers have the number 1.
     let peers = [1, 2].map(|node| (NodeId(node), PeerDisk { number: 1, count: 1 })).into();
-    let disk = Disk { node: NodeId(0), number: 1, votes: true, proposes_from: 0, peers };
+    let (node, number, votes, proposes_from) = (NodeId(0), 1, true, 0);
+    let lease_cycles = config.lease_cycles;
+    let disk = Disk { node, number, lease_cycles, votes, proposes_from, peers };
     let log = evenfall_core::journal::log_of([journal::body(&Record::Disk(disk))]);
     let mut replica = Canopus::new(config, tree, NodeId(0), 1, &log).expect("a replica of ours");
     replica.handle_clock(Timestamp::ZERO, ClockReading::default());

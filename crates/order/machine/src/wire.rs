@@ -233,7 +233,7 @@ impl Message {
         let number = r.u8()?;
         let from = NodeId(r.u32()?);
         if r.u64()? != tree {
-            return Err(r.malformed("of another tree"));
+            return Err(r.malformed("of another tree, or of other write leases"));
         }
         let message = match number {
             kind::STATUS => Self::Status(status(r)?),

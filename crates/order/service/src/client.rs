@@ -110,7 +110,7 @@ impl Client {
     /// # Errors
     /// [`ServiceError::Unanswered`].
     pub fn get(&mut self, key: &str) -> Result<Option<Found>, ServiceError> {
-        self.ask(op::SYNC, |message| message.text("/"))?;
+        self.ask(op::SYNC_KEY, |message| message.text(key))?;
         self.get_here(key)
     }
 
@@ -141,7 +141,7 @@ impl Client {
         first: &str,
         count: usize,
     ) -> Result<(Vec<Found>, bool), ServiceError> {
-        self.ask(op::SYNC, |message| message.text("/"))?;
+        self.ask(op::SYNC_KEY, |message| message.text(""))?;
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         let (_, fields) =
             self.ask(op::RANGE, |message| message.text(prefix).text(first).int(count))?;

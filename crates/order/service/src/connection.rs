@@ -331,13 +331,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Hands a call to the order. The answer comes to the slot.
-    fn ask(&mut self, shared: &Shared, xid: i32, shape: Shape, command: Option<Call>) {
+    /// Hands a call or a sync to the order. The answer comes to the slot.
+    fn ask(&mut self, shared: &Shared, xid: i32, shape: Shape, input: impl FnOnce(Asked) -> Input) {
         let asked = Asked { connection: self.id, slot: self.answered + self.slots.len() as u64 };
-        shared.inbox.send(match command {
-            Some(call) => Input::Call(call.encode(), Some(asked)),
-            None => Input::Sync(asked),
-        });
+        shared.inbox.send(input(asked));
         self.slots.push_back(Slot::Asked(xid, shape, Instant::now()));
     }
 
@@ -357,7 +354,9 @@ impl Connection {
         let command = Command::Open { timeout_ms, password, is_new };
         let call = Call { session, sequence: 0, at_ms: now_ms(), command };
         (self.session, self.timeout_ms, self.stage) = (session, timeout_ms.into(), Stage::Greeting);
-        self.ask(shared, 0, Shape::Open(Hello { seen, password }), Some(call));
+        self.ask(shared, 0, Shape::Open(Hello { seen, password }), |asked| {
+            Input::call(&call, Some(asked))
+        });
         Ok(())
     }
 
@@ -382,15 +381,18 @@ impl Connection {
                     let reply = Message::reply(xid, revision(), error::OK);
                     Slot::Ready(refused(reply, count, at, error))
                 }
-                Request::Sync(path) => {
-                    self.ask(shared, xid, Shape::Sync(path), None);
+                Request::Sync(path, lease) => {
+                    // A lease does not tell of this client's own requests that are under way.
+                    let lease = lease.filter(|_| self.slots.is_empty());
+                    self.ask(shared, xid, Shape::Sync(path), |asked| Input::Sync(asked, lease));
                     return Ok(());
                 }
                 Request::Write(command, shape) => {
                     if matches!(shape, Shape::Close) {
                         self.stage = Stage::Leaving;
                     }
-                    self.ask(shared, xid, shape, Some(call(command)));
+                    let call = call(command);
+                    self.ask(shared, xid, shape, |asked| Input::call(&call, Some(asked)));
                     return Ok(());
                 }
                 Request::Call(body) => return self.own_call(shared, xid, &body),
@@ -411,7 +413,7 @@ impl Connection {
         let command = Command::ChangeBy(self.who.clone(), ops);
         let sequence = call.sequence;
         let call = Call { session: self.session, sequence, at_ms: now_ms(), command };
-        self.ask(shared, xid, Shape::Call, Some(call));
+        self.ask(shared, xid, Shape::Call, |asked| Input::call(&call, Some(asked)));
         Ok(())
     }
 

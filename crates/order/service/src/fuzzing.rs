@@ -24,6 +24,7 @@ pub fn requests(data: &[u8]) {
         listen: address,
         directory: Default::default(),
         bytes_max: 1 << 20,
+        lease_cycles: 0,
         zookeeper: Options::default(),
         key: None,
     };

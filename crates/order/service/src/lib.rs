@@ -25,6 +25,7 @@ mod front;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod jute;
+mod leased;
 mod operations;
 mod options;
 pub mod replica;
@@ -57,6 +58,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Most bytes of keys and values. Equal at all replicas.
     pub bytes_max: usize,
+    /// Cycles for which a write lease lasts; 0 without leases. Equal at all replicas.
+    pub lease_cycles: u64,
     /// Options that ZooKeeper's servers read from their file `zoo.cfg`.
     pub zookeeper: Options,
     /// The key that all replicas share. Without a key nothing leaves loopback.

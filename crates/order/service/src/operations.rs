@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use evenfall_core::Malformed;
+use evenfall_order_machine::LeaseKey;
 use evenfall_order_machine::keys::rights::{ADMIN, READ, allows};
 use evenfall_order_machine::keys::{
     self, Command, Entry, Existing, Identity, Keys, Kind, Op, Reply,
@@ -10,9 +11,9 @@ use evenfall_order_machine::keys::{
 
 use crate::connection::{Hello, Reading};
 use crate::jute::{Fields, Message, TTL_MS_MAX, error, error_of, op};
-use crate::rights;
 use crate::shared::Shared;
 use crate::watches::{Event, Kind as Watch, Told};
+use crate::{leased, rights};
 
 /// Most keys that one read of a range gives.
 const RANGE_MAX: usize = 10_000;
@@ -32,8 +33,9 @@ pub enum Request {
     Write(Command, Shape),
     /// A call with its sequence, as the client encoded it.
     Call(Bytes),
-    /// A wait until this replica has applied everything that was answered before.
-    Sync(String),
+    /// A wait until this replica has applied everything that was answered before, or every such
+    /// change of the key.
+    Sync(String, Option<LeaseKey>),
     /// A read.
     Read(Query),
     /// A request that is answered by an error alone.
@@ -273,7 +275,11 @@ impl Request {
             op::MULTI => return multi(f, who),
             op::MULTI_READ => return multi_read(f),
             op::SET_WATCHES | op::SET_WATCHES2 => return set_watches(number, f),
-            op::SYNC => return Ok(Self::Sync(f.text()?.to_owned())),
+            op::SYNC => return Ok(Self::Sync(f.text()?.to_owned(), None)),
+            op::SYNC_KEY => {
+                let key = f.text()?;
+                return Ok(Self::Sync(key.to_owned(), Some(leased::of_read(key))));
+            }
             op::CLOSE => return Ok(Self::Write(Command::Close, Shape::Close)),
             op::CALL => return Ok(Self::Call(Bytes::copy_from_slice(f.buffer()?))),
             op::RANGE => {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,13 +14,13 @@ use evenfall_core::{ClockReading, NodeId, Timestamp};
 use evenfall_host::writes::Writes;
 use evenfall_host::{Waker, interrupt, random};
 use evenfall_order_machine::keys::{Call, Command, Keys, Kind, REAPED_MAX, Reply};
-use evenfall_order_machine::{Canopus, Config, Event, OrderError, Request, journal};
+use evenfall_order_machine::{Canopus, Config, Event, LeaseKey, OrderError, Request, journal};
 use evenfall_port::run::Loop;
 use evenfall_port::sealed::{self, Sealed};
 use evenfall_port::{Options, Port};
 
 use crate::shared::{Notice, Shared};
-use crate::{ServiceError, Settings, front};
+use crate::{ServiceError, Settings, front, leased};
 
 /// Limit of the calls that wait for the replica thread. The thread of the connections waits with a
 /// further call.
@@ -60,10 +61,18 @@ pub struct Asked {
 /// A request of a connection to the replica thread.
 #[derive(Debug)]
 pub enum Input {
-    /// A call, as [`Call::encode`] writes it.
-    Call(Bytes, Option<Asked>),
-    /// A wait until this replica has applied everything that was answered before.
-    Sync(Asked),
+    /// A call, as [`Call::encode`] writes it, and the write lease that it needs.
+    Call(Bytes, LeaseKey, Option<Asked>),
+    /// A wait until this replica has applied everything that was answered before, or every such
+    /// change of these keys.
+    Sync(Asked, Option<LeaseKey>),
+}
+
+impl Input {
+    /// The input of a call.
+    pub fn call(call: &Call, asked: Option<Asked>) -> Self {
+        Self::Call(call.encode(), leased::of_command(&call.command), asked)
+    }
 }
 
 /// How connections reach the replica thread.
@@ -113,10 +122,13 @@ pub fn random_number() -> Result<u64, ServiceError> {
 /// The state of the replica thread beside the machine.
 struct Owner {
     node: NodeId,
-    /// The name under which this life of the replica proposes.
+    /// The name under which this life of the replica proposes. The calls of a connection have this
+    /// name plus the number of the connection, because a call that waits for its lease holds up the
+    /// later calls of its client.
     client: u64,
     last: u64,
-    calls: HashMap<u64, Asked>,
+    /// The client and the connection of each call that waits, by its number.
+    calls: HashMap<u64, (u64, Asked)>,
     syncs: HashMap<u64, Asked>,
     shared: Arc<Shared>,
     bytes_max: usize,
@@ -146,13 +158,16 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     let log = writes.read(journal::LOG).map_err(ServiceError::Disk)?;
     let tree = settings.tree()?;
     let node = NodeId(settings.node as u32);
-    let mut config = config();
+    let mut config = Config { lease_cycles: settings.lease_cycles, ..config() };
     if settings.key.is_some() {
         config.datagram_bytes = NETWORK_BYTES - sealed::OVERHEAD_BYTES;
     }
     let machine = Canopus::new(config, tree, node, random_number()?, &log);
     let machine = machine.map_err(|error| match error {
-        OrderError::Log(_) | OrderError::Record(_) => {
+        OrderError::Log(_)
+        | OrderError::Record(_)
+        | OrderError::OtherNode(_)
+        | OrderError::OtherLeases { .. } => {
             ServiceError::Log(settings.directory.join(journal::LOG), error)
         }
         _ => error.into(),
@@ -254,7 +269,7 @@ impl Owner {
                 }
                 for command in commands {
                     let call = Call { session: 0, sequence: 0, at_ms: now_ms(), command };
-                    let input = Input::Call(call.encode(), None);
+                    let input = Input::call(&call, None);
                     self.put_in(input, turns, &mut machines[0], port)?;
                 }
                 self.shared.note(&machines[0]);
@@ -282,33 +297,39 @@ impl Owner {
         port: &mut dyn Port,
     ) -> Result<(), ServiceError> {
         self.last += 1;
-        let (client, sequence) = (self.client, self.last);
+        let sequence = self.last;
         let is_in = match input {
-            Input::Call(body, asked) => {
-                asked.map(|asked| self.calls.insert(sequence, asked));
+            Input::Call(body, lease, asked) => {
+                let connection = asked.map_or(0, |asked| asked.connection + 1);
+                let client = self.client.wrapping_add(connection);
+                asked.map(|asked| self.calls.insert(sequence, (client, asked)));
                 let request = Request { client, sequence, body };
                 turns.input(
                     0,
                     machine,
                     port,
-                    |machine, now| machine.submit(now, request),
+                    |machine, now| machine.submit_to(now, request, lease),
                     &mut |_, _, event| self.take(event),
                 )?
             }
-            Input::Sync(asked) => {
+            Input::Sync(asked, lease) => {
                 self.syncs.insert(sequence, asked);
                 turns.input(
                     0,
                     machine,
                     port,
-                    |machine, now| machine.read(now, sequence),
+                    |machine, now| match lease {
+                        Some(lease) => machine.read_of(now, sequence, lease),
+                        None => machine.read(now, sequence),
+                    },
                     &mut |_, _, event| self.take(event),
                 )?
             }
         };
         if let Err(error) = is_in {
             tracing::debug!("a call was refused: {error}");
-            let asked = self.calls.remove(&sequence).or_else(|| self.syncs.remove(&sequence));
+            let call = self.calls.remove(&sequence).map(|(_, asked)| asked);
+            let asked = call.or_else(|| self.syncs.remove(&sequence));
             self.tell(asked, Answer::Unknown);
         }
         Ok(())
@@ -318,11 +339,13 @@ impl Owner {
         match event {
             Event::Committed { state, reads, .. } => {
                 for set in &state.sets {
-                    let (is_mine, client) = (set.node == self.node, self.client);
+                    let is_mine = set.node == self.node;
                     let calls = &mut self.calls;
                     self.shared.apply(&set.requests, |request| {
-                        let is_asked = is_mine && request.client == client;
-                        is_asked.then(|| calls.remove(&request.sequence)).flatten()
+                        // An earlier life of this replica may have used the same number.
+                        let (client, asked) = *calls.get(&request.sequence).filter(|_| is_mine)?;
+                        let is_it = client == request.client;
+                        is_it.then(|| calls.remove(&request.sequence)).map(|_| asked)
                     });
                 }
                 let revision = self.shared.keys().revision();
@@ -336,9 +359,15 @@ impl Owner {
                     Err(error) => self.ended = Some(ServiceError::Snapshot(error)),
                 }
                 for (_, sequence) in unknown {
-                    let asked = self.calls.remove(&sequence);
+                    let asked = self.calls.remove(&sequence).map(|(_, asked)| asked);
                     self.tell(asked, Answer::Unknown);
                 }
+            }
+            Event::Answered(token) => {
+                self.shared.counters.reads_at_once.fetch_add(1, Relaxed);
+                let asked = self.syncs.remove(&token);
+                let revision = self.shared.keys().revision();
+                self.tell(asked, Answer::Applied(Reply::default(), revision));
             }
             Event::CheckpointWanted => self.wants_checkpoint = true,
             Event::Stopped(error) => self.ended = Some(ServiceError::Disk(error)),

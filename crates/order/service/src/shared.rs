@@ -22,6 +22,8 @@ pub struct Counters {
     pub is_member: AtomicU64,
     /// Calls that wait for a cycle.
     pub waiting: AtomicU64,
+    /// Reads that were answered at once, under write leases.
+    pub reads_at_once: AtomicU64,
 }
 
 /// A notice of the replica thread for the front. Notices come in the order in which things

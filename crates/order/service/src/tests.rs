@@ -19,6 +19,7 @@ fn settings(directory: &std::path::Path) -> Settings {
         listen: free(),
         directory: directory.to_owned(),
         bytes_max: 64 << 20,
+        lease_cycles: 0,
         zookeeper: Options { tick_ms: 100, ..Options::default() },
         key: None,
     }

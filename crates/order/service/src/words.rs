@@ -215,6 +215,8 @@ fn monitored(front: &Front) -> String {
         ("zk_quorum_size", nodes.to_string()),
         ("evenfall_node", shared.settings.node.to_string()),
         ("evenfall_cycle", shared.counters.cycle.load(Relaxed).to_string()),
+        ("evenfall_lease_cycles", shared.settings.lease_cycles.to_string()),
+        ("evenfall_reads_at_once", shared.counters.reads_at_once.load(Relaxed).to_string()),
         ("evenfall_revision", keys.revision().to_string()),
         ("evenfall_connections_accepted", stats.accepted.to_string()),
         ("evenfall_connections_turned_away", stats.turned_away.to_string()),

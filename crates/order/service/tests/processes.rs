@@ -6,16 +6,19 @@ use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use evenfall_core::SharedKey;
 use evenfall_order_service::jute::{self, Fields, Message, error, op};
 use evenfall_order_service::keys::{Existing, Kind, Op};
-use evenfall_order_service::{Client, Options, Settings};
+use evenfall_order_service::{Client, Options, Settings, status};
 
 /// Tells a process which replica it is: its number, its directory, options of ZooKeeper, and the
 /// addresses of all.
 const REPLICA: &str = "EVENFALL_TEST_REPLICA";
+/// Tells a process its `lease_cycles`.
+const LEASES: &str = "EVENFALL_TEST_LEASES";
 /// A machine may stop this process for minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -38,7 +41,10 @@ fn replica() {
     // Replicas on one host need no key. With one, what they tell each other is sealed.
     let key = Some(SharedKey::new(1, [7; 32]));
     let bytes_max = 64 << 20;
-    let settings = Settings { node, replicas, listen, directory, bytes_max, zookeeper, key };
+    let leases = std::env::var(LEASES).ok().and_then(|cycles| cycles.parse().ok());
+    let lease_cycles = leases.unwrap_or(0);
+    let settings =
+        Settings { node, replicas, listen, directory, bytes_max, lease_cycles, zookeeper, key };
     evenfall_order_service::run(&settings, || {}).expect("a replica");
 }
 
@@ -48,11 +54,16 @@ fn free(host: u8) -> SocketAddr {
 }
 
 fn start(node: usize, directory: &Path, replicas: &[SocketAddr]) -> Child {
+    start_leased(node, directory, replicas, 0)
+}
+
+fn start_leased(node: usize, directory: &Path, replicas: &[SocketAddr], leases: u64) -> Child {
     let own = directory.join(node.to_string());
     let all: Vec<String> = replicas.iter().map(ToString::to_string).collect();
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "processes::replica", "--nocapture"])
         .env(REPLICA, format!("{node} {} {}", own.display(), all.join(" ")))
+        .env(LEASES, leases.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
@@ -180,6 +191,59 @@ fn a_replica_that_lost_its_directory_comes_back_and_each_put_is_made_once() {
         replicas.0[other] = begin(other);
         expect(&mut Client::new(vec![addresses[other]], PATIENCE), "kept", made);
     }
+}
+
+/// A replica answers reads of a key that nobody changes at once. A read of a key that a client of
+/// another replica changes has every change that was answered before the read began.
+#[test]
+fn reads_under_write_leases_are_answered_at_once_and_miss_no_answered_change() {
+    const PUTS: u32 = 100;
+    let directory = tempfile::tempdir().expect("a directory");
+    let addresses: Vec<SocketAddr> = (14..=16).map(free).collect();
+    let begin = |node| start_leased(node, directory.path(), &addresses, 16);
+    let mut replicas = Replicas((0..3).map(begin).collect());
+    let mut client = Client::new(vec![addresses[0]], PATIENCE);
+    put(&mut client, "calm", 0);
+    let answered = AtomicU32::new(0);
+    let reads = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for value in 1..=PUTS {
+                put(&mut client, "busy", value);
+                answered.store(value, SeqCst);
+            }
+        });
+        let read = |at: SocketAddr| {
+            let answered = &answered;
+            scope.spawn(move || {
+                let mut client = Client::new(vec![at], PATIENCE);
+                let mut reads = 0;
+                while answered.load(SeqCst) < PUTS {
+                    let before = answered.load(SeqCst);
+                    let found = client.get("busy").expect("a majority lives");
+                    let value = found.map_or(0, |found| found.stat.version + 1);
+                    assert!(value >= before, "{value} after {before} was answered");
+                    expect(&mut client, "calm", 1);
+                    reads += 2;
+                }
+                reads
+            })
+        };
+        let readers = [read(addresses[1]), read(addresses[2])];
+        readers.map(|reader| reader.join().expect("no stale read"))
+    });
+    let at_once = |at: &SocketAddr| {
+        let rows = status(*at).expect("a replica");
+        rows["evenfall_reads_at_once"].parse::<u64>().expect("a number")
+    };
+    let counts: Vec<u64> = addresses.iter().map(at_once).collect();
+    println!("{reads:?} reads at two replicas, {counts:?} of them at once");
+    assert!(counts[1] > 0 && counts[2] > 0);
+
+    // A log keeps the length of its leases.
+    replicas.0[2].kill().expect("a process");
+    replicas.0[2].wait().expect("a process");
+    replicas.0[2] = start_leased(2, directory.path(), &addresses, 8);
+    assert!(!replicas.0[2].wait().expect("a process").success(), "another length is refused");
 }
 
 /// A command that runs a script with kazoo, a client of ZooKeeper in Python. The result is `None`
