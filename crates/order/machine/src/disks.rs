@@ -25,22 +25,23 @@
 //! - **A replica that learns** stores entries, commits cycles and sends what it has. It sends no
 //!   STATUS, proposes nothing, vouches for nobody, and does not count itself. The others suspect it
 //!   and end its group, as if it were down.
-//! - **What the earlier disk can have promised.** It acknowledged only entries that their owner had,
-//!   and promised terms only to members that had promised these terms to themselves. All of this
-//!   was on those members' disks before. So the replica waits until, for each group in the members'
-//!   answers, the group has ended, or no member had promised a later term and the replica has all
-//!   entries that any member had. The answers come after the members forgot the earlier disk.
+//! - **What the earlier disk can have promised.** It acknowledged only entries that their owner
+//!   had, and promised terms only to members that had promised these terms to themselves. All of
+//!   this was on those members' disks before. So the replica waits until, for each group in the
+//!   members' answers, the group has ended, or no member had promised a later term and the replica
+//!   has all entries that any member had. A member answers after it forgot the earlier disk.
 //! - **Its own group** has to have ended, because the replica does not know what it proposed. The
 //!   earlier disk may have asked to come back, and may have heard of its return before all others.
 //!   So the replica proposes under later incarnations only, and gives up an earlier one.
 //!
 //! **Two members without their disks.** A member that learns is no witness. A super-leaf of three
-//! in which two members lost their disks at once stalls for ever, because nobody knows what the two
-//! have acknowledged. In a super-leaf of more than three, a replica without its disk waits until all
-//! other members answer.
+//! in which two members lost their disks at once stalls for ever, because nobody knows what the
+//! two have acknowledged. In a super-leaf of more than three, a replica without its disk waits
+//! until all other members answer.
 //!
-//! **Old greetings.** A member takes a new number only with the count of numbers that it took
-//! before, which the member tells. So a late greeting of an earlier disk changes nothing.
+//! **Old greetings.** A member takes a new number only together with the count of the numbers that
+//! it took before. The member tells the count to a replica that greets it with another one. So a
+//! late greeting of an earlier disk changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -339,7 +340,8 @@ impl Canopus {
                 has_left || group.incarnation() > latest || (is_it && group.is_closed());
             let is_loyal = reports.iter().all(|report| report.promised.0 == 0);
             let has_all = reports.iter().all(|report| group.mine().have >= report.next);
-            if !has_ended && !(is_it && *owner != self.me && is_loyal && has_all) {
+            let is_safe = is_it && *owner != self.me && is_loyal && has_all;
+            if !has_ended && !is_safe {
                 return None;
             }
         }

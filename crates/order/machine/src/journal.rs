@@ -19,7 +19,8 @@
 //! therefore names these sets, and contains the sets of which the log has no entry.
 //!
 //! **Compaction.** A checkpoint replaces the whole log in one step. The new log has the checkpoint,
-//! the record of disks, what the replica has decided in each group, and the entries of cycles that are not committed.
+//! the record of disks, what the replica has decided in each group, and the entries of cycles that
+//! are not committed.
 
 use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader, journal};

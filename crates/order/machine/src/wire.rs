@@ -6,14 +6,15 @@
 //!
 //! [`Config::datagram_bytes`]: crate::Config::datagram_bytes
 //!
-//! All integers are little-endian. Every datagram begins with 16 bytes:
+//! All integers are little-endian. Every datagram begins with 16 bytes. The digest is that of the
+//! tree plus the length of write leases:
 //!
 //! ```text
 //!  0        2         3      4            8                    16
 //!  | magic  | version | kind | from node  | digest of the tree |
 //!
-//!  STATUS   disk u64, started u64, committed u64, oldest u64, count u8, then per group of the super-leaf:
-//!           owner u32, incarnation u32, report
+//!  STATUS   disk u64, started u64, committed u64, oldest u64, count u8, then per group of the
+//!           super-leaf: owner u32, incarnation u32, report
 //!  ENTRY    a proposal
 //!  WANT     owner u32, incarnation u32, cycle u64
 //!  REQUEST  cycle u64, vnode u16
@@ -26,7 +27,7 @@
 //!  VOUCH    incarnation u32, stamp u64
 //!  FORGOT   cycle u64
 //!  GREET    disk u64, count u32
-//!  KNOWN    asked u64, disk u64, knows u8, votes u8, count u32, count u8, then per group as STATUS
+//!  KNOWN    asked u64, disk u64, knows u8, votes u8, count u32, count u8, then groups as in STATUS
 //!
 //!  report   have u64, next u64, promised term u32, promised to u32, end term u32, end u64,
 //!           closed u8

@@ -61,8 +61,8 @@ pub mod op {
     pub const CALL: i32 = 1_000;
     /// Our own: a prefix, the first key and a limit, answered by keys with values and stats.
     pub const RANGE: i32 = 1_001;
-    /// Our own: a key, or nothing for all keys. The answer comes when this replica has applied every
-    /// change of the key that was answered before.
+    /// Our own: a key, or nothing for all keys. The answer comes when this replica has applied
+    /// every change of the key that was answered before.
     pub const SYNC_KEY: i32 = 1_002;
 }
 
