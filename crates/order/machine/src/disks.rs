@@ -331,7 +331,7 @@ impl Canopus {
             let reports: Vec<&Report> =
                 told.filter(|(_, i, _)| *i == latest).map(|t| &t.2).collect();
             if *owner == self.me {
-                proposes_from = latest + 2;
+                proposes_from = latest.saturating_add(2);
             }
             let is_it = group.incarnation() == latest;
             // The members agree that an owner leaves only when its group has ended.

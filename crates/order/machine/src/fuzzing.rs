@@ -12,22 +12,30 @@ use crate::keys::{Call, Keys};
 use crate::wire::{MAGIC, Message, VERSION};
 use crate::{Canopus, Config, Member, SuperLeaf, Tree, journal};
 
+/// Length of write leases in the checks.
+const LEASE_CYCLES: u64 = 8;
+
 /// Input is datagrams, each behind two bytes of length. What decodes is encoded to the same bytes,
-/// and a replica takes any datagram. The head of a datagram is made right, so that the fuzzer need
-/// not guess the digest of the tree.
+/// and a replica takes any datagram, whether it votes or has just started without a log. The head of
+/// a datagram is made right, so that the fuzzer need not guess the digest of the tree.
 pub fn datagrams(data: &[u8]) {
+    // Peers whose disks have the number 1 are known to the replica that votes.
+    let peers = [1, 2].map(|node| (NodeId(node), PeerDisk { number: 1, count: 1 })).into();
+    let (node, number, votes, proposes_from) = (NodeId(0), 1, true, 0);
+    let disk = Disk { node, number, lease_cycles: LEASE_CYCLES, votes, proposes_from, peers };
+    let log = evenfall_core::journal::log_of([journal::body(&Record::Disk(disk))]);
+    hand_in(data, &log);
+    hand_in(data, &Bytes::new());
+}
+
+/// Hands datagrams to a replica with this log.
+fn hand_in(data: &[u8], log: &Bytes) {
     let address = |n: u32| std::net::SocketAddr::from(([127, 0, 0, 1], 1 + n as u16));
     let members = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
     let tree = Tree::new(vec![SuperLeaf { path: vec![], members }]).expect("a tree of ours");
-    let config = Config { lease_cycles: 8, ..Config::default() };
-    let digest = tree.digest() + config.lease_cycles;
-    // The replica votes, and knows that the disks of its peers have the number 1.
-    let peers = [1, 2].map(|node| (NodeId(node), PeerDisk { number: 1, count: 1 })).into();
-    let (node, number, votes, proposes_from) = (NodeId(0), 1, true, 0);
-    let lease_cycles = config.lease_cycles;
-    let disk = Disk { node, number, lease_cycles, votes, proposes_from, peers };
-    let log = evenfall_core::journal::log_of([journal::body(&Record::Disk(disk))]);
-    let mut replica = Canopus::new(config, tree, NodeId(0), 1, &log).expect("a replica of ours");
+    let config = Config { lease_cycles: LEASE_CYCLES, ..Config::default() };
+    let digest = tree.digest().wrapping_add(LEASE_CYCLES);
+    let mut replica = Canopus::new(config, tree, NodeId(0), 1, log).expect("a replica of ours");
     replica.handle_clock(Timestamp::ZERO, ClockReading::default());
     let (mut at, mut number) = (0, 0);
     while let Some(head) = data.get(at..at + 2) {

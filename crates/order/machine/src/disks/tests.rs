@@ -189,6 +189,25 @@ fn a_replica_without_its_disk_does_not_vote_while_the_witness_is_down() {
 }
 
 #[test]
+fn two_of_three_replicas_without_their_disks_do_not_go_on_alone() {
+    let mut rack = Rack::new();
+    (0..3).for_each(|n| rack.begin(n));
+    rack.pass(50);
+    rack.write(0, 1);
+    rack.pass(50);
+    for n in 0..2 {
+        rack.lose(n);
+        rack.events[n].clear();
+        rack.begin(n);
+    }
+    rack.write(0, 2);
+    rack.pass(3_000);
+    assert!(!rack.told(0).contains(&2) && !rack.told(1).contains(&2));
+    let waits = rack.replicas[..2].iter().flatten().all(|replica| !replica.is_member());
+    assert!(waits, "neither votes");
+}
+
+#[test]
 fn an_old_status_and_an_old_greeting_of_a_lost_disk_change_nothing() {
     let mut rack = Rack::new();
     (0..3).for_each(|n| rack.begin(n));
