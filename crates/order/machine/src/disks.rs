@@ -22,26 +22,28 @@
 //! - **A replica is new when every member says so.** An earlier disk voted only after every member
 //!   had written its number. So one member that did not lose its own disk is enough to tell. The
 //!   price is that a super-leaf begins when all its members have started once.
-//! - **A replica that learns** stores entries, commits cycles and sends what it has. It sends no
-//!   STATUS, proposes nothing, vouches for nobody, and does not count itself. The others suspect it
-//!   and end its group, as if it were down.
-//! - **What the earlier disk can have promised.** It acknowledged only entries that their owner
-//!   had, and promised terms only to members that had promised these terms to themselves. All of
-//!   this was on those members' disks before. So the replica waits until, for each group in the
-//!   members' answers, the group has ended, or no member had promised a later term and the replica
-//!   has all entries that any member had. A member answers after it forgot the earlier disk.
-//! - **Its own group** has to have ended, because the replica does not know what it proposed. The
-//!   earlier disk may have asked to come back, and may have heard of its return before all others.
-//!   So the replica proposes under later incarnations only, and gives up an earlier one.
+//! - **A replica that learns** stores entries, commits cycles and sends what it has. The replica
+//!   sends no STATUS, proposes nothing, vouches for nobody, and does not count itself. The others
+//!   suspect the replica and end its group, as if the replica were down.
+//! - **What the earlier disk can have promised.** The earlier disk acknowledged only entries that
+//!   their owner had. The earlier disk promised terms only to members that had promised these terms
+//!   to themselves. All of this was on those members' disks before. So the replica waits until, for
+//!   each group in the members' answers, the group has ended, or no member had promised a later
+//!   term and the replica has all entries that any member had. A member answers after the member
+//!   forgot the earlier disk.
+//! - **The replica's own group** has to have ended, because the replica does not know its earlier
+//!   proposals. The earlier disk may have asked to come back, and may have heard of the return
+//!   before all others. So the replica proposes under later incarnations only, and gives up an
+//!   earlier one.
 //!
 //! **Two members without their disks.** A member that learns is no witness. A super-leaf of three
 //! in which two members lost their disks at once stalls for ever, because nobody knows what the
 //! two have acknowledged. In a super-leaf of more than three, a replica without its disk waits
 //! until all other members answer.
 //!
-//! **Old greetings.** A member takes a new number only together with the count of the numbers that
-//! it took before. The member tells the count to a replica that greets it with another one. So a
-//! late greeting of an earlier disk changes nothing.
+//! **Old greetings.** A greeting has a count of disks. A member takes a new number only when the
+//! count is the number of disks that the member has known. The member tells this number to a
+//! replica that greets with another count. So a late greeting of an earlier disk changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
