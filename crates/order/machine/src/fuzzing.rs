@@ -15,9 +15,10 @@ use crate::{Canopus, Config, Member, SuperLeaf, Tree, journal};
 /// Length of write leases in the checks.
 const LEASE_CYCLES: u64 = 8;
 
-/// Input is datagrams, each behind two bytes of length. What decodes is encoded to the same bytes,
-/// and a replica takes any datagram, whether it votes or has just started without a log. The head of
-/// a datagram is made right, so that the fuzzer need not guess the digest of the tree.
+/// Input is datagrams, each behind two bytes of length. What decodes is encoded to the same bytes.
+/// A replica that votes takes any datagram, and so does a replica that has just started without a
+/// log. The head of a datagram is made right, so that the fuzzer need not guess the digest of the
+/// tree.
 pub fn datagrams(data: &[u8]) {
     // Peers whose disks have the number 1 are known to the replica that votes.
     let peers = [1, 2].map(|node| (NodeId(node), PeerDisk { number: 1, count: 1 })).into();
