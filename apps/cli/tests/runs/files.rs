@@ -1,25 +1,42 @@
-//! `evenfall files` between a cluster on this machine and places that are no regular files.
+//! `evenfall files` and curl at a cluster on this machine.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use super::common::{Scratch, evenfall, eventually, finish, say, signal};
 
-#[test]
-fn a_pipe_gets_the_bytes_and_stays_a_pipe() {
-    let scratch = Scratch::beside();
-    // A dataserver has the port after that of its nameserver.
+/// A cluster of one dataserver that takes files, and the address of its nameserver. A dataserver
+/// has the port after that of its nameserver.
+fn cluster(scratch: &Scratch) -> (Child, String) {
     let (server, _) = (scratch.address(1).to_string(), scratch.address(1));
     let dir = scratch.path("cluster").display().to_string();
     let run = ["run", "files", "--local", "1", "--webhdfs", &server, "--dir", &dir];
     let cluster = evenfall(&run).spawn().expect("a cluster");
+    let first = scratch.path("first").display().to_string();
+    fs::write(&first, "first").expect("a file");
+    let put = ["files", "--webhdfs", &server, "put", &first, "/first"];
+    eventually("a cluster that takes files", || say(&put).ok.then_some(()));
+    (cluster, server)
+}
+
+fn end(cluster: Child) {
+    signal(cluster.id(), "INT");
+    let said = finish(cluster);
+    assert!(said.ok, "{}", said.err);
+}
+
+#[test]
+fn a_pipe_gets_the_bytes_and_stays_a_pipe() {
+    let scratch = Scratch::beside();
+    let (cluster, server) = cluster(&scratch);
     let (local, pipe) = (scratch.path("local"), scratch.path("pipe"));
     fs::write(&local, "a tick").expect("a file");
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
     let (local, pipe) = (local.display().to_string(), pipe.display().to_string());
     let files = |words: &[&str]| say(&[&["files", "--webhdfs", &server][..], words].concat());
-    eventually("a cluster that takes files", || files(&["put", &local, "/tick"]).ok.then_some(()));
+    let said = files(&["put", &local, "/tick"]);
+    assert!(said.ok, "{}", said.err);
 
     let reader = {
         let pipe = pipe.clone();
@@ -30,8 +47,31 @@ fn a_pipe_gets_the_bytes_and_stays_a_pipe() {
     assert!(fs::symlink_metadata(&pipe).expect("the pipe").file_type().is_fifo());
     let read = reader.join().expect("a reader").expect("cat");
     assert_eq!(String::from_utf8_lossy(&read.stdout), "a tick");
+    end(cluster);
+}
 
-    signal(cluster.id(), "INT");
-    let said = finish(cluster);
-    assert!(said.ok, "{}", said.err);
+#[test]
+fn curl_is_sent_to_a_dataserver_before_it_sends_a_body() {
+    if Command::new("curl").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("skipped: no curl");
+        return;
+    }
+    let scratch = Scratch::beside();
+    let (cluster, server) = cluster(&scratch);
+    let big = scratch.path("big");
+    fs::write(&big, vec![b'x'; 20 << 20]).expect("a file");
+    let url = format!("http://{server}/webhdfs/v1/big?op=CREATE&overwrite=true&user.name=a");
+    for _ in 0..5 {
+        let mut curl = Command::new("curl");
+        curl.args(["-sSLv", "--max-time", "60", "-w", "%{http_code}", "-T"]).arg(&big).arg(&url);
+        let out = curl.output().expect("curl");
+        let (said, talk) =
+            (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success() && said.ends_with("201"), "{said}\n{talk}");
+        let lines: Vec<&str> =
+            talk.lines().filter(|line| line.starts_with("< HTTP/1.1 ")).collect();
+        let statuses: Vec<&str> = lines.iter().map(|line| &line[11..14]).collect();
+        assert_eq!(statuses, ["307", "100", "201"], "{talk}");
+    }
+    end(cluster);
 }

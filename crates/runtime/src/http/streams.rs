@@ -5,6 +5,10 @@
 //! pieces of an iterator. Between the connection and the thread lie [`PIECES_MAX`] pieces in each
 //! direction. A slow client therefore makes the thread wait, and a slow disk makes the client wait.
 //!
+//! A body is first read from the connection when its function wants bytes. A client that waits for
+//! `100 Continue` before it sends its body therefore gets either these words or the answer, and
+//! never both: an answer without the body, such as a redirect, spares the client the sending.
+//!
 //! A connection on which nothing moves for the time of a request is closed. The thread then reads
 //! an error, or finds that nobody takes its pieces, and ends. A body that is cut ends in an error
 //! too, so that no function takes a part of a body for the whole.
@@ -20,15 +24,18 @@ use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{HeaderName, HeaderValue};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{Life, Request};
 
 /// Pieces of a body between a connection and the thread of its request.
 const PIECES_MAX: usize = 4;
-/// Bytes of a body that are read although the function has answered without them. A client that
-/// sends first and reads later then sees the answer and not a broken connection.
-const UNWANTED_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a body that are read although the function has answered without them. A client that was
+/// sending then sees the answer and not a broken connection: when the server closes a connection
+/// with unread bytes, the kernel throws away the answer that the client has not read yet. By
+/// default Linux holds 4 MB at the sender and 6 MB at the receiver, and the client stops when it
+/// sees the answer.
+const UNWANTED_BYTES_MAX: usize = 16 << 20;
 
 /// A piece of a body; `None` behind the last one. A channel that ends without it was cut.
 type Piece = io::Result<Option<Bytes>>;
@@ -39,6 +46,8 @@ pub struct Arriving {
     pieces: mpsc::Receiver<Piece>,
     piece: Bytes,
     is_over: bool,
+    /// Starts the reading from the connection.
+    wanted: Arc<Notify>,
 }
 
 impl Arriving {
@@ -69,6 +78,7 @@ impl Read for Arriving {
 impl BufRead for Arriving {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.piece.is_empty() && !self.is_over {
+            self.wanted.notify_one();
             match self.pieces.blocking_recv() {
                 Some(piece) => match piece? {
                     Some(piece) => self.piece = piece,
@@ -164,8 +174,11 @@ impl Body for Outgoing {
     }
 }
 
-/// Hands the body of a request to its thread, piece by piece.
-async fn pump(mut body: Incoming, give: mpsc::Sender<Piece>, life: Arc<Life>) {
+/// Hands the body of a request to its thread, piece by piece, from the time when the body is wanted
+/// or the request is answered.
+async fn pump(mut body: Incoming, wanted: Arc<Notify>, give: mpsc::Sender<Piece>, life: Arc<Life>) {
+    // The first poll of the body makes hyper send `100 Continue`, unless the answer has begun.
+    wanted.notified().await;
     let mut unwanted_bytes = 0;
     while let Some(frame) = body.frame().await {
         life.moved();
@@ -191,6 +204,15 @@ async fn pump(mut body: Incoming, give: mpsc::Sender<Piece>, life: Arc<Life>) {
     let _ = give.send(end).await;
 }
 
+/// Lets the pump begin when the request has its answer, or when the connection has ended before.
+struct Begin(Arc<Notify>);
+
+impl Drop for Begin {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
 /// Answers a request by a function on a thread of its own.
 pub(super) async fn answer(
     streams: Arc<Streams>,
@@ -201,11 +223,13 @@ pub(super) async fn answer(
     let (head, body) = request.into_parts();
     let request = Request::new(&mut hyper::Request::from_parts(head, ()), Bytes::new(), from);
     let (give, pieces) = mpsc::channel(PIECES_MAX);
-    tokio::spawn(pump(body, give, Arc::clone(&life)));
+    let wanted = Arc::new(Notify::new());
+    tokio::spawn(pump(body, Arc::clone(&wanted), give, Arc::clone(&life)));
+    let begin = Begin(Arc::clone(&wanted));
+    let arriving = Arriving { pieces, piece: Bytes::new(), is_over: false, wanted };
     let (tell, told) = oneshot::channel();
     let (out, leaving) = mpsc::channel(PIECES_MAX);
     tokio::task::spawn_blocking(move || {
-        let arriving = Arriving { pieces, piece: Bytes::new(), is_over: false };
         let Answer { status, headers, content } = streams(&request, arriving);
         let (length, rest) = match content {
             Content::Whole(bytes) => (Err(bytes), None),
@@ -219,6 +243,8 @@ pub(super) async fn answer(
     // A function that panicked has printed its words.
     let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, Vec::new(), Err(Bytes::new()));
     let (status, headers, length) = told.await.unwrap_or_else(failed);
+    // The runtime has one thread, so hyper writes the head of the answer before the pump goes on.
+    drop(begin);
     let mut response = hyper::Response::new(match length {
         Err(bytes) => Outgoing::Whole(bytes),
         Ok(left) => Outgoing::Stream { left, pieces: leaving, life },

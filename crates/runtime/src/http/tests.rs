@@ -208,7 +208,8 @@ fn the_client_names_a_server_that_is_absent_mute_or_endless() {
     assert!(matches!(endless, Err(RequestError::Body(_))), "{endless:?}");
 }
 
-/// A server that gives back what it gets, piece by piece; half of what it promises at `/half`.
+/// A server that gives back what it gets, piece by piece. It answers the number of pieces at
+/// `/count`, nothing that it gets at `/refuse`, and half of what it promises at `/half`.
 fn streaming(limits: Limits) -> Server {
     let routes = Routes::default().streams(|request, mut body| {
         let echo = std::iter::from_fn(move || {
@@ -218,6 +219,7 @@ fn streaming(limits: Limits) -> Server {
         });
         let length = request.header("content-length").and_then(|text| text.parse().ok());
         let content = match request.path.as_str() {
+            "/count" => streams::Content::Whole(echo.count().to_string().into()),
             "/echo" => streams::Content::Stream(length, Box::new(echo)),
             "/refuse" => streams::Content::Whole(Bytes::from("no")),
             _ => streams::Content::Stream(Some(8), Box::new([Ok(Bytes::from("half"))].into_iter())),
@@ -359,10 +361,42 @@ fn an_answer_that_ends_early_is_an_error_at_the_client() {
 #[test]
 fn a_function_that_wants_no_body_answers_without_it() {
     let server = streaming(Limits::default());
-    let from = Upload::of(Box::new(std::io::repeat(7).take(200_000)), Some(200_000));
+    // More than the buffers of the kernel hold, from a client that sends first and reads later.
+    let len = 12 << 20;
+    let from = Upload::of(Box::new(std::io::repeat(7).take(len)), Some(len));
     let refuse = url(&server, "/refuse");
     let answer = exchange_under(None, &refuse, Method::PUT, from, PATIENCE, &mut |_| {}).unwrap();
     assert_eq!(answer.text().unwrap(), "no");
+}
+
+#[test]
+fn a_client_that_waits_to_send_gets_a_word_to_go_on_or_an_answer_and_never_both() {
+    let server = streaming(Limits::default());
+    let head = |path: &str| {
+        let fields = "Host: x\r\nExpect: 100-continue\r\nConnection: close\r\n";
+        format!("PUT {path} HTTP/1.1\r\n{fields}Content-Length: 5\r\n\r\n")
+    };
+    for is_sent in [false, true] {
+        let mut client = connect(&server);
+        client.write_all(head("/refuse").as_bytes()).unwrap();
+        let mut answer = vec![0; 1_000];
+        let len = client.read(&mut answer).unwrap();
+        assert!(answer[..len].starts_with(b"HTTP/1.1 200 "), "{answer:?}");
+        // The client may send the body all the same, or close the connection.
+        client.write_all(if is_sent { b"12345" } else { b"" }).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let answer = String::from_utf8_lossy(&answer[..len]).into_owned() + &rest_of(&mut client);
+        assert!(answer.ends_with("no") && !answer.contains(" 100 "), "{answer}");
+    }
+    let mut client = connect(&server);
+    client.write_all(head("/count").as_bytes()).unwrap();
+    let word = "HTTP/1.1 100 Continue\r\n\r\n";
+    let mut come = vec![0; word.len()];
+    client.read_exact(&mut come).unwrap();
+    assert_eq!(String::from_utf8_lossy(&come), word);
+    client.write_all(b"12345").unwrap();
+    let answer = rest_of(&mut client);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n1"), "{answer}");
 }
 
 #[test]
