@@ -72,7 +72,7 @@ pub struct Limits {
     /// Connections at once. Beyond this number the newest is closed at once, and counted.
     pub connections_max: usize,
     /// Bytes of a request line and its headers, 8 KiB at least. A longer request is answered by
-    /// 431.
+    /// 431. As many bytes of a body are read from a connection at once.
     pub header_bytes_max: usize,
     /// Headers of a request. A request with more is answered by 431.
     pub headers_max: usize,

@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Buf as _, Bytes};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -51,19 +51,22 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    /// The next `len` bytes of the body, or fewer at the end of the body. Bytes that came in one
-    /// piece are not copied.
+    /// The next bytes of the body: `len` at most, and at least half as many unless the body ends.
+    /// Bytes that came in one piece of at least half of `len` are not copied.
     ///
     /// # Errors
     /// When the body was cut.
     pub fn next_bytes(&mut self, len: usize) -> io::Result<Bytes> {
         self.fill_buf()?;
-        if self.piece.len() >= len {
-            return Ok(self.piece.split_to(len));
+        if self.piece.len() >= len / 2 {
+            return Ok(self.piece.split_to(len.min(self.piece.len())));
         }
-        let mut bytes = Vec::with_capacity(len);
-        self.by_ref().take(len as u64).read_to_end(&mut bytes)?;
-        Ok(bytes.into())
+        let mut bytes = BytesMut::with_capacity(len);
+        while bytes.len() < len && !self.fill_buf()?.is_empty() {
+            let room = (len - bytes.len()).min(self.piece.len());
+            bytes.extend_from_slice(&self.piece.split_to(room));
+        }
+        Ok(bytes.freeze())
     }
 }
 

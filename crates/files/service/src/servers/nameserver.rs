@@ -20,8 +20,7 @@ pub fn limits() -> Limits {
     Limits {
         // Each connection has a thread while its request is answered.
         connections_max: 256,
-        // A path of 8,000 bytes has up to 24,000 bytes when it is escaped. Bodies are read in
-        // buffers of this size too.
+        // A path of 8,000 bytes has up to 24,000 bytes when it is escaped.
         header_bytes_max: 64 << 10,
         headers_max: 64,
         // Clients keep connections between two requests.
