@@ -31,6 +31,7 @@
 //! | [`openflow`] | the rules of a path in the switches, and their counters |
 //! | [`topology`] | [`Topology`]: links and shortest paths; [`ThreeTier`], a data centre |
 //! | [`parts`] | [`Parts`]: who reads which bytes of a divided read |
+//! | [`patience`] | [`Patience`]: how long a reader waits before it reads a part twice |
 //! | [`policy`] | [`Policy`]: the interface that rivals share |
 //!
 //! A driver reads the clock, opens sockets, sets up paths and passes byte counts to this crate.
@@ -67,6 +68,7 @@ pub mod fuzzing;
 pub mod model;
 pub mod openflow;
 pub mod parts;
+pub mod patience;
 pub mod policy;
 pub mod selector;
 mod shares;
@@ -75,6 +77,7 @@ pub mod topology;
 pub use flowserver::Flowserver;
 pub use model::{Config, Estimate, FlowId, Model};
 pub use parts::{PART_BYTES, Parts, STOLEN_BYTES_MIN};
+pub use patience::Patience;
 pub use policy::{Count, Leg, Policy, Read, Reroute, Route};
 pub use selector::{Candidate, Selector, Two};
 pub use topology::{Link, LinkIndex, NodeIndex, PATHS_MAX, Paths, ThreeTier, Topology};

@@ -6,9 +6,11 @@
 //! all parts have begun, a lane that is done takes the end of what the other lane has still to
 //! read, in proportion to the measured rates of both ([`Parts`]).
 //!
-//! A lane from which nothing comes is given up, and another copy reads what the lane has not: the
-//! part is hedged. A lane that is much slower than the other goes on with a copy of which no rate
-//! is known, or with the fastest known copy.
+//! A lane from which nothing comes is hedged: the rest of its part is read a second time, from
+//! another copy and over another connection. The reading that speaks first goes on, and the other
+//! one is dropped, so that bytes of a lane never come over two connections. The wait before a hedge
+//! follows the measured delays ([`Patience`]). A lane that is much slower than the other goes on
+//! with a copy of which no rate is known, or with the fastest known copy.
 //!
 //! In a cluster with a flowserver, the flowserver chooses the first copies, and decides whether one
 //! lane reads or two. In a cluster without a flowserver, the first copies are those that the
@@ -21,10 +23,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use evenfall_files_flow::{PART_BYTES, Parts};
+use evenfall_files_flow::{PART_BYTES, Parts, Patience};
 
 use super::client::{Client, Tell, accepted, authority, is_passing, location};
 use crate::ServiceError;
@@ -34,13 +36,15 @@ use crate::ServiceError;
 const LANES: usize = 2;
 /// Copies that a reader knows.
 const COPIES_MAX: usize = 3;
-/// A lane from which nothing has come for this long is given up. A disk that is busy with the
-/// writes of others may take a second.
+/// A lane from which nothing has come for this long is given up, and its copy counts as failed. A
+/// copy whose hedge spoke first rests for the same time. A disk that is busy with the writes of
+/// others may take a second.
 const HANG: Duration = Duration::from_secs(2);
 /// A lane whose rate is below this share of the other lane's rate tries another copy.
 const SLOW: f64 = 0.5;
-/// Time between two looks at lanes from which nothing comes.
-const LOOK: Duration = Duration::from_millis(100);
+/// Time between two looks at lanes from which nothing comes: a fifth of the shortest wait before a
+/// hedge.
+const LOOK: Duration = Duration::from_millis(50);
 /// Bytes that a lane hands over at once.
 const PIECE_BYTES: usize = 128 << 10;
 /// Limit of the pieces that wait to be written. A lane with a further piece waits until there is
@@ -56,7 +60,7 @@ pub struct Fetched {
     pub length: u64,
     /// Bytes that each dataserver gave.
     pub from: BTreeMap<String, u64>,
-    /// Parts that were given up because nothing came, and read from another copy.
+    /// Parts of which the rest was read a second time, because nothing came for a while.
     pub hedged: u64,
     /// Whether a flowserver has chosen the copies.
     pub is_steered: bool,
@@ -70,6 +74,8 @@ struct Copy {
     /// Bytes a second of the last part.
     rate: Option<f64>,
     has_failed: bool,
+    /// The copy fell silent and is not read before this time, unless there is no other copy.
+    rests_until: Option<Instant>,
     /// The flow that the flowserver has given to reads of the copy.
     flow: Option<u64>,
 }
@@ -91,6 +97,8 @@ struct Lane {
     begun: Instant,
     moved: u64,
     moved_at: Instant,
+    /// Whether this reading has or had a hedge. A reading has one at most.
+    is_hedged: bool,
 }
 
 impl Lane {
@@ -105,6 +113,10 @@ struct Fetch<'a> {
     parts: Parts,
     copies: Vec<Copy>,
     lanes: [Option<Lane>; LANES],
+    /// For each lane, the second reading of the rest of its part. Nothing has come from it yet.
+    hedges: [Option<Lane>; LANES],
+    /// The waits for the first bytes of a part, and for the bytes behind them.
+    patience: [Patience; 2],
     /// Number of lanes that read at once: one if the flowserver finds no gain in a second lane, and
     /// else two.
     lanes_max: usize,
@@ -137,6 +149,8 @@ impl Client {
             parts: Parts::new(length, PART_BYTES, LANES),
             copies: Vec::new(),
             lanes: [const { None }; LANES],
+            hedges: [const { None }; LANES],
+            patience: [Patience::default(); 2],
             lanes_max: LANES,
             turns: 0,
             say,
@@ -200,7 +214,14 @@ fn find(client: &Client, path: &str, (id, length): (u64, u64)) -> Result<Vec<Cop
         };
         let query: Vec<&str> = query.split('&').filter(is_kept).collect();
         let url = format!("{place}?{}&end={length}", query.join("&"));
-        copies.push(Copy { url, host, rate: None, has_failed: false, flow: None });
+        copies.push(Copy {
+            url,
+            host,
+            rate: None,
+            has_failed: false,
+            rests_until: None,
+            flow: None,
+        });
     }
     Ok(copies)
 }
@@ -241,29 +262,79 @@ impl Fetch<'_> {
                 let nobody = || ServiceError::Answer("no copy of the file can be read".into());
                 return Err(self.error.take().unwrap_or_else(nobody));
             }
-            match self.said.recv_timeout(LOOK) {
-                Ok((turn, said)) => self.hear(turn, said, tell)?,
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            let mut heard = self.said.recv_timeout(LOOK).ok();
+            // While a piece was written to a slow disk, others came. Their lanes are not silent.
+            for _ in 0..PIECES_MAX {
+                let Some((turn, said)) = heard.take() else { break };
+                self.hear(turn, said, tell)?;
+                heard = self.said.try_recv().ok();
             }
-            for lane in 0..LANES {
-                let hangs = self.lanes[lane].as_ref().is_some_and(|l| l.moved_at.elapsed() >= HANG);
-                if hangs {
-                    self.fetched.hedged += 1;
-                    self.give_up(lane);
-                }
+            if let Some((turn, said)) = heard {
+                self.hear(turn, said, tell)?;
             }
+            (0..LANES).for_each(|at| self.look(at));
         }
         // The lanes have nothing left to read.
-        self.lanes.iter().flatten().for_each(|lane| lane.end.store(0, Relaxed));
+        self.lanes.iter().chain(&self.hedges).flatten().for_each(|lane| lane.end.store(0, Relaxed));
         Ok(())
     }
 
-    fn lane_of(&self, turn: u64) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.as_ref().is_some_and(|lane| lane.turn == turn))
+    /// Hedges a lane from which nothing has come for a while, or gives the lane up.
+    fn look(&mut self, at: usize) {
+        let Some(lane) = &self.lanes[at] else { return };
+        let silence = lane.moved_at.elapsed();
+        let wait = self.patience[usize::from(lane.moved > 0)].wait();
+        if silence >= HANG {
+            self.give_up(at);
+        } else if silence >= wait && !lane.is_hedged {
+            self.hedge(at);
+        }
+    }
+
+    /// Reads the rest of a lane's part a second time: from a copy that nobody reads, or else from
+    /// the copy of the other lane, or else from the same copy. A new connection has another source
+    /// port and may take another path.
+    fn hedge(&mut self, at: usize) {
+        let Some(lane) = &mut self.lanes[at] else { return };
+        lane.is_hedged = true;
+        let own = lane.copy;
+        let free = self.choose().filter(|copy| *copy != own);
+        let beside = self.lanes.iter().flatten().map(|lane| lane.copy).find(|copy| *copy != own);
+        let range = self.parts.reading(at);
+        self.fetched.hedged += 1;
+        self.hedges[at] = self.begin(free.or(beside).unwrap_or(own), range);
+    }
+
+    /// Of a lane and its hedge, the one with this turn goes on, and the other one is dropped.
+    /// Returns `None` when the turn belongs to no reading.
+    fn settle(&mut self, turn: u64) -> Option<usize> {
+        let is_it = |lane: &Option<Lane>| lane.as_ref().is_some_and(|lane| lane.turn == turn);
+        if let Some(at) = self.lanes.iter().position(is_it) {
+            self.drop_hedge(at);
+            return Some(at);
+        }
+        let at = self.hedges.iter().position(is_it)?;
+        let silent = core::mem::replace(&mut self.lanes[at], self.hedges[at].take());
+        if let Some(silent) = silent {
+            silent.end.store(0, Relaxed);
+            self.copies[silent.copy].rests_until = Some(Instant::now() + HANG);
+        }
+        Some(at)
+    }
+
+    fn drop_hedge(&mut self, at: usize) {
+        if let Some(hedge) = self.hedges[at].take() {
+            hedge.end.store(0, Relaxed);
+        }
     }
 
     fn hear(&mut self, turn: u64, said: Said, tell: Tell<'_>) -> Result<(), ServiceError> {
-        let Some(at) = self.lane_of(turn) else { return Ok(()) };
+        if let Said::Ended(Err(error)) = said {
+            self.error = Some(error);
+            self.fail(turn);
+            return Ok(());
+        }
+        let Some(at) = self.settle(turn) else { return Ok(()) };
         match said {
             Said::Bytes(bytes) => {
                 let reading = self.parts.reading(at);
@@ -273,28 +344,46 @@ impl Fetch<'_> {
                 self.parts.read(at, len);
                 self.done += len;
                 if let Some(lane) = &mut self.lanes[at] {
+                    let silence = lane.moved_at.elapsed();
+                    self.patience[usize::from(lane.moved > 0)].heard(silence);
                     (lane.moved, lane.moved_at) = (lane.moved + len, Instant::now());
                     let host = &self.copies[lane.copy].host;
                     *self.fetched.from.entry(host.clone()).or_default() += len;
                 }
                 tell(self.done);
             }
-            Said::Ended(Ok(())) => {
+            Said::Ended(_) => {
                 if let Some(lane) = self.lanes[at].take() {
                     self.copies[lane.copy].rate = Some(lane.rate());
                 }
-            }
-            Said::Ended(Err(error)) => {
-                self.error = Some(error);
-                self.give_up(at);
             }
         }
         Ok(())
     }
 
+    /// A reading has failed. Its lane goes on with the hedge, or a hedge's lane without it.
+    fn fail(&mut self, turn: u64) {
+        let is_it = |lane: &Option<Lane>| lane.as_ref().is_some_and(|lane| lane.turn == turn);
+        if let Some(at) = self.hedges.iter().position(is_it) {
+            if let Some(hedge) = self.hedges[at].take() {
+                self.copies[hedge.copy].has_failed = true;
+            }
+        } else if let Some(at) = self.lanes.iter().position(is_it) {
+            match self.hedges[at].take() {
+                Some(hedge) => {
+                    if let Some(failed) = self.lanes[at].replace(hedge) {
+                        self.copies[failed.copy].has_failed = true;
+                    }
+                }
+                None => self.give_up(at),
+            }
+        }
+    }
+
     /// Leaves the bytes that a lane has not read to others.
     fn give_up(&mut self, at: usize) {
         self.parts.give_up(at);
+        self.drop_hedge(at);
         if let Some(lane) = self.lanes[at].take() {
             lane.end.store(0, Relaxed);
             self.copies[lane.copy].has_failed = true;
@@ -316,11 +405,14 @@ impl Fetch<'_> {
             speeds[at] = self.copies[copy].rate.unwrap_or(fastest);
             let Some(range) = self.parts.next(at, &speeds) else { continue };
             for other in 0..LANES {
-                if let Some(lane) = &self.lanes[other] {
+                for lane in [&self.lanes[other], &self.hedges[other]].into_iter().flatten() {
                     lane.end.store(self.parts.reading(other).end, Relaxed);
                 }
             }
-            self.begin(at, copy, range);
+            self.lanes[at] = self.begin(copy, range);
+            if self.lanes[at].is_none() {
+                self.give_up(at);
+            }
         }
     }
 
@@ -329,10 +421,14 @@ impl Fetch<'_> {
     /// the rate of another copy is not known.
     fn choose(&self) -> Option<usize> {
         let other = self.lanes.iter().flatten().next();
-        let is_free = |copy: &usize| {
-            !self.copies[*copy].has_failed && other.is_none_or(|lane| lane.copy != *copy)
-        };
-        let free: Vec<usize> = (0..self.copies.len()).filter(is_free).collect();
+        let (now, readings) = (Instant::now(), self.lanes.iter().chain(&self.hedges).flatten());
+        let is_read = |copy: usize| readings.clone().any(|lane| lane.copy == copy);
+        let is_free = |copy: &usize| !self.copies[*copy].has_failed && !is_read(*copy);
+        let rests = |copy: &usize| self.copies[*copy].rests_until.is_some_and(|until| now < until);
+        let mut free: Vec<usize> = (0..self.copies.len()).filter(is_free).collect();
+        if !free.iter().all(rests) || other.is_some() {
+            free.retain(|copy| !rests(copy));
+        }
         let rate = |copy: &usize| self.copies[*copy].rate;
         let known = free.iter().copied().filter(|copy| rate(copy).is_some());
         let best = known.max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)));
@@ -344,12 +440,14 @@ impl Fetch<'_> {
         best.filter(|copy| unknown.is_none() || !is_slow(copy)).or(unknown)
     }
 
-    fn begin(&mut self, at: usize, copy: usize, range: Range<u64>) {
+    /// Begins to read a range of a copy. `None` when no thread can be started.
+    fn begin(&mut self, copy: usize, range: Range<u64>) -> Option<Lane> {
         self.turns += 1;
         let (turn, now) = (self.turns, Instant::now());
         let end = Arc::new(AtomicU64::new(range.end));
-        let lane = Lane { turn, copy, end: Arc::clone(&end), begun: now, moved: 0, moved_at: now };
-        self.lanes[at] = Some(lane);
+        let (moved, is_hedged) = (0, false);
+        let lane =
+            Lane { turn, copy, end: Arc::clone(&end), begun: now, moved, moved_at: now, is_hedged };
         let (client, say) = (self.client.clone(), self.say.clone());
         let bytes = range.end - range.start;
         let mut url = format!("{}&offset={}&length={bytes}", self.copies[copy].url, range.start);
@@ -365,9 +463,12 @@ impl Fetch<'_> {
         };
         // The thread of a lane that is given up ends when its server falls silent.
         let started = std::thread::Builder::new().name("fetch".into()).spawn(work);
-        if let Err(error) = started {
-            self.error = Some(ServiceError::Io("start a thread that reads".into(), error));
-            self.give_up(at);
+        match started {
+            Ok(_) => Some(lane),
+            Err(error) => {
+                self.error = Some(ServiceError::Io("start a thread that reads".into(), error));
+                None
+            }
         }
     }
 }
