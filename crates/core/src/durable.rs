@@ -11,8 +11,10 @@
 //!     └───────────────handle_written─────────────────┘
 //! ```
 //!
-//! The driver carries out the writes of one log in the order in which it polled them, and answers
-//! them in that order. The driver has at most [`WRITES_MAX`] writes under way, and polls no more
+//! The driver carries out the writes of one log in the order in which it polled them. The driver
+//! answers all writes of the machine in the order in which it polled them, also those of different
+//! logs: a machine whose file goes on in another log knows by the answer to a write that all writes
+//! before it are on the disk too. The driver has at most [`WRITES_MAX`] writes under way, and polls no more
 //! until some are answered. Each write gets one answer. After a crash, a write without an answer
 //! may be whole, torn or missing.
 //!

@@ -4,8 +4,9 @@
 //! half a file. A device or a pipe is no place for such a rename: the rename would put a regular
 //! file where the device was, and a reader of the pipe would wait without end.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
@@ -44,11 +45,29 @@ impl Landing {
 }
 
 impl Unfinished {
+    /// Two commands with the same place would mix their bytes, so the file without a name is locked.
+    /// A command that was killed leaves its part, and the next command writes over the part.
     fn begin(path: PathBuf) -> io::Result<Self> {
         let mut part = path.clone().into_os_string();
         part.push(".part");
         let part = PathBuf::from(part);
-        Ok(Self { out: File::create(&part)?, part, path, is_kept: false })
+        loop {
+            let out = File::options().write(true).create(true).truncate(false).open(&part)?;
+            match out.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    let what = format!("another command writes {}", part.display());
+                    return Err(io::Error::other(what));
+                }
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            // A command that has just ended may have renamed or removed the file that was opened.
+            let (own, there) = (out.metadata()?.ino(), fs::metadata(&part).map(|it| it.ino()));
+            if there.is_ok_and(|there| there == own) {
+                out.set_len(0)?;
+                return Ok(Self { out, part, path, is_kept: false });
+            }
+        }
     }
 
     /// Gives the file its name.
@@ -104,6 +123,22 @@ mod tests {
         land(&path, b"new");
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "no part is left");
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_second_fetch_to_the_same_place_is_refused_until_the_first_one_ends() {
+        let dir = scratch("twice");
+        let path = dir.join("out");
+        fs::write(dir.join("out.part"), "left by a command that was killed").unwrap();
+        let Landing::File(mut first) = Landing::open(&path).expect("a place") else { panic!() };
+        let refused = Landing::open(&path).expect_err("the place is taken");
+        assert!(refused.to_string().ends_with("out.part"), "{refused}");
+        first.out.write_all(b"first").unwrap();
+        first.keep().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        land(&path, b"second");
+        assert_eq!(fs::read(&path).unwrap(), b"second");
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -550,6 +550,8 @@ impl Dataserver {
             return self.tell(Control::Trouble { file, epoch });
         }
         match write.end {
+            // Writes are answered in their order, so all bytes in front of `end` are on the disk,
+            // those of the chunks before this one among them.
             Some(end) if write.life == copy.life => {
                 copy.length = end;
                 copy.commit(0);

@@ -130,6 +130,17 @@ pub fn names(path: &str) -> Result<Vec<&str>, Refusal> {
     Ok(names)
 }
 
+/// Refuses new names with control characters, such as line breaks: nobody could tell their entries
+/// from others in a listing. Entries that have such names already can be read, moved and deleted.
+fn check_new(name: &str) -> Result<(), Refusal> {
+    match name.contains(|letter: char| letter.is_control()) {
+        true => Err(Refusal::Invalid(format!(
+            "Invalid name {name:?}: a new name has no control characters, such as line breaks"
+        ))),
+        false => Ok(()),
+    }
+}
+
 impl Space {
     /// The records that make the change of a call. `members` are the disks of a new file.
     ///
@@ -236,6 +247,7 @@ impl Space {
         }
         let (mut parent, mut records, mut last) = (id, Vec::new(), Some(last));
         for (at, name) in names.iter().enumerate() {
+            check_new(name)?;
             let id = self.number(at);
             let is_last = at + 1 == names.len();
             let kind = last.take_if(|_| is_last);
@@ -348,6 +360,7 @@ impl Space {
         let Some((name, above)) = new.split_last() else {
             return Err(Refusal::Exists(to.to_owned()));
         };
+        check_new(name)?;
         let mut records = Vec::new();
         if let Some((other, replaced)) = there {
             match (&replaced.kind, &inode.kind) {
