@@ -28,6 +28,22 @@ fn a_seed_gives_the_same_run() {
     }
 }
 
+/// Each of 64 hosts falls silent every 200 s, for 20 s in the mean. The policy of the ends goes on
+/// elsewhere, and finds no flow silent when no host is.
+#[test]
+fn flows_of_hosts_that_hang_go_on_from_other_copies() {
+    assert_eq!(params(Steering::Agentless).run(1).0.hedged, 0);
+    let hanging = |steering| {
+        let (times, _) = Params { hangs: (0.005, 20.0), ..params(steering) }.run(1);
+        let late = times.reads_s.iter().filter(|&&seconds| seconds > 10.0).count();
+        (times.hedged, mean(&times.reads_s).expect("reads"), late)
+    };
+    let (hedged, mean_s, late) = hanging(Steering::Agentless);
+    let (_, other_s, others_late) = hanging(Steering::Mayflower);
+    assert!(hedged > 10, "{hedged} hedges");
+    assert!(mean_s < other_s && late < others_late, "{mean_s} {late}, {other_s} {others_late}");
+}
+
 /// Every read crosses exactly one link out of a copy's host and one link into its client.
 #[test]
 fn divided_reads_carry_every_byte_once() {

@@ -14,6 +14,11 @@
 //!   parts of the block. The faster copy takes over parts of the slower copy, so a slow path does
 //!   not delay the end of the read. A read never has more than two flows.
 //!
+//! A flow of which no byte has come for a while is hedged: its part is read from another copy. The
+//! wait follows the silences that the hosts have measured ([`Patience`]). A client of `evenfall
+//! files` keeps the old connection until the first bytes of the new one. Here the new flow moves
+//! its first bytes at once, so the old flow ends at once.
+//!
 //! The policy does not know which links the paths of two ports share, and therefore not the harm to
 //! other flows. It knows that a farther copy takes more links, which others need too, and prefers
 //! the nearer one of two copies that promise about the same ([`FARTHER`]).
@@ -22,7 +27,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenfall_core::{Prng, Timestamp};
-use evenfall_files_flow::{Count, FlowId, Leg, NodeIndex, Policy, Read, Reroute, Route, ThreeTier};
+use evenfall_files_flow::{
+    Count, FlowId, Leg, NodeIndex, Patience, Policy, Read, Reroute, Route, ThreeTier,
+};
 
 use crate::files::rivals::links_between;
 
@@ -43,6 +50,11 @@ const PORTS_MAX: u32 = 8;
 /// A flow keeps a new port that is this many times as fast as the old port. Without this margin,
 /// flows would change between equal paths for ever.
 const BETTER: f64 = 1.2;
+/// A flow is silent until so many more bytes have come: one packet.
+const PACKET_BYTES: f64 = 1_460.0;
+/// How long a host that fell silent is not read, unless there is no other copy. `evenfall files`
+/// waits for the same time.
+const REST: Duration = Duration::from_secs(2);
 
 /// The record that the two hosts of a flow keep.
 struct Seen {
@@ -57,6 +69,11 @@ struct Seen {
     /// The best port so far and its rate, while a new port is on trial.
     trial: Option<(u16, f64)>,
     ports: u32,
+    /// When the last packet came, and the bytes up to that packet.
+    heard: (Timestamp, f64),
+    copies: Vec<NodeIndex>,
+    /// The other flow of the same read, if there is one.
+    beside: FlowId,
 }
 
 /// See the module documentation.
@@ -67,13 +84,18 @@ pub struct Agentless {
     /// For each host, the rate of its fastest flow to or from another rack, in bytes a second. The
     /// rate shows what the links between racks carry, whatever the cards promise.
     widest: BTreeMap<NodeIndex, f64>,
+    patience: Patience,
+    /// Hosts that fell silent, with the time until which they are not read.
+    silent: BTreeMap<NodeIndex, Timestamp>,
 }
 
 impl Agentless {
     /// A policy without flows. It takes only the speed of a card and the base round trip from
     /// `spec`.
     pub fn new(spec: ThreeTier, seed: u64) -> Self {
-        Self { spec, prng: Prng::new(seed), flows: BTreeMap::new(), widest: BTreeMap::new() }
+        let (flows, widest, silent) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (prng, patience) = (Prng::new(seed), Patience::default());
+        Self { spec, prng, flows, widest, patience, silent }
     }
 
     /// The share that a card gives to a flow beside the card's other flows, in bytes a second.
@@ -113,33 +135,71 @@ impl Agentless {
         let (flow, port) = (read.flows[leg], self.prng.next_u64() as u16);
         let rate = self.both(copy, read.client, None);
         let (from, to) = (copy, read.client);
-        let seen = Seen { from, to, moved: 0.0, at: now, rate, port, trial: None, ports: 1 };
+        let seen = Seen {
+            from,
+            to,
+            moved: 0.0,
+            at: now,
+            rate,
+            port,
+            trial: None,
+            ports: 1,
+            heard: (now, 0.0),
+            copies: read.copies.to_vec(),
+            beside: read.flows[1 - leg],
+        };
         self.flows.insert(flow, seen);
         Leg { flow, copy, route: Route::Port(port), bytes: read.bytes }
+    }
+
+    /// Whether the host fell silent a moment ago, so that a probe of it would get no answer.
+    fn rests(&self, now: Timestamp, host: NodeIndex) -> bool {
+        self.silent.get(&host).is_some_and(|until| now < *until)
+    }
+
+    /// Moves a silent flow to the copy that promises most: one that the read does not use, or else
+    /// the copy of its other flow. `None` when all of them are silent.
+    fn hedge(&mut self, now: Timestamp, flow: FlowId) -> Option<Reroute> {
+        let seen = self.flows.get(&flow)?;
+        let (own, to) = (seen.from, seen.to);
+        let beside = self.flows.get(&seen.beside).map(|other| other.from);
+        self.silent.insert(own, now + REST);
+        let awake = |copy: &NodeIndex| *copy != own && !self.rests(now, *copy);
+        let promise = |copy: &NodeIndex| self.both(*copy, to, Some(flow));
+        let others = seen.copies.iter().copied().filter(awake);
+        let free = others.clone().filter(|copy| Some(*copy) != beside);
+        let best = free.max_by(|one, other| promise(one).total_cmp(&promise(other)));
+        let copy = best.or_else(|| others.clone().next())?;
+        let (rate, port) = (promise(&copy), self.prng.next_u64() as u16);
+        let seen = self.flows.get_mut(&flow)?;
+        (seen.from, seen.rate, seen.port, seen.heard.0) = (copy, rate, port, now);
+        (seen.trial, seen.ports) = (None, 1);
+        Some(Reroute { flow, copy: Some(copy), route: Route::Port(port) })
     }
 }
 
 impl Policy for Agentless {
     fn choose(&mut self, now: Timestamp, read: &Read<'_>) -> Vec<Leg> {
-        let mut copies: Vec<(f64, u32, u64, NodeIndex)> = Vec::new();
+        let mut copies: Vec<(bool, f64, u32, u64, NodeIndex)> = Vec::new();
         for &copy in read.copies {
             // A real client would see the distance of a copy in the base round trip.
             let away = links_between(&self.spec, copy, read.client);
             let tiers = (away / 2).saturating_sub(1);
             let rate = self.both(copy, read.client, None);
             let worth = (0..tiers).fold(rate, |worth, _| worth * FARTHER);
-            copies.push((worth, away, self.prng.next_u64(), copy));
+            copies.push((self.rests(now, copy), worth, away, self.prng.next_u64(), copy));
         }
         copies.sort_by(|one, other| {
-            other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)).then(one.2.cmp(&other.2))
+            let by_worth = one.0.cmp(&other.0).then(other.1.total_cmp(&one.1));
+            by_worth.then(one.2.cmp(&other.2)).then(one.3.cmp(&other.3))
         });
         let (first, second) = (copies[0], copies[1]);
-        let rate = self.both(first.3, read.client, None);
+        let rate = self.both(first.4, read.client, None);
         let whole = rate >= self.promise(|seen| seen.to == read.client, None);
-        let divide = !whole && second.0 >= SECOND_MIN * first.0;
-        let mut legs = vec![self.leg(now, read, 0, first.3)];
+        let divide = !whole && !second.0 && second.1 >= SECOND_MIN * first.1;
+        let mut legs = vec![self.leg(now, read, 0, first.4)];
         if divide {
-            legs.push(self.leg(now, read, 1, second.3));
+            legs.push(self.leg(now, read, 1, second.4));
             for leg in &mut legs {
                 leg.bytes /= 2;
             }
@@ -162,6 +222,17 @@ impl Policy for Agentless {
             }
             seen.rate = (count.moved - seen.moved) / seconds;
             (seen.moved, seen.at) = (count.moved, now);
+            let silence = now.since(seen.heard.0);
+            if count.moved - seen.heard.1 >= PACKET_BYTES {
+                seen.heard = (now, count.moved);
+                self.patience.heard(silence);
+            } else if silence >= self.patience.wait()
+                && let Some(hedge) = self.hedge(now, flow)
+            {
+                moves.push(hedge);
+                continue;
+            }
+            let Some(seen) = self.flows.get_mut(&flow) else { continue };
             let (from, to, rate) = (seen.from, seen.to, seen.rate);
             let near = self.is_near(from, to);
             if !near {
@@ -176,7 +247,7 @@ impl Policy for Agentless {
                 && rate < before * BETTER
             {
                 seen.port = port;
-                moves.push(Reroute { flow, route: Route::Port(port) });
+                moves.push(Reroute { flow, copy: None, route: Route::Port(port) });
                 continue;
             }
             // Within a rack there is only one path, so a new port gives no other path.
@@ -184,7 +255,7 @@ impl Policy for Agentless {
                 seen.trial = Some((seen.port, rate));
                 seen.port = self.prng.next_u64() as u16;
                 seen.ports += 1;
-                moves.push(Reroute { flow, route: Route::Port(seen.port) });
+                moves.push(Reroute { flow, copy: None, route: Route::Port(seen.port) });
             }
         }
         moves

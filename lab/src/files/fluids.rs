@@ -1,8 +1,8 @@
 //! The simulated network: flows share links as fluids.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use evenfall_files_flow::{FlowId, LinkIndex, Policy, ThreeTier};
+use evenfall_files_flow::{FlowId, LinkIndex, NodeIndex, Policy, ThreeTier};
 use evenfall_sim::{Fluid, FluidFlow, FluidLink, SimTime};
 
 use super::scene::{self, Network, Plan, Times, Way};
@@ -11,6 +11,11 @@ use super::scene::{self, Network, Plan, Times, Way};
 struct Fluids {
     fluid: Fluid,
     flows: BTreeMap<FlowId, FluidFlow>,
+    /// The sender and the path of each flow.
+    ways: BTreeMap<FlowId, (NodeIndex, Vec<FluidLink>)>,
+    /// Hosts that send nothing. Their flows cross one more link, which carries next to nothing.
+    hung: BTreeSet<NodeIndex>,
+    blocked: FluidLink,
     names: BTreeMap<FluidFlow, FlowId>,
 }
 
@@ -33,7 +38,16 @@ impl Fluids {
         for link in spec.build().links() {
             fluid.link(link.bytes_per_s as u64);
         }
-        Self { fluid, flows: BTreeMap::new(), names: BTreeMap::new() }
+        let (flows, ways, hung) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        let (blocked, names) = (fluid.link(1), BTreeMap::new());
+        Self { fluid, flows, ways, hung, blocked, names }
+    }
+
+    /// The links that a flow crosses now.
+    fn links(&self, flow: FlowId) -> Vec<FluidLink> {
+        let (from, path) = &self.ways[&flow];
+        let blocked = self.hung.contains(from).then_some(self.blocked);
+        path.iter().copied().chain(blocked).collect()
     }
 }
 
@@ -43,7 +57,8 @@ fn links(path: &[LinkIndex]) -> Vec<FluidLink> {
 
 impl Network for Fluids {
     fn start(&mut self, now: u64, flow: FlowId, way: Way<'_>, bytes: u64) {
-        let fluid = self.fluid.start(SimTime::from_nanos(now), &links(way.path), bytes);
+        self.ways.insert(flow, (way.ends[0], links(way.path)));
+        let fluid = self.fluid.start(SimTime::from_nanos(now), &self.links(flow), bytes);
         self.flows.insert(flow, fluid);
         self.names.insert(fluid, flow);
     }
@@ -51,6 +66,7 @@ impl Network for Fluids {
     fn stop(&mut self, now: u64, flow: FlowId) {
         if let Some(fluid) = self.flows.remove(&flow) {
             self.names.remove(&fluid);
+            self.ways.remove(&flow);
             self.fluid.stop(SimTime::from_nanos(now), fluid);
         }
     }
@@ -64,7 +80,19 @@ impl Network for Fluids {
     }
 
     fn reroute(&mut self, now: u64, flow: FlowId, way: Way<'_>) {
-        self.fluid.reroute(SimTime::from_nanos(now), self.flows[&flow], &links(way.path));
+        self.ways.insert(flow, (way.ends[0], links(way.path)));
+        self.fluid.reroute(SimTime::from_nanos(now), self.flows[&flow], &self.links(flow));
+    }
+
+    fn hang(&mut self, now: u64, host: NodeIndex, is_hung: bool) {
+        match is_hung {
+            true => self.hung.insert(host),
+            false => self.hung.remove(&host),
+        };
+        let of_host = self.ways.iter().filter(|(_, (from, _))| *from == host);
+        for flow in of_host.map(|(flow, _)| *flow).collect::<Vec<_>>() {
+            self.fluid.reroute(SimTime::from_nanos(now), self.flows[&flow], &self.links(flow));
+        }
     }
 
     fn wait(&mut self, until: u64) -> Result<(u64, Option<FlowId>), String> {

@@ -170,6 +170,9 @@ pub struct Params {
     pub strangers_rate: f64,
     /// Whether the policy is told of background flows.
     pub strangers_seen: bool,
+    /// How often a second each host falls silent, and for how many seconds in the mean; 0 for
+    /// never.
+    pub hangs: (f64, f64),
     /// Time between two byte counts of a flow by an edge switch.
     pub interval: Duration,
     /// Bytes of the parts of a read from two copies.
@@ -211,6 +214,7 @@ impl Default for Params {
             },
             strangers_rate: 0.0,
             strangers_seen: false,
+            hangs: (0.0, 0.0),
             interval: Duration::from_secs(1),
             part_bytes: PART_BYTES,
         }
@@ -243,11 +247,17 @@ impl Params {
         } else {
             Vec::new()
         };
+        let (rate, hang_s) = self.hangs;
+        let hangs = match rate > 0.0 {
+            true => workload::hangs(&self.spec, rate, hang_s, until_s, seed),
+            false => Vec::new(),
+        };
         let mut policy = self.steering.policy(&self.spec, self.interval, seed);
         let plan = Plan {
             spec: &self.spec,
             jobs: &jobs,
             strangers: &strangers,
+            hangs: &hangs,
             seen: self.strangers_seen,
             setup: self.steering.setup(),
             part_bytes: self.part_bytes,
@@ -287,6 +297,8 @@ pub struct Summary {
     pub divided: Vec<f64>,
     /// Paths changed per read.
     pub reroutes: Vec<f64>,
+    /// Flows per read that fell silent and went on from another copy.
+    pub hedged: Vec<f64>,
 }
 
 impl Summary {
@@ -306,5 +318,6 @@ impl Summary {
         self.bound_s.push(bound_s);
         self.divided.push(times.divided as f64 / reads);
         self.reroutes.push(times.reroutes as f64 / reads);
+        self.hedged.push(times.hedged as f64 / reads);
     }
 }

@@ -100,7 +100,8 @@ fn run(steering: Steering, seed: u64) -> Run {
     let jobs = reads(&spec, seed);
     let mut policy = steering.policy(&spec, interval, seed);
     let (setup, strangers) = (steering.setup(), &[][..]);
-    let plan = Plan { spec: &spec, jobs: &jobs, strangers, seen: false, setup, part_bytes, seed };
+    let (spec, jobs, hangs, seen) = (&spec, &jobs, &[][..], false);
+    let plan = Plan { spec, jobs, strangers, hangs, seen, setup, part_bytes, seed };
     let times = fluids::run(plan, policy.as_mut());
     let (topology, hosts) = (spec.build(), spec.host_count());
     let mut loads_s = [const { Vec::new() }; 3];
@@ -114,7 +115,7 @@ fn run(steering: Steering, seed: u64) -> Run {
         loads_s[tier].push(bytes / link.bytes_per_s);
     }
     loads_s.iter_mut().for_each(|loads| loads.sort_by(|one, other| other.total_cmp(one)));
-    let bound_s = bound_s(&spec, &jobs);
+    let bound_s = bound_s(spec, jobs);
     Run { times_s: times.reads_s, divided: times.divided, bound_s, loads_s }
 }
 

@@ -180,7 +180,7 @@ impl Rival {
                 let first = (0..paths.len()).find(|&number| fits(&room, paths.path(number)));
                 if let Some(number) = first.filter(|&number| number != seen.path) {
                     seen.path = number;
-                    moves.push(Reroute { flow, route: Route::Path(number) });
+                    moves.push(Reroute { flow, copy: None, route: Route::Path(number) });
                 }
             }
             for link in paths.path(seen.path) {

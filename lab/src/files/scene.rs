@@ -10,7 +10,7 @@ use evenfall_files_flow::{
     Count, FlowId, Leg, LinkIndex, NodeIndex, Parts, Policy, Read, Route, ThreeTier, Topology,
 };
 
-use crate::files::workload::{Job, Stranger};
+use crate::files::workload::{Hang, Job, Stranger};
 
 /// The ends and the way of a flow.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +34,13 @@ pub trait Network {
     /// Sets how many bytes have not arrived yet, counted from the last call of
     /// [`left`](Self::left).
     fn resize(&mut self, now: u64, flow: FlowId, bytes: u64);
-    /// Moves a flow to another way between the same ends.
+    /// Moves a flow to another way to the same reader.
     fn reroute(&mut self, now: u64, flow: FlowId, way: Way<'_>);
+    /// From now on the host sends nothing, or sends again. A network that cannot plant such faults
+    /// does nothing.
+    fn hang(&mut self, now: u64, host: NodeIndex, is_hung: bool) {
+        let _ = (now, host, is_hung);
+    }
     /// The bytes of flows that the switch of a rack has counted. A flow that is absent is counted
     /// by its own hosts.
     ///
@@ -70,6 +75,8 @@ pub struct Times {
     pub divided: usize,
     /// Changes of the path of a flow.
     pub reroutes: usize,
+    /// Flows that fell silent and went on from another copy.
+    pub hedged: usize,
     /// Bytes that each link carried, by number, where the network is simulated.
     pub carried: Vec<f64>,
     /// When the last read ended, in seconds.
@@ -103,6 +110,8 @@ pub struct Plan<'a> {
     pub jobs: &'a [Job],
     /// Background flows.
     pub strangers: &'a [Stranger],
+    /// Times in which hosts send nothing.
+    pub hangs: &'a [Hang],
     /// Whether the policy is told of background flows.
     pub seen: bool,
     /// Time between the arrival of a read and its first byte, in which the policy is asked and the
@@ -167,6 +176,7 @@ impl Scene<'_> {
         let racks = u64::from(spec.pods * spec.racks);
         let turn_ns = (self.policy.interval().as_nanos() as u64 / racks).max(1);
         let (mut arrived, mut strange, mut poll) = (0, 0, 0u64);
+        let mut faults = self.faults();
         let mut chosen: VecDeque<(u64, usize, Vec<Leg>)> = VecDeque::new();
         let mut ended = 0;
         while ended < jobs.len() {
@@ -174,10 +184,14 @@ impl Scene<'_> {
             let start = chosen.front().map_or(u64::MAX, |chosen| chosen.0);
             let stranger = strangers.get(strange).map_or(u64::MAX, |s| nanos(s.at_s));
             let count = (poll + 1) * turn_ns;
-            let next = arrival.min(start).min(stranger).min(count);
+            let fault = faults.front().map_or(u64::MAX, |fault| fault.0);
+            let next = arrival.min(start).min(stranger).min(count).min(fault);
             let (now, flow) = self.network.wait(next)?;
             if let Some(flow) = flow {
                 ended += usize::from(self.end(now, flow));
+            } else if next == fault {
+                let (_, host, is_hung) = faults.pop_front().expect("a first");
+                self.network.hang(now, host, is_hung);
             } else if next == start {
                 let (_, job, legs) = chosen.pop_front().expect("a first");
                 self.start(now, job, &legs);
@@ -195,6 +209,16 @@ impl Scene<'_> {
             self.times.end_s = now as f64 / 1e9;
         }
         Ok(())
+    }
+
+    /// When hosts begin and cease to hang, in order.
+    fn faults(&self) -> VecDeque<(u64, NodeIndex, bool)> {
+        let ends = |hang: &Hang| {
+            [(nanos(hang.at_s), hang.host, true), (nanos(hang.until_s), hang.host, false)]
+        };
+        let mut faults: Vec<_> = self.plan.hangs.iter().flat_map(ends).collect();
+        faults.sort_unstable_by_key(|fault| fault.0);
+        faults.into()
     }
 
     fn choose(&mut self, now: u64, number: usize) -> Vec<Leg> {
@@ -333,7 +357,11 @@ impl Scene<'_> {
             }
         }
         for reroute in self.policy.counted(Timestamp::from_nanos(now), &counts) {
-            let Some(live) = self.live.get(&reroute.flow) else { continue };
+            let Some(live) = self.live.get_mut(&reroute.flow) else { continue };
+            if let Some(copy) = reroute.copy {
+                live.from = copy;
+                self.times.hedged += 1;
+            }
             let (ends, route) = ([live.from, live.to], reroute.route);
             let path = self.path(ends, route);
             self.network.reroute(now, reroute.flow, Way { ends, route, path: &path });

@@ -96,8 +96,8 @@ struct Want {
     target: u64,
     /// Whether the coordinator knows that all wanted bytes are there.
     is_told: bool,
-    /// The number of the way, and the way's own address.
-    way: (u32, SocketAddrV4),
+    /// The number of the way, the way's own address, and the server.
+    way: (u32, SocketAddrV4, SocketAddrV4),
     is_over: bool,
 }
 
@@ -315,7 +315,7 @@ fn dial(from: SocketAddrV4, to: SocketAddrV4) -> io::Result<TcpStream> {
 }
 
 /// Reads what the coordinator wants until the flow is over.
-fn read_flow(flow: FlowId, server: SocketAddrV4, shared: &Shared, tell: &Sender<Told>) {
+fn read_flow(flow: FlowId, shared: &Shared, tell: &Sender<Told>) {
     let mut connection: Option<Connection> = None;
     let (mut piece, mut failures) = (vec![0; PIECE_BYTES], 0);
     loop {
@@ -341,7 +341,7 @@ fn read_flow(flow: FlowId, server: SocketAddrV4, shared: &Shared, tell: &Sender<
             }
             (want.target - want.moved, want.way)
         };
-        match step(&mut connection, &mut piece, server, need, way) {
+        match step(&mut connection, &mut piece, need, way) {
             Ok(len) => {
                 lock(&shared.want).moved += len as u64;
                 failures = 0;
@@ -351,7 +351,7 @@ fn read_flow(flow: FlowId, server: SocketAddrV4, shared: &Shared, tell: &Sender<
                 failures += 1;
                 if failures == TRIES {
                     // The coordinator may have ended.
-                    drop(tell.send((flow, Err(format!("{} to {server}: {error}", way.1)))));
+                    drop(tell.send((flow, Err(format!("{} to {}: {error}", way.1, way.2)))));
                     return;
                 }
                 std::thread::sleep(Duration::from_millis(1));
@@ -365,9 +365,8 @@ fn read_flow(flow: FlowId, server: SocketAddrV4, shared: &Shared, tell: &Sender<
 fn step(
     connection: &mut Option<Connection>,
     piece: &mut [u8],
-    server: SocketAddrV4,
     need: u64,
-    (way, from): (u32, SocketAddrV4),
+    (way, from, server): (u32, SocketAddrV4, SocketAddrV4),
 ) -> io::Result<usize> {
     connection.take_if(|open| open.way != way);
     let open = match connection {
@@ -414,14 +413,15 @@ impl Network for Flows<'_> {
             Ok(from) => from,
             Err(error) => return drop(self.tell.send((flow, Err(error)))),
         };
-        let want = Want { moved: 0, target: bytes, is_told: false, way: (0, from), is_over: false };
+        let reader = way.ends[1].0 as usize;
+        let way = (0, from, self.sockets.server(way.ends[0]));
+        let want = Want { moved: 0, target: bytes, is_told: false, way, is_over: false };
         let shared = Arc::new(Shared { want: Mutex::new(want), changed: Condvar::new() });
         self.flows.insert(flow, (Arc::clone(&shared), 0));
-        let (server, tell) = (self.sockets.server(way.ends[0]), self.tell.clone());
-        let failed = self.tell.clone();
+        let (tell, failed) = (self.tell.clone(), self.tell.clone());
         // The thread of the reader is in the namespace of the thread that starts it.
-        let started = self.sockets.lab.within(way.ends[1].0 as usize, move || {
-            std::thread::spawn(move || read_flow(flow, server, &shared, &tell));
+        let started = self.sockets.lab.within(reader, move || {
+            std::thread::spawn(move || read_flow(flow, &shared, &tell));
         });
         if let Err(error) = started {
             drop(failed.send((flow, Err(error.to_string()))));
@@ -458,12 +458,13 @@ impl Network for Flows<'_> {
 
     fn reroute(&mut self, _: u64, flow: FlowId, way: Way<'_>) {
         let Some((shared, _)) = self.flows.get(&flow) else { return };
-        let before = lock(&shared.want).way.1;
+        let (_, before, server_before) = lock(&shared.want).way;
+        let server = self.sockets.server(way.ends[0]);
         match self.sockets.source(&self.topology, flow, way, Some(before)) {
-            Ok(from) if from == before => {}
+            Ok(from) if (from, server) == (before, server_before) => {}
             Ok(from) => {
                 let mut want = lock(&shared.want);
-                want.way = (want.way.0 + 1, from);
+                want.way = (want.way.0 + 1, from, server);
             }
             Err(error) => drop(self.tell.send((flow, Err(error)))),
         }

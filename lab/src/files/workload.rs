@@ -172,6 +172,36 @@ pub fn strangers(spec: &ThreeTier, rate: f64, until_s: f64, seed: u64) -> Vec<St
     }
 }
 
+/// A time in which a host sends nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hang {
+    /// The host.
+    pub host: NodeIndex,
+    /// When the host falls silent, in seconds.
+    pub at_s: f64,
+    /// When the host sends again.
+    pub until_s: f64,
+}
+
+/// Draws hangs until `until_s`, ordered by their begin. Each host falls silent `rate` times a
+/// second, for `hang_s` in the mean.
+pub fn hangs(spec: &ThreeTier, rate: f64, hang_s: f64, until_s: f64, seed: u64) -> Vec<Hang> {
+    let mut prng = Prng::new(seed).fork(5);
+    let gap_s = 1.0 / (rate * f64::from(spec.host_count()));
+    let (mut at_s, mut all) = (0.0, Vec::<Hang>::new());
+    loop {
+        at_s += prng.exponential(gap_s);
+        if at_s >= until_s {
+            return all;
+        }
+        let host = host(&mut prng, spec, |_| true);
+        let end_s = at_s + prng.exponential(hang_s);
+        if all.iter().all(|hang| hang.host != host || hang.until_s < at_s) {
+            all.push(Hang { host, at_s, until_s: end_s });
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

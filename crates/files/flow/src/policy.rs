@@ -50,6 +50,8 @@ pub struct Leg {
 pub struct Reroute {
     /// Which flow.
     pub flow: FlowId,
+    /// The host whose copy the flow reads from now on; `None` when the copy stays the same.
+    pub copy: Option<NodeIndex>,
     /// Its new path.
     pub route: Route,
 }

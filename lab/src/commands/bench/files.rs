@@ -100,7 +100,7 @@ impl Servers {
             let pids = args.pid.into_iter().collect();
             return Ok(Self { child: None, address: server.clone(), pids });
         }
-        let count = u16::from(args.copies) + 1;
+        let count = args.copies + 1;
         let address = ports::consecutive(Ipv4Addr::LOCALHOST.into(), count)?.to_string();
         let mut command = Command::new(product::program());
         command.args(["run", "files", "--local"]).arg(args.copies.to_string());

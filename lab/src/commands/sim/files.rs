@@ -46,6 +46,12 @@ pub struct Args {
     /// Flows of other tenants that begin each second, for each host.
     #[arg(long, default_value_t = 0.0)]
     background: f64,
+    /// How often a second each host falls silent. A silent host sends nothing for --hang-seconds.
+    #[arg(long, default_value_t = 0.0)]
+    hangs: f64,
+    /// Mean seconds for which a silent host sends nothing.
+    #[arg(long, default_value_t = 5.0)]
+    hang_seconds: f64,
     /// Let the policy know the flows of other tenants.
     #[arg(long)]
     aware: bool,
@@ -74,6 +80,7 @@ fn positive(name: &str, value: f64) -> Result<(), String> {
 pub fn main(args: &Args) -> Outcome {
     positive("--rate", args.rate)?;
     positive("--oversubscription", args.oversubscription)?;
+    positive("--hang-seconds", args.hang_seconds)?;
     if !(INTERVAL_S_MIN..=3_600.0).contains(&args.interval) {
         return Err(
             format!("--interval {}: {INTERVAL_S_MIN} to 3600 seconds", args.interval).into()
@@ -89,6 +96,7 @@ pub fn main(args: &Args) -> Outcome {
     params.spec = ThreeTier::thesis(args.oversubscription / 2.0, args.oversubscription);
     params.interval = Duration::try_from_secs_f64(args.interval)?;
     (params.strangers_rate, params.strangers_seen) = (args.background.max(0.0), args.aware);
+    params.hangs = (args.hangs.max(0.0), args.hang_seconds);
     let summary = params.runs(args.seed, args.seeds);
     let mut figures = vec![
         ("mean_s", &summary.mean_s),
@@ -98,6 +106,7 @@ pub fn main(args: &Args) -> Outcome {
         ("bound_s", &summary.bound_s),
         ("two_copies", &summary.divided),
         ("reroutes", &summary.reroutes),
+        ("hedged", &summary.hedged),
     ];
     figures.extend(args.tpch.map(|_| ("query_s", &summary.waves_s)));
     let run = |at: usize| figures.iter().map(|(name, of)| (*name, Value::from(of[at]))).collect();

@@ -118,7 +118,7 @@ fn wrong_paths_are_refused_by_name() {
 #[test]
 fn new_names_have_no_control_characters() {
     let made = made();
-    for name in ["/a\nb", "/x\ty/z", "/\u{1b}[2J"] {
+    for name in ["/a\nb", "/x\ty", "/\u{1b}[2J"] {
         let call = Call::Mkdirs { path: name.into(), mode: 0o755 };
         let refused = made.space.decide(&call, "ann", 1, &[]);
         assert!(matches!(refused, Err(Refusal::Invalid(_))), "{name:?}");
