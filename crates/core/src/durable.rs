@@ -14,9 +14,9 @@
 //! The driver carries out the writes of one log in the order in which it polled them. The driver
 //! answers all writes of the machine in the order in which it polled them, also those of different
 //! logs: a machine whose file goes on in another log knows by the answer to a write that all writes
-//! before it are on the disk too. The driver has at most [`WRITES_MAX`] writes under way, and polls no more
-//! until some are answered. Each write gets one answer. After a crash, a write without an answer
-//! may be whole, torn or missing.
+//! before it are on the disk too. The driver has at most [`WRITES_MAX`] writes under way, and polls
+//! no more until some are answered. Each write gets one answer. After a crash, a write without an
+//! answer may be whole, torn or missing.
 //!
 //! **A write that fails** leaves the end of its log unknown. Every later append to that log fails
 //! too, until a [`Change::Truncate`] or a [`Change::Replace`] of it succeeds: no append can follow

@@ -8,7 +8,7 @@
 
 use core::time::Duration;
 
-/// Least wait. On Linux TCP repeats a lost packet after 200 ms, and the flow then goes on by itself.
+/// Least wait. On Linux TCP repeats a lost packet after 200 ms, and the flow goes on by itself.
 const WAIT_MIN: Duration = Duration::from_millis(250);
 /// Greatest wait: a disk that is busy with the writes of others may take a second.
 const WAIT_MAX: Duration = Duration::from_secs(2);

@@ -22,8 +22,8 @@ use crate::{Options, ServiceError};
 /// Time between two looks at how much room the disk has.
 const ROOM_EVERY: Duration = Duration::from_secs(2);
 
-/// Bytes of a body that are read from a connection at once. With 256 KiB in place of 64 KiB a put of
-/// 64 MB takes an eighth less processor time, because the threads of a put wake each other less
+/// Bytes of a body that are read from a connection at once. With 256 KiB in place of 64 KiB a put
+/// of 64 MB takes an eighth less processor time, because the threads of a put wake each other less
 /// often. All connections together then hold 320 MiB at most.
 const BODY_BYTES: usize = 256 << 10;
 
