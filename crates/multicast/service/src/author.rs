@@ -28,17 +28,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use evenfall_feed_service::intake::handover::{Handover, Refused, Taker};
+use evenfall_feed_service::intake::handover::Refused;
 use evenfall_runtime::SettingsError;
 
+use crate::hired::Hired;
 pub use crate::publisher::MESSAGE_BYTES_MAX;
 pub use crate::roles::author::AuthorSummary;
-use crate::roles::{RoleError, author, file_error};
+use crate::roles::{RoleError, author};
 pub use crate::settings::Authorship;
 use crate::settings::Settings;
 
@@ -158,13 +157,10 @@ impl Drop for Pending {
     }
 }
 
-type Ended = Result<AuthorSummary, RoleError>;
-
 /// A publisher that outlives the root. Threads share it by reference.
 pub struct Author {
-    queue: Arc<Handover>,
+    role: Hired<AuthorSummary>,
     numbers: Arc<Numbers>,
-    thread: Option<JoinHandle<Ended>>,
 }
 
 impl Author {
@@ -182,12 +178,10 @@ impl Author {
     /// When the settings have no such node, or the author cannot start.
     pub fn start(settings: Settings, name: &str) -> Result<Self, AuthorError> {
         let node = settings.node(name)?.clone();
-        let (queue, numbers) = (Arc::new(Handover::default()), Arc::new(Numbers::default()));
-        let (attached, listens) = sync_channel(1);
-        let mut taker = Taker::new(Arc::clone(&queue), attached);
+        let numbers = Arc::new(Numbers::default());
         let told = Arc::clone(&numbers);
-        let run = move || {
-            let ended = author::run_with(&settings, &node, &mut taker, &mut |told_of| {
+        let role = Hired::start("author", move |taker| {
+            let ended = author::run_with(&settings, &node, taker, &mut |told_of| {
                 told.change(|board| match told_of {
                     author::Told::Begun(before) => board.before = Some(before),
                     author::Told::Numbered { place, number } => {
@@ -199,19 +193,8 @@ impl Author {
             });
             told.change(|board| board.is_over = true);
             ended
-        };
-        let thread = std::thread::Builder::new()
-            .name("evenfall-author".into())
-            .spawn(run)
-            .map_err(|error| file_error("the author's thread".as_ref(), error))?;
-        if listens.recv().is_ok() {
-            return Ok(Self { queue, numbers, thread: Some(thread) });
-        }
-        match thread.join() {
-            Ok(Ok(_)) => Err(AuthorError::Ended),
-            Ok(Err(error)) => Err(AuthorError::Role(error)),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        });
+        Ok(Self { role: role?.ok_or(AuthorError::Ended)?, numbers })
     }
 
     /// Waits until a root takes messages. Returns how many messages of earlier processes under this
@@ -236,7 +219,7 @@ impl Author {
         loop {
             // The place is that of the message in the queue, so nobody else may put one meanwhile.
             let mut board = self.numbers.lock();
-            match self.queue.put(0, message.clone(), false) {
+            match self.role.queue.put(0, message.clone(), false) {
                 Ok(()) => {
                     let place = board.next;
                     board.next += 1;
@@ -265,21 +248,7 @@ impl Author {
     ///
     /// # Errors
     /// Why the author failed.
-    pub fn finish(mut self) -> Result<AuthorSummary, AuthorError> {
-        self.queue.finish();
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(ended)) => Ok(ended?),
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-            None => Err(AuthorError::Ended),
-        }
-    }
-}
-
-impl Drop for Author {
-    fn drop(&mut self) {
-        self.queue.cancel();
-        if let Some(thread) = self.thread.take() {
-            thread.join().ok();
-        }
+    pub fn finish(self) -> Result<AuthorSummary, AuthorError> {
+        Ok(self.role.finish()?)
     }
 }

@@ -24,6 +24,8 @@ pub mod candidate;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(feature = "publisher")]
+mod hired;
+#[cfg(feature = "publisher")]
 pub mod publisher;
 #[cfg(feature = "report")]
 pub mod report;

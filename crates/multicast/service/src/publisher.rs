@@ -26,16 +26,14 @@
 //! [`PublishError::Full`].
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::thread::JoinHandle;
 
 use bytes::Bytes;
 
+use crate::hired::Hired;
+use crate::roles::RoleError;
 use crate::roles::root::{self, RootSummary};
-use crate::roles::{RoleError, file_error};
 use crate::settings::{Publication, RoleName, Settings};
-use evenfall_feed_service::intake::handover::{Handover, Refused, Taker};
+use evenfall_feed_service::intake::handover::Refused;
 use evenfall_runtime::SettingsError;
 
 /// Longest message: a datagram less every header, and less the room that the seal of a keyed run
@@ -98,14 +96,11 @@ impl From<RoleError> for PublishError {
     }
 }
 
-type Ended = Result<RootSummary, RoleError>;
-
 /// A root that sends the messages that it is given. Threads share it by reference. Messages of one
 /// key go out in the order of the calls. Dropping the publisher ends the stream as `finish` does,
 /// but stops within two seconds when its receivers have not come yet.
 pub struct Publisher {
-    queue: Arc<Handover>,
-    thread: Option<JoinHandle<Ended>>,
+    role: Hired<RootSummary>,
 }
 
 impl Publisher {
@@ -132,21 +127,8 @@ impl Publisher {
                        no other process has the program's messages";
             return Err(SettingsError::new(why).into());
         }
-        let queue = Arc::new(Handover::default());
-        let (attached, stands) = sync_channel(1);
-        let mut taker = Taker::new(Arc::clone(&queue), attached);
-        let thread = std::thread::Builder::new()
-            .name("evenfall-root".into())
-            .spawn(move || root::run_with(&settings, &node, &mut taker))
-            .map_err(|error| file_error("the root's thread".as_ref(), error))?;
-        if stands.recv().is_ok() {
-            return Ok(Self { queue, thread: Some(thread) });
-        }
-        match thread.join() {
-            Ok(Ok(_)) => Err(PublishError::Ended),
-            Ok(Err(error)) => Err(PublishError::Role(error)),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        let role = Hired::start("root", move |taker| root::run_with(&settings, &node, taker))?;
+        Ok(Self { role: role.ok_or(PublishError::Ended)? })
     }
 
     /// Publishes a message, and waits while the queue is full. Messages of one `shard_key` keep
@@ -174,7 +156,7 @@ impl Publisher {
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(PublishError::TooLong { bytes: message.len() });
         }
-        self.queue.put(shard_key, message, patient).map_err(|refused| match refused {
+        self.role.queue.put(shard_key, message, patient).map_err(|refused| match refused {
             Refused::Full => PublishError::Full,
             Refused::Gone => PublishError::Ended,
         })
@@ -184,21 +166,7 @@ impl Publisher {
     ///
     /// # Errors
     /// Why the root failed, or that receivers did not finish in time.
-    pub fn finish(mut self) -> Result<RootSummary, PublishError> {
-        self.queue.finish();
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(ended)) => Ok(ended?),
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-            None => Err(PublishError::Ended),
-        }
-    }
-}
-
-impl Drop for Publisher {
-    fn drop(&mut self) {
-        self.queue.cancel();
-        if let Some(thread) = self.thread.take() {
-            thread.join().ok();
-        }
+    pub fn finish(self) -> Result<RootSummary, PublishError> {
+        Ok(self.role.finish()?)
     }
 }
