@@ -305,9 +305,10 @@ impl Campaign for Takeover {
             name: "takeover",
             about: "three roots vote on each frame; the one that leads dies, sleeps or is cut off",
             seeds: 300,
-            // A frame with a message of a process that had been replaced was refused, and so were
-            // all frames behind it.
-            once_failed: &[2_024, 3_373, 12_118],
+            // 2,024, 3,373, 12,118: a frame with a message of a process that had been replaced was
+            // refused, and so were all frames behind it. The others: the two standbys asked for
+            // each other's promise at the same heartbeats, again and again for a second.
+            once_failed: &[2_024, 3_373, 7_682, 11_772, 12_118, 13_807, 15_767],
             kinds: &[
                 FaultKind::Loss,
                 FaultKind::Duplicate,

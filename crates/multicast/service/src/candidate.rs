@@ -45,9 +45,9 @@ use self::authors::Authors;
 /// last for more than a minute. The bytes of their frames are limited too, by the order's own
 /// setting.
 pub const HISTORY_CYCLES: u64 = 65_536;
-/// Silence after which a voter is taken for gone. Two voters may ask for the same promise at once
-/// and then ask again, so that a takeover begins after one to four times this long. The nodes need
-/// two tenths of a second more.
+/// Silence after which a voter is taken for gone. Each of the others then waits for up to as long
+/// again before it asks for promises, so that a takeover begins after one to two times this long.
+/// The nodes need two tenths of a second more.
 const SUSPECT_AFTER: Duration = Duration::from_millis(150);
 /// Longest datagram between voters on one host. Loopback carries it whole.
 const DATAGRAM_BYTES_LOCAL: usize = 60_000;

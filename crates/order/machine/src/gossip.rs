@@ -55,10 +55,16 @@ impl Canopus {
         let is_heard = owner != from && owner != self.me && !self.is_quiet(owner);
         let ends = self.is_ending(owner);
         let is_bound = owner != from && self.is_bound(now, owner);
+        let me = self.me;
         let Some(group) = self.groups.get_mut(&owner) else { return };
         if let Some((term, end)) = group.may_accept(report) {
             group.accept(term, end);
             return self.write_end(owner, term, end);
+        }
+        if me < from && group.is_split(me, from, report) {
+            // One of the two asks again at its next heartbeat, and the other after its wait. If
+            // both waited, they could ask at the same heartbeat once more.
+            self.next_campaign.insert(owner, now);
         }
         let asks = report.promised.1 == from && group.may_promise(report);
         // A member that still hears the owner does not help to end the owner's group, unless the

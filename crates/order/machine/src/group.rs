@@ -255,6 +255,14 @@ impl Group {
         self.closed.is_none() && asked.promised.0 > self.mine.promised.0 && up_to_date
     }
 
+    /// Whether this member and another both asked for promises in the same term, so that the
+    /// promises may be split between the two.
+    pub fn is_split(&self, me: NodeId, other: NodeId, told: &Report) -> bool {
+        let (term, to) = self.mine.promised;
+        let is_tie = to == me && told.promised == (term, other);
+        self.closed.is_none() && is_tie && self.mine.end_term() < term
+    }
+
     /// The end that this member, which was elected in its term, asks all members to accept.
     pub fn won(&self, me: NodeId) -> Option<(u32, u64)> {
         let (term, to) = self.mine.promised;

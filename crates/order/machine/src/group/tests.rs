@@ -86,3 +86,14 @@ fn an_end_that_was_accepted_is_repeated_by_the_next_leader() {
     b.hear(A, &a.mine());
     assert_eq!(b.won(B), Some((3, 1)));
 }
+
+#[test]
+fn two_members_that_ask_in_one_term_know_that_the_promises_are_split() {
+    let (mut b, mut c) = (group(), group());
+    b.promise(1, B);
+    c.promise(1, C);
+    assert!(b.is_split(B, C, &c.mine()) && c.is_split(C, B, &b.mine()));
+    b.promise(2, B);
+    assert!(!b.is_split(B, C, &c.mine()), "B asks in a later term, which C may promise");
+    assert!(!c.is_split(C, A, &group().mine()), "A asks for nothing");
+}
