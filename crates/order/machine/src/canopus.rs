@@ -632,11 +632,7 @@ impl Machine for Canopus {
             Message::Greet(disk, count) => self.take_greet(from, disk, count),
             Message::Known(known) => self.take_known(from, known),
             Message::Forgot(cycle) => self.forgotten = Some((from, cycle)),
-            Message::Join(incarnation) => {
-                if self.table.next(from) == Some(incarnation) {
-                    self.sponsored.insert((from, incarnation));
-                }
-            }
+            Message::Join(incarnation) => self.take_join(from, incarnation),
             Message::Part(part) => self.take_part(now, from, part)?,
             Message::Fetch(cycle, offset) => self.take_fetch(from, cycle, offset),
             Message::Ask(incarnation, stamp) => self.take_ask(now, from, incarnation, stamp),

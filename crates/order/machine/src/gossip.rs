@@ -13,6 +13,10 @@ use crate::journal::{Effect, Record};
 use crate::wire::{Message, Status};
 use crate::{Proposal, VnodeId};
 
+/// Pipelines of cycles that a peer may be behind when it is taken back. Two are enough: the peer
+/// learns of a cycle within the time of one pipeline, and its status is under way for another.
+const JOIN_LAG: u64 = 2;
+
 impl Canopus {
     /// The status that this replica sends to its peers.
     pub fn status(&self) -> Status {
@@ -282,7 +286,8 @@ impl Canopus {
         }
     }
 
-    /// Asks another node to propose that this replica takes part again.
+    /// Asks another node to propose that this replica takes part again. Peers are asked first,
+    /// because they know how far this replica is.
     fn come_back(&mut self) {
         if self.is_leaving {
             return;
@@ -292,13 +297,30 @@ impl Canopus {
         if peers_committed > self.committed + self.config.pipeline {
             return;
         }
-        let all: Vec<NodeId> =
-            self.tree.members().map(|member| member.node).filter(|node| *node != self.me).collect();
-        let present: Vec<NodeId> =
-            all.into_iter().filter(|node| self.table.latest(*node).is_some()).collect();
+        let takes_part = |node: &NodeId| self.table.latest(*node).is_some();
+        let mut present: Vec<NodeId> = self.peers.keys().copied().filter(takes_part).collect();
+        if present.is_empty() {
+            let all = self.tree.members().map(|member| member.node);
+            present = all.filter(|node| *node != self.me && takes_part(node)).collect();
+        }
         if !present.is_empty() {
             let to = present[self.ticks as usize % present.len()];
             self.send(to, &Message::Join(incarnation));
         }
     }
+
+    /// Takes the wish of another node to take part again. All replicas wait for a node that takes
+    /// part, so a peer that still has to catch up is not taken, and asks again with its next
+    /// heartbeat. The peer itself cannot tell: a process that was paused first reads what came
+    /// during the pause, and takes the old news for the latest.
+    pub(crate) fn take_join(&mut self, from: NodeId, incarnation: u32) {
+        let near = self.committed.saturating_sub(JOIN_LAG * self.config.pipeline);
+        let is_near = self.peers.get(&from).is_none_or(|peer| peer.committed >= near);
+        if is_near && self.table.next(from) == Some(incarnation) {
+            self.sponsored.insert((from, incarnation));
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;
