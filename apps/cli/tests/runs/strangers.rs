@@ -171,7 +171,8 @@ fn root_says_where_it_listens_that_the_tree_stands_and_how_it_ended() {
     for words in [
         " INFO root: root listening on 127.0.",
         " INFO root: the tree stands: 1 receivers and recorders, 0 proxies, 1 trees, mode ",
-        " INFO root: the stream ended: 1000 messages sent; receivers report 1000 released, ",
+        " INFO root: the stream ended: 1000 messages sent; the 1 receivers at the end report 1000 \
+         released, ",
     ] {
         assert!(said.err.contains(words), "{words} in:\n{}", said.err);
     }

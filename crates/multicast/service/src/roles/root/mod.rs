@@ -414,10 +414,13 @@ impl<'a> Run<'a> {
         let sum = |count: fn(&RootStatus) -> u64| summary.trees.iter().map(count).sum::<u64>();
         if summary.leads {
             tracing::info!(
-                "{}: {}: {} messages sent; receivers report {} released, {} late, {} lost",
+                "{}: {}: {} messages sent; the {} receivers at the end report {} released, \
+                 {} late, {} lost",
                 summary.name,
                 summary.ended,
                 summary.messages,
+                // A receiver that has left takes its counts along.
+                summary.trees.iter().map(|tree| tree.tally.receivers).max().unwrap_or(0),
                 sum(|tree| tree.tally.released),
                 sum(|tree| tree.tally.late),
                 sum(|tree| tree.tally.lost)
