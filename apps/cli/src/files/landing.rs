@@ -45,8 +45,8 @@ impl Landing {
 }
 
 impl Unfinished {
-    /// Two commands with the same place would mix their bytes, so the part is locked. A command that
-    /// was killed leaves its part, and the next command writes over the part.
+    /// Two commands with the same place would mix their bytes, so the part is locked. A command
+    /// that was killed leaves its part, and the next command writes over the part.
     fn begin(path: PathBuf) -> io::Result<Self> {
         let mut part = path.clone().into_os_string();
         part.push(".part");
