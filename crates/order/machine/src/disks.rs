@@ -239,6 +239,8 @@ impl Canopus {
         if known.count != count {
             return self.send(from, &Message::Known(self.known(number, known.count, false)));
         }
+        // What the earlier disk had, this one has to learn.
+        (peer.committed, peer.oldest) = (0, 0);
         let taken = PeerDisk { number, count: count.saturating_add(1) };
         self.disks.own.peers.insert(from, taken);
         self.disks.written.remove(&from);
