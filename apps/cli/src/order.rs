@@ -27,8 +27,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub(crate) keys_mib: usize,
     /// Cycles for which a write lease lasts; 0 for no leases. With leases, `evenfall kv get` of a
-    /// key that nobody changes is answered at once, and a change of a key waits for its lease.
-    /// Equal at all replicas, and fixed by the first start.
+    /// key that nobody changes is answered at once, and a change of a key waits for its lease. All
+    /// replicas need the same number, and a replica keeps the number of its first start.
     #[arg(long, value_name = "CYCLES", default_value_t = 0)]
     pub(crate) lease_cycles: u64,
     /// Set an option that ZooKeeper's servers read from zoo.cfg, such as --zoo tickTime=500. May be

@@ -5,7 +5,7 @@ use core::fmt;
 use bytes::{Bytes, BytesMut};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
-/// Bytes that sealing adds.
+/// Length of the tag that sealing adds.
 pub const TAG_BYTES: usize = 16;
 
 /// Seals bytes by ChaCha20-Poly1305. The nonce is a number that the owner counts. The owner must
@@ -32,11 +32,11 @@ impl Cipher {
         Nonce::assume_unique_for_key(nonce)
     }
 
-    /// Seals bytes in place. Returns the tag that must follow them. `beside` is not sealed, and the
-    /// bytes open only beside the same.
+    /// Seals bytes in place. Returns the tag that must follow the bytes. `beside` is not sealed,
+    /// but the bytes open only beside an equal `beside`.
     ///
     /// # Panics
-    /// Never for bytes that fit a datagram or a record: the limit is 256 GiB.
+    /// When there are more than 256 GiB of bytes.
     pub fn seal(&self, number: u64, beside: &[u8], bytes: &mut [u8]) -> [u8; TAG_BYTES] {
         let tag = self.0.seal_in_place_separate_tag(Self::nonce(number), Aad::from(beside), bytes);
         let tag = tag.expect("bytes below the limit of the cipher");
@@ -50,8 +50,8 @@ impl Cipher {
         self.open_in_place(number, beside, &mut bytes).then(|| bytes.freeze())
     }
 
-    /// As [`open`](Self::open), in place. Returns whether the bytes opened. Bytes that did not open
-    /// are worth nothing.
+    /// Opens sealed bytes in the buffer that has them, where [`open`](Self::open) opens a copy.
+    /// Returns whether the bytes opened. A buffer whose bytes did not open has no bytes of use.
     pub fn open_in_place(&self, number: u64, beside: &[u8], sealed: &mut BytesMut) -> bool {
         let opened = self.0.open_in_place(Self::nonce(number), Aad::from(beside), sealed);
         let Ok(length) = opened.map(|bytes| bytes.len()) else { return false };

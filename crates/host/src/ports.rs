@@ -11,13 +11,13 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Servers of the system are usually below.
+/// The first port that is tried. Servers of the system usually have lower ports.
 const FIRST: u16 = 10_000;
 
-/// Fewer ports than these below the kernel's range are not worth a search.
+/// The search is made only when at least so many ports lie below the kernel's range.
 const ENOUGH: u16 = 1_000;
 
-/// The kernel chooses ports from this range: its first port, a blank, and its last port.
+/// The file of the range from which the kernel chooses ports. It has the first port and the last.
 const KERNEL: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
 /// How many ports this process has tried.

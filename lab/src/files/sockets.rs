@@ -96,7 +96,7 @@ struct Want {
     target: u64,
     /// Whether the coordinator knows that all wanted bytes are there.
     is_told: bool,
-    /// The number of the way, the way's own address, and the server.
+    /// The number of the way, the reader's address on it, and the server's address.
     way: (u32, SocketAddrV4, SocketAddrV4),
     is_over: bool,
 }

@@ -39,8 +39,8 @@ pub struct History {
     full: u64,
     /// Disks that nodes lost.
     pub lost: u64,
-    /// How often a replica began to learn, and how often it voted again.
-    learned: (u64, u64),
+    /// How often a replica without its disk voted again.
+    learned: u64,
     /// Checkpoints that replicas took.
     pub checkpoints: u64,
     violations: Vec<Violation<Check>>,
@@ -92,9 +92,8 @@ impl History {
                 return self.install(seen, cycle, &snapshot);
             }
             Event::DiskFull(_) => return self.full += 1,
-            Event::Learns => return self.learned.0 += 1,
-            Event::Learned => return self.learned.1 += 1,
-            Event::DiskBack | Event::Behind(_) | Event::CheckpointWanted => return,
+            Event::Learned => return self.learned += 1,
+            Event::DiskBack | Event::Behind(_) | Event::CheckpointWanted | Event::Learns => return,
             other => {
                 let broken = broken(Check::Resumes, seen, format!("{other:?}"));
                 return self.violations.push(broken);
@@ -193,7 +192,7 @@ impl History {
         run.counts.push(("installed", self.installed));
         run.counts.push(("full disks", self.full));
         run.counts.push(("lost disks", self.lost));
-        run.counts.push(("voted again", self.learned.1));
+        run.counts.push(("voted again", self.learned));
     }
 
     /// Every request was made, is there once, and stands behind the earlier ones of its client.

@@ -1,4 +1,4 @@
-//! How long a reader waits for bytes of a flow before the reader asks for them elsewhere too.
+//! The time for which a reader waits for bytes of a flow before it also asks another copy.
 //!
 //! A fixed time is too long on a fast network and too short on a slow one. The reader therefore
 //! measures every silence that has ended, and expects the next one to last no longer than the mean
@@ -8,9 +8,9 @@
 
 use core::time::Duration;
 
-/// Least wait. On Linux TCP repeats a lost packet after 200 ms, and the flow goes on by itself.
+/// The least wait. TCP on Linux repeats a lost packet after 200 ms, and the flow goes on by itself.
 const WAIT_MIN: Duration = Duration::from_millis(250);
-/// Greatest wait: a disk that is busy with the writes of others may take a second.
+/// The greatest wait. A disk that is busy with the writes of others may answer after a second.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 /// The wait before anything was measured, as in RFC 6298.
 const WAIT_FIRST: Duration = Duration::from_secs(1);

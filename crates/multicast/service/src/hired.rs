@@ -9,16 +9,16 @@ use evenfall_feed_service::intake::handover::{Handover, Taker};
 
 use crate::roles::{RoleError, file_error};
 
-/// A role that runs until its program ends the queue. Dropping it cancels the role, and waits until
-/// the role has ended.
+/// A role that runs until its program ends the queue. When the value is dropped, the role is
+/// cancelled, and the drop waits until the role has ended.
 pub struct Hired<T> {
     pub queue: Arc<Handover>,
     thread: Option<JoinHandle<Result<T, RoleError>>>,
 }
 
 impl<T: Send + 'static> Hired<T> {
-    /// Starts a role, and returns when the role listens. `None` when the role ended before that
-    /// without an error.
+    /// Starts a role, and returns when the role listens. Returns `None` when the role ended without
+    /// an error before it listened.
     pub fn start(
         role: &str,
         run: impl FnOnce(&mut Taker) -> Result<T, RoleError> + Send + 'static,

@@ -218,7 +218,7 @@ impl Canopus {
         let mut replica = Self {
             config,
             // Replicas whose leases differ in length would disagree on what may be read.
-            digest: tree.digest().wrapping_add(config.lease_cycles),
+            digest: tree.digest(config.lease_cycles),
             me,
             ancestors: tree.ancestors(&leaf),
             prng,
@@ -574,7 +574,7 @@ impl Canopus {
                         self.tell_peers(&Message::Entry(proposal));
                     }
                 }
-                Effect::Greet => self.greet_all(),
+                Effect::Greet => self.number_written(),
                 Effect::Answer(peer, number) => self.answer(peer, number),
                 Effect::Vote => self.vote(now),
             }

@@ -65,7 +65,7 @@ pub struct PeerDisk {
     pub count: u32,
 }
 
-/// What the log says about disks.
+/// The record of disks in a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// The node that writes this log.
@@ -168,7 +168,7 @@ impl Disks {
         Ok(())
     }
 
-    /// Whether the own number is on the own disk, or on its way there.
+    /// Whether the number of the disk is not on the disk yet.
     pub(crate) fn is_new(&self) -> bool {
         self.phase == Phase::New
     }
@@ -199,11 +199,14 @@ impl Canopus {
         self.record(&record, effects);
     }
 
-    /// The own number is on the disk.
+    /// The own number is on the disk, so the members may be asked.
+    pub(crate) fn number_written(&mut self) {
+        self.disks.phase = Phase::Asks;
+        self.greet_all();
+    }
+
+    /// Asks the members, while this replica waits for their answers.
     pub(crate) fn greet_all(&mut self) {
-        if self.disks.is_new() {
-            self.disks.phase = Phase::Asks;
-        }
         if self.disks.phase == Phase::Asks {
             let peers: Vec<NodeId> = self.peers.keys().copied().collect();
             peers.into_iter().for_each(|peer| self.greet(peer));
@@ -239,7 +242,7 @@ impl Canopus {
         if known.count != count {
             return self.send(from, &Message::Known(self.known(number, known.count, false)));
         }
-        // What the earlier disk had, this one has to learn.
+        // The peer has to learn again what its earlier disk had.
         (peer.committed, peer.oldest) = (0, 0);
         let taken = PeerDisk { number, count: count.saturating_add(1) };
         self.disks.own.peers.insert(from, taken);
@@ -352,7 +355,7 @@ impl Canopus {
         Some(proposes_from)
     }
 
-    /// It is on the disk that this replica votes.
+    /// The record that this replica votes is on the disk.
     pub(crate) fn vote(&mut self, now: Timestamp) {
         self.disks.phase = Phase::Votes;
         self.disks.answers.clear();

@@ -23,7 +23,7 @@ pub enum OrderError {
     OtherLeases {
         /// [`Config::lease_cycles`](crate::Config::lease_cycles) of the log.
         log: u64,
-        /// The same of the configuration.
+        /// [`Config::lease_cycles`](crate::Config::lease_cycles) of the configuration.
         given: u64,
     },
     /// The limit of waiting requests is reached. Try again when some are committed.

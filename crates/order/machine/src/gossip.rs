@@ -174,7 +174,6 @@ impl Canopus {
             self.come_back();
         }
         self.tidy();
-        self.consider_voting();
     }
 
     /// Asks for entries that others have and this replica lacks.

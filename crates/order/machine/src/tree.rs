@@ -150,9 +150,10 @@ impl Tree {
         below.flat_map(|leaf| leaf.members.iter().copied()).collect()
     }
 
-    /// A number that two trees share only when they have the same nodes in the same places.
-    /// Addresses are left out: a node may move.
-    pub fn digest(&self) -> u64 {
+    /// The number that all datagrams of a cluster have. Two clusters share it only when they have
+    /// the same nodes in the same places and write leases of the same length. Addresses are left
+    /// out, because a node may move.
+    pub fn digest(&self, lease_cycles: u64) -> u64 {
         let mut bytes = Vec::new();
         for leaf in &self.leaves {
             bytes.push(leaf.path.len() as u8);
@@ -160,7 +161,7 @@ impl Tree {
             bytes.extend((leaf.members.len() as u32).to_le_bytes());
             bytes.extend(leaf.members.iter().flat_map(|member| member.node.0.to_le_bytes()));
         }
-        fnv1a(FNV_BASIS, &bytes)
+        fnv1a(FNV_BASIS, &bytes).wrapping_add(lease_cycles)
     }
 }
 

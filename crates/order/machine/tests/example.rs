@@ -79,7 +79,7 @@ impl Example {
     /// Carries the oldest datagram; false when there is none.
     fn carry(&mut self) -> bool {
         let Some((from, to, datagram)) = self.wire.pop_front() else { return false };
-        let message = Message::decode(&datagram, self.tree.digest()).expect("our own").1;
+        let message = Message::decode(&datagram, self.tree.digest(0)).expect("our own").1;
         let (from_name, to_name) = (NAMES[from], NAMES[to]);
         match &message {
             Message::Entry(proposal) if proposal.cycle == 1 => {

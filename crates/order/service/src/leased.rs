@@ -12,11 +12,12 @@
 use evenfall_order_machine::LeaseKey;
 use evenfall_order_machine::keys::{Command, Op};
 
-/// The lease under which sessions are opened and live on. No read looks at it: this is no path, and
-/// a key has at least one byte.
+/// The lease under which sessions are opened and live on. No read looks at this lease, because a
+/// key has at least one byte.
 const SESSIONS: &[u8] = b"";
 
-/// The lease that a read of a key looks at. A read of several keys names the prefix "".
+/// The lease that a read of a key looks at. A read of several keys has the key "" and looks at all
+/// leases.
 pub fn of_read(key: &str) -> LeaseKey {
     match first_name(key) {
         _ if key.is_empty() => LeaseKey::ALL,

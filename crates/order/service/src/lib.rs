@@ -58,7 +58,7 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Most bytes of keys and values. Equal at all replicas.
     pub bytes_max: usize,
-    /// Cycles for which a write lease lasts; 0 without leases. Equal at all replicas.
+    /// Cycles for which a write lease lasts; 0 without leases. All replicas need the same number.
     pub lease_cycles: u64,
     /// Options that ZooKeeper's servers read from their file `zoo.cfg`.
     pub zookeeper: Options,

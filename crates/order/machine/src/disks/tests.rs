@@ -4,7 +4,9 @@ use core::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::durable::Change;
-use evenfall_core::{Arrival, ClockReading, Destination, Durable as _, Machine as _, StampedBy};
+use evenfall_core::{
+    Arrival, ClockReading, Destination, Durable as _, Machine as _, StampedBy, Transmit,
+};
 
 use super::*;
 use crate::{Config, Member, Request, SuperLeaf, Tree, journal};
@@ -40,6 +42,14 @@ impl Rack {
             statuses: Vec::new(),
             lives: 0,
         }
+    }
+
+    /// Replicas that have all started and take requests.
+    fn standing() -> Self {
+        let mut rack = Self::new();
+        (0..3).for_each(|n| rack.begin(n));
+        rack.pass(50);
+        rack
     }
 
     fn begin(&mut self, n: usize) {
@@ -140,11 +150,31 @@ fn a_super_leaf_begins_when_all_its_members_have_started_once() {
     assert!(rack.told(1).ends_with(&[1, 2]), "{:?}", rack.told(1));
 }
 
+fn greetings(replica: &mut Canopus, now: Timestamp) -> usize {
+    let sent = core::iter::from_fn(|| replica.poll_transmit(now));
+    let kind = |transmit: &Transmit| [transmit.head.as_slice(), &transmit.body[..]].concat()[3];
+    sent.filter(|transmit| kind(transmit) == crate::wire::kind::GREET).count()
+}
+
+/// A number that is told and then lost with a crash would be an earlier disk for ever.
+#[test]
+fn a_replica_tells_the_number_of_its_disk_when_the_number_is_written() {
+    let mut rack = Rack::new();
+    rack.begin(0);
+    let replica = rack.replicas[0].as_mut().expect("it is up");
+    let write = replica.poll_write().expect("the number");
+    for _ in 0..100 {
+        rack.now += Duration::from_millis(1);
+        replica.handle_timeout(rack.now);
+        assert_eq!(greetings(replica, rack.now), 0);
+    }
+    replica.handle_written(rack.now, write.id, Ok(()));
+    assert_eq!(greetings(replica, rack.now), 2);
+}
+
 #[test]
 fn a_replica_without_its_disk_learns_and_comes_back_under_a_new_incarnation() {
-    let mut rack = Rack::new();
-    (0..3).for_each(|n| rack.begin(n));
-    rack.pass(50);
+    let mut rack = Rack::standing();
     rack.write(0, 1);
     rack.write(1, 2);
     rack.pass(50);
@@ -168,9 +198,7 @@ fn a_replica_without_its_disk_learns_and_comes_back_under_a_new_incarnation() {
 /// The replica that lost its disk was one of the two that acknowledged. The third knows nothing.
 #[test]
 fn a_replica_without_its_disk_does_not_vote_while_the_witness_is_down() {
-    let mut rack = Rack::new();
-    (0..3).for_each(|n| rack.begin(n));
-    rack.pass(50);
+    let mut rack = Rack::standing();
     rack.replicas[2] = None;
     rack.write(1, 1);
     rack.pass(1);
@@ -190,9 +218,7 @@ fn a_replica_without_its_disk_does_not_vote_while_the_witness_is_down() {
 
 #[test]
 fn two_of_three_replicas_without_their_disks_do_not_go_on_alone() {
-    let mut rack = Rack::new();
-    (0..3).for_each(|n| rack.begin(n));
-    rack.pass(50);
+    let mut rack = Rack::standing();
     rack.write(0, 1);
     rack.pass(50);
     for n in 0..2 {
@@ -209,15 +235,13 @@ fn two_of_three_replicas_without_their_disks_do_not_go_on_alone() {
 
 #[test]
 fn an_old_status_and_an_old_greeting_of_a_lost_disk_change_nothing() {
-    let mut rack = Rack::new();
-    (0..3).for_each(|n| rack.begin(n));
-    rack.pass(50);
+    let mut rack = Rack::standing();
     rack.write(0, 1);
     rack.pass(50);
     let old = rack.statuses.last().expect("replica 0 spoke").clone();
     let greeting = rack.replicas[0].as_ref().map(|replica| replica.disks.own.number);
     let greeting =
-        Message::Greet(greeting.expect("it is up"), 0).encode(NodeId(0), tree().digest());
+        Message::Greet(greeting.expect("it is up"), 0).encode(NodeId(0), tree().digest(0));
     rack.lose(0);
     rack.begin(0);
     rack.pass(2);
@@ -233,9 +257,7 @@ fn an_old_status_and_an_old_greeting_of_a_lost_disk_change_nothing() {
 
 #[test]
 fn the_log_of_another_node_is_refused_by_name() {
-    let mut rack = Rack::new();
-    (0..3).for_each(|n| rack.begin(n));
-    rack.pass(50);
+    let rack = Rack::standing();
     let log = Bytes::copy_from_slice(&rack.logs[1]);
     let other = Canopus::new(Config::default(), tree(), NodeId(2), 9, &log);
     assert_eq!(other.err(), Some(OrderError::OtherNode(NodeId(1))));

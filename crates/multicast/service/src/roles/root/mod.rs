@@ -419,7 +419,7 @@ impl<'a> Run<'a> {
                 summary.name,
                 summary.ended,
                 summary.messages,
-                // A receiver that has left takes its counts along.
+                // The root has no counts of receivers that have left.
                 summary.trees.iter().map(|tree| tree.tally.receivers).max().unwrap_or(0),
                 sum(|tree| tree.tally.released),
                 sum(|tree| tree.tally.late),
