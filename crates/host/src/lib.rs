@@ -11,7 +11,7 @@
 //! | [`procstat`] | processor time and memory of a process |
 //! | [`random`] | random bytes of the kernel |
 //! | [`lab`] | hosts as network namespaces on this machine |
-//! | [`lock`] | a lock that keeps a second process out of a directory |
+//! | [`lock`] | a lock that keeps a second process out of a directory or a file |
 //! | [`memory`] | freed memory that the allocator keeps |
 //! | [`writes`] | a thread that writes and syncs for machines |
 //! | [`waker`] | ends the wait of another thread |

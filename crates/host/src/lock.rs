@@ -1,4 +1,4 @@
-//! Locks that keep a second process out of a directory.
+//! Locks that keep a second process out of a directory or a file.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -11,11 +11,20 @@ use std::path::Path;
 pub fn directory(path: &Path) -> io::Result<File> {
     fs::create_dir_all(path)?;
     let file = File::create(path.join("lock"))?;
+    match take(&file)? {
+        true => Ok(file),
+        false => Err(io::Error::other("another process runs in this directory")),
+    }
+}
+
+/// Locks a file until it is closed. Returns whether no other process has the lock.
+///
+/// # Errors
+/// The file cannot be locked at all: for example, its file system has no locks.
+pub fn take(file: &File) -> io::Result<bool> {
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            Err(io::Error::other("another process runs in this directory"))
-        }
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(error)) => Err(error),
     }
 }

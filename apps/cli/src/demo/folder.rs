@@ -1,7 +1,7 @@
 //! The directory of a demo. One demo plays there at a time, and removes only files that demos
 //! write.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -55,16 +55,11 @@ impl Folder {
             ));
         }
         let lock = File::create(&path).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(format!(
-                    "--dir {}: another demo plays there; wait for its end, or name another \
-                     directory",
-                    dir.display()
-                ));
-            }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        if !evenfall_host::lock::take(&lock).map_err(failed)? {
+            return Err(format!(
+                "--dir {}: another demo plays there; wait for its end, or name another directory",
+                dir.display()
+            ));
         }
         old.iter().try_for_each(fs::remove_file).map_err(failed)?;
         Ok(Self { _lock: lock })

@@ -4,7 +4,7 @@
 //! half a file. A device or a pipe is no place for such a rename: the rename would put a regular
 //! file where the device was, and a reader of the pipe would wait without end.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -53,13 +53,9 @@ impl Unfinished {
         let part = PathBuf::from(part);
         loop {
             let out = File::options().write(true).create(true).truncate(false).open(&part)?;
-            match out.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    let what = format!("another command writes {}", part.display());
-                    return Err(io::Error::other(what));
-                }
-                Err(TryLockError::Error(error)) => return Err(error),
+            if !evenfall_host::lock::take(&out)? {
+                let what = format!("another command writes {}", part.display());
+                return Err(io::Error::other(what));
             }
             // A command that has just ended may have renamed or removed the file that was opened.
             let (own, there) = (out.metadata()?.ino(), fs::metadata(&part).map(|it| it.ino()));

@@ -5,11 +5,12 @@ use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use evenfall_host::ports;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -26,9 +27,6 @@ const SEATS_MIN: usize = 6;
 const FEED_SEATS: usize = 2;
 /// Seats of a test whose processes have no deadlines, such as a store or a survey.
 const SEAT: usize = 1;
-
-/// First port of [`Scratch::address`].
-const PORTS_FROM: u16 = 20_000;
 
 /// Hands out seats, which limit how many tests have processes at once. Tests get seats in the order
 /// in which they asked, so that a test that needs all seats gets them too.
@@ -82,8 +80,6 @@ impl Drop for Turn {
 pub struct Scratch {
     directory: TempDir,
     network: u8,
-    /// Ports that were handed out.
-    ports: AtomicU16,
     _turn: Turn,
 }
 
@@ -110,7 +106,7 @@ impl Scratch {
         let turn = STAGE.take(seats);
         let network = (1 + NETWORKS.fetch_add(1, Ordering::Relaxed) % 250) as u8;
         let directory = TempDir::new().expect("a temporary directory");
-        Self { directory, network, ports: AtomicU16::new(0), _turn: turn }
+        Self { directory, network, _turn: turn }
     }
 
     /// The loopback address of a host of this test. No other test binds this address.
@@ -118,12 +114,9 @@ impl Scratch {
         Ipv4Addr::new(127, 0, self.network, number)
     }
 
-    /// An address with a port that is free for UDP and for TCP. The kernel hands out ports from
-    /// 32768 on to sockets that are bound to all addresses. So a port from there that was free a
-    /// moment ago may be in use, and a port below is not.
+    /// An address with a port that is free for UDP and for TCP.
     pub fn address(&self, host: u8) -> SocketAddr {
-        let port = PORTS_FROM + self.ports.fetch_add(1, Ordering::Relaxed);
-        SocketAddr::from((self.host(host), port))
+        ports::free(self.host(host).into()).expect("a port")
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

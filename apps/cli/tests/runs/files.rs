@@ -4,12 +4,14 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::process::{Child, Command, Stdio};
 
+use evenfall_host::ports;
+
 use super::common::{Scratch, evenfall, eventually, finish, say, signal};
 
 /// A cluster of one dataserver that takes files, and the address of its nameserver. A dataserver
 /// has the port after that of its nameserver.
 fn cluster(scratch: &Scratch) -> (Child, String) {
-    let (server, _) = (scratch.address(1).to_string(), scratch.address(1));
+    let server = ports::consecutive(scratch.host(1).into(), 2).expect("two ports").to_string();
     let dir = scratch.path("cluster").display().to_string();
     let run = ["run", "files", "--local", "1", "--webhdfs", &server, "--dir", &dir];
     let cluster = evenfall(&run).spawn().expect("a cluster");
