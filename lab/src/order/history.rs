@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use evenfall_order_machine::{Event, State};
+use evenfall_order_machine::{Change, Event, State};
 use evenfall_sim::{NodeIndex, Run, Seen, SimTime, Violation};
 
 use super::{Check, REGISTERS, broken};
@@ -93,7 +93,11 @@ impl History {
             }
             Event::DiskFull(_) => return self.full += 1,
             Event::Learned => return self.learned += 1,
-            Event::DiskBack | Event::Behind(_) | Event::CheckpointWanted | Event::Learns => return,
+            Event::Counts
+            | Event::DiskBack
+            | Event::Behind(_)
+            | Event::CheckpointWanted
+            | Event::Learns => return,
             other => {
                 let broken = broken(Check::Resumes, seen, format!("{other:?}"));
                 return self.violations.push(broken);
@@ -193,6 +197,16 @@ impl History {
         run.counts.push(("full disks", self.full));
         run.counts.push(("lost disks", self.lost));
         run.counts.push(("voted again", self.learned));
+        let changes = self.cycles.values().flat_map(|(state, _)| &state.changes);
+        let retired = |planned: bool| {
+            let of = changes.clone().filter(move |change| match change {
+                Change::Retire(_, _, is_planned) => *is_planned == planned,
+                _ => false,
+            });
+            of.collect::<BTreeSet<_>>().len() as u64
+        };
+        run.counts.push(("super-leaves left out", retired(false)));
+        run.counts.push(("super-leaves retired", retired(true)));
     }
 
     /// Every request was made, is there once, and stands behind the earlier ones of its client.

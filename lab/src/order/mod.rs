@@ -2,14 +2,16 @@
 //!
 //! A seed draws a tree (one super-leaf, two, three, or four below two vnodes), the pipeline, the
 //! redundancy, the length of datagrams and of histories, whether disks get full, and the faults.
-//! Every second seed has write leases. A third of the restarts lose the disk. Clients write and
-//! read four registers at all nodes. Owners give checkpoints. Checks look at what every replica
-//! told its owner, and at nothing else.
+//! Every second seed has write leases. Others have consensus in the second round and lose a whole
+//! super-leaf, or take one out as planned (`vanish`). A third of the restarts lose the disk.
+//! Clients write and read four registers at all nodes. Owners give checkpoints. Checks look at what
+//! every replica told its owner, and at nothing else.
 
 mod history;
 pub mod memory;
 pub mod ordered;
 pub mod rivals;
+mod vanish;
 pub mod wide;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -102,6 +104,10 @@ words! {
         OutlivesVouches,
         /// Votes after the loss of a disk as if it were still the earlier disk.
         VotesWithoutPast,
+        /// Takes a ballot for one that has ten entries more.
+        BelievesBallots,
+        /// Never lets a super-leaf back in.
+        NeverReturns,
     }
 }
 
@@ -113,16 +119,25 @@ pub struct Wrong {
 
 impl Alteration<Canopus> for Wrong {
     fn arrival(&mut self, machine: &Canopus, _: Timestamp, arrival: Arrival) -> Option<Arrival> {
-        if self.mutant != Mutant::BelievesAnything {
-            return Some(arrival);
-        }
         let digest = arrival.datagram.get(8..16)?.try_into().map(u64::from_le_bytes).ok()?;
-        let Ok((from, Message::Status(mut status))) = Message::decode(&arrival.datagram, digest)
-        else {
-            return Some(arrival);
+        let (from, message) = Message::decode(&arrival.datagram, digest).ok()?;
+        let changed = match (self.mutant, message) {
+            (Mutant::BelievesAnything, Message::Status(mut status)) => {
+                exaggerate(&mut status, machine.node());
+                Message::Status(status)
+            }
+            (Mutant::BelievesBallots, Message::Ballot(mut ballot)) => {
+                ballot.groups.iter_mut().for_each(|(.., report)| report.next += 10);
+                Message::Ballot(ballot)
+            }
+            (Mutant::NeverReturns, Message::Join(..))
+                if !vanish::is_one_leaf(machine.node(), from) =>
+            {
+                return None;
+            }
+            _ => return Some(arrival),
         };
-        exaggerate(&mut status, machine.node());
-        let datagram = Bytes::from(Message::Status(status).encode(from, digest));
+        let datagram = Bytes::from(changed.encode(from, digest));
         Some(Arrival { datagram, ..arrival })
     }
 
@@ -235,6 +250,8 @@ enum Kind {
     Read,
     /// The owner of the node gives a checkpoint.
     Checkpoint,
+    /// The super-leaf of this number leaves as planned.
+    Retire(usize),
 }
 
 /// Trees by the knob `tree`: how many super-leaves there are below each of how many vnodes.
@@ -268,6 +285,8 @@ fn config(plan: &Plan) -> Config {
         heartbeat: Duration::from_millis(10),
         fetch_every: Duration::from_millis(10),
         suspect_after: Duration::from_millis(60),
+        second_round: vanish::second_round(plan),
+        vanish_after: Duration::from_millis(120),
         ..Config::default()
     }
 }
@@ -358,7 +377,8 @@ impl Owner {
 
 impl Observer<Subject, Wire> for Owner {
     fn event(&mut self, seen: Seen, event: Event) {
-        if event == Event::Learned {
+        let votes = if vanish::second_round(&self.plan) { Event::Counts } else { Event::Learned };
+        if event == votes {
             self.learning.remove(&seen.node);
         }
         self.history.take(seen, event);
@@ -370,8 +390,15 @@ impl Observer<Subject, Wire> for Owner {
         if is_read && self.mutant == Some(Mutant::ReadsAtOnce) {
             return self.history.read_at_once(seen, token);
         }
-        if operation.kind == Kind::Checkpoint {
-            return self.checkpoint(seen, subject);
+        match operation.kind {
+            Kind::Checkpoint => return self.checkpoint(seen, subject),
+            Kind::Retire(leaf) => {
+                let leaf = self.tree.leaves().nth(leaf).map(|(vnode, _)| vnode);
+                return subject
+                    .input(seen.local, |replica| leaf.map(|leaf| replica.retire(leaf)))
+                    .unwrap_or(());
+            }
+            Kind::Read | Kind::Write => {}
         }
         let taken = subject.input(seen.local, |replica| match is_read {
             true => replica.read_of(seen.local, token, self.lease_key(token, true)),
@@ -454,6 +481,8 @@ impl Campaign for Order {
                 ("installed", 10),
                 ("full disks", 10),
                 ("lost disks", 10),
+                ("super-leaves left out", 20),
+                ("super-leaves retired", 20),
             ],
             mutants: &[
                 (Mutant::SendsEarly, Check::Agreement, 400),
@@ -472,6 +501,8 @@ impl Campaign for Order {
                 (Mutant::LeasesAnotherKey, Check::Linearizable, 40),
                 (Mutant::OutlivesVouches, Check::Linearizable, 1_000),
                 (Mutant::VotesWithoutPast, Check::Agreement, 1_000),
+                (Mutant::BelievesBallots, Check::Agreement, 1_000),
+                (Mutant::NeverReturns, Check::Resumes, 1_000),
             ],
         }
     }
@@ -484,7 +515,7 @@ impl Campaign for Order {
         let count = tree(plan.knob("tree")).members().count() as u32;
         let mut victims = Victims::returning(0..count - 1);
         victims.expendable.push(NodeIndex(count - 1));
-        plan.aimed(&bounds, &victims)
+        vanish::aimed(plan.aimed(&bounds, &victims))
     }
 
     fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {
@@ -521,6 +552,7 @@ impl Campaign for Order {
             }
             owner.operations.push(Operation { at, node, kind: Kind::Checkpoint });
         }
+        owner.operations.extend(vanish::retirement(plan));
         for (token, operation) in owner.operations.iter().enumerate() {
             world.invoke_at(operation.at, operation.node, token as u64);
         }

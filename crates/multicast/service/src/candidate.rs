@@ -340,7 +340,7 @@ impl Candidate {
         let turnout = |change: &Change| match *change {
             Change::Leave(node, incarnation) => Some(Turnout::Left(node, incarnation)),
             Change::Join(node, incarnation) => Some(Turnout::Back(node, incarnation)),
-            Change::Lease(_) => None,
+            Change::Lease(_) | Change::Retire(..) => None,
         };
         if voice.sequence.turn_out(state.changes.iter().filter_map(turnout)) {
             self.stand(now, voice);

@@ -16,10 +16,11 @@ use crate::config::{
     TRANSMIT_BYTES_MAX, TRANSMITS_MAX,
 };
 use crate::disks::Disks;
-use crate::group::Group;
+use crate::group::{Entry, Group, OWNERS};
 use crate::journal::{self, Effect, Journal, Record};
 use crate::leases::{LEASE_BYTES, LEASES_MAX};
 use crate::parts::{self, Parts};
+use crate::second::Far;
 use crate::wire::{self, Message, Part, Whole};
 use crate::{
     Change, LeaseKey, OrderError, Proposal, Request, State, SuperLeaf, Table, Tree, VnodeId,
@@ -79,6 +80,9 @@ pub enum Event {
     Learns,
     /// The replica votes again, and then comes back under a new incarnation.
     Learned,
+    /// With consensus in the second round: the ballots of this replica, which lost its disk, count
+    /// in the groups of all super-leaves again.
+    Counts,
     /// The disk failed, and the replica has stopped: nothing is sent any more.
     Stopped(StorageError),
 }
@@ -136,6 +140,9 @@ pub struct Canopus {
     pub(crate) leaf: SuperLeaf,
     /// From the super-leaf to the root.
     pub(crate) ancestors: Vec<VnodeId>,
+    /// The nodes of each super-leaf, and which of these lists is the own super-leaf.
+    pub(crate) racks: Vec<Vec<NodeId>>,
+    pub(crate) rack: usize,
     pub(crate) prng: Prng,
     pub(crate) table: Table,
     pub(crate) groups: BTreeMap<NodeId, Group>,
@@ -162,6 +169,10 @@ pub struct Canopus {
     /// Nodes that asked to come back: every node of the tree once at most.
     pub(crate) sponsored: BTreeSet<(NodeId, u32)>,
     pub(crate) peers: BTreeMap<NodeId, Peer>,
+    /// The nodes of the other super-leaves.
+    pub(crate) far: BTreeMap<NodeId, Far>,
+    /// A super-leaf that is to leave as planned.
+    pub(crate) retires: Option<VnodeId>,
     pub(crate) next_campaign: BTreeMap<NodeId, Timestamp>,
     pub(crate) tick_at: Option<Timestamp>,
     pub(crate) ticks: u64,
@@ -172,6 +183,8 @@ pub struct Canopus {
     pub(crate) was_expelled: bool,
     /// Whether a status is due.
     pub(crate) speaks: bool,
+    /// Whether ballots are due.
+    pub(crate) speaks_far: bool,
     out: VecDeque<Transmit>,
     out_bytes: usize,
     dropped: u64,
@@ -197,7 +210,8 @@ impl Canopus {
     /// new. Randomness comes from the seed, which must differ from life to life.
     ///
     /// # Errors
-    /// When the tree does not have the node, or the log cannot be read.
+    /// When the tree does not have the node, the settings exclude each other, or the log cannot be
+    /// read.
     pub fn new(
         config: Config,
         tree: Tree,
@@ -205,27 +219,29 @@ impl Canopus {
         seed: u64,
         log: &Bytes,
     ) -> Result<Self, OrderError> {
+        config.check(&tree)?;
         let leaf = tree.super_leaf_of(me).ok_or(OrderError::Stranger(me))?.clone();
         let (bodies, journal) =
             Journal::open(journal::LOG, config.full_retry, log).map_err(OrderError::Log)?;
         let records = journal::records(&bodies)?;
-        let members: Vec<NodeId> = leaf.members.iter().map(|member| member.node).collect();
+        let racks = tree.racks();
+        let rack = racks.iter().position(|rack| rack.contains(&me)).unwrap_or(0);
         let others = leaf.members.iter().filter(|member| member.node != me);
-        let install = Install::Group(PEERS, others.map(|member| member.address).collect());
-        let peers = members.iter().filter(|node| **node != me);
+        let install = Install::Group(PEERS, others.clone().map(|one| one.address).collect());
+        let far = racks.iter().flatten().filter(|node| !racks[rack].contains(node));
         let mut prng = Prng::new(seed);
         let life = if config.lease_cycles > 0 { prng.next_u64() } else { 0 };
         let mut replica = Self {
             config,
             // Replicas whose leases differ in length would disagree on what may be read.
-            digest: tree.digest(config.lease_cycles),
+            digest: tree.digest(&config),
             me,
             ancestors: tree.ancestors(&leaf),
             prng,
             leases_asked: BTreeMap::new(),
             life,
             table: Table::new(&tree),
-            groups: members.iter().map(|node| (*node, Group::new(*node, 0, 1, &members))).collect(),
+            groups: BTreeMap::new(),
             cycles: BTreeMap::new(),
             early: BTreeMap::new(),
             started: 0,
@@ -237,16 +253,19 @@ impl Canopus {
             pending_bytes: 0,
             proposed: BTreeMap::new(),
             sponsored: BTreeSet::new(),
-            peers: peers.map(|node| (*node, Peer::default())).collect(),
+            peers: others.map(|one| (one.node, Peer::default())).collect(),
+            far: far.map(|node| (*node, Far::default())).collect(),
+            retires: None,
             next_campaign: BTreeMap::new(),
             tick_at: None,
             ticks: 0,
             journal,
-            disks: Disks::new(me, config.lease_cycles, seed),
+            disks: Disks::new(me, &config, seed),
             is_leaving: false,
             is_stopped: false,
             was_expelled: false,
             speaks: true,
+            speaks_far: config.second_round,
             out: VecDeque::new(),
             out_bytes: 0,
             dropped: 0,
@@ -263,78 +282,11 @@ impl Canopus {
             asked_until: 0,
             leaf,
             tree,
+            racks,
+            rack,
         };
         replica.replay(records)?;
-        if replica.disks.is_new() {
-            replica.record_disk([Effect::Greet]);
-        }
         Ok(replica)
-    }
-
-    /// Repeats the decisions that the log has.
-    fn replay(&mut self, records: Vec<Record>) -> Result<(), OrderError> {
-        for record in records {
-            match record {
-                Record::Entry(proposal) => {
-                    if let Some(group) = self.group(proposal.set.node, proposal.set.incarnation)
-                        && !group.store(&proposal)
-                    {
-                        group.recall(&proposal);
-                    }
-                }
-                Record::Promise(owner, incarnation, term, to) => {
-                    if let Some(group) = self.group(owner, incarnation) {
-                        group.promise(term, to);
-                    }
-                }
-                Record::End(owner, incarnation, term, end) => {
-                    if let Some(group) = self.group(owner, incarnation) {
-                        group.accept(term, end);
-                    }
-                }
-                Record::Committed(commit) => {
-                    let cycle = commit.cycle;
-                    if cycle == self.committed + 1
-                        && let Some(state) = self.state_of(commit)
-                    {
-                        self.started = self.started.max(cycle);
-                        self.skip(cycle + 1);
-                        self.adopt(Arc::new(state));
-                    }
-                }
-                Record::Checkpoint(checkpoint) => self.resume(checkpoint),
-                Record::Disk(disk) => self.disks.restore(disk)?,
-                Record::Group(owner, incarnation, report) => {
-                    let members: Vec<NodeId> = self.groups.keys().copied().collect();
-                    let mut group = Group::new(owner, incarnation, 1, &members);
-                    group.restore(report);
-                    self.groups.insert(owner, group);
-                }
-            }
-        }
-        let me = self.me;
-        for group in self.groups.values_mut().filter(|_| self.disks.votes()) {
-            let mine = group.mine();
-            group.hear(me, &mine);
-        }
-        if let Some(own) = self.groups.get(&me) {
-            self.started = self.started.max(own.mine().have.saturating_sub(1));
-        }
-        for cycle in self.committed + 1..=self.started {
-            self.cycles.entry(cycle).or_default();
-        }
-        self.seen = self.started;
-        Ok(())
-    }
-
-    /// Goes on behind the checkpoint on the own disk.
-    fn resume(&mut self, checkpoint: Checkpoint) {
-        self.adopt_checkpoint(&checkpoint);
-        let (cycle, snapshot) = (checkpoint.cycle, checkpoint.snapshot.clone());
-        self.events.push_back(Event::Installed { cycle, snapshot, unknown: Vec::new() });
-        let mut encoded = Vec::new();
-        checkpoint.put(&mut encoded);
-        (self.encoded, self.checkpoint) = (encoded.into(), Some(checkpoint));
     }
 
     /// Adds a record to the log.
@@ -560,17 +512,16 @@ impl Canopus {
         for effect in effects {
             match effect {
                 Effect::Report(owner, incarnation, report) => {
-                    let me = self.me;
-                    if self.disks.votes()
-                        && let Some(group) = self.group(owner, incarnation)
-                    {
+                    let (me, counts) = (self.me, self.is_elector(owner));
+                    if counts && let Some(group) = self.group(owner, incarnation) {
                         group.hear(me, &report);
                         self.speaks = true;
+                        self.speaks_far |= owner >= OWNERS;
                     }
                 }
                 Effect::Propose(cycle) => {
                     let own = self.groups.get(&self.me).and_then(|group| group.entry(cycle));
-                    if let Some(proposal) = own.cloned() {
+                    if let Some(proposal) = own.and_then(Entry::proposal).cloned() {
                         self.tell_peers(&Message::Entry(proposal));
                     }
                 }
@@ -609,6 +560,9 @@ impl Machine for Canopus {
         if let Some(peer) = self.peers.get_mut(&from).filter(|peer| !peer.learns) {
             peer.heard = now;
         }
+        if let Some(far) = self.far.get_mut(&from) {
+            far.heard = now;
+        }
         let is_root = match &message {
             Message::State(state) => state.vnode == VnodeId::ROOT,
             Message::Part(part) => matches!(part.of, Whole::State(_, VnodeId::ROOT)),
@@ -619,7 +573,8 @@ impl Machine for Canopus {
             Message::Entry(proposal) => self.take_entry(proposal),
             Message::Want(owner, incarnation, cycle) => {
                 let group = self.group(owner, incarnation);
-                if let Some(entry) = group.and_then(|group| group.entry(cycle)).cloned() {
+                let entry = group.and_then(|group| group.entry(cycle)).and_then(Entry::proposal);
+                if let Some(entry) = entry.cloned() {
                     // An own entry that is not on the disk yet must not leave.
                     let own = self.groups.get(&self.me).map_or(0, |own| own.durable(self.me).have);
                     if owner != self.me || cycle < own {
@@ -632,7 +587,8 @@ impl Machine for Canopus {
             Message::Greet(disk, count) => self.take_greet(from, disk, count),
             Message::Known(known) => self.take_known(from, known),
             Message::Forgot(cycle) => self.forgotten = Some((from, cycle)),
-            Message::Join(incarnation) => self.take_join(from, incarnation),
+            Message::Join(incarnation, at) => self.take_join(from, incarnation, at),
+            Message::Ballot(ballot) => self.take_ballot(now, from, &ballot),
             Message::Part(part) => self.take_part(now, from, part)?,
             Message::Fetch(cycle, offset) => self.take_fetch(from, cycle, offset),
             Message::Ask(incarnation, stamp) => self.take_ask(now, from, incarnation, stamp),
@@ -664,6 +620,7 @@ impl Machine for Canopus {
         if self.tick_at.is_none() {
             self.tick_at = Some(now + self.config.heartbeat);
             self.peers.values_mut().for_each(|peer| peer.heard = now);
+            self.far.values_mut().for_each(|far| far.heard = now);
             self.bind_all(now);
             for cycle in self.cycles.values_mut() {
                 cycle.started_at = now;
@@ -687,6 +644,9 @@ impl Machine for Canopus {
         if core::mem::take(&mut self.speaks) && self.disks.votes() {
             let status = Message::Status(self.status());
             self.tell_peers(&status);
+        }
+        if core::mem::take(&mut self.speaks_far) && self.disks.votes() {
+            self.send_ballots();
         }
         let next = self.out.pop_front()?;
         self.out_bytes -= next.len();
@@ -754,7 +714,7 @@ impl Durable for Canopus {
 /// cycle.
 pub(crate) const CHANGES_PER_PROPOSAL: usize = 2;
 
-/// The changes that a proposal of this replica carries.
+/// Changes for nodes that ask to come back, for a proposal of this replica.
 pub(crate) fn joins(sponsored: &BTreeSet<(NodeId, u32)>) -> Vec<Change> {
     let joins = sponsored.iter().take(CHANGES_PER_PROPOSAL);
     joins.map(|(node, incarnation)| Change::Join(*node, *incarnation)).collect()

@@ -22,7 +22,6 @@ use evenfall_core::{Malformed, NodeId, Reader, Timestamp};
 
 use crate::canopus::{Canopus, Event, Pending, bytes_of};
 use crate::config::{CHECKPOINT_BYTES_MAX, FETCH_BYTES};
-use crate::group::Group;
 use crate::journal::{self, Effect, Record};
 use crate::wire::{Message, Whole};
 use crate::{Table, parts};
@@ -94,7 +93,8 @@ impl Canopus {
         for (owner, group) in &self.groups {
             let mine = group.decided();
             records.push(Record::Group(*owner, group.incarnation(), mine));
-            records.extend(group.entries_from(next).cloned().map(Record::Entry));
+            let entries = group.entries_from(next);
+            records.extend(entries.map(|entry| self.record_of(*owner, group.incarnation(), entry)));
             effects.push(Effect::Report(*owner, group.incarnation(), mine));
         }
         self.journal.replace(records.iter().map(journal::body), effects);
@@ -167,14 +167,7 @@ impl Canopus {
         }
         let cycle = checkpoint.cycle;
         self.adopt_checkpoint(&checkpoint);
-        let members: Vec<NodeId> = self.leaf.members.iter().map(|member| member.node).collect();
-        for node in &members {
-            let Some((from, incarnation)) = self.table.joined(*node) else { continue };
-            let is_old = self.groups.get(node).is_none_or(|g| g.incarnation() < incarnation);
-            if is_old {
-                self.groups.insert(*node, Group::new(*node, incarnation, from, &members));
-            }
-        }
+        self.found_groups();
         self.skip(cycle + 1);
         self.keep_checkpoint(checkpoint.clone());
         let unknown = self.forget_proposed(cycle);

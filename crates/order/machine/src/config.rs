@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::{OrderError, Tree};
+
 /// Most bytes of an encoded state, which a replica puts together out of parts. At three nodes each
 /// node then has 21 MiB in a cycle, and at [`NODES_MAX`] half a MiB.
 pub const STATE_BYTES_MAX: usize = 64 << 20;
@@ -24,8 +26,8 @@ pub const FETCH_BYTES: usize = 256 << 10;
 /// Nodes of a tree. Each datagram about membership names all nodes of a super-leaf.
 pub const NODES_MAX: usize = 128;
 
-/// The settings of a replica. All replicas of a tree must have the same `pipeline` and the
-/// same `lease_cycles`.
+/// The settings of a replica. All replicas of a tree must have the same `pipeline`, the same
+/// `lease_cycles` and the same `second_round`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Cycles under way at once. A membership change that is agreed in cycle c applies from cycle c
@@ -67,8 +69,29 @@ pub struct Config {
     /// lease ends keeps it, without a wait, when this number is above `pipeline`. Leases are for
     /// clients that have one request under way. A log keeps the number with which it began.
     pub lease_cycles: u64,
+    /// Whether the super-leaves agree by consensus, in the second round of each cycle, on which of
+    /// their states the cycle has. A minority of super-leaves may then vanish, and each cycle takes
+    /// one more way between super-leaves. It needs a tree of two levels and excludes write leases.
+    /// A log keeps the setting with which it began.
+    pub second_round: bool,
+    /// Time after which the others go on without a super-leaf that a cycle waits for, when they
+    /// may: with `second_round`. It has to be longer than several round trips between super-leaves.
+    pub vanish_after: Duration,
     /// Time between two attempts to write when the disk is full.
     pub full_retry: Duration,
+}
+
+impl Config {
+    /// Whether the settings fit each other and the tree.
+    pub(crate) fn check(&self, tree: &Tree) -> Result<(), OrderError> {
+        const LEVELS: &str = "consensus in the second round needs a tree of two levels";
+        const LEASES: &str = "consensus in the second round and write leases exclude each other";
+        match (self.second_round, tree.height(), self.lease_cycles) {
+            (true, 3.., _) => Err(OrderError::Settings(LEVELS)),
+            (true, _, 1..) => Err(OrderError::Settings(LEASES)),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Default for Config {
@@ -90,6 +113,8 @@ impl Default for Config {
             history_bytes: 64 << 20,
             log_bytes: 64 << 20,
             lease_cycles: 0,
+            second_round: false,
+            vanish_after: Duration::from_secs(2),
             full_retry: Duration::from_secs(1),
         }
     }

@@ -19,7 +19,7 @@ use evenfall_core::{NodeId, Timestamp};
 
 use crate::canopus::{Canopus, Cycle, Event, Pending, Read, bytes_of, joins};
 use crate::config::UNWRITTEN_BYTES_MAX;
-use crate::group::{Group, Part};
+use crate::group::{Entry, Group, Part, owner_of};
 use crate::journal::{Commit, Effect, Record, Set};
 use crate::wire::Message;
 use crate::{Change, Proposal, RequestSet, Requests, State, VnodeId};
@@ -46,6 +46,10 @@ impl Canopus {
     /// Whether this replica has a reason to start a cycle by itself: requests wait, a node asks to
     /// come back, or a member has left and the other super-leaves do not know it yet.
     pub(crate) fn is_due(&self) -> bool {
+        if !self.is_leaf_in() {
+            // The cycles of the others show this super-leaf how far they are.
+            return self.may_return();
+        }
         let has_left = |node: NodeId| {
             let latest = self.table.latest(node);
             latest.is_none_or(|latest| {
@@ -67,7 +71,11 @@ impl Canopus {
                 && self.disks.may_propose(own.incarnation())
         });
         let leaves = |node: NodeId| self.table.latest(node).is_some() && has_left(node);
-        is_in && (!self.pending.is_empty() || !self.sponsored.is_empty() || members.any(leaves))
+        let has_news = !self.pending.is_empty()
+            || !self.sponsored.is_empty()
+            || self.retirement().is_some()
+            || members.any(leaves);
+        is_in && has_news
     }
 
     /// Whether a replica that has a reason may start a cycle now.
@@ -110,6 +118,7 @@ impl Canopus {
 
     fn propose(&mut self, cycle: u64, incarnation: u32) {
         let mut changes = joins(&self.sponsored);
+        changes.extend(self.retirement());
         let taken = match self.config.lease_cycles {
             0 => self.take_pending(),
             _ => self.take_leased(cycle, &mut changes),
@@ -146,15 +155,17 @@ impl Canopus {
     /// Stores an entry of any member's group, when it is the next one of the group.
     pub(crate) fn store(&mut self, proposal: Proposal) -> bool {
         let (owner, incarnation) = (proposal.set.node, proposal.set.incarnation);
+        let cycle = proposal.cycle;
+        let entry = Entry::Proposal(proposal);
         let Some(group) = self.group(owner, incarnation) else { return false };
-        if !group.store(&proposal) {
+        if !group.store(&entry) {
             return false;
         }
         let report = Effect::Report(owner, incarnation, group.mine());
-        let cycle = proposal.cycle;
         let own = (owner == self.me).then_some(Effect::Propose(cycle));
         self.seen = self.seen.max(cycle);
-        self.record(&Record::Entry(proposal), [report].into_iter().chain(own));
+        let record = self.record_of(owner, incarnation, &entry);
+        self.record(&record, [report].into_iter().chain(own));
         true
     }
 
@@ -163,11 +174,16 @@ impl Canopus {
     /// state of the cycle comes.
     fn gather(&mut self) {
         self.gathered = self.gathered.max(self.committed);
-        while self.gathered < self.started {
+        if self.config.second_round {
+            self.compute(self.committed + 1);
+        }
+        // Who takes part in a cycle is known a pipeline ahead.
+        while self.gathered < self.started.min(self.committed + self.config.pipeline) {
             let cycle = self.gathered + 1;
             self.compute(cycle);
             let is_there = |vnode| self.state(cycle, vnode).is_some();
-            if !is_there(self.ancestors[0]) && !is_there(VnodeId::ROOT) {
+            let is_in = self.table.leaf_incarnation(self.ancestors[0], cycle).is_some();
+            if is_in && !is_there(self.ancestors[0]) && !is_there(VnodeId::ROOT) {
                 return;
             }
             self.gathered = cycle;
@@ -178,11 +194,14 @@ impl Canopus {
     fn compute(&mut self, cycle: u64) {
         for height in 0..self.ancestors.len() {
             let vnode = self.ancestors[height];
-            if self.state(cycle, vnode).is_some() {
+            // A cycle in which no super-leaf takes part has a state of the root all the same.
+            let is_out = vnode != VnodeId::ROOT && !self.takes_part(vnode, cycle);
+            if is_out || self.state(cycle, vnode).is_some() {
                 continue;
             }
             let state = match height {
                 0 => self.of_super_leaf(cycle, vnode),
+                _ if self.config.second_round => self.of_leaves(cycle),
                 _ => self.of_children(cycle, vnode),
             };
             if let Some(state) = state {
@@ -201,7 +220,7 @@ impl Canopus {
             }
             match group.part(cycle) {
                 Part::Open => return None,
-                Part::Proposed(proposal) => proposals.push(proposal),
+                Part::Proposed(entry) => proposals.push(entry.proposal()?),
                 Part::Absent => leaves.push(Change::Leave(member.node, incarnation)),
             }
         }
@@ -219,14 +238,26 @@ impl Canopus {
     }
 
     fn of_children(&self, cycle: u64, vnode: VnodeId) -> Option<State> {
+        let mut children = self.tree.children(vnode);
+        children.retain(|child| self.takes_part(*child, cycle));
         let children: Option<Vec<_>> =
-            self.tree.children(vnode).iter().map(|child| self.state(cycle, *child)).collect();
+            children.iter().map(|child| self.state(cycle, *child)).collect();
         let children = children?;
-        Some(State::of_states(cycle, vnode, children.iter().map(Arc::as_ref)))
+        let states = children.iter().map(Arc::as_ref);
+        Some(State::of_states(cycle, vnode, states, core::iter::empty()))
+    }
+
+    /// Whether any super-leaf below a vnode takes part in a cycle.
+    fn takes_part(&self, vnode: VnodeId, cycle: u64) -> bool {
+        let is_in = |leaf| self.table.leaf_incarnation(leaf, cycle).is_some();
+        is_in(vnode) || self.tree.leaves_below(vnode).any(is_in)
     }
 
     pub(crate) fn state(&self, cycle: u64, vnode: VnodeId) -> Option<Arc<State>> {
-        self.cycles.get(&cycle)?.states.get(&vnode).cloned()
+        let known = self.cycles.get(&cycle).and_then(|cycle| cycle.states.get(&vnode));
+        // After a restart, a state may be in the log alone.
+        let logged = || self.groups.get(&owner_of(vnode))?.entry(cycle)?.state();
+        known.or_else(logged).cloned()
     }
 
     /// Keeps a state, and sends it to the nodes that wait for it.
@@ -242,6 +273,7 @@ impl Canopus {
         for (_, to) in waiting {
             self.send(to, &Message::State(state.as_ref().clone()));
         }
+        self.store_states(vnode);
     }
 
     fn commit(&mut self) {
@@ -261,7 +293,17 @@ impl Canopus {
 
     /// The part of a committed cycle that the log does not have as entries.
     fn commit_of(&self, state: &State) -> Commit {
-        let sets = state.sets.iter().map(|set| match self.logged(state.cycle, set.node) {
+        Self::without(state, |node| self.logged(state.cycle, node))
+    }
+
+    /// The part of a super-leaf's state that the log does not have as proposals.
+    pub(crate) fn entry_of(&self, state: &State) -> Commit {
+        Self::without(state, |node| self.proposed(state.cycle, node))
+    }
+
+    /// A state without the sets that the log has.
+    fn without<'a>(state: &State, logged: impl Fn(NodeId) -> Option<&'a RequestSet>) -> Commit {
+        let sets = state.sets.iter().map(|set| match logged(set.node) {
             Some(logged) if logged.incarnation == set.incarnation => {
                 Set::Named(set.node, set.incarnation)
             }
@@ -271,14 +313,22 @@ impl Canopus {
         Commit { cycle, number, changes, sets: sets.collect() }
     }
 
-    /// The set of a member's entry in a cycle. An entry is in the log before a replica has it.
-    fn logged(&self, cycle: u64, node: NodeId) -> Option<&RequestSet> {
-        Some(&self.groups.get(&node)?.entry(cycle)?.set)
+    /// The set that a node proposed in a cycle. An entry is in the log before a replica has it.
+    fn proposed(&self, cycle: u64, node: NodeId) -> Option<&RequestSet> {
+        Some(&self.groups.get(&node)?.entry(cycle)?.proposal()?.set)
     }
 
-    /// The state of the root that a record of the log stands for; `None` when the log lacks an
-    /// entry that the record names. The peers then send this replica the cycle again.
-    pub(crate) fn state_of(&self, commit: Commit) -> Option<State> {
+    /// The set of a node in a cycle, out of an entry of the node or of its super-leaf.
+    fn logged(&self, cycle: u64, node: NodeId) -> Option<&RequestSet> {
+        self.proposed(cycle, node).or_else(|| {
+            let leaf = owner_of(self.table.home(node)?);
+            self.groups.get(&leaf)?.entry(cycle)?.state()?.set_of(node)
+        })
+    }
+
+    /// The state of a vnode that a record of the log stands for; `None` when the log lacks an entry
+    /// that the record names. The peers then send this replica the cycle again.
+    pub(crate) fn state_of(&self, vnode: VnodeId, commit: Commit) -> Option<State> {
         let Commit { cycle, number, changes, sets } = commit;
         let whole = |set: Set| match set {
             Set::Whole(set) => Some(set),
@@ -288,7 +338,7 @@ impl Canopus {
             }
         };
         let sets = sets.into_iter().map(whole).collect::<Option<_>>()?;
-        Some(State { cycle, vnode: VnodeId::ROOT, number, changes, sets })
+        Some(State { cycle, vnode, number, changes, sets })
     }
 
     /// Notes that all cycles before `next` are committed here, so that no entries of these cycles
@@ -318,6 +368,10 @@ impl Canopus {
             if self.table.apply(*change, cycle, from, lease_cycles) {
                 self.apply(*change, from);
             }
+        }
+        self.retires = self.retires.filter(|_| self.retirement().is_some());
+        if self.config.second_round || !state.changes.is_empty() {
+            self.found_groups();
         }
         let table = &self.table;
         self.sponsored.retain(|(node, incarnation)| table.next(*node) == Some(*incarnation));
@@ -359,23 +413,23 @@ impl Canopus {
     }
 
     fn apply(&mut self, change: Change, from: u64) {
+        let is_me = match change {
+            Change::Leave(node, _) | Change::Join(node, _) => node == self.me,
+            // The last super-leaf stays.
+            Change::Retire(leaf, ..) => leaf == self.ancestors[0] && !self.is_leaf_in(),
+            Change::Lease(_) => false,
+        };
         match change {
-            Change::Leave(node, _) if node == self.me => {
+            Change::Join(..) if is_me => {
+                self.was_expelled = false;
+                self.events.push_back(Event::Joined(from));
+            }
+            Change::Leave(..) | Change::Retire(..) if is_me => {
                 self.was_expelled = true;
+                self.is_leaving |= matches!(change, Change::Retire(_, _, true));
                 self.events.push_back(Event::Expelled);
             }
-            Change::Leave(..) | Change::Lease(_) => {}
-            Change::Join(node, incarnation) => {
-                if node == self.me {
-                    self.was_expelled = false;
-                    self.events.push_back(Event::Joined(from));
-                }
-                let members: Vec<NodeId> = self.leaf.members.iter().map(|m| m.node).collect();
-                if members.contains(&node) {
-                    let group = Group::new(node, incarnation, from, &members);
-                    self.groups.insert(node, group);
-                }
-            }
+            _ => {}
         }
     }
 
@@ -404,15 +458,14 @@ impl Canopus {
         Vec::new()
     }
 
-    /// The vnodes whose states this replica's super-leaf needs from others.
-    pub(crate) fn foreign(&self) -> Vec<VnodeId> {
+    /// The vnodes whose states this replica's super-leaf needs from others in a cycle.
+    pub(crate) fn foreign(&self, cycle: u64) -> Vec<VnodeId> {
         let steps = self.ancestors.windows(2);
-        steps
-            .flat_map(|step| {
-                let own = step[0];
-                self.tree.children(step[1]).into_iter().filter(move |child| *child != own)
-            })
-            .collect()
+        let all = steps.flat_map(|step| {
+            let own = step[0];
+            self.tree.children(step[1]).into_iter().filter(move |child| *child != own)
+        });
+        all.filter(|vnode| self.takes_part(*vnode, cycle)).collect()
     }
 
     /// Whether this replica fetches a vnode's state for its super-leaf. The representatives of a
@@ -429,7 +482,7 @@ impl Canopus {
 
     /// Asks for the states of other super-leaves that this cycle still needs.
     pub(crate) fn fetch(&mut self, now: Timestamp, number: u64) {
-        for vnode in self.foreign() {
+        for vnode in self.foreign(number) {
             if self.state(number, vnode).is_some() {
                 continue;
             }
@@ -444,6 +497,13 @@ impl Canopus {
                 continue;
             }
             cycle.asked.insert(vnode, (now, times + 1));
+            let turn = number + u64::from(times) + u64::from(self.me.0);
+            // The super-leaf itself may have vanished, and other nodes have its state.
+            let group = self.groups.get(&owner_of(vnode)).filter(|_| times % 2 == 1);
+            if let Some(holder) = group.and_then(|group| group.source(number, turn as usize)) {
+                self.send(holder, &Message::Request(number, vnode));
+                continue;
+            }
             let emulators = self.tree.emulators(vnode);
             let present: Vec<NodeId> = emulators
                 .iter()
@@ -451,7 +511,6 @@ impl Canopus {
                 .filter(|node| times % 2 == 1 || self.table.latest(*node).is_some())
                 .collect();
             if !present.is_empty() {
-                let turn = number + u64::from(times) + u64::from(self.me.0);
                 let to = present[turn as usize % present.len()];
                 self.send(to, &Message::Request(number, vnode));
             }
@@ -461,7 +520,12 @@ impl Canopus {
     pub(crate) fn take_request(&mut self, from: NodeId, number: u64, vnode: VnodeId) {
         self.seen = self.seen.max(number.min(self.started + self.config.pipeline));
         let is_mine = self.ancestors.contains(&vnode);
-        let found = self.state(number, vnode).or_else(|| self.state(number, VnodeId::ROOT));
+        // A super-leaf that was left out needs to know that it was.
+        let root = || self.state(number, VnodeId::ROOT);
+        let found = match self.config.second_round {
+            true => root().or_else(|| self.state(number, vnode)),
+            false => self.state(number, vnode).or_else(root),
+        };
         if let Some(state) = found {
             return self.send(from, &Message::State(state.as_ref().clone()));
         }
@@ -495,7 +559,7 @@ impl Canopus {
     pub(crate) fn wants_state(&self, number: u64, vnode: VnodeId) -> bool {
         let is_wanted = match vnode {
             VnodeId::ROOT => number > self.committed && number <= self.started,
-            _ => self.is_near(number) && self.foreign().contains(&vnode),
+            _ => self.is_near(number) && self.foreign(number).contains(&vnode),
         };
         is_wanted && self.state(number, vnode).is_none()
     }

@@ -49,11 +49,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenfall_core::{Malformed, NodeId, Prng, Reader, Timestamp};
 
-use crate::OrderError;
 use crate::canopus::{Canopus, Event};
-use crate::group::{NOBODY, Report};
+use crate::group::{NOBODY, OWNERS, Report};
 use crate::journal::{Effect, Record};
 use crate::wire::{Known, Message};
+use crate::{Config, OrderError};
 
 /// The disk of a peer, as a replica knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,23 +74,29 @@ pub struct Disk {
     pub number: u64,
     /// The length of write leases in all cycles of this log.
     pub lease_cycles: u64,
+    /// Whether the second round is by consensus in all cycles of this log.
+    pub second_round: bool,
     /// Whether the reports of this disk count.
     pub votes: bool,
     /// The first incarnation under which this disk may propose.
     pub proposes_from: u32,
+    /// The cycle from which the replica took part with this disk; 0 before, and for a replica that
+    /// never lost a disk.
+    pub since: u64,
     /// The disks of the other members.
     pub peers: BTreeMap<NodeId, PeerDisk>,
 }
 
 impl Disk {
-    /// Node u32, number u64, lease cycles u64, votes u8, first incarnation u32, count u8; then per
-    /// peer: node u32, number u64, count u32.
+    /// Node u32, number u64, lease cycles u64, second round u8, votes u8, first incarnation u32,
+    /// since u64, count u8; then per peer: node u32, number u64, count u32.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend(self.node.0.to_le_bytes());
         out.extend(self.number.to_le_bytes());
         out.extend(self.lease_cycles.to_le_bytes());
-        out.push(u8::from(self.votes));
+        out.extend([u8::from(self.second_round), u8::from(self.votes)]);
         out.extend(self.proposes_from.to_le_bytes());
+        out.extend(self.since.to_le_bytes());
         out.push(self.peers.len() as u8);
         for (node, disk) in &self.peers {
             out.extend(node.0.to_le_bytes());
@@ -101,13 +107,13 @@ impl Disk {
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (node, number, lease_cycles) = (NodeId(r.u32()?), r.u64()?, r.u64()?);
-        let votes = r.u8()? == 1;
-        let (proposes_from, count) = (r.u32()?, r.u8()?);
+        let (second_round, votes) = (r.u8()? == 1, r.u8()? == 1);
+        let (proposes_from, since, count) = (r.u32()?, r.u64()?, r.u8()?);
         let mut peers = BTreeMap::new();
         for _ in 0..count {
             peers.insert(NodeId(r.u32()?), PeerDisk { number: r.u64()?, count: r.u32()? });
         }
-        Ok(Self { node, number, lease_cycles, votes, proposes_from, peers })
+        Ok(Self { node, number, lease_cycles, second_round, votes, proposes_from, since, peers })
     }
 }
 
@@ -135,14 +141,26 @@ pub(crate) struct Disks {
     /// The answers of the peers that took the own number.
     answers: BTreeMap<NodeId, Known>,
     learns: bool,
+    /// Whether [`Event::Counts`] was told.
+    pub(crate) is_counted: bool,
 }
 
 impl Disks {
-    pub(crate) fn new(node: NodeId, lease_cycles: u64, seed: u64) -> Self {
+    pub(crate) fn new(node: NodeId, config: &Config, seed: u64) -> Self {
         // The number is odd, so it is not 0.
         let number = Prng::new(seed).fork(0x6469_736b).next_u64() | 1;
         let (votes, peers) = (false, BTreeMap::new());
-        let own = Disk { node, number, lease_cycles, votes, proposes_from: 0, peers };
+        let (lease_cycles, second_round) = (config.lease_cycles, config.second_round);
+        let own = Disk {
+            node,
+            number,
+            lease_cycles,
+            second_round,
+            votes,
+            proposes_from: 0,
+            since: 0,
+            peers,
+        };
         Self {
             own,
             phase: Phase::New,
@@ -150,6 +168,7 @@ impl Disks {
             counts: BTreeMap::new(),
             answers: BTreeMap::new(),
             learns: false,
+            is_counted: false,
         }
     }
 
@@ -161,6 +180,9 @@ impl Disks {
         let (log, given) = (disk.lease_cycles, self.own.lease_cycles);
         if log != given {
             return Err(OrderError::OtherLeases { log, given });
+        }
+        if disk.second_round != self.own.second_round {
+            return Err(OrderError::OtherRounds(disk.second_round));
         }
         self.phase = if disk.votes { Phase::Votes } else { Phase::Asks };
         self.written = disk.peers.keys().copied().collect();
@@ -331,7 +353,7 @@ impl Canopus {
             return None;
         }
         let mut proposes_from = 0;
-        for (owner, group) in &self.groups {
+        for (owner, group) in self.groups.range(..OWNERS) {
             let told = answers.iter().flat_map(|known| &known.groups);
             let told = told.filter(|(of, ..)| of == owner);
             let latest = told.clone().map(|(_, incarnation, _)| *incarnation).max()?;

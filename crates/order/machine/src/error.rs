@@ -26,6 +26,11 @@ pub enum OrderError {
         /// [`Config::lease_cycles`](crate::Config::lease_cycles) of the configuration.
         given: u64,
     },
+    /// The log began with another [`Config::second_round`](crate::Config::second_round), and this
+    /// is the log's.
+    OtherRounds(bool),
+    /// The settings exclude each other.
+    Settings(&'static str),
     /// The limit of waiting requests is reached. Try again when some are committed.
     Full,
     /// The request is longer than what the tree allows a node in one cycle.
@@ -62,6 +67,13 @@ impl fmt::Display for OrderError {
                 "the log has write leases of {log} cycles and not of {given}: start all replicas \
                  with the number of their logs"
             ),
+            Self::OtherRounds(is_on) => write!(
+                f,
+                "the log began {} consensus in the second round: start all replicas with the \
+                 setting of their logs",
+                if *is_on { "with" } else { "without" }
+            ),
+            Self::Settings(what) => f.write_str(what),
             Self::Full => write!(f, "too many requests wait: try again when some are committed"),
             Self::TooLong { bytes, bytes_max } => {
                 write!(f, "a request of {bytes} bytes: at most {bytes_max} fit a cycle")

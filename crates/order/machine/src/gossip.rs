@@ -8,7 +8,7 @@ use evenfall_core::{NodeId, Timestamp};
 use crate::canopus::{Canopus, Event, Peer};
 use crate::config::UNWRITTEN_BYTES_MAX;
 use crate::cycles::PATIENCE;
-use crate::group::Report;
+use crate::group::{OWNERS, Report, leaf_of};
 use crate::journal::{Effect, Record};
 use crate::wire::{Message, Status};
 use crate::{Proposal, VnodeId};
@@ -20,15 +20,21 @@ const JOIN_LAG: u64 = 2;
 impl Canopus {
     /// The status that this replica sends to its peers.
     pub fn status(&self) -> Status {
-        let me = self.me;
-        let groups = self.groups.iter();
         Status {
             disk: self.disks.own.number,
             started: self.started,
             committed: self.committed,
             oldest: self.oldest(),
-            groups: groups.map(|(owner, g)| (*owner, g.incarnation(), g.durable(me))).collect(),
+            groups: self.reports(NodeId(0)),
         }
+    }
+
+    /// What this replica has on its disk of the groups of all owners from this name on.
+    pub(crate) fn reports(&self, from: NodeId) -> Vec<(NodeId, u32, Report)> {
+        let groups = self.groups.range(from..);
+        let counts = |owner: NodeId| owner < OWNERS || self.is_elector(owner);
+        let groups = groups.filter(|(owner, _)| counts(**owner));
+        groups.map(|(owner, g)| (*owner, g.incarnation(), g.durable(self.me))).collect()
     }
 
     pub(crate) fn take_status(&mut self, now: Timestamp, from: NodeId, status: &Status) {
@@ -43,10 +49,20 @@ impl Canopus {
         // A peer's status makes this replica start at most as many cycles as the replica keeps for
         // its peers.
         self.seen = self.seen.max(status.started.min(self.started + self.config.history));
-        for (owner, incarnation, report) in &status.groups {
+        self.take_reports(now, from, status.groups.iter());
+    }
+
+    /// Takes what a node has on its disk of some groups.
+    pub(crate) fn take_reports<'a>(
+        &mut self,
+        now: Timestamp,
+        from: NodeId,
+        reports: impl Iterator<Item = &'a (NodeId, u32, Report)>,
+    ) {
+        for (owner, incarnation, report) in reports {
             let Some(group) = self.group(*owner, *incarnation) else { continue };
             group.hear(from, report);
-            if self.disks.votes() {
+            if self.is_elector(*owner) {
                 self.consider(now, from, *owner, report);
             }
         }
@@ -56,7 +72,10 @@ impl Canopus {
     /// Answers a peer's report about a group: accepts the end that the report has, or promises the
     /// term that the peer asks for.
     fn consider(&mut self, now: Timestamp, from: NodeId, owner: NodeId, report: &Report) {
-        let is_heard = owner != from && owner != self.me && !self.is_quiet(owner);
+        let is_heard = match leaf_of(owner) {
+            Some(leaf) => !self.is_overdue(now, leaf, self.config.vanish_after / 2),
+            None => owner != from && owner != self.me && !self.is_quiet(owner),
+        };
         let ends = self.is_ending(owner);
         let is_bound = owner != from && self.is_bound(now, owner);
         let me = self.me;
@@ -107,6 +126,7 @@ impl Canopus {
         let won: Vec<_> = self
             .groups
             .iter()
+            .filter(|(owner, _)| self.is_elector(**owner))
             .filter_map(|(owner, group)| Some((*owner, group.won(me)?)))
             .collect();
         for (owner, (term, end)) in won {
@@ -157,6 +177,7 @@ impl Canopus {
     pub(crate) fn tick(&mut self, now: Timestamp) {
         self.ticks += 1;
         self.speaks = true;
+        self.speaks_far = self.config.second_round;
         self.want();
         if self.disks.votes() {
             self.give_up_earlier();
@@ -173,6 +194,8 @@ impl Canopus {
         if is_out && self.disks.votes() {
             self.come_back();
         }
+        let leaves: Vec<VnodeId> = self.tree.leaves().map(|(leaf, _)| leaf).collect();
+        leaves.into_iter().for_each(|leaf| self.store_states(leaf));
         self.tidy();
     }
 
@@ -182,9 +205,10 @@ impl Canopus {
         let wants: Vec<_> = self
             .groups
             .iter()
-            .filter(|(owner, _)| **owner != self.me)
+            .filter(|(owner, _)| **owner != self.me && **owner < OWNERS)
             .filter_map(|(owner, group)| {
-                let source = group.source(turn).filter(|source| *source != self.me)?;
+                let source = group.source(group.mine().have, turn);
+                let source = source.filter(|source| *source != self.me)?;
                 Some((source, Message::Want(*owner, group.incarnation(), group.mine().have)))
             })
             .collect();
@@ -203,21 +227,34 @@ impl Canopus {
                 self.next_campaign.remove(&owner);
                 continue;
             }
-            let leaves = owner == self.me && self.is_leaving;
-            if !leaves && !self.is_ending(owner) && !self.is_silent(now, owner) {
+            let (ends, patience) = match leaf_of(owner) {
+                None => {
+                    let leaves = owner == self.me && self.is_leaving;
+                    let ends = leaves || self.is_ending(owner) || self.is_silent(now, owner);
+                    (ends, self.config.suspect_after)
+                }
+                Some(leaf) => {
+                    let patience = self.config.vanish_after;
+                    let ends = self.is_overdue(now, leaf, patience)
+                        && self.is_elector(owner)
+                        && self.hears_majority(now, owner);
+                    (ends, patience)
+                }
+            };
+            if !ends {
                 self.next_campaign.remove(&owner);
                 continue;
             }
             if self.is_bound(now, owner) {
                 continue;
             }
-            let wait = self.config.suspect_after.as_nanos() as u64;
+            let wait = patience.as_nanos() as u64;
             let next = now + Duration::from_nanos(self.prng.below(wait + 1));
             let due = *self.next_campaign.entry(owner).or_insert(next);
             if now < due {
                 continue;
             }
-            self.next_campaign.insert(owner, next + self.config.suspect_after);
+            self.next_campaign.insert(owner, next + patience);
             let me = self.me;
             if let Some(group) = self.groups.get_mut(&owner) {
                 let term = group.new_term();
@@ -242,6 +279,8 @@ impl Canopus {
             // what it needs.
             if let Some((from, _)) = self.forgotten.filter(|(_, cycle)| *cycle >= next) {
                 self.fall_back(now, next, from);
+            } else if let Some((to, most)) = self.far_ahead(next, self.ticks as usize) {
+                self.ask_late(now, to, most);
             }
             return;
         }
@@ -250,12 +289,16 @@ impl Canopus {
         if near.is_empty() {
             return self.fall_back(now, next, ahead[turn % ahead.len()].0);
         }
-        let age = self.cycles.get(&next).map(|cycle| now.since(cycle.started_at));
-        if age.is_some_and(|age| age < self.config.heartbeat) {
-            return;
-        }
         let (to, most, _) = *near[turn % near.len()];
-        self.ask_roots(to, most);
+        self.ask_late(now, to, most);
+    }
+
+    /// Asks a node for the next cycle and later ones, unless the next cycle has just begun here.
+    fn ask_late(&mut self, now: Timestamp, to: NodeId, committed: u64) {
+        let next = self.cycles.get(&(self.committed + 1));
+        if next.is_none_or(|next| now.since(next.started_at) >= self.config.heartbeat) {
+            self.ask_roots(to, committed);
+        }
     }
 
     /// Fetches a checkpoint from this node, or goes on with the checkpoint that is on its way.
@@ -279,7 +322,9 @@ impl Canopus {
     /// The state of a root came from this peer. A replica that is still behind asks the peer for
     /// the next ones at once.
     pub(crate) fn ask_on(&mut self, from: NodeId) {
-        let there = self.peers.get(&from).map_or(0, |peer| peer.committed);
+        let near = self.peers.get(&from).map(|peer| peer.committed);
+        let far = self.far.get(&from).map(|far| far.committed);
+        let there = near.or(far).unwrap_or(0);
         if self.committed >= self.asked_until && there > self.committed {
             self.ask_roots(from, there);
         }
@@ -288,7 +333,7 @@ impl Canopus {
     /// Asks another node to propose that this replica takes part again. Peers are asked first,
     /// because they know how far this replica is.
     fn come_back(&mut self) {
-        if self.is_leaving {
+        if self.is_leaving || !self.is_leaf_in() && !self.may_return() {
             return;
         }
         let Some(incarnation) = self.table.next(self.me) else { return };
@@ -304,18 +349,18 @@ impl Canopus {
         }
         if !present.is_empty() {
             let to = present[self.ticks as usize % present.len()];
-            self.send(to, &Message::Join(incarnation));
+            self.send(to, &Message::Join(incarnation, self.committed));
         }
     }
 
-    /// Takes the wish of another node to take part again. All replicas wait for a node that takes
-    /// part, so a peer that still has to catch up is not taken, and asks again with its next
-    /// heartbeat. The peer itself cannot tell: a process that was paused first reads what came
-    /// during the pause, and takes the old news for the latest.
-    pub(crate) fn take_join(&mut self, from: NodeId, incarnation: u32) {
+    /// Takes the wish of another node to take part again. The node has committed the cycles up to
+    /// `at`. All replicas wait for a node that takes part, so a node that still has to catch up is
+    /// not taken, and asks again with its next heartbeat. The node itself cannot tell: a process
+    /// that was paused first reads what came during the pause, and takes the old news for the
+    /// latest.
+    pub(crate) fn take_join(&mut self, from: NodeId, incarnation: u32, at: u64) {
         let near = self.committed.saturating_sub(JOIN_LAG * self.config.pipeline);
-        let is_near = self.peers.get(&from).is_none_or(|peer| peer.committed >= near);
-        if is_near && self.table.next(from) == Some(incarnation) {
+        if at >= near && self.table.next(from) == Some(incarnation) {
             self.sponsored.insert((from, incarnation));
         }
     }

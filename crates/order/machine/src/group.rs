@@ -1,4 +1,5 @@
-//! The reliable broadcast of one member's proposals in its super-leaf: a Raft group per member.
+//! The reliable broadcast of one member's proposals in its super-leaf: a Raft group per member. The
+//! second round has the same groups, one per super-leaf: see [`second`](crate::second).
 //!
 //! Every member of a super-leaf owns a group, and all members store the entries of all groups. The
 //! group's log has the owner's proposals, cycle by cycle, and ends when the owner fails:
@@ -27,14 +28,63 @@
 //! When the end is committed, all members have left the group: no cycle waits for it any more.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use evenfall_core::NodeId;
 
-use crate::Proposal;
+use crate::{Proposal, State, VnodeId};
 
 /// No node has this name. A member that accepts an end in a term that it never promised promises
 /// the term to this name. No second leader of the term can then end the log a second time.
 pub const NOBODY: NodeId = NodeId(u32::MAX);
+/// Names from this one on are no names of nodes. The name of a super-leaf as the owner of a group
+/// is this number plus the number of its vnode.
+pub const OWNERS: NodeId = NodeId(1 << 31);
+
+/// The name under which a super-leaf owns its group in the second round.
+pub fn owner_of(leaf: VnodeId) -> NodeId {
+    NodeId(OWNERS.0 + u32::from(leaf.0))
+}
+
+/// The super-leaf that owns a group; `None` when a node owns the group.
+pub fn leaf_of(owner: NodeId) -> Option<VnodeId> {
+    (owner >= OWNERS).then_some(VnodeId(owner.0 as u16))
+}
+
+/// An entry of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// What a node proposes in the first round of a cycle.
+    Proposal(Proposal),
+    /// What a super-leaf proposes in the second round: its state in a cycle.
+    State(Arc<State>),
+}
+
+impl Entry {
+    /// The cycle.
+    pub fn cycle(&self) -> u64 {
+        match self {
+            Self::Proposal(proposal) => proposal.cycle,
+            Self::State(state) => state.cycle,
+        }
+    }
+
+    /// The proposal of a node.
+    pub fn proposal(&self) -> Option<&Proposal> {
+        match self {
+            Self::Proposal(proposal) => Some(proposal),
+            Self::State(_) => None,
+        }
+    }
+
+    /// The state of a super-leaf.
+    pub fn state(&self) -> Option<&Arc<State>> {
+        match self {
+            Self::Proposal(_) => None,
+            Self::State(state) => Some(state),
+        }
+    }
+}
 
 /// What a member has on its disk of one group. Every field only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +130,7 @@ pub enum Part<'a> {
     /// Nobody knows yet.
     Open,
     /// The member proposed this.
-    Proposed(&'a Proposal),
+    Proposed(&'a Entry),
     /// The member's log ended before the cycle.
     Absent,
 }
@@ -93,19 +143,22 @@ pub struct Group {
     mine: Report,
     /// The reports of all members, this one among them, about what their disks have.
     reports: BTreeMap<NodeId, Report>,
-    entries: BTreeMap<u64, Proposal>,
+    /// The members, rack by rack.
+    racks: Vec<Vec<NodeId>>,
+    entries: BTreeMap<u64, Entry>,
     /// The first entry that is not known to be committed.
     commit: u64,
     closed: Option<u64>,
 }
 
 impl Group {
-    /// A group whose first entry is that of cycle `first`.
-    pub fn new(owner: NodeId, incarnation: u32, first: u64, members: &[NodeId]) -> Self {
+    /// A group whose first entry is that of cycle `first`. A majority is a majority of the members
+    /// of a rack, in a majority of the racks. Any two such majorities have a member in common.
+    pub fn new(owner: NodeId, incarnation: u32, first: u64, racks: &[Vec<NodeId>]) -> Self {
         let mine = Report::new(owner, first);
-        let reports = members.iter().map(|member| (*member, mine)).collect();
-        let entries = BTreeMap::new();
-        Self { incarnation, mine, reports, entries, commit: first, closed: None }
+        let reports = racks.iter().flatten().map(|member| (*member, mine)).collect();
+        let (entries, racks) = (BTreeMap::new(), racks.to_vec());
+        Self { incarnation, mine, reports, racks, entries, commit: first, closed: None }
     }
 
     /// The owner's incarnation.
@@ -159,13 +212,14 @@ impl Group {
     pub fn is_ending(&self, owner: NodeId, lives: impl Fn(NodeId) -> bool) -> bool {
         let loyal = |report: &Report| report.promised.0 == 0;
         let all = self.mine.promised.0 == 0 && self.reports.values().all(loyal);
-        let owner_is = self.reports.get(&owner).is_some_and(loyal);
-        let live = self.reports.iter().filter(|(node, report)| loyal(report) && lives(**node));
-        self.closed.is_none() && !all && (!owner_is || live.count() < self.quorum())
+        // A super-leaf is no member of its group.
+        let owner_is = self.reports.get(&owner).is_none_or(loyal);
+        let is_live = |node, report: &Report| loyal(report) && lives(node);
+        self.closed.is_none() && !all && (!owner_is || !self.is_majority(is_live))
     }
 
     /// An entry that this member has.
-    pub fn entry(&self, cycle: u64) -> Option<&Proposal> {
+    pub fn entry(&self, cycle: u64) -> Option<&Entry> {
         self.entries.get(&cycle)
     }
 
@@ -182,14 +236,14 @@ impl Group {
     }
 
     /// Stores an entry. Returns whether it was the next one. The next entry has to be written.
-    pub fn store(&mut self, proposal: &Proposal) -> bool {
-        let is_next = proposal.cycle == self.mine.have;
+    pub fn store(&mut self, entry: &Entry) -> bool {
+        let is_next = entry.cycle() == self.mine.have;
         if is_next {
             self.mine.have += 1;
             if self.mine.promised.0 == 0 {
                 self.mine.next = self.mine.have;
             }
-            self.entries.insert(proposal.cycle, proposal.clone());
+            self.entries.insert(entry.cycle(), entry.clone());
         }
         is_next
     }
@@ -203,9 +257,9 @@ impl Group {
     }
 
     /// Restores an entry from the log. The member's report counts the entry already.
-    pub fn recall(&mut self, proposal: &Proposal) {
-        if proposal.cycle < self.mine.have {
-            self.entries.insert(proposal.cycle, proposal.clone());
+    pub fn recall(&mut self, entry: &Entry) {
+        if entry.cycle() < self.mine.have {
+            self.entries.insert(entry.cycle(), entry.clone());
         }
     }
 
@@ -223,8 +277,8 @@ impl Group {
     }
 
     /// Entries of cycles from `first` on that this member has.
-    pub fn entries_from(&self, first: u64) -> impl Iterator<Item = &Proposal> {
-        self.entries.range(first..).map(|(_, proposal)| proposal)
+    pub fn entries_from(&self, first: u64) -> impl Iterator<Item = &Entry> {
+        self.entries.range(first..).map(|(_, entry)| entry)
     }
 
     /// Promises a term to a member, perhaps to itself. Has to be written.
@@ -269,9 +323,9 @@ impl Group {
         if self.closed.is_some() || term == 0 || to != me || self.mine.end_term() >= term {
             return None;
         }
-        let votes = self.reports.values().filter(|report| report.promised == (term, me)).count();
         let end = self.mine.end.map_or(self.mine.next, |end| end.1);
-        (votes >= self.quorum()).then_some((term, end))
+        let has_won = self.is_majority(|_, report| report.promised == (term, me));
+        has_won.then_some((term, end))
     }
 
     /// Whether this member may accept the end that another reports; it needs the entries for it.
@@ -288,17 +342,16 @@ impl Group {
         if let (true, Some((_, end))) = (report.closed, report.end) {
             self.closed = Some(end);
         }
-        let quorum = self.quorum();
         if self.closed.is_none() {
             let term = self.reports.values().map(Report::end_term).max().unwrap_or(0);
-            let same = self.reports.values().filter(|r| term > 0 && r.end_term() == term);
-            if same.clone().count() >= quorum {
-                self.closed = same.clone().find_map(|report| report.end).map(|end| end.1);
+            if term > 0 && self.is_majority(|_, report| report.end_term() == term) {
+                let mut same = self.reports.values().filter(|report| report.end_term() == term);
+                self.closed = same.find_map(|report| report.end).map(|end| end.1);
             }
         }
-        let mut nexts: Vec<u64> = self.reports.values().map(|report| report.next).collect();
-        nexts.sort_unstable_by(|a, b| b.cmp(a));
-        self.commit = self.commit.max(nexts[quorum - 1]);
+        let next = |member: &NodeId| self.reports.get(member).map_or(0, |report| report.next);
+        let in_rack = |rack: &Vec<NodeId>| most(rack.iter().map(next).collect());
+        self.commit = self.commit.max(most(self.racks.iter().map(in_rack).collect()));
     }
 
     /// Forgets what a member's earlier disk had.
@@ -308,9 +361,9 @@ impl Group {
         }
     }
 
-    /// A member that has the first entry that this member lacks, counted from `turn` on.
-    pub fn source(&self, turn: usize) -> Option<NodeId> {
-        let has = |(_, report): &(&NodeId, &Report)| report.have > self.mine.have;
+    /// A member that has the entry of a cycle, counted from `turn` on.
+    pub fn source(&self, cycle: u64, turn: usize) -> Option<NodeId> {
+        let has = |(_, report): &(&NodeId, &Report)| report.have > cycle;
         let all: Vec<NodeId> = self.reports.iter().filter(has).map(|(node, _)| *node).collect();
         (!all.is_empty()).then(|| all[turn % all.len()])
     }
@@ -320,9 +373,20 @@ impl Group {
         self.entries = self.entries.split_off(&before);
     }
 
-    fn quorum(&self) -> usize {
-        self.reports.len() / 2 + 1
+    /// Whether the members of which this is true are a majority.
+    pub fn is_majority(&self, is_in: impl Fn(NodeId, &Report) -> bool) -> bool {
+        let counts = |member: &NodeId| {
+            self.reports.get(member).is_some_and(|report| is_in(*member, report)).into()
+        };
+        let in_rack = |rack: &Vec<NodeId>| most(rack.iter().map(counts).collect());
+        most(self.racks.iter().map(in_rack).collect()) > 0
     }
+}
+
+/// The largest number that a majority of these numbers reach.
+fn most(mut numbers: Vec<u64>) -> u64 {
+    numbers.sort_unstable_by(|a, b| b.cmp(a));
+    numbers[numbers.len() / 2]
 }
 
 #[cfg(test)]

@@ -4,14 +4,15 @@
 //!
 //! ```text
 //!  | kind u8 | ...                                                     |
-//!    1 entry      a proposal
+//!    1 entry      a proposal of a node
 //!    2 promise    owner u32, incarnation u32, term u32, to u32
 //!    3 end        owner u32, incarnation u32, term u32, end u64
-//!    5 checkpoint a checkpoint
 //!    6 group      owner u32, incarnation u32, report
 //!    7 committed  cycle u64, number u64, count u16, membership changes, count u16, sets: tag u8,
 //!                 then 0 named: node u32, incarnation u32, or 1 whole: the set
-//!    9 disk       the number of this disk, and the numbers of the peers' disks
+//!   10 disk       the number of this disk, and the numbers of the peers' disks
+//!   11 checkpoint a checkpoint
+//!   12 state      an entry of a super-leaf's group: vnode u16, incarnation u32, then as committed
 //! ```
 //!
 //! **Each request is in the log once.** A cycle consists of sets that members have proposed. The
@@ -28,7 +29,7 @@ use evenfall_core::{Malformed, NodeId, Reader, journal};
 use crate::checkpoint::Checkpoint;
 use crate::disks::Disk;
 use crate::group::Report;
-use crate::{Change, OrderError, Proposal, RequestSet, wire};
+use crate::{Change, OrderError, Proposal, RequestSet, VnodeId, wire};
 
 /// The name of the log.
 pub const LOG: &str = "order";
@@ -42,6 +43,9 @@ pub enum Record {
     Promise(NodeId, u32, u32, NodeId),
     /// An end was accepted: owner, incarnation, term, end.
     End(NodeId, u32, u32, u64),
+    /// An entry of a super-leaf's group was stored: the super-leaf, its incarnation, and its state
+    /// without the sets that the log has already.
+    State(VnodeId, u32, Commit),
     /// A cycle was committed.
     Committed(Commit),
     /// All cycles up to this checkpoint were committed.
@@ -52,7 +56,7 @@ pub enum Record {
     Disk(Disk),
 }
 
-/// A committed cycle: the state of the root without the sets that the log has already.
+/// A committed cycle, or the state of a super-leaf: the sets that the log has already are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// The cycle.
@@ -119,12 +123,18 @@ pub(crate) fn put(out: &mut Vec<u8>, record: &Record) {
             }
             out.extend(end.to_le_bytes());
         }
+        Record::State(leaf, incarnation, commit) => {
+            out.push(12);
+            out.extend(leaf.0.to_le_bytes());
+            out.extend(incarnation.to_le_bytes());
+            put_commit(out, commit);
+        }
         Record::Committed(commit) => {
             out.push(7);
             put_commit(out, commit);
         }
         Record::Checkpoint(checkpoint) => {
-            out.push(8);
+            out.push(11);
             checkpoint.put(out);
         }
         Record::Group(owner, incarnation, report) => {
@@ -134,7 +144,7 @@ pub(crate) fn put(out: &mut Vec<u8>, record: &Record) {
             wire::put_report(out, report);
         }
         Record::Disk(disk) => {
-            out.push(9);
+            out.push(10);
             disk.put(out);
         }
     }
@@ -197,8 +207,9 @@ fn record(body: &Bytes) -> Result<Record, Malformed> {
         2 => Record::Promise(NodeId(r.u32()?), r.u32()?, r.u32()?, NodeId(r.u32()?)),
         3 => Record::End(NodeId(r.u32()?), r.u32()?, r.u32()?, r.u64()?),
         7 => Record::Committed(commit(r, body)?),
-        8 => Record::Checkpoint(Checkpoint::read(r, body)?),
-        9 => Record::Disk(Disk::read(r)?),
+        10 => Record::Disk(Disk::read(r)?),
+        11 => Record::Checkpoint(Checkpoint::read(r, body)?),
+        12 => Record::State(VnodeId(r.u16()?), r.u32()?, commit(r, body)?),
         6 => Record::Group(NodeId(r.u32()?), r.u32()?, wire::report(r)?),
         _ => return Err(r.malformed("no such record")),
     };

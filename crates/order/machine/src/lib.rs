@@ -25,11 +25,12 @@
 //! | [`checkpoint`] | what many cycles have made, for the log and for a replica that missed them |
 //! | `parts` | values that are longer than a datagram |
 //! | [`leases`] | write leases: reads that are answered at once |
+//! | [`second`] | consensus in the second round: a super-leaf may vanish, or leave as planned |
 //! | [`disks`] | which disk a member has: the first start, and the start without the old disk |
 //! | [`group`] | the reliable broadcast: a Raft group per member, and how it ends |
 //! | [`Tree`], [`Table`] | who is where; who takes part in which cycle |
 //! | [`State`], [`Proposal`] | what is agreed, and how it is merged |
-//! | [`journal`] | what is on the disk; write, then send |
+//! | [`journal`], `replay` | what is on the disk; write, then send; the start with a log |
 //! | [`wire`] | datagrams and records, drawn |
 //! | [`keys`] | the state machine above: keys with versions, sessions, calls that apply once |
 //! | [`config`] | every limit |
@@ -147,6 +148,8 @@ pub mod keys;
 pub mod leases;
 mod parts;
 mod proposal;
+mod replay;
+pub mod second;
 mod table;
 mod tree;
 pub mod wire;

@@ -125,6 +125,10 @@ pub enum Change {
     Join(NodeId, u32),
     /// The keys of this name may be written, for [`lease_cycles`](crate::Config::lease_cycles).
     Lease(LeaseKey),
+    /// The super-leaf takes no part any more under this incarnation, nor do its nodes. The flag is
+    /// true when this was planned, and false when the others went on without the super-leaf. The
+    /// super-leaf comes back when one of its nodes joins.
+    Retire(VnodeId, u32, bool),
 }
 
 /// The requests of one node in one cycle.
@@ -186,17 +190,21 @@ impl State {
         Self { cycle, vnode, number, changes: changes.into_iter().collect(), sets }
     }
 
-    /// The state of a vnode above others.
+    /// The state of a vnode above others, with changes that no child has.
     pub fn of_states<'a>(
         cycle: u64,
         vnode: VnodeId,
         children: impl Iterator<Item = &'a Self>,
+        changes: impl Iterator<Item = Change>,
     ) -> Self {
         let mut children: Vec<&Self> = children.collect();
         children.sort_by_key(|child| (child.number, child.vnode));
         let number = children.last().map_or(0, |child| child.number);
-        let changes: BTreeSet<Change> =
-            children.iter().flat_map(|child| child.changes.iter().copied()).collect();
+        let changes: BTreeSet<Change> = children
+            .iter()
+            .flat_map(|child| child.changes.iter().copied())
+            .chain(changes)
+            .collect();
         let sets = children.iter().flat_map(|child| child.sets.iter().cloned()).collect();
         Self { cycle, vnode, number, changes: changes.into_iter().collect(), sets }
     }

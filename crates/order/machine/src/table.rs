@@ -2,7 +2,8 @@
 //!
 //! Changes are agreed together with requests. A change that is agreed in cycle c applies from cycle
 //! c + pipeline, and no replica starts that cycle before it has committed c, so that all replicas
-//! have the same table in the same cycle.
+//! have the same table in the same cycle. A super-leaf that leaves takes part one cycle longer, so
+//! that a node of it that has started the last of its cycles has committed the change.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,9 @@ use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_core::{Malformed, NodeId, Reader};
 
 use crate::leases::Leases;
-use crate::{Change, Tree};
+use crate::{Change, Tree, VnodeId};
 
-/// From a cycle on, a node takes part under an incarnation, or no longer does.
+/// From a cycle on, a node or a super-leaf takes part under an incarnation, or no longer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     from: u64,
@@ -20,20 +21,86 @@ struct Span {
     is_in: bool,
 }
 
-/// The nodes that take part in each cycle.
+/// The spans of a node or of a super-leaf, sorted by cycle; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Life(Vec<Span>);
+
+impl Life {
+    fn new() -> Self {
+        Self(vec![Span { from: 0, incarnation: 0, is_in: true }])
+    }
+
+    fn at(&self, cycle: u64) -> Option<Span> {
+        self.0.iter().rev().find(|span| span.from <= cycle).copied()
+    }
+
+    fn incarnation(&self, cycle: u64) -> Option<u32> {
+        self.at(cycle).filter(|span| span.is_in).map(|span| span.incarnation)
+    }
+
+    fn last(&self) -> Option<Span> {
+        self.0.last().copied()
+    }
+
+    fn add(&mut self, from: u64, incarnation: u32, is_in: bool) {
+        self.0.push(Span { from, incarnation, is_in });
+    }
+
+    /// The first cycle of the latest incarnation, and the incarnation.
+    fn joined(&self) -> Option<(u64, u32)> {
+        let last = self.0.iter().rev().find(|span| span.is_in)?;
+        Some((last.from, last.incarnation))
+    }
+
+    fn forget(&mut self, before: u64) {
+        while self.0.len() > 1 && self.0[1].from <= before {
+            self.0.remove(0);
+        }
+    }
+
+    /// Spans u8, and per span the first cycle u64, the incarnation u32 and whether the owner is in
+    /// u8.
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.0.len() as u8);
+        for span in &self.0 {
+            out.extend(span.from.to_le_bytes());
+            out.extend(span.incarnation.to_le_bytes());
+            out.push(u8::from(span.is_in));
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut spans = Vec::new();
+        for _ in 0..r.u8()? {
+            spans.push(Span { from: r.u64()?, incarnation: r.u32()?, is_in: r.u8()? == 1 });
+        }
+        if spans.is_empty() { Err(r.malformed("a life without a span")) } else { Ok(Self(spans)) }
+    }
+}
+
+/// The nodes and the super-leaves that take part in each cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// The spans of each node, sorted by cycle; never empty.
-    lives: BTreeMap<NodeId, Vec<Span>>,
+    lives: BTreeMap<NodeId, Life>,
+    leaves: BTreeMap<VnodeId, Life>,
+    /// The super-leaf of each node.
+    homes: BTreeMap<NodeId, VnodeId>,
     leases: Leases,
 }
 
 impl Table {
     /// Every node of the tree takes part from the first cycle.
     pub fn new(tree: &Tree) -> Self {
-        let life = vec![Span { from: 0, incarnation: 0, is_in: true }];
-        let lives = tree.members().map(|member| (member.node, life.clone())).collect();
-        Self { lives, leases: Leases::default() }
+        let homes = tree
+            .leaves()
+            .flat_map(|(vnode, leaf)| leaf.members.iter().map(move |member| (member.node, vnode)));
+        let homes: BTreeMap<NodeId, VnodeId> = homes.collect();
+        Self {
+            lives: homes.keys().map(|node| (*node, Life::new())).collect(),
+            leaves: homes.values().map(|leaf| (*leaf, Life::new())).collect(),
+            homes,
+            leases: Leases::default(),
+        }
     }
 
     /// The write leases of the cycles that are not committed yet.
@@ -41,23 +108,26 @@ impl Table {
         &self.leases
     }
 
-    fn span(&self, node: NodeId, cycle: u64) -> Option<Span> {
-        self.lives.get(&node)?.iter().rev().find(|span| span.from <= cycle).copied()
-    }
-
-    fn last(&self, node: NodeId) -> Option<Span> {
-        self.lives.get(&node)?.last().copied()
-    }
-
     /// The incarnation under which a node takes part in a cycle; `None` when it does not.
     pub fn incarnation(&self, node: NodeId, cycle: u64) -> Option<u32> {
-        self.span(node, cycle).filter(|span| span.is_in).map(|span| span.incarnation)
+        self.lives.get(&node)?.incarnation(cycle)
+    }
+
+    /// The incarnation under which a super-leaf takes part in a cycle; `None` when it does not.
+    pub fn leaf_incarnation(&self, leaf: VnodeId, cycle: u64) -> Option<u32> {
+        self.leaves.get(&leaf)?.incarnation(cycle)
+    }
+
+    /// The super-leaf of a node.
+    pub fn home(&self, node: NodeId) -> Option<VnodeId> {
+        self.homes.get(&node).copied()
     }
 
     /// The incarnation under which a node that does not take part in a cycle would come back, as
     /// far as the cycle's own table tells.
     pub fn next_in(&self, node: NodeId, cycle: u64) -> Option<u32> {
-        self.span(node, cycle).filter(|span| !span.is_in).map(|span| span.incarnation + 1)
+        let span = self.lives.get(&node)?.at(cycle);
+        span.filter(|span| !span.is_in).map(|span| span.incarnation + 1)
     }
 
     /// The incarnation that a node has after all changes so far.
@@ -73,89 +143,144 @@ impl Table {
     /// Applies a change that is agreed in `cycle`, from a later cycle on. A write lease ends
     /// `lease_cycles` later. Returns whether the members have changed, because changes are
     /// repeated. A node comes back only when every cycle that is not yet committed does without its
-    /// last incarnation, so that two groups of a node never overlap.
+    /// last incarnation, so that two groups of a node never overlap. The same holds for a
+    /// super-leaf.
     pub fn apply(&mut self, change: Change, cycle: u64, from: u64, lease_cycles: u64) -> bool {
-        let (node, incarnation, is_in) = match change {
-            Change::Leave(node, incarnation) => (node, incarnation, false),
-            Change::Join(node, incarnation) => (node, incarnation, true),
-            Change::Lease(_) if lease_cycles == 0 => return false,
-            Change::Lease(key) => {
-                self.leases.grant(key, from, from + lease_cycles);
-                return false;
+        match change {
+            Change::Leave(node, incarnation) => {
+                let Some(life) = self.lives.get_mut(&node) else { return false };
+                let is_it = life.incarnation(u64::MAX) == Some(incarnation);
+                if is_it {
+                    life.add(from, incarnation, false);
+                }
+                is_it
             }
-        };
-        let Some(last) = self.last(node) else { return false };
-        let is_next = match is_in {
-            false => last.is_in && last.incarnation == incarnation,
-            true => !last.is_in && last.incarnation + 1 == incarnation && last.from <= cycle + 1,
-        };
-        if is_next && let Some(life) = self.lives.get_mut(&node) {
-            life.push(Span { from, incarnation, is_in });
+            Change::Join(node, incarnation) => self.join(node, incarnation, cycle, from),
+            Change::Retire(leaf, incarnation, is_planned) => {
+                self.retire(leaf, incarnation, is_planned, cycle, from + 1)
+            }
+            Change::Lease(key) => {
+                if lease_cycles > 0 {
+                    self.leases.grant(key, from, from + lease_cycles);
+                }
+                false
+            }
         }
-        is_next
+    }
+
+    fn join(&mut self, node: NodeId, incarnation: u32, cycle: u64, from: u64) -> bool {
+        let home = self.homes.get(&node).and_then(|home| self.leaves.get_mut(home));
+        let (Some(home), Some(life)) = (home, self.lives.get_mut(&node)) else { return false };
+        let (Some(leaf), Some(last)) = (home.last(), life.last()) else { return false };
+        let is_next = !last.is_in && last.incarnation + 1 == incarnation && last.from <= cycle + 1;
+        if !is_next || (!leaf.is_in && leaf.from > cycle + 1) {
+            return false;
+        }
+        life.add(from, incarnation, true);
+        if !leaf.is_in {
+            home.add(from, leaf.incarnation + 1, true);
+        }
+        true
+    }
+
+    /// Takes a super-leaf out. When no other one is left, the super-leaf comes back by rule as soon
+    /// as all cycles with its last incarnation are over, and a plan to take it out is ignored.
+    fn retire(
+        &mut self,
+        leaf: VnodeId,
+        incarnation: u32,
+        is_planned: bool,
+        cycle: u64,
+        from: u64,
+    ) -> bool {
+        let is_in = |of: VnodeId| self.leaf_incarnation(of, u64::MAX);
+        if is_in(leaf) != Some(incarnation) {
+            return false;
+        }
+        let is_last = !self.leaves.keys().any(|other| *other != leaf && is_in(*other).is_some());
+        let Some(life) = self.leaves.get_mut(&leaf).filter(|_| !is_last || !is_planned) else {
+            return false;
+        };
+        life.add(from, incarnation, false);
+        if is_last {
+            life.add(from + (from - cycle), incarnation + 1, true);
+            return true;
+        }
+        for (node, life) in &mut self.lives {
+            if self.homes.get(node) == Some(&leaf)
+                && let Some(incarnation) = life.incarnation(u64::MAX)
+            {
+                life.add(from, incarnation, false);
+            }
+        }
+        true
     }
 
     /// Forgets the spans that ended before this cycle, and the leases that no later cycle has.
     pub fn forget(&mut self, before: u64) {
         self.leases.forget(before);
-        for life in self.lives.values_mut() {
-            while life.len() > 1 && life[1].from <= before {
-                life.remove(0);
-            }
-        }
+        self.lives
+            .values_mut()
+            .chain(self.leaves.values_mut())
+            .for_each(|life| life.forget(before));
     }
 
     /// The cycle from which a node takes part under its latest incarnation, and the incarnation.
     pub(crate) fn joined(&self, node: NodeId) -> Option<(u64, u32)> {
-        let last = self.lives.get(&node)?.iter().rev().find(|span| span.is_in)?;
-        Some((last.from, last.incarnation))
+        self.lives.get(&node)?.joined()
+    }
+
+    /// The cycle from which a super-leaf takes part under its latest incarnation, and the
+    /// incarnation.
+    pub(crate) fn leaf_joined(&self, leaf: VnodeId) -> Option<(u64, u32)> {
+        self.leaves.get(&leaf)?.joined()
     }
 
     /// Whether the table has exactly the nodes of a tree.
     pub(crate) fn is_of(&self, tree: &Tree) -> bool {
-        let mut nodes: Vec<NodeId> = tree.members().map(|member| member.node).collect();
-        nodes.sort();
-        self.lives.keys().copied().eq(nodes)
+        let new = Self::new(tree);
+        self.homes == new.homes && self.leaves.keys().eq(new.leaves.keys())
     }
 
-    /// Nodes u16; then per node its name u32, spans u8, and per span the first cycle u64, the
-    /// incarnation u32 and whether the node is in u8; then the leases.
+    /// Nodes u16, and per node its name u32, its super-leaf u16 and its life; super-leaves u16, and
+    /// per super-leaf its vnode u16 and its life; then the leases.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend((self.lives.len() as u16).to_le_bytes());
-        for (node, life) in &self.lives {
+        for ((node, life), home) in self.lives.iter().zip(self.homes.values()) {
             out.extend(node.0.to_le_bytes());
-            out.push(life.len() as u8);
-            for span in life {
-                out.extend(span.from.to_le_bytes());
-                out.extend(span.incarnation.to_le_bytes());
-                out.push(u8::from(span.is_in));
-            }
+            out.extend(home.0.to_le_bytes());
+            life.put(out);
+        }
+        out.extend((self.leaves.len() as u16).to_le_bytes());
+        for (leaf, life) in &self.leaves {
+            out.extend(leaf.0.to_le_bytes());
+            life.put(out);
         }
         self.leases.put(out);
     }
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let mut lives = BTreeMap::new();
+        let (mut lives, mut homes) = (BTreeMap::new(), BTreeMap::new());
         for _ in 0..r.u16()? {
-            let (node, count) = (NodeId(r.u32()?), r.u8()?);
-            let mut life = Vec::new();
-            for _ in 0..count {
-                life.push(Span { from: r.u64()?, incarnation: r.u32()?, is_in: r.u8()? == 1 });
-            }
-            if life.is_empty() {
-                return Err(r.malformed("a node without a span"));
-            }
-            lives.insert(node, life);
+            let (node, home) = (NodeId(r.u32()?), VnodeId(r.u16()?));
+            lives.insert(node, Life::read(r)?);
+            homes.insert(node, home);
         }
-        Ok(Self { lives, leases: Leases::read(r)? })
+        let mut leaves = BTreeMap::new();
+        for _ in 0..r.u16()? {
+            leaves.insert(VnodeId(r.u16()?), Life::read(r)?);
+        }
+        Ok(Self { lives, leaves, homes, leases: Leases::read(r)? })
     }
 
     /// Equal tables of a cycle have equal digests.
     pub fn digest(&self, cycle: u64) -> u64 {
         let mut bytes = Vec::new();
-        for node in self.lives.keys() {
-            bytes.extend(node.0.to_le_bytes());
-            let incarnation = self.incarnation(*node, cycle).map_or(u64::MAX, u64::from);
+        let nodes = self.lives.iter().map(|(node, life)| (node.0, life));
+        let leaves = self.leaves.iter().map(|(leaf, life)| (leaf.0.into(), life));
+        for (name, life) in nodes.chain(leaves) {
+            bytes.extend(name.to_le_bytes());
+            let incarnation = life.incarnation(cycle).map_or(u64::MAX, u64::from);
             bytes.extend(incarnation.to_le_bytes());
         }
         self.leases.digest(fnv1a(FNV_BASIS, &bytes), cycle)

@@ -16,8 +16,8 @@ use evenfall_core::NodeId;
 use evenfall_core::math::{FNV_BASIS, fnv1a};
 
 use crate::OrderError;
-use crate::config::NODES_MAX;
-use crate::group::NOBODY;
+use crate::config::{Config, NODES_MAX};
+use crate::group::OWNERS;
 
 /// A vnode, by its place in the order of paths. The root is number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,8 +84,8 @@ impl Tree {
         if nodes.len() > NODES_MAX {
             return Err(OrderError::Tree("more nodes than a state has room for"));
         }
-        if nodes.last() == Some(&NOBODY) {
-            return Err(OrderError::Tree("a node with the name that stands for nobody"));
+        if nodes.last() >= Some(&OWNERS) {
+            return Err(OrderError::Tree("a node with a name of 2147483648 or above"));
         }
         if nodes.windows(2).any(|two| two[0] == two[1]) {
             return Err(OrderError::Tree("a node that is in the tree twice"));
@@ -107,6 +107,17 @@ impl Tree {
     /// Every node, super-leaf by super-leaf.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.leaves.iter().flat_map(|leaf| &leaf.members)
+    }
+
+    /// The super-leaves with their vnodes.
+    pub fn leaves(&self) -> impl Iterator<Item = (VnodeId, &SuperLeaf)> + Clone {
+        self.leaves.iter().filter_map(|leaf| Some((self.vnode(&leaf.path)?, leaf)))
+    }
+
+    /// The nodes of each super-leaf.
+    pub fn racks(&self) -> Vec<Vec<NodeId>> {
+        let nodes = |leaf: &SuperLeaf| leaf.members.iter().map(|member| member.node).collect();
+        self.leaves.iter().map(nodes).collect()
     }
 
     /// The super-leaf of a node.
@@ -143,6 +154,14 @@ impl Tree {
         all.filter(|(_, path)| is_child(path)).map(|(at, _)| VnodeId(at as u16)).collect()
     }
 
+    /// The super-leaves below a vnode.
+    pub fn leaves_below(&self, vnode: VnodeId) -> impl Iterator<Item = VnodeId> {
+        let above = self.path(vnode);
+        let is_below =
+            move |leaf: &SuperLeaf| above.is_some_and(|above| leaf.path.starts_with(above));
+        self.leaves().filter(move |(_, leaf)| is_below(leaf)).map(|(vnode, _)| vnode)
+    }
+
     /// The nodes that emulate a vnode.
     pub fn emulators(&self, vnode: VnodeId) -> Vec<Member> {
         let Some(above) = self.path(vnode) else { return Vec::new() };
@@ -151,17 +170,17 @@ impl Tree {
     }
 
     /// The number that all datagrams of a cluster have. Two clusters share it only when they have
-    /// the same nodes in the same places and write leases of the same length. Addresses are left
-    /// out, because a node may move.
-    pub fn digest(&self, lease_cycles: u64) -> u64 {
-        let mut bytes = Vec::new();
+    /// the same nodes in the same places, write leases of the same length, and the same second
+    /// round. Addresses are left out, because a node may move.
+    pub fn digest(&self, config: &Config) -> u64 {
+        let mut bytes = if config.second_round { vec![2] } else { Vec::new() };
         for leaf in &self.leaves {
             bytes.push(leaf.path.len() as u8);
             bytes.extend_from_slice(&leaf.path);
             bytes.extend((leaf.members.len() as u32).to_le_bytes());
             bytes.extend(leaf.members.iter().flat_map(|member| member.node.0.to_le_bytes()));
         }
-        fnv1a(FNV_BASIS, &bytes).wrapping_add(lease_cycles)
+        fnv1a(FNV_BASIS, &bytes).wrapping_add(config.lease_cycles)
     }
 }
 

@@ -7,7 +7,7 @@
 //! [`Config::datagram_bytes`]: crate::Config::datagram_bytes
 //!
 //! All integers are little-endian. Every datagram begins with 16 bytes. The digest is that of the
-//! tree plus the length of write leases:
+//! tree and of the settings that all replicas share:
 //!
 //! ```text
 //!  0        2         3      4            8                    16
@@ -19,7 +19,7 @@
 //!  WANT     owner u32, incarnation u32, cycle u64
 //!  REQUEST  cycle u64, vnode u16
 //!  STATE    a state
-//!  JOIN     incarnation u32
+//!  JOIN     incarnation u32, committed u64
 //!  PART     kind u8 (of ENTRY, STATE or FETCH), cycle u64, of u32, under u32, length u32,
 //!           offset u32, bytes to the end
 //!  FETCH    cycle u64, offset u32
@@ -28,12 +28,14 @@
 //!  FORGOT   cycle u64
 //!  GREET    disk u64, count u32
 //!  KNOWN    asked u64, disk u64, knows u8, votes u8, count u32, count u8, then groups as in STATUS
+//!  BALLOT   started u64, committed u64, count u8, then groups of super-leaves as in STATUS
 //!
 //!  report   have u64, next u64, promised term u32, promised to u32, end term u32, end u64,
 //!           closed u8
 //!  set      node u32, incarnation u32, number u64, count u16, then per request:
 //!           client u64, sequence u64, length u32, body
-//!  change   0 leave or 1 join u8, node u32, incarnation u32; or 2 lease u8, key u64
+//!  change   0 leave or 1 join u8, node u32, incarnation u32; or 2 lease u8, key u64;
+//!           or 3 retire u8, vnode u16, incarnation u32, planned u8
 //!  proposal cycle u64, count u16, changes, set
 //!  state    cycle u64, vnode u16, number u64, count u16, changes, count u16, sets
 //! ```
@@ -47,7 +49,7 @@ use crate::{Change, LeaseKey, Proposal, RequestSet, Requests, State, VnodeId};
 /// "EO" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EO");
 /// Version of this layout. Another version is refused.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// Kinds of datagrams, as the fourth byte of the head tells them.
 pub mod kind {
@@ -65,6 +67,7 @@ pub mod kind {
     pub const FORGOT: u8 = 11;
     pub const GREET: u8 = 12;
     pub const KNOWN: u8 = 13;
+    pub const BALLOT: u8 = 14;
 }
 
 /// What a replica says of itself to its super-leaf.
@@ -96,6 +99,17 @@ pub struct Known {
     /// How many disks of the peer the replica has known.
     pub count: u32,
     /// What the replica has on its disk of every group.
+    pub groups: Vec<(NodeId, u32, Report)>,
+}
+
+/// What a replica says of itself to the other super-leaves, with consensus in the second round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ballot {
+    /// The last cycle that the replica has started.
+    pub started: u64,
+    /// The last cycle that the replica has committed.
+    pub committed: u64,
+    /// What the replica has on its disk of the group of every super-leaf.
     pub groups: Vec<(NodeId, u32, Report)>,
 }
 
@@ -141,8 +155,8 @@ pub enum Message {
     Request(u64, VnodeId),
     /// A state.
     State(State),
-    /// "Let me take part again, under this incarnation."
-    Join(u32),
+    /// "Let me take part again, under this incarnation. I have committed this cycle."
+    Join(u32, u64),
     /// See [`Part`].
     Part(Part),
     /// "Send me your checkpoint, which you made after this cycle, from this byte on." Cycle 0
@@ -158,6 +172,8 @@ pub enum Message {
     Greet(u64, u32),
     /// See [`Known`].
     Known(Known),
+    /// See [`Ballot`].
+    Ballot(Ballot),
 }
 
 impl Message {
@@ -168,7 +184,7 @@ impl Message {
             Self::Want(..) => kind::WANT,
             Self::Request(..) => kind::REQUEST,
             Self::State(_) => kind::STATE,
-            Self::Join(_) => kind::JOIN,
+            Self::Join(..) => kind::JOIN,
             Self::Part(_) => kind::PART,
             Self::Fetch(..) => kind::FETCH,
             Self::Ask(..) => kind::ASK,
@@ -176,6 +192,7 @@ impl Message {
             Self::Forgot(_) => kind::FORGOT,
             Self::Greet(..) => kind::GREET,
             Self::Known(_) => kind::KNOWN,
+            Self::Ballot(_) => kind::BALLOT,
         }
     }
 
@@ -199,7 +216,15 @@ impl Message {
                 out.extend(vnode.0.to_le_bytes());
             }
             Self::State(state) => put_state(&mut out, state),
-            Self::Join(incarnation) => out.extend(incarnation.to_le_bytes()),
+            Self::Join(incarnation, committed) => {
+                out.extend(incarnation.to_le_bytes());
+                out.extend(committed.to_le_bytes());
+            }
+            Self::Ballot(ballot) => {
+                out.extend(ballot.started.to_le_bytes());
+                out.extend(ballot.committed.to_le_bytes());
+                put_groups(&mut out, &ballot.groups);
+            }
             Self::Forgot(cycle) => out.extend(cycle.to_le_bytes()),
             Self::Greet(disk, count) => {
                 out.extend(disk.to_le_bytes());
@@ -234,7 +259,7 @@ impl Message {
         let number = r.u8()?;
         let from = NodeId(r.u32()?);
         if r.u64()? != tree {
-            return Err(r.malformed("of another tree, or of other write leases"));
+            return Err(r.malformed("of another tree, or of replicas with other settings"));
         }
         let message = match number {
             kind::STATUS => Self::Status(status(r)?),
@@ -242,7 +267,7 @@ impl Message {
             kind::WANT => Self::Want(NodeId(r.u32()?), r.u32()?, r.u64()?),
             kind::REQUEST => Self::Request(r.u64()?, VnodeId(r.u16()?)),
             kind::STATE => Self::State(state(r, bytes)?),
-            kind::JOIN => Self::Join(r.u32()?),
+            kind::JOIN => Self::Join(r.u32()?, r.u64()?),
             kind::PART => Self::Part(part(r, bytes)?),
             kind::FETCH => Self::Fetch(r.u64()?, r.u32()?),
             kind::ASK => Self::Ask(r.u32()?, r.u64()?),
@@ -250,6 +275,10 @@ impl Message {
             kind::FORGOT => Self::Forgot(r.u64()?),
             kind::GREET => Self::Greet(r.u64()?, r.u32()?),
             kind::KNOWN => Self::Known(known(r)?),
+            kind::BALLOT => {
+                let (started, committed) = (r.u64()?, r.u64()?);
+                Self::Ballot(Ballot { started, committed, groups: groups(r)? })
+            }
             _ => return Err(r.malformed("no such kind")),
         };
         r.finish()?;
@@ -389,6 +418,13 @@ pub(crate) fn put_changes(out: &mut Vec<u8>, changes: &[Change]) {
                 out.extend(key.0.to_le_bytes());
                 continue;
             }
+            Change::Retire(leaf, incarnation, is_planned) => {
+                out.push(3);
+                out.extend(leaf.0.to_le_bytes());
+                out.extend(incarnation.to_le_bytes());
+                out.push(u8::from(*is_planned));
+                continue;
+            }
         };
         out.push(kind);
         out.extend(node.0.to_le_bytes());
@@ -403,6 +439,12 @@ pub(crate) fn changes(r: &mut Reader<'_>, count: u16) -> Result<Vec<Change>, Mal
             0 => Change::Leave(NodeId(r.u32()?), r.u32()?),
             1 => Change::Join(NodeId(r.u32()?), r.u32()?),
             2 => Change::Lease(LeaseKey(r.u64()?)),
+            3 => match (VnodeId(r.u16()?), r.u32()?, r.u8()?) {
+                (leaf, incarnation, planned @ 0..=1) => {
+                    Change::Retire(leaf, incarnation, planned == 1)
+                }
+                _ => return Err(r.malformed("neither planned nor not")),
+            },
             _ => return Err(r.malformed("no such change")),
         });
     }

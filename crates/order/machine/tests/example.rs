@@ -79,7 +79,8 @@ impl Example {
     /// Carries the oldest datagram; false when there is none.
     fn carry(&mut self) -> bool {
         let Some((from, to, datagram)) = self.wire.pop_front() else { return false };
-        let message = Message::decode(&datagram, self.tree.digest(0)).expect("our own").1;
+        let message =
+            Message::decode(&datagram, self.tree.digest(&Config::default())).expect("our own").1;
         let (from_name, to_name) = (NAMES[from], NAMES[to]);
         match &message {
             Message::Entry(proposal) if proposal.cycle == 1 => {
@@ -154,7 +155,7 @@ fn what_comes_first_by_number_comes_first_in_the_order() {
     let y = [proposal(3, 10), proposal(4, 20), proposal(5, 70)];
     let x = State::of_proposals(1, VnodeId(1), x.iter(), std::iter::empty());
     let y = State::of_proposals(1, VnodeId(2), y.iter(), std::iter::empty());
-    let z = State::of_states(1, VnodeId::ROOT, [&x, &y].into_iter());
+    let z = State::of_states(1, VnodeId::ROOT, [&x, &y].into_iter(), [].into_iter());
     let order: Vec<_> = z.sets.iter().map(|set| NAMES[set.node.0 as usize]).collect();
     assert_eq!((order.concat().as_str(), x.number, z.number), ("DEFACB", 90, 90));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::{NodeId, Prng};
 use evenfall_order_machine::group::Report;
-use evenfall_order_machine::wire::{Known, Message, PART_HEAD_BYTES, Part, Status, Whole};
+use evenfall_order_machine::wire::{Ballot, Known, Message, PART_HEAD_BYTES, Part, Status, Whole};
 use evenfall_order_machine::{
     Change, LeaseKey, Proposal, Request, RequestSet, State, VnodeId, journal,
 };
@@ -28,8 +28,13 @@ fn messages() -> Vec<Message> {
     let groups = vec![(NodeId(1), 0, open), (NodeId(2), 4, ended)];
     let known =
         Known { asked: 10, disk: 11, knows: true, votes: false, count: 1, groups: groups.clone() };
-    let changes =
-        vec![Change::Leave(NodeId(1), 0), Change::Join(NodeId(2), 3), Change::Lease(LeaseKey(7))];
+    let ballot = Ballot { started: 5, committed: 4, groups: groups.clone() };
+    let changes = vec![
+        Change::Leave(NodeId(1), 0),
+        Change::Join(NodeId(2), 3),
+        Change::Lease(LeaseKey(7)),
+        Change::Retire(VnodeId(2), 1, true),
+    ];
     let sets = vec![set(1), set(2)];
     vec![
         Message::Status(Status { disk: 8, started: 3, committed: 2, oldest: 1, groups }),
@@ -37,7 +42,8 @@ fn messages() -> Vec<Message> {
         Message::Want(NodeId(1), 2, 3),
         Message::Request(4, VnodeId(2)),
         Message::State(State { cycle: 4, vnode: VnodeId(1), number: 9, changes, sets }),
-        Message::Join(2),
+        Message::Join(2, 7),
+        Message::Ballot(ballot),
         part(Whole::Entry(NodeId(1), 2, 3)),
         part(Whole::State(3, VnodeId(2))),
         part(Whole::Checkpoint(3, NodeId(1))),

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! evenfall run order --local 3 --lease-cycles 16 --dir keys
-//! cargo run --release -p evenfall-order-service --example leases -- 127.0.0.1:21811 127.0.0.1:21812
+//! cargo run --release -p evenfall-order-service --example leases -- \
+//!     127.0.0.1:21811 127.0.0.1:21812
 //! ```
 //!
 //! A client of the first replica reads and changes, and a client of the second replica changes

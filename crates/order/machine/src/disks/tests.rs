@@ -240,8 +240,8 @@ fn an_old_status_and_an_old_greeting_of_a_lost_disk_change_nothing() {
     rack.pass(50);
     let old = rack.statuses.last().expect("replica 0 spoke").clone();
     let greeting = rack.replicas[0].as_ref().map(|replica| replica.disks.own.number);
-    let greeting =
-        Message::Greet(greeting.expect("it is up"), 0).encode(NodeId(0), tree().digest(0));
+    let greeting = Message::Greet(greeting.expect("it is up"), 0)
+        .encode(NodeId(0), tree().digest(&Config::default()));
     rack.lose(0);
     rack.begin(0);
     rack.pass(2);

@@ -16,8 +16,7 @@ fn a_peer_that_has_to_catch_up_is_not_taken_back() {
     let near = 100 - JOIN_LAG * config.pipeline;
     for (committed, is_taken) in [(10, false), (near - 1, false), (near, true), (100, true)] {
         replica.sponsored.clear();
-        replica.peers.entry(peer).or_default().committed = committed;
-        replica.take_join(peer, 1);
+        replica.take_join(peer, 1, committed);
         assert_eq!(replica.sponsored.contains(&(peer, 1)), is_taken, "at cycle {committed}");
     }
 }

@@ -7,13 +7,13 @@ const A: NodeId = NodeId(0);
 const B: NodeId = NodeId(1);
 const C: NodeId = NodeId(2);
 
-fn proposal(cycle: u64) -> Proposal {
+fn proposal(cycle: u64) -> Entry {
     let set = RequestSet { node: A, incarnation: 0, number: cycle, requests: Requests::default() };
-    Proposal { cycle, set, changes: Vec::new() }
+    Entry::Proposal(Proposal { cycle, set, changes: Vec::new() })
 }
 
 fn group() -> Group {
-    Group::new(A, 0, 1, &[A, B, C])
+    Group::new(A, 0, 1, &[vec![A, B, C]])
 }
 
 #[test]
@@ -96,4 +96,18 @@ fn two_members_that_ask_in_one_term_know_that_the_promises_are_split() {
     b.promise(2, B);
     assert!(!b.is_split(B, C, &c.mine()), "B asks in a later term, which C may promise");
     assert!(!c.is_split(C, A, &group().mine()), "A asks for nothing");
+}
+
+#[test]
+fn a_majority_of_racks_is_a_majority_of_each_of_them() {
+    let names = |from: u32| (from..from + 3).map(NodeId).collect();
+    let mut group = Group::new(owner_of(VnodeId(1)), 0, 1, &[names(0), names(3), names(6)]);
+    let report = Report { have: 2, next: 2, ..group.mine() };
+    for member in [0, 1, 2, 3, 6] {
+        group.hear(NodeId(member), &report);
+        assert_eq!(group.part(1), Part::Open, "a majority with node {member}");
+    }
+    group.store(&proposal(1));
+    group.hear(NodeId(8), &report);
+    assert_eq!(group.part(1), Part::Proposed(&proposal(1)));
 }

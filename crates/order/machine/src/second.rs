@@ -1,0 +1,251 @@
+//! Consensus in the second round (section 4.7.1): a minority of super-leaves may vanish.
+//!
+//! Without this, every cycle waits for the state of every super-leaf. With
+//! [`Config::second_round`](crate::Config::second_round) each super-leaf has a group over all
+//! nodes, as each node has a group over its super-leaf (see [`group`](crate::group)). The entries
+//! of the group are the states of the super-leaf, cycle by cycle:
+//!
+//! ```text
+//!   round 1   the members of X agree on the state of X in cycle c       one value, as ever
+//!   round 2   every node that has the state writes it and tells all     BALLOT
+//!             a majority has written it                             => cycle c has it
+//!             the group of X ended before c                         => cycle c is without X
+//! ```
+//!
+//! - **A majority** is a majority of the nodes of a super-leaf, in a majority of the super-leaves.
+//!   Any two majorities have a node in common, so that a committed state and an end before it
+//!   cannot both be agreed. Thus less than half of the super-leaves may vanish.
+//! - **The second round takes one way more**: a state travels to the other super-leaves, and the
+//!   word that it is written travels on. A state that was fetched may be used only after that.
+//! - **Any node may ask to end a group**, when it has waited for the super-leaf in a cycle for
+//!   [`Config::vanish_after`](crate::Config::vanish_after), and hears a majority. A node that has
+//!   waited for less than half of that time does not help.
+//! - **A super-leaf that was left behind** learns the cycles that it missed from the others. It
+//!   proposes in later cycles again when a majority of it has caught up: one of its nodes asks any
+//!   node to let it back in, and its group begins anew. The requests that its nodes had proposed in
+//!   the cycles without it wait for a later cycle.
+//! - **When each super-leaf's group has ended**, the last one begins a new group by rule, because
+//!   nobody is left to let it in.
+//! - **A replica that lost its disk** has forgotten its ballots. It gives none in groups that began
+//!   before it came back, because its earlier disk may have given some there. So it asks that each
+//!   super-leaf in turn leaves and comes back with a new group, which takes a few cycles. Until
+//!   then no second replica of the super-leaf may lose its disk.
+
+use core::time::Duration;
+
+use evenfall_core::{NodeId, Timestamp};
+
+use crate::canopus::{Canopus, Event};
+use crate::config::UNWRITTEN_BYTES_MAX;
+use crate::group::{Entry, Group, OWNERS, Part, leaf_of, owner_of};
+use crate::journal::{Effect, Record};
+use crate::wire::{Ballot, Message};
+use crate::{Change, State, VnodeId};
+
+/// What this replica knows of a node of another super-leaf.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Far {
+    pub(crate) heard: Timestamp,
+    pub(crate) committed: u64,
+}
+
+impl Canopus {
+    /// The groups that the table asks for and this replica does not have yet.
+    pub(crate) fn found_groups(&mut self) {
+        let own = &mut self.disks.own;
+        if let Some((from, incarnation)) = self.table.joined(self.me)
+            && own.since == 0
+            && (1..=incarnation).contains(&own.proposes_from)
+        {
+            own.since = from;
+        }
+        for member in &self.leaf.members {
+            if let Some(joined) = self.table.joined(member.node) {
+                found(&mut self.groups, member.node, joined, &self.racks[self.rack..=self.rack]);
+            }
+        }
+        if !self.config.second_round {
+            return;
+        }
+        for (leaf, _) in self.tree.leaves() {
+            // Until then the group before may be needed.
+            let is_near = |joined: &(u64, u32)| joined.0 <= self.committed + self.config.pipeline;
+            if let Some(joined) = self.table.leaf_joined(leaf).filter(is_near) {
+                found(&mut self.groups, owner_of(leaf), joined, &self.racks);
+            }
+        }
+        let mut owners = self.tree.leaves().map(|(leaf, _)| owner_of(leaf));
+        let is_counted = self.disks.own.since > 0 && owners.all(|owner| self.is_elector(owner));
+        if is_counted && !core::mem::replace(&mut self.disks.is_counted, true) {
+            self.events.push_back(Event::Counts);
+        }
+    }
+
+    /// Stores the states of a super-leaf in its group that are next in turn.
+    pub(crate) fn store_states(&mut self, leaf: VnodeId) {
+        if !self.config.second_round || self.journal.unwritten() > UNWRITTEN_BYTES_MAX {
+            return;
+        }
+        let owner = owner_of(leaf);
+        while let Some(group) = self.groups.get_mut(&owner)
+            && !group.is_closed()
+            && let Some(cycle) = self.cycles.get(&group.mine().have)
+            && let Some(state) = cycle.states.get(&leaf)
+        {
+            let entry = Entry::State(state.clone());
+            group.store(&entry);
+            let (incarnation, mine) = (group.incarnation(), group.mine());
+            let record = self.record_of(owner, incarnation, &entry);
+            self.record(&record, [Effect::Report(owner, incarnation, mine)]);
+        }
+    }
+
+    /// The record of an entry of a group.
+    pub(crate) fn record_of(&self, owner: NodeId, incarnation: u32, entry: &Entry) -> Record {
+        match (entry, leaf_of(owner)) {
+            (Entry::State(state), Some(leaf)) => {
+                Record::State(leaf, incarnation, self.entry_of(state))
+            }
+            (Entry::Proposal(proposal), _) => Record::Entry(proposal.clone()),
+            (Entry::State(_), None) => unreachable!("a node proposes no state"),
+        }
+    }
+
+    /// The state of the root, when it is agreed which super-leaves the cycle has.
+    pub(crate) fn of_leaves(&self, cycle: u64) -> Option<State> {
+        let (mut states, mut without) = (Vec::new(), Vec::new());
+        for (leaf, _) in self.tree.leaves() {
+            let Some(incarnation) = self.table.leaf_incarnation(leaf, cycle) else { continue };
+            let group = self.groups.get(&owner_of(leaf))?;
+            if group.incarnation() != incarnation {
+                return None;
+            }
+            match group.part(cycle) {
+                Part::Open => return None,
+                Part::Proposed(entry) => states.push(entry.state()?.as_ref()),
+                Part::Absent => without.push(Change::Retire(leaf, incarnation, false)),
+            }
+        }
+        Some(State::of_states(cycle, VnodeId::ROOT, states.into_iter(), without.into_iter()))
+    }
+
+    /// Whether the ballots of this replica count in a group.
+    pub(crate) fn is_elector(&self, owner: NodeId) -> bool {
+        let Some(leaf) = leaf_of(owner) else { return self.disks.votes() };
+        if !self.disks.votes() || self.disks.own.proposes_from == 0 {
+            return self.disks.votes();
+        }
+        let since = self.disks.own.since;
+        let began = self.table.leaf_joined(leaf).map_or(0, |(from, _)| from);
+        since > 0 && began >= since
+    }
+
+    /// Whether the next cycle has waited for this super-leaf for longer than this.
+    pub(crate) fn is_overdue(&self, now: Timestamp, leaf: VnodeId, after: Duration) -> bool {
+        let cycle = self.committed + 1;
+        let is_in = self.table.leaf_incarnation(leaf, cycle);
+        let group = self.groups.get(&owner_of(leaf));
+        let is_open = group.is_some_and(|group| {
+            Some(group.incarnation()) == is_in && group.part(cycle) == Part::Open
+        });
+        let started = self.cycles.get(&cycle).filter(|_| cycle <= self.started);
+        is_open && started.is_some_and(|started| now.since(started.started_at) > after)
+    }
+
+    /// Whether this replica has heard a majority lately.
+    pub(crate) fn hears_majority(&self, now: Timestamp, owner: NodeId) -> bool {
+        let after = self.config.vanish_after;
+        let is_heard = |node: NodeId| {
+            let peer = self.peers.get(&node).map(|peer| peer.heard);
+            let heard = peer.or_else(|| self.far.get(&node).map(|far| far.heard));
+            node == self.me || heard.is_some_and(|heard| now.since(heard) < after)
+        };
+        let group = self.groups.get(&owner);
+        group.is_some_and(|group| group.is_majority(|node, _| is_heard(node)))
+    }
+
+    /// A node of another super-leaf that has committed a cycle, counted from `turn` on.
+    pub(crate) fn far_ahead(&self, cycle: u64, turn: usize) -> Option<(NodeId, u64)> {
+        let ahead = self.far.iter().filter(|(_, far)| far.committed >= cycle);
+        let ahead: Vec<_> = ahead.map(|(node, far)| (*node, far.committed)).collect();
+        (!ahead.is_empty()).then(|| ahead[turn % ahead.len()])
+    }
+
+    /// Whether the super-leaf of this replica takes part, after all changes so far.
+    pub(crate) fn is_leaf_in(&self) -> bool {
+        self.table.leaf_incarnation(self.ancestors[0], u64::MAX).is_some()
+    }
+
+    /// Whether the super-leaf of this replica may come back: a majority of it lives.
+    pub(crate) fn may_return(&self) -> bool {
+        let now = self.tick_at.unwrap_or(Timestamp::ZERO);
+        let is_live = |node: &NodeId| !self.is_silent(now, *node);
+        let live = self.peers.keys().filter(|node| is_live(node)).count() + 1;
+        !self.is_leaving && live > self.leaf.members.len() / 2
+    }
+
+    /// Tells all nodes of the other super-leaves what this replica has written.
+    pub(crate) fn send_ballots(&mut self) {
+        let groups = self.reports(OWNERS);
+        let (started, committed) = (self.started, self.committed);
+        let ballot = Message::Ballot(Ballot { started, committed, groups });
+        let far: Vec<NodeId> = self.far.keys().copied().collect();
+        far.into_iter().for_each(|node| self.send(node, &ballot));
+    }
+
+    pub(crate) fn take_ballot(&mut self, now: Timestamp, from: NodeId, ballot: &Ballot) {
+        let Some(far) = self.far.get_mut(&from).filter(|_| self.config.second_round) else {
+            return;
+        };
+        far.committed = far.committed.max(ballot.committed);
+        self.seen = self.seen.max(ballot.started.min(self.started + self.config.history));
+        let groups = ballot.groups.iter().filter(|(owner, ..)| leaf_of(*owner).is_some());
+        self.take_reports(now, from, groups);
+    }
+
+    /// Takes a super-leaf out as planned. The other super-leaves go on without it when
+    /// [`Canopus::is_retired`] is true, and its hosts may then be stopped. It comes back when a
+    /// majority of its replicas is started again. Any replica takes the plan. The last super-leaf
+    /// stays.
+    pub fn retire(&mut self, leaf: VnodeId) {
+        self.retires = Some(leaf);
+    }
+
+    /// Whether a super-leaf takes no part in the cycles to come.
+    pub fn is_retired(&self, leaf: VnodeId) -> bool {
+        self.table.leaf_incarnation(leaf, self.committed + 1).is_none()
+    }
+
+    /// The super-leaf that this replica asks to leave: as planned, or in order to begin a new group
+    /// in which the ballots of this replica count.
+    pub(crate) fn retirement(&self) -> Option<Change> {
+        let incarnation = |leaf| self.table.leaf_incarnation(leaf, u64::MAX);
+        if let Some(leaf) = self.retires
+            && let Some(incarnation) = incarnation(leaf)
+        {
+            return Some(Change::Retire(leaf, incarnation, true));
+        }
+        let counts = |leaf: &VnodeId| self.is_elector(owner_of(*leaf));
+        if !self.config.second_round || self.disks.own.proposes_from == 0 {
+            return None;
+        }
+        let mut leaves = self.tree.leaves().map(|(leaf, _)| leaf);
+        if leaves.clone().any(|leaf| incarnation(leaf).is_none()) {
+            return None;
+        }
+        let leaf = leaves.find(|leaf| !counts(leaf))?;
+        Some(Change::Retire(leaf, incarnation(leaf)?, false))
+    }
+}
+
+/// Founds a group when there is none of this incarnation or a later one.
+fn found(
+    groups: &mut std::collections::BTreeMap<NodeId, Group>,
+    owner: NodeId,
+    (from, incarnation): (u64, u32),
+    racks: &[Vec<NodeId>],
+) {
+    if groups.get(&owner).is_none_or(|group| group.incarnation() < incarnation) {
+        groups.insert(owner, Group::new(owner, incarnation, from.max(1), racks));
+    }
+}
