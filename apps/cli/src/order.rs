@@ -6,6 +6,9 @@ mod keys;
 mod local;
 
 use std::net::SocketAddr;
+use std::time::Duration;
+
+use humantime::parse_duration;
 
 #[cfg(feature = "order")]
 pub use keys::{KvArgs, kv};
@@ -31,6 +34,19 @@ pub struct RunArgs {
     /// replicas need the same number, and a replica keeps the number of its first start.
     #[arg(long, value_name = "CYCLES", default_value_t = 0)]
     pub(crate) lease_cycles: u64,
+    /// Racks over which the replicas of --local are spread evenly, in the order of their numbers. In
+    /// a settings file each node of the role order names its `rack`.
+    #[arg(long, value_name = "RACKS", default_value_t = 1)]
+    pub(crate) racks: usize,
+    /// Let the racks agree by consensus on what each cycle has, so that a minority of the racks may
+    /// vanish. A write then takes one more way between racks. All replicas need the same choice.
+    /// Needs at least three racks, and excludes --lease-cycles.
+    #[arg(long)]
+    pub(crate) second_round: bool,
+    /// The farthest round trip between two racks, rounded up. All replicas need the same, and a
+    /// replica keeps the value of its first start.
+    #[arg(long, value_name = "DURATION", default_value = "0ms", value_parser = parse_duration)]
+    pub(crate) round_trip: Duration,
     /// Set an option that ZooKeeper's servers read from zoo.cfg, such as --zoo tickTime=500. May be
     /// repeated. docs/order.md lists all options.
     #[arg(long = "zoo", value_name = "NAME=VALUE")]

@@ -393,10 +393,10 @@ impl Observer<Subject, Wire> for Owner {
         match operation.kind {
             Kind::Checkpoint => return self.checkpoint(seen, subject),
             Kind::Retire(leaf) => {
-                let leaf = self.tree.leaves().nth(leaf).map(|(vnode, _)| vnode);
-                return subject
-                    .input(seen.local, |replica| leaf.map(|leaf| replica.retire(leaf)))
-                    .unwrap_or(());
+                let (leaf, _) = self.tree.leaves().nth(leaf).expect("a super-leaf of the tree");
+                // A replica whose disk is full refuses the plan, and nothing more happens.
+                let _ = subject.input(seen.local, |replica| replica.retire(seen.local, leaf));
+                return;
             }
             Kind::Read | Kind::Write => {}
         }

@@ -1,7 +1,8 @@
 //! `evenfall kv`.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use evenfall_host::interrupt;
@@ -85,6 +86,13 @@ enum KvCommand {
         #[arg(long)]
         below: bool,
     },
+    /// Take a rack out as planned, so that its hosts can be stopped while the other racks go on. Wait
+    /// until the rack is out. The rack comes back when a majority of its replicas is started
+    /// again. The first server has to be a replica on this host.
+    Retire {
+        /// The number of the rack, as `evenfall kv status` shows it.
+        rack: u8,
+    },
     /// Print the state of each replica.
     Status,
 }
@@ -143,9 +151,28 @@ pub fn kv(args: &KvArgs) -> Outcome {
             }
         }
         KvCommand::Watch { key, below } => return watch(client, key, *below, args.json),
+        KvCommand::Retire { rack } => retire(args, &mut client, *rack)?,
         KvCommand::Status => print_status(args)?,
     }
     Ok(())
+}
+
+/// Takes a rack out, and waits until the replica that was asked no longer needs it.
+fn retire(args: &KvArgs, client: &mut Client, rack: u8) -> Outcome {
+    let begun = Instant::now();
+    client.retire(rack)?;
+    let is_out = |rows: &BTreeMap<String, String>| {
+        let out = rows.get("evenfall_racks_out");
+        out.is_some_and(|out| out.split(',').any(|one| one == rack.to_string()))
+    };
+    while begun.elapsed() < args.patience {
+        if args.servers.iter().any(|server| status(*server).is_ok_and(|rows| is_out(&rows))) {
+            println!("rack {rack} is out: its replicas may be stopped");
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(format!("rack {rack} is not out yet: look at `evenfall kv status`").into())
 }
 
 fn print_range(client: &mut Client, prefix: &str, json: bool) -> Outcome {
@@ -180,7 +207,7 @@ fn watch(client: Client, key: &str, below: bool, json: bool) -> Outcome {
 }
 
 /// The values that `kv status` shows of a replica, each with its name in `mntr`.
-const SHOWN: [(&str, &str); 7] = [
+const SHOWN: [(&str, &str); 9] = [
     ("state", "zk_server_state"),
     ("revision", "evenfall_revision"),
     ("cycle", "evenfall_cycle"),
@@ -188,6 +215,8 @@ const SHOWN: [(&str, &str); 7] = [
     ("sessions", "zk_global_sessions"),
     ("connections", "zk_num_alive_connections"),
     ("at_once", "evenfall_reads_at_once"),
+    ("rack", "evenfall_rack"),
+    ("racks_out", "evenfall_racks_out"),
 ];
 
 fn print_status(args: &KvArgs) -> Outcome {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use evenfall_core::SharedKey;
-use evenfall_order_service::{Options, Settings};
+use evenfall_order_service::{Options, Racks, Settings};
 use evenfall_runtime::settings::{Document, Node, Run, check_closed, check_nodes};
 
 use super::RunArgs;
@@ -13,13 +13,45 @@ use crate::local::{LocalArgs, at, supervise};
 use crate::settings::ORDER;
 
 /// Most replicas on this machine. The simulator shows what more replicas do.
-const LOCAL_MAX: usize = 7;
+const LOCAL_MAX: usize = 9;
 
-/// The number of this replica, and the addresses of all replicas.
+/// The number of this replica, and the addresses and racks of all replicas.
 struct Place {
     node: usize,
     replicas: Vec<SocketAddr>,
+    racks: Vec<u8>,
     key: Option<SharedKey>,
+}
+
+/// The key of `[[node]]` that says where a replica is.
+#[derive(serde::Deserialize)]
+struct Placed {
+    name: String,
+    rack: Option<String>,
+}
+
+/// The rack of each replica. Racks are numbered in the order in which the file names them.
+fn racks(document: &Document, nodes: &[Node]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let placed: Vec<Placed> = document.list("node")?;
+    let of = |node: &Node| placed.iter().find(|placed| placed.name == node.name)?.rack.as_deref();
+    let (mut names, mut racks) = (Vec::new(), Vec::new());
+    for node in nodes {
+        let Some(rack) = of(node) else { continue };
+        let at = names.iter().position(|name| *name == rack).unwrap_or(names.len());
+        if at == names.len() {
+            names.push(rack);
+        }
+        racks.push(u8::try_from(at).unwrap_or(u8::MAX));
+    }
+    if names.len() > Racks::MAX {
+        return Err(format!("the file names more than {} racks", Racks::MAX).into());
+    }
+    match nodes.iter().find(|node| of(node).is_none()) {
+        Some(node) if !racks.is_empty() => {
+            Err(format!("node {} has no rack, and other replicas have one", node.name).into())
+        }
+        _ => Ok(racks),
+    }
 }
 
 /// The place among the nodes of a settings file.
@@ -38,7 +70,7 @@ fn in_settings(document: &Document, name: &str) -> Result<Place, Box<dyn std::er
         )
     })?;
     let replicas = nodes.iter().map(|node| node.address).collect();
-    Ok(Place { node, replicas, key: run.key()? })
+    Ok(Place { node, replicas, racks: racks(document, &nodes)?, key: run.key()? })
 }
 
 /// The place among processes of this machine.
@@ -48,7 +80,8 @@ fn beside(local: &LocalArgs, args: &RunArgs) -> Result<Place, Box<dyn std::error
         return Err(format!("--node {node}: there are only {of} replicas, from 0 on").into());
     }
     let replicas: Result<Vec<_>, _> = (0..of).map(|n| at(args.zookeeper, n)).collect();
-    Ok(Place { node, replicas: replicas?, key: None })
+    let racks = (0..of).map(|n| (n * args.racks / of) as u8).collect();
+    Ok(Place { node, replicas: replicas?, racks, key: None })
 }
 
 /// Runs a replica or several. `named` is the settings file and the name of the node in it.
@@ -61,11 +94,16 @@ pub fn run(local: &LocalArgs, args: &RunArgs, named: Option<(&Document, &str)>) 
     if let (Some(count), None, None) = (local.local, local.node, named) {
         return run_local(args, count, directory);
     }
-    let Place { node, replicas, key } = match named {
+    let Place { node, replicas, racks, key } = match named {
         Some((document, name)) => in_settings(document, name)?,
         None => beside(local, args)?,
     };
     let of = replicas.len();
+    let racks = Racks { of: racks, second_round: args.second_round, round_trip: args.round_trip };
+    let count = racks.numbers().len();
+    if args.second_round && count < 3 {
+        return Err(format!("--second-round: with {count} racks, none may vanish").into());
+    }
     let settings = Settings {
         node,
         listen: replicas[node],
@@ -73,6 +111,7 @@ pub fn run(local: &LocalArgs, args: &RunArgs, named: Option<(&Document, &str)>) 
         directory: directory.join(node.to_string()),
         bytes_max: args.keys_mib.saturating_mul(1 << 20),
         lease_cycles: args.lease_cycles,
+        racks,
         zookeeper,
         key,
     };
@@ -86,12 +125,18 @@ fn run_local(args: &RunArgs, count: usize, directory: &Path) -> Outcome {
     if !(1..=LOCAL_MAX).contains(&count) {
         return Err(format!("--local {count}: from 1 to {LOCAL_MAX} replicas").into());
     }
+    if !(1..=count).contains(&args.racks) {
+        return Err(format!("--racks {}: from 1 to the {count} replicas", args.racks).into());
+    }
     supervise(count, &|number| format!("replica {number}"), &|number, command| {
         command.args(["run", "order", "--lifeline"]);
         command.arg(format!("--node={number}")).arg(format!("--of={count}"));
         command.arg(format!("--zookeeper={}", args.zookeeper));
         command.arg(format!("--keys-mib={}", args.keys_mib));
         command.arg(format!("--lease-cycles={}", args.lease_cycles));
+        command.arg(format!("--racks={}", args.racks));
+        command.arg(format!("--round-trip={}", humantime::format_duration(args.round_trip)));
+        command.args(args.second_round.then_some("--second-round"));
         command.args(args.zookeeper_options.iter().map(|option| format!("--zoo={option}")));
         command.arg("--dir").arg(directory);
     })

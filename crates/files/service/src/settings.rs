@@ -100,8 +100,9 @@ impl Node {
             Err(Mistake::new(format!("node.{at}.{key}"), why))
         };
         let Own { advertise, rack, files } = &self.own;
-        if rack.is_some() && !self.is(DATASERVER) {
-            return wrong("rack", "rack belongs to a dataserver");
+        // A replica of ordered keys reads the key by itself.
+        if rack.is_some() && !self.is(DATASERVER) && self.plain.role != "order" {
+            return wrong("rack", "rack belongs to a dataserver or a replica of ordered keys");
         }
         if rack.as_ref().is_some_and(|rack| rack.len() > RACK_BYTES_MAX) {
             return wrong("rack", "rack has more than 128 bytes");

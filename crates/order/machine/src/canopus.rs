@@ -180,7 +180,6 @@ pub struct Canopus {
     pub(crate) disks: Disks,
     pub(crate) is_leaving: bool,
     is_stopped: bool,
-    pub(crate) was_expelled: bool,
     /// Whether a status is due.
     pub(crate) speaks: bool,
     /// Whether ballots are due.
@@ -263,7 +262,6 @@ impl Canopus {
             disks: Disks::new(me, &config, seed),
             is_leaving: false,
             is_stopped: false,
-            was_expelled: false,
             speaks: true,
             speaks_far: config.second_round,
             out: VecDeque::new(),

@@ -27,7 +27,7 @@ pub const FETCH_BYTES: usize = 256 << 10;
 pub const NODES_MAX: usize = 128;
 
 /// The settings of a replica. All replicas of a tree must have the same `pipeline`, the same
-/// `lease_cycles` and the same `second_round`.
+/// `lease_cycles` and the same `second_round`, and a log keeps those with which it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Cycles under way at once. A membership change that is agreed in cycle c applies from cycle c

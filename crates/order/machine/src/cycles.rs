@@ -46,8 +46,11 @@ impl Canopus {
     /// Whether this replica has a reason to start a cycle by itself: requests wait, a node asks to
     /// come back, or a member has left and the other super-leaves do not know it yet.
     pub(crate) fn is_due(&self) -> bool {
-        if !self.is_leaf_in() {
-            // The cycles of the others show this super-leaf how far they are.
+        let (own, next) = (self.ancestors[0], self.started + 1);
+        let returns = self.table.leaf_joined(own).is_some_and(|(from, _)| from > next);
+        if returns || self.table.leaf_incarnation(own, next).is_none() {
+            // The cycles of the others show this super-leaf how far they are. When no other
+            // super-leaf takes part, somebody has to go through the cycles before the return.
             return self.may_return();
         }
         let has_left = |node: NodeId| {
@@ -364,10 +367,21 @@ impl Canopus {
         self.events.push_back(Event::Committed { state: Arc::clone(&state), reads, table });
         let from = cycle + self.config.pipeline;
         let lease_cycles = self.config.lease_cycles;
+        let was_in = self.table.latest(self.me).is_some();
         for change in &state.changes {
-            if self.table.apply(*change, cycle, from, lease_cycles) {
-                self.apply(*change, from);
+            self.table.apply(*change, cycle, from, lease_cycles);
+            let is_mine =
+                matches!(change, Change::Retire(leaf, _, true) if *leaf == self.ancestors[0]);
+            self.is_leaving |= is_mine && !self.is_leaf_in();
+        }
+        match (was_in, self.table.joined(self.me)) {
+            (true, _) if self.table.latest(self.me).is_none() => {
+                self.events.push_back(Event::Expelled);
             }
+            (false, Some((from, _))) if self.table.latest(self.me).is_some() => {
+                self.events.push_back(Event::Joined(from));
+            }
+            _ => {}
         }
         self.retires = self.retires.filter(|_| self.retirement().is_some());
         if self.config.second_round || !state.changes.is_empty() {
@@ -409,27 +423,6 @@ impl Canopus {
         let oldest = self.oldest();
         for group in self.groups.values_mut() {
             group.forget(oldest);
-        }
-    }
-
-    fn apply(&mut self, change: Change, from: u64) {
-        let is_me = match change {
-            Change::Leave(node, _) | Change::Join(node, _) => node == self.me,
-            // The last super-leaf stays.
-            Change::Retire(leaf, ..) => leaf == self.ancestors[0] && !self.is_leaf_in(),
-            Change::Lease(_) => false,
-        };
-        match change {
-            Change::Join(..) if is_me => {
-                self.was_expelled = false;
-                self.events.push_back(Event::Joined(from));
-            }
-            Change::Leave(..) | Change::Retire(..) if is_me => {
-                self.was_expelled = true;
-                self.is_leaving |= matches!(change, Change::Retire(_, _, true));
-                self.events.push_back(Event::Expelled);
-            }
-            _ => {}
         }
     }
 

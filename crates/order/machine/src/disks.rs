@@ -74,6 +74,8 @@ pub struct Disk {
     pub number: u64,
     /// The length of write leases in all cycles of this log.
     pub lease_cycles: u64,
+    /// The pipeline in all cycles of this log.
+    pub pipeline: u64,
     /// Whether the second round is by consensus in all cycles of this log.
     pub second_round: bool,
     /// Whether the reports of this disk count.
@@ -88,12 +90,13 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Node u32, number u64, lease cycles u64, second round u8, votes u8, first incarnation u32,
+    /// Node u32, number u64, lease cycles u64, pipeline u64, second round u8, votes u8, first incarnation u32,
     /// since u64, count u8; then per peer: node u32, number u64, count u32.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend(self.node.0.to_le_bytes());
         out.extend(self.number.to_le_bytes());
         out.extend(self.lease_cycles.to_le_bytes());
+        out.extend(self.pipeline.to_le_bytes());
         out.extend([u8::from(self.second_round), u8::from(self.votes)]);
         out.extend(self.proposes_from.to_le_bytes());
         out.extend(self.since.to_le_bytes());
@@ -107,13 +110,23 @@ impl Disk {
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (node, number, lease_cycles) = (NodeId(r.u32()?), r.u64()?, r.u64()?);
-        let (second_round, votes) = (r.u8()? == 1, r.u8()? == 1);
+        let (pipeline, second_round, votes) = (r.u64()?, r.u8()? == 1, r.u8()? == 1);
         let (proposes_from, since, count) = (r.u32()?, r.u64()?, r.u8()?);
         let mut peers = BTreeMap::new();
         for _ in 0..count {
             peers.insert(NodeId(r.u32()?), PeerDisk { number: r.u64()?, count: r.u32()? });
         }
-        Ok(Self { node, number, lease_cycles, second_round, votes, proposes_from, since, peers })
+        Ok(Self {
+            node,
+            number,
+            lease_cycles,
+            pipeline,
+            second_round,
+            votes,
+            proposes_from,
+            since,
+            peers,
+        })
     }
 }
 
@@ -150,11 +163,12 @@ impl Disks {
         // The number is odd, so it is not 0.
         let number = Prng::new(seed).fork(0x6469_736b).next_u64() | 1;
         let (votes, peers) = (false, BTreeMap::new());
-        let (lease_cycles, second_round) = (config.lease_cycles, config.second_round);
+        let Config { lease_cycles, pipeline, second_round, .. } = *config;
         let own = Disk {
             node,
             number,
             lease_cycles,
+            pipeline,
             second_round,
             votes,
             proposes_from: 0,
@@ -180,6 +194,10 @@ impl Disks {
         let (log, given) = (disk.lease_cycles, self.own.lease_cycles);
         if log != given {
             return Err(OrderError::OtherLeases { log, given });
+        }
+        let (log, given) = (disk.pipeline, self.own.pipeline);
+        if log != given {
+            return Err(OrderError::OtherPipeline { log, given });
         }
         if disk.second_round != self.own.second_round {
             return Err(OrderError::OtherRounds(disk.second_round));

@@ -26,6 +26,13 @@ pub enum OrderError {
         /// [`Config::lease_cycles`](crate::Config::lease_cycles) of the configuration.
         given: u64,
     },
+    /// The log began with another pipeline than the configuration.
+    OtherPipeline {
+        /// [`Config::pipeline`](crate::Config::pipeline) of the log.
+        log: u64,
+        /// [`Config::pipeline`](crate::Config::pipeline) of the configuration.
+        given: u64,
+    },
     /// The log began with another [`Config::second_round`](crate::Config::second_round), and this
     /// is the log's.
     OtherRounds(bool),
@@ -66,6 +73,11 @@ impl fmt::Display for OrderError {
                 f,
                 "the log has write leases of {log} cycles and not of {given}: start all replicas \
                  with the number of their logs"
+            ),
+            Self::OtherPipeline { log, given } => write!(
+                f,
+                "the log has {log} cycles under way at once and not {given}: start all replicas \
+                 with the round trip between racks with which they began"
             ),
             Self::OtherRounds(is_on) => write!(
                 f,

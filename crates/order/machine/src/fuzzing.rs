@@ -27,6 +27,7 @@ pub fn datagrams(data: &[u8]) {
         node,
         number,
         lease_cycles: LEASE_CYCLES,
+        pipeline: Config::default().pipeline,
         second_round: false,
         votes,
         proposes_from,

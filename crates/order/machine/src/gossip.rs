@@ -190,8 +190,7 @@ impl Canopus {
             self.fetch(now, cycle);
         }
         self.catch_up(now);
-        let is_out = self.was_expelled || self.table.latest(self.me).is_none();
-        if is_out && self.disks.votes() {
+        if self.table.latest(self.me).is_none() && self.disks.votes() {
             self.come_back();
         }
         let leaves: Vec<VnodeId> = self.tree.leaves().map(|(leaf, _)| leaf).collect();

@@ -24,8 +24,8 @@
 //!   proposes in later cycles again when a majority of it has caught up: one of its nodes asks any
 //!   node to let it back in, and its group begins anew. The requests that its nodes had proposed in
 //!   the cycles without it wait for a later cycle.
-//! - **When each super-leaf's group has ended**, the last one begins a new group by rule, because
-//!   nobody is left to let it in.
+//! - **When each super-leaf's group has ended**, all super-leaves begin new groups by rule, because
+//!   nobody is left to let one in.
 //! - **A replica that lost its disk** has forgotten its ballots. It gives none in groups that began
 //!   before it came back, because its earlier disk may have given some there. So it asks that each
 //!   super-leaf in turn leaves and comes back with a new group, which takes a few cycles. Until
@@ -40,7 +40,7 @@ use crate::config::UNWRITTEN_BYTES_MAX;
 use crate::group::{Entry, Group, OWNERS, Part, leaf_of, owner_of};
 use crate::journal::{Effect, Record};
 use crate::wire::{Ballot, Message};
-use crate::{Change, State, VnodeId};
+use crate::{Change, OrderError, State, VnodeId};
 
 /// What this replica knows of a node of another super-leaf.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,8 +59,11 @@ impl Canopus {
         {
             own.since = from;
         }
+        // Until then the group before may be needed.
+        let known = self.committed + self.config.pipeline;
+        let is_near = |joined: &(u64, u32)| joined.0 <= known;
         for member in &self.leaf.members {
-            if let Some(joined) = self.table.joined(member.node) {
+            if let Some(joined) = self.table.joined(member.node).filter(is_near) {
                 found(&mut self.groups, member.node, joined, &self.racks[self.rack..=self.rack]);
             }
         }
@@ -68,8 +71,6 @@ impl Canopus {
             return;
         }
         for (leaf, _) in self.tree.leaves() {
-            // Until then the group before may be needed.
-            let is_near = |joined: &(u64, u32)| joined.0 <= self.committed + self.config.pipeline;
             if let Some(joined) = self.table.leaf_joined(leaf).filter(is_near) {
                 found(&mut self.groups, owner_of(leaf), joined, &self.racks);
             }
@@ -207,13 +208,36 @@ impl Canopus {
     /// [`Canopus::is_retired`] is true, and its hosts may then be stopped. It comes back when a
     /// majority of its replicas is started again. Any replica takes the plan. The last super-leaf
     /// stays.
-    pub fn retire(&mut self, leaf: VnodeId) {
+    ///
+    /// # Errors
+    /// [`OrderError::Settings`] when there is no such super-leaf, or when the others could not go
+    /// on without it; [`OrderError::DiskFull`] or [`OrderError::Stopped`].
+    pub fn retire(&mut self, now: Timestamp, leaf: VnodeId) -> Result<(), OrderError> {
+        const UNKNOWN: &str = "there is no such super-leaf";
+        const LAST: &str = "the super-leaves that are left could not go on";
+        self.takes()?;
+        let leaves: Vec<VnodeId> = self.tree.leaves().map(|(leaf, _)| leaf).collect();
+        if !leaves.contains(&leaf) {
+            return Err(OrderError::Settings(UNKNOWN));
+        }
+        let others = leaves.iter().filter(|other| **other != leaf && !self.is_retired(**other));
+        let needed = if self.config.second_round { leaves.len() / 2 + 1 } else { 1 };
+        if others.count() < needed {
+            return Err(OrderError::Settings(LAST));
+        }
         self.retires = Some(leaf);
+        self.advance(now);
+        Ok(())
     }
 
     /// Whether a super-leaf takes no part in the cycles to come.
     pub fn is_retired(&self, leaf: VnodeId) -> bool {
         self.table.leaf_incarnation(leaf, self.committed + 1).is_none()
+    }
+
+    /// The super-leaves, in order.
+    pub fn leaves(&self) -> impl Iterator<Item = VnodeId> {
+        self.tree.leaves().map(|(leaf, _)| leaf)
     }
 
     /// The super-leaf that this replica asks to leave: as planned, or in order to begin a new group

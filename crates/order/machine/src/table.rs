@@ -46,6 +46,13 @@ impl Life {
         self.0.push(Span { from, incarnation, is_in });
     }
 
+    /// Adds the next incarnation, unless the owner is in.
+    fn return_at(&mut self, from: u64) {
+        if let Some(last) = self.last().filter(|last| !last.is_in) {
+            self.add(from, last.incarnation + 1, true);
+        }
+    }
+
     /// The first cycle of the latest incarnation, and the incarnation.
     fn joined(&self) -> Option<(u64, u32)> {
         let last = self.0.iter().rev().find(|span| span.is_in)?;
@@ -183,8 +190,9 @@ impl Table {
         true
     }
 
-    /// Takes a super-leaf out. When no other one is left, the super-leaf comes back by rule as soon
-    /// as all cycles with its last incarnation are over, and a plan to take it out is ignored.
+    /// Takes a super-leaf out. When no other one is left, a plan to take it out is ignored.
+    /// Otherwise all super-leaves with all their nodes come back by rule, as soon as all cycles
+    /// with the last incarnations are over.
     fn retire(
         &mut self,
         leaf: VnodeId,
@@ -203,7 +211,9 @@ impl Table {
         };
         life.add(from, incarnation, false);
         if is_last {
-            life.add(from + (from - cycle), incarnation + 1, true);
+            let back = from + (from - cycle);
+            self.leaves.values_mut().for_each(|life| life.return_at(back));
+            self.lives.values_mut().for_each(|life| life.return_at(back));
             return true;
         }
         for (node, life) in &mut self.lives {

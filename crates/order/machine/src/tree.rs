@@ -170,10 +170,11 @@ impl Tree {
     }
 
     /// The number that all datagrams of a cluster have. Two clusters share it only when they have
-    /// the same nodes in the same places, write leases of the same length, and the same second
-    /// round. Addresses are left out, because a node may move.
+    /// the same nodes in the same places, write leases of the same length, the same pipeline, and
+    /// the same second round. Addresses are left out, because a node may move.
     pub fn digest(&self, config: &Config) -> u64 {
-        let mut bytes = if config.second_round { vec![2] } else { Vec::new() };
+        let mut bytes = vec![u8::from(config.second_round)];
+        bytes.extend(config.pipeline.to_le_bytes());
         for leaf in &self.leaves {
             bytes.push(leaf.path.len() as u8);
             bytes.extend_from_slice(&leaf.path);

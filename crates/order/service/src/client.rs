@@ -105,6 +105,21 @@ impl Client {
         }
     }
 
+    /// Asks the connected replica, which has to run on this host, to take a rack out as planned.
+    /// [`status`] shows when the rack is out.
+    ///
+    /// # Errors
+    /// [`ServiceError::Rack`] when the replica refuses, or [`ServiceError::Unanswered`].
+    pub fn retire(&mut self, rack: u8) -> Result<(), ServiceError> {
+        let (number, _) = self.ask(op::RETIRE, |message| message.int(rack.into()))?;
+        match number {
+            error::OK => Ok(()),
+            error::NO_AUTH => Err(ServiceError::Rack(rack, "ask a replica on its own host")),
+            error::NO_NODE => Err(ServiceError::Rack(rack, "there is no such rack")),
+            _ => Err(ServiceError::Rack(rack, "the racks that are left could not go on")),
+        }
+    }
+
     /// The value of a key, after all changes that were answered before this call.
     ///
     /// # Errors

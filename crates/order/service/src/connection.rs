@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -395,11 +396,34 @@ impl Connection {
                     self.ask(shared, xid, shape, |asked| Input::call(&call, Some(asked)));
                     return Ok(());
                 }
+                Request::Retire(rack) => {
+                    Slot::Ready(Message::reply(xid, revision(), self.retire(shared, rack)))
+                }
                 Request::Call(body) => return self.own_call(shared, xid, &body),
             },
         };
         self.slots.push_back(slot);
         Ok(())
+    }
+
+    /// Hands in the plan that a rack leaves, and returns the error of the answer.
+    fn retire(&self, shared: &Shared, rack: i32) -> i32 {
+        let settings = &shared.settings;
+        let ip = self.peer.ip();
+        if !ip.is_loopback() && ip != settings.listen.ip() {
+            return error::NO_AUTH;
+        }
+        let numbers = settings.racks.numbers();
+        let Some(at) = numbers.iter().position(|number| i32::from(*number) == rack) else {
+            return error::NO_NODE;
+        };
+        let out = shared.counters.racks_out.load(Relaxed) | 1 << at;
+        let needed = if settings.racks.second_round { numbers.len() / 2 + 1 } else { 1 };
+        if numbers.len() < needed + out.count_ones() as usize {
+            return error::BAD_ARGUMENTS;
+        }
+        shared.inbox.send(Input::Retire(at));
+        error::OK
     }
 
     /// A call with a sequence. Its session and identities are replaced by those of the connection.

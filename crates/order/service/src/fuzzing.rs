@@ -25,6 +25,7 @@ pub fn requests(data: &[u8]) {
         directory: Default::default(),
         bytes_max: 1 << 20,
         lease_cycles: 0,
+        racks: Default::default(),
         zookeeper: Options::default(),
         key: None,
     };

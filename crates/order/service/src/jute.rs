@@ -64,6 +64,9 @@ pub mod op {
     /// Our own: a key, or nothing for all keys. The answer comes when this replica has applied
     /// every change of the key that was answered before.
     pub const SYNC_KEY: i32 = 1_002;
+    /// Our own: the number of a rack that is to leave as planned. A client on the replica's own
+    /// host may ask for it. The answer says only that the replica has taken the plan.
+    pub const RETIRE: i32 = 1_003;
 }
 
 /// Errors by their numbers.

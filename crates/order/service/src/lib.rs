@@ -34,8 +34,10 @@ mod shared;
 mod watches;
 mod words;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use evenfall_core::{NodeId, SharedKey};
 use evenfall_order_machine::{Member, SuperLeaf, Tree};
@@ -60,24 +62,57 @@ pub struct Settings {
     pub bytes_max: usize,
     /// Cycles for which a write lease lasts; 0 without leases. All replicas need the same number.
     pub lease_cycles: u64,
+    /// The racks of the replicas. All replicas need the same.
+    pub racks: Racks,
     /// Options that ZooKeeper's servers read from their file `zoo.cfg`.
     pub zookeeper: Options,
     /// The key that all replicas share. Without a key nothing leaves loopback.
     pub key: Option<SharedKey>,
 }
 
+/// Which replica is in which rack, and how the racks agree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Racks {
+    /// The rack of each replica, from 0 to 63; empty when all replicas are in one rack.
+    pub of: Vec<u8>,
+    /// Whether the racks agree by consensus on what each cycle has, so that a minority of them may
+    /// vanish.
+    pub second_round: bool,
+    /// The farthest round trip between two racks.
+    pub round_trip: Duration,
+}
+
+impl Racks {
+    /// Most racks. One word has a bit for each.
+    pub const MAX: usize = 64;
+
+    /// The numbers of the racks, in order.
+    pub fn numbers(&self) -> Vec<u8> {
+        let all: BTreeSet<u8> = self.of.iter().copied().collect();
+        all.into_iter().collect()
+    }
+}
+
 impl Settings {
-    /// All replicas as one super-leaf.
+    /// The number of this replica's rack.
+    pub fn rack(&self) -> u8 {
+        self.racks.of.get(self.node).copied().unwrap_or(0)
+    }
+
+    /// The replicas of each rack as a super-leaf.
     ///
     /// # Errors
-    /// When there are none, or more than a tree may have.
+    /// When there are no replicas, or more than a tree may have.
     pub fn tree(&self) -> Result<Tree, ServiceError> {
-        let member = |(n, address): (usize, &SocketAddr)| Member {
-            node: NodeId(n as u32),
-            address: *address,
-        };
-        let members = self.replicas.iter().enumerate().map(member).collect();
-        Ok(Tree::new(vec![SuperLeaf { path: Vec::new(), members }])?)
+        let mut leaves: BTreeMap<Vec<u8>, Vec<Member>> = BTreeMap::new();
+        let is_wide = self.racks.numbers().len() > 1;
+        for (n, address) in self.replicas.iter().enumerate() {
+            let rack = self.racks.of.get(n).copied().filter(|_| is_wide);
+            let member = Member { node: NodeId(n as u32), address: *address };
+            leaves.entry(rack.into_iter().collect()).or_default().push(member);
+        }
+        let leaf = |(path, members)| SuperLeaf { path, members };
+        Ok(Tree::new(leaves.into_iter().map(leaf).collect())?)
     }
 }
 
@@ -99,6 +134,8 @@ pub enum ServiceError {
     Snapshot(evenfall_core::Malformed),
     /// The keys refused a call.
     Refused(evenfall_order_machine::keys::Refusal),
+    /// A rack cannot leave, and why.
+    Rack(u8, &'static str),
     /// No replica answered: what the last one said.
     Unanswered(String),
     /// An answer cannot be read.
@@ -118,6 +155,7 @@ impl std::fmt::Display for ServiceError {
             Self::Disk(error) => write!(f, "the log cannot be written: {error}"),
             Self::Snapshot(error) => write!(f, "the snapshot cannot be read: {error}"),
             Self::Refused(refusal) => refusal.fmt(f),
+            Self::Rack(rack, why) => write!(f, "rack {rack} does not leave: {why}"),
             Self::Unanswered(what) => {
                 write!(f, "no replica answered ({what}): is `evenfall run order` running?")
             }
@@ -138,7 +176,7 @@ impl std::error::Error for ServiceError {
             Self::Disk(error) => error.source(),
             Self::Snapshot(error) | Self::Answer(error) => error.source(),
             Self::Refused(refusal) => refusal.source(),
-            Self::Unanswered(_) | Self::Option(..) => None,
+            Self::Unanswered(_) | Self::Option(..) | Self::Rack(..) => None,
         }
     }
 }

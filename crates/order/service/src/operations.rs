@@ -38,6 +38,8 @@ pub enum Request {
     Sync(String, Option<LeaseKey>),
     /// A read.
     Read(Query),
+    /// The rack of this number is to leave as planned.
+    Retire(i32),
     /// A request that is answered by an error alone.
     Error(i32),
     /// A request whose operation does not exist. ZooKeeper closes the connection after the answer.
@@ -281,6 +283,7 @@ impl Request {
                 return Ok(Self::Sync(key.to_owned(), Some(leased::of_read(key))));
             }
             op::CLOSE => return Ok(Self::Write(Command::Close, Shape::Close)),
+            op::RETIRE => return Ok(Self::Retire(f.int()?)),
             op::CALL => return Ok(Self::Call(Bytes::copy_from_slice(f.buffer()?))),
             op::RANGE => {
                 let (prefix, first) = (f.text()?.to_owned(), f.text()?.to_owned());

@@ -20,7 +20,7 @@ use evenfall_port::sealed::{self, Sealed};
 use evenfall_port::{Options, Port};
 
 use crate::shared::{Notice, Shared};
-use crate::{ServiceError, Settings, front, leased};
+use crate::{Racks, ServiceError, Settings, front, leased};
 
 /// Limit of the calls that wait for the replica thread. The thread of the connections waits with a
 /// further call.
@@ -66,6 +66,8 @@ pub enum Input {
     /// A wait until this replica has applied everything that was answered before, or every such
     /// change of these keys.
     Sync(Asked, Option<LeaseKey>),
+    /// The rack of this place among all racks is to leave as planned.
+    Retire(usize),
 }
 
 impl Input {
@@ -158,7 +160,7 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     let log = writes.read(journal::LOG).map_err(ServiceError::Disk)?;
     let tree = settings.tree()?;
     let node = NodeId(settings.node as u32);
-    let mut config = Config { lease_cycles: settings.lease_cycles, ..config() };
+    let mut config = Config { lease_cycles: settings.lease_cycles, ..across(&settings.racks) };
     if settings.key.is_some() {
         config.datagram_bytes = NETWORK_BYTES - sealed::OVERHEAD_BYTES;
     }
@@ -167,7 +169,9 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
         OrderError::Log(_)
         | OrderError::Record(_)
         | OrderError::OtherNode(_)
-        | OrderError::OtherLeases { .. } => {
+        | OrderError::OtherLeases { .. }
+        | OrderError::OtherPipeline { .. }
+        | OrderError::OtherRounds(_) => {
             ServiceError::Log(settings.directory.join(journal::LOG), error)
         }
         _ => error.into(),
@@ -247,6 +251,21 @@ pub fn config() -> Config {
     }
 }
 
+/// The settings of replicas in several racks. Cycles are under way for two of the farthest round
+/// trips, and nobody asks again or gives up before an answer can have come.
+fn across(racks: &Racks) -> Config {
+    let (base, farthest) = (config(), racks.round_trip);
+    let under_way = 2 * farthest.as_nanos() / base.cycle_every.as_nanos();
+    Config {
+        pipeline: base.pipeline + under_way as u64,
+        history: base.history + 4 * under_way as u64,
+        fetch_every: base.fetch_every + 2 * farthest,
+        vanish_after: base.vanish_after + 10 * farthest,
+        second_round: racks.second_round,
+        ..base
+    }
+}
+
 impl Owner {
     fn drive(
         mut self,
@@ -299,6 +318,13 @@ impl Owner {
         self.last += 1;
         let sequence = self.last;
         let is_in = match input {
+            Input::Retire(rack) => {
+                let retire = |machine: &mut Canopus, now| {
+                    let leaf = machine.leaves().nth(rack);
+                    leaf.map_or(Ok(()), |leaf| machine.retire(now, leaf))
+                };
+                turns.input(0, machine, port, retire, &mut |_, _, event| self.take(event))?
+            }
             Input::Call(body, lease, asked) => {
                 let connection = asked.map_or(0, |asked| asked.connection + 1);
                 let client = self.client.wrapping_add(connection);

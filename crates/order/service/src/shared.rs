@@ -9,9 +9,9 @@ use evenfall_host::Waker;
 use evenfall_order_machine::keys::Keys;
 use evenfall_order_machine::{Canopus, Request, Requests};
 
-use crate::Settings;
 use crate::replica::{Answer, Asked, Inbox};
 use crate::watches::{Event, Watches};
+use crate::{Racks, Settings};
 
 /// Numbers that the replica thread keeps for `mntr` and `kv status`.
 #[derive(Debug, Default)]
@@ -20,6 +20,8 @@ pub struct Counters {
     pub cycle: AtomicU64,
     /// Whether this replica takes part: 0 or 1.
     pub is_member: AtomicU64,
+    /// A bit for each rack that takes no part.
+    pub racks_out: AtomicU64,
     /// Calls that wait for a cycle.
     pub waiting: AtomicU64,
     /// Reads that were answered at once, under write leases.
@@ -148,6 +150,9 @@ impl Shared {
     pub fn note(&self, machine: &Canopus) {
         self.counters.cycle.store(machine.committed(), Relaxed);
         self.counters.is_member.store(machine.is_member().into(), Relaxed);
+        let out = machine.leaves().enumerate().filter(|(_, leaf)| machine.is_retired(*leaf));
+        let bits = out.fold(0, |bits, (rack, _)| bits | 1 << (rack % Racks::MAX));
+        self.counters.racks_out.store(bits, Relaxed);
         self.counters.waiting.store(machine.waiting() as u64, Relaxed);
     }
 }

@@ -20,6 +20,7 @@ fn settings(directory: &std::path::Path) -> Settings {
         directory: directory.to_owned(),
         bytes_max: 64 << 20,
         lease_cycles: 0,
+        racks: Default::default(),
         zookeeper: Options { tick_ms: 100, ..Options::default() },
         key: None,
     }

@@ -188,6 +188,15 @@ fn by_path(front: &Front) -> String {
     out
 }
 
+/// The racks that take no part, with a comma between two.
+fn racks_out(front: &Front) -> String {
+    let bits = front.shared.counters.racks_out.load(Relaxed);
+    let numbers = front.shared.settings.racks.numbers();
+    let out = numbers.iter().enumerate().filter(|(at, _)| bits & 1 << at != 0);
+    let out: Vec<String> = out.map(|(_, rack)| rack.to_string()).collect();
+    if out.is_empty() { "none".to_owned() } else { out.join(",") }
+}
+
 fn monitored(front: &Front) -> String {
     let (keys, shared, stats) = (front.shared.keys(), &front.shared, &front.stats);
     let (least, mean, most) = latency_ms(front);
@@ -216,6 +225,8 @@ fn monitored(front: &Front) -> String {
         ("evenfall_node", shared.settings.node.to_string()),
         ("evenfall_cycle", shared.counters.cycle.load(Relaxed).to_string()),
         ("evenfall_lease_cycles", shared.settings.lease_cycles.to_string()),
+        ("evenfall_rack", shared.settings.rack().to_string()),
+        ("evenfall_racks_out", racks_out(front)),
         ("evenfall_reads_at_once", shared.counters.reads_at_once.load(Relaxed).to_string()),
         ("evenfall_revision", keys.revision().to_string()),
         ("evenfall_connections_accepted", stats.accepted.to_string()),

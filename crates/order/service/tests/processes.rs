@@ -12,13 +12,15 @@ use std::time::Duration;
 use evenfall_core::SharedKey;
 use evenfall_order_service::jute::{self, Fields, Message, error, op};
 use evenfall_order_service::keys::{Existing, Kind, Op};
-use evenfall_order_service::{Client, Options, Settings, status};
+use evenfall_order_service::{Client, Options, Racks, ServiceError, Settings, status};
 
 /// Tells a process which replica it is: its number, its directory, options of ZooKeeper, and the
 /// addresses of all.
 const REPLICA: &str = "EVENFALL_TEST_REPLICA";
 /// Tells a process its `lease_cycles`.
 const LEASES: &str = "EVENFALL_TEST_LEASES";
+/// Tells a process the number of racks.
+const RACKS: &str = "EVENFALL_TEST_RACKS";
 /// A machine may stop this process for minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -43,8 +45,20 @@ fn replica() {
     let bytes_max = 64 << 20;
     let leases = std::env::var(LEASES).ok().and_then(|cycles| cycles.parse().ok());
     let lease_cycles = leases.unwrap_or(0);
-    let settings =
-        Settings { node, replicas, listen, directory, bytes_max, lease_cycles, zookeeper, key };
+    let count = std::env::var(RACKS).ok().and_then(|racks| racks.parse().ok()).unwrap_or(1);
+    let of = (0..replicas.len()).map(|n| (n * count / replicas.len()) as u8).collect();
+    let racks = Racks { of, second_round: count > 2, round_trip: Duration::ZERO };
+    let settings = Settings {
+        node,
+        replicas,
+        listen,
+        directory,
+        bytes_max,
+        lease_cycles,
+        racks,
+        zookeeper,
+        key,
+    };
     evenfall_order_service::run(&settings, || {}).expect("a replica");
 }
 
@@ -54,16 +68,22 @@ fn free(host: u8) -> SocketAddr {
 }
 
 fn start(node: usize, directory: &Path, replicas: &[SocketAddr]) -> Child {
-    start_leased(node, directory, replicas, 0)
+    start_with(node, directory, replicas, (LEASES, 0))
 }
 
-fn start_leased(node: usize, directory: &Path, replicas: &[SocketAddr], leases: u64) -> Child {
+/// Starts a replica with a setting.
+fn start_with(
+    node: usize,
+    directory: &Path,
+    replicas: &[SocketAddr],
+    (name, value): (&str, u64),
+) -> Child {
     let own = directory.join(node.to_string());
     let all: Vec<String> = replicas.iter().map(ToString::to_string).collect();
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "processes::replica", "--nocapture"])
         .env(REPLICA, format!("{node} {} {}", own.display(), all.join(" ")))
-        .env(LEASES, leases.to_string())
+        .env(name, value.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
@@ -200,7 +220,7 @@ fn reads_under_write_leases_are_answered_at_once_and_miss_no_answered_change() {
     const PUTS: u32 = 100;
     let directory = tempfile::tempdir().expect("a directory");
     let addresses: Vec<SocketAddr> = (14..=16).map(free).collect();
-    let begin = |node| start_leased(node, directory.path(), &addresses, 16);
+    let begin = |node| start_with(node, directory.path(), &addresses, (LEASES, 16));
     let mut replicas = Replicas((0..3).map(begin).collect());
     let mut client = Client::new(vec![addresses[0]], PATIENCE);
     put(&mut client, "calm", 0);
@@ -242,7 +262,7 @@ fn reads_under_write_leases_are_answered_at_once_and_miss_no_answered_change() {
     // A log keeps the length of its leases.
     replicas.0[2].kill().expect("a process");
     replicas.0[2].wait().expect("a process");
-    replicas.0[2] = start_leased(2, directory.path(), &addresses, 8);
+    replicas.0[2] = start_with(2, directory.path(), &addresses, (LEASES, 8));
     assert!(!replicas.0[2].wait().expect("a process").success(), "another length is refused");
 }
 
@@ -366,4 +386,53 @@ fn ten_thousand_idle_sessions_and_watches_take_little_memory() {
     let last = idle.last_mut().expect("sessions");
     last.write_all(&Message::default().int(-2).int(op::PING).finish()).expect("sent");
     assert_eq!(Fields::new(&answer(last)).int(), Ok(-2), "a ping");
+}
+
+/// One rack of three dies and comes back, and another one leaves as planned and comes back. A client
+/// of the third rack changes a key all the time.
+#[test]
+fn a_rack_may_die_or_leave_as_planned_while_the_others_go_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let addresses: Vec<SocketAddr> = (11..=19).map(free).collect();
+    let begin = |node| start_with(node, directory.path(), &addresses, (RACKS, 3));
+    let mut replicas = Replicas((0..9).map(begin).collect());
+    let mut client = Client::new(addresses[..3].to_vec(), PATIENCE);
+    let mut puts = 0;
+    let mut puts_until = |is_over: &dyn Fn() -> bool| {
+        while !is_over() {
+            put(&mut client, "key", puts);
+            puts += 1;
+        }
+        puts
+    };
+    let row = |node: usize, name: &str, value: &str| {
+        status(addresses[node]).is_ok_and(|rows| rows.get(name).map(String::as_str) == Some(value))
+    };
+    let takes_part = |rack: usize| {
+        row(0, "evenfall_racks_out", "none")
+            && (0..3).all(|n| row(3 * rack + n, "zk_server_state", "follower"))
+    };
+    puts_until(&|| (0..3).all(takes_part));
+    replicas.0[6..].iter_mut().for_each(|child| child.kill().expect("a process of ours"));
+    puts_until(&|| row(0, "evenfall_racks_out", "2"));
+    for node in 6..9 {
+        replicas.0[node].wait().expect("a process of ours");
+        replicas.0[node] = begin(node);
+    }
+    puts_until(&|| takes_part(2));
+    let there = &mut Client::new(vec![addresses[3]], PATIENCE);
+    there.retire(1).expect("the rack may leave");
+    assert!(matches!(there.retire(7), Err(ServiceError::Rack(7, _))), "no such rack");
+    puts_until(&|| row(0, "evenfall_racks_out", "1"));
+    for node in 3..6 {
+        replicas.0[node].kill().expect("a process of ours");
+        replicas.0[node].wait().expect("a process of ours");
+    }
+    puts_until(&|| true);
+    put(&mut Client::new(vec![addresses[8]], PATIENCE), "without", 0);
+    (3..6).for_each(|node| replicas.0[node] = begin(node));
+    let all = puts_until(&|| takes_part(1));
+    for node in [0, 3, 8] {
+        expect(&mut Client::new(vec![addresses[node]], PATIENCE), "key", all);
+    }
 }
