@@ -95,6 +95,8 @@ pub struct Scenario {
     pub conflicts: f64,
     /// Cycles for which a write lease lasts; 0 when Canopus has no write leases.
     pub lease_cycles: u64,
+    /// Whether the second round of Canopus is by consensus.
+    pub second_round: bool,
     /// Keys that are written and read. Requests that depart together have one key in common.
     pub keys: u64,
     /// How long the clients are watched, after a warm-up.
@@ -192,6 +194,7 @@ impl Scenario {
             cycle_every: Duration::from_millis(5),
             conflicts: 0.0,
             lease_cycles: 0,
+            second_round: false,
             keys: 10_000,
             watched: Duration::from_secs(1),
             seed: 1,
@@ -254,6 +257,8 @@ impl Scenario {
             fetch_every: farthest * 2 + Duration::from_millis(100),
             suspect_after: Duration::from_secs(2),
             lease_cycles: self.lease_cycles,
+            second_round: self.second_round,
+            vanish_after: farthest * 10 + Duration::from_secs(2),
             ..Config::default()
         }
     }

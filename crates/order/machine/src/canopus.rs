@@ -182,8 +182,9 @@ pub struct Canopus {
     is_stopped: bool,
     /// Whether a status is due.
     pub(crate) speaks: bool,
-    /// Whether ballots are due.
+    /// Whether ballots are due, and when the last ones left.
     pub(crate) speaks_far: bool,
+    pub(crate) spoke_far: Timestamp,
     out: VecDeque<Transmit>,
     out_bytes: usize,
     dropped: u64,
@@ -264,6 +265,7 @@ impl Canopus {
             is_stopped: false,
             speaks: true,
             speaks_far: config.second_round,
+            spoke_far: Timestamp::ZERO,
             out: VecDeque::new(),
             out_bytes: 0,
             dropped: 0,
@@ -635,7 +637,7 @@ impl Machine for Canopus {
         self.install.take()
     }
 
-    fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         if self.is_stopped || self.journal.is_failing() {
             return None;
         }
@@ -643,8 +645,8 @@ impl Machine for Canopus {
             let status = Message::Status(self.status());
             self.tell_peers(&status);
         }
-        if core::mem::take(&mut self.speaks_far) && self.disks.votes() {
-            self.send_ballots();
+        if self.ballots_at().is_some_and(|at| at <= now) {
+            self.send_ballots(now);
         }
         let next = self.out.pop_front()?;
         self.out_bytes -= next.len();
@@ -663,7 +665,7 @@ impl Machine for Canopus {
             && self.is_due()
             && self.started < self.committed + self.config.pipeline;
         let start = starts.then_some(next_start);
-        [self.tick_at, start].into_iter().flatten().min()
+        [self.tick_at, start, self.ballots_at()].into_iter().flatten().min()
     }
 
     fn durable(&mut self) -> Option<&mut dyn Durable> {

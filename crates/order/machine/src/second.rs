@@ -185,8 +185,15 @@ impl Canopus {
         !self.is_leaving && live > self.leaf.members.len() / 2
     }
 
+    /// When ballots are to leave: at once, but not more often than cycles start.
+    pub(crate) fn ballots_at(&self) -> Option<Timestamp> {
+        let is_due = self.speaks_far && self.disks.votes();
+        is_due.then(|| self.spoke_far + self.config.cycle_every)
+    }
+
     /// Tells all nodes of the other super-leaves what this replica has written.
-    pub(crate) fn send_ballots(&mut self) {
+    pub(crate) fn send_ballots(&mut self, now: Timestamp) {
+        (self.speaks_far, self.spoke_far) = (false, now);
         let groups = self.reports(OWNERS);
         let (started, committed) = (self.started, self.committed);
         let ballot = Message::Ballot(Ballot { started, committed, groups });

@@ -46,6 +46,10 @@ pub struct Args {
     /// replicas otherwise.
     #[arg(long)]
     racks: Option<usize>,
+    /// Let the super-leaves of Canopus agree by consensus on what each cycle has, so that a minority
+    /// of them may vanish.
+    #[arg(long)]
+    second_round: bool,
     /// Bytes of a value. A key has eight bytes.
     #[arg(long, default_value_t = 16)]
     value_bytes: usize,
@@ -130,6 +134,7 @@ fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let mut value = json!({
         "protocol": args.protocol.name(),
         "replicas": args.replicas, "racks": args.racks(), "value_bytes": args.value_bytes,
+        "second_round": args.second_round,
         "durable": args.durable, "outstanding": outstanding * args.replicas, "keys": args.keys,
         "writes_per_s": peak.per_s(),
         "commit_us": times_us(&peak),
@@ -283,6 +288,7 @@ impl Replicas {
             command.args(["bench", "order-replica", "--replicas", &addresses]);
             command.args(["--node", &node.to_string(), "--racks", &args.racks().to_string()]);
             command.args(["--value-bytes", &args.value_bytes.to_string()]);
+            command.args(args.second_round.then_some("--second-round"));
             command.args(["--protocol", args.protocol.name()]);
             command.args(["--pipeline", &args.pipeline.to_string()]);
             command.args(["--cycle-every", &format!("{}ns", args.cycle_every.as_nanos())]);

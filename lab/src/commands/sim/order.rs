@@ -47,6 +47,10 @@ pub struct Args {
     /// at once. 0 turns write leases off.
     #[arg(long, default_value_t = 0, value_name = "CYCLES")]
     lease_cycles: u64,
+    /// Let the super-leaves of Canopus agree by consensus on what each cycle has, so that a minority
+    /// of them may vanish.
+    #[arg(long, conflicts_with = "lease_cycles")]
+    second_round: bool,
     /// Keys of the clients, of which each is as likely as any other. Requests that depart together
     /// have one key.
     #[arg(
@@ -90,6 +94,7 @@ pub fn main(args: &Args) -> Outcome {
     (scenario.cycle_every, scenario.write_cost) = (args.cycle_every, args.write_cost);
     (scenario.protocol, scenario.watched) = (args.protocol, args.watched);
     (scenario.lease_cycles, scenario.keys) = (args.lease_cycles, args.keys);
+    scenario.second_round = args.second_round;
     scenario.conflicts = args.conflicts as f64 / 100.0;
     let mut value = match args.rate {
         Some(rate) => {
@@ -111,6 +116,7 @@ pub fn main(args: &Args) -> Outcome {
     value["protocol"] = json!(args.protocol.name());
     value["conflicts_percent"] = json!(args.conflicts);
     value["lease_cycles"] = json!(args.lease_cycles);
+    value["second_round"] = json!(args.second_round);
     value["keys"] = json!(args.keys);
     value["replicas"] = json!(scenario.replicas());
     value["super_leaves"] = json!(scenario.leaf_sizes.len());

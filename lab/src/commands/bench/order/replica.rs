@@ -60,6 +60,9 @@ pub struct Args {
     /// Number of super-leaves.
     #[arg(long)]
     racks: usize,
+    /// Whether the second round is by consensus.
+    #[arg(long)]
+    second_round: bool,
     /// Bytes of a value.
     #[arg(long)]
     value_bytes: usize,
@@ -254,7 +257,12 @@ fn machine(args: &Args, seed: u64) -> Result<Ordered, OrderError> {
     let usual = evenfall_order_service::replica::config();
     let replicas = Replicas {
         protocol: args.protocol,
-        config: Config { cycle_every: args.cycle_every, pipeline: args.pipeline, ..usual },
+        config: Config {
+            cycle_every: args.cycle_every,
+            pipeline: args.pipeline,
+            second_round: args.second_round,
+            ..usual
+        },
         tree: &tree(&args.replicas, args.racks)?,
         leader: 0,
         // As in the public benchmarks, no two clients write the same key.
