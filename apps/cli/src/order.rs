@@ -34,8 +34,8 @@ pub struct RunArgs {
     /// replicas need the same number, and a replica keeps the number of its first start.
     #[arg(long, value_name = "CYCLES", default_value_t = 0)]
     pub(crate) lease_cycles: u64,
-    /// Racks over which the replicas of --local are spread evenly, in the order of their numbers. In
-    /// a settings file each node of the role order names its `rack`.
+    /// Racks over which the replicas of --local are spread evenly, in the order of their numbers.
+    /// In a settings file each node of the role order names its `rack`.
     #[arg(long, value_name = "RACKS", default_value_t = 1)]
     pub(crate) racks: usize,
     /// Let the racks agree by consensus on what each cycle has, so that a minority of the racks may

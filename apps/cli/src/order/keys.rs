@@ -86,8 +86,8 @@ enum KvCommand {
         #[arg(long)]
         below: bool,
     },
-    /// Take a rack out as planned, so that its hosts can be stopped while the other racks go on. Wait
-    /// until the rack is out. The rack comes back when a majority of its replicas is started
+    /// Take a rack out as planned, so that its hosts can be stopped while the other racks go on.
+    /// Wait until the rack is out. The rack comes back when a majority of its replicas is started
     /// again. The first server has to be a replica on this host.
     Retire {
         /// The number of the rack, as `evenfall kv status` shows it.

@@ -16,7 +16,7 @@ use crate::config::{
     TRANSMIT_BYTES_MAX, TRANSMITS_MAX,
 };
 use crate::disks::Disks;
-use crate::group::{Entry, Group, OWNERS};
+use crate::group::{Entry, Group, OWNERS, Report};
 use crate::journal::{self, Effect, Journal, Record};
 use crate::leases::{LEASE_BYTES, LEASES_MAX};
 use crate::parts::{self, Parts};
@@ -185,6 +185,8 @@ pub struct Canopus {
     /// Whether ballots are due, and when the last ones left.
     pub(crate) speaks_far: bool,
     pub(crate) spoke_far: Timestamp,
+    /// The ballots that left since the last heartbeat.
+    pub(crate) told_far: Vec<(NodeId, u32, Report)>,
     out: VecDeque<Transmit>,
     out_bytes: usize,
     dropped: u64,
@@ -266,6 +268,7 @@ impl Canopus {
             speaks: true,
             speaks_far: config.second_round,
             spoke_far: Timestamp::ZERO,
+            told_far: Vec::new(),
             out: VecDeque::new(),
             out_bytes: 0,
             dropped: 0,

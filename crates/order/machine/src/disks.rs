@@ -90,8 +90,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Node u32, number u64, lease cycles u64, pipeline u64, second round u8, votes u8, first incarnation u32,
-    /// since u64, count u8; then per peer: node u32, number u64, count u32.
+    /// Node u32, number u64, lease cycles u64, pipeline u64, second round u8, votes u8, first
+    /// incarnation u32, since u64, count u8; then per peer: node u32, number u64, count u32.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend(self.node.0.to_le_bytes());
         out.extend(self.number.to_le_bytes());

@@ -178,6 +178,7 @@ impl Canopus {
         self.ticks += 1;
         self.speaks = true;
         self.speaks_far = self.config.second_round;
+        self.told_far.clear();
         self.want();
         if self.disks.votes() {
             self.give_up_earlier();
@@ -279,7 +280,7 @@ impl Canopus {
             if let Some((from, _)) = self.forgotten.filter(|(_, cycle)| *cycle >= next) {
                 self.fall_back(now, next, from);
             } else if let Some((to, most)) = self.far_ahead(next, self.ticks as usize) {
-                self.ask_late(now, to, most);
+                self.ask_far(now, to, most);
             }
             return;
         }
@@ -288,14 +289,23 @@ impl Canopus {
         if near.is_empty() {
             return self.fall_back(now, next, ahead[turn % ahead.len()].0);
         }
+        let age = self.cycles.get(&next).map(|cycle| now.since(cycle.started_at));
+        if age.is_some_and(|age| age < self.config.heartbeat) {
+            return;
+        }
         let (to, most, _) = *near[turn % near.len()];
-        self.ask_late(now, to, most);
+        self.ask_roots(to, most);
     }
 
-    /// Asks a node for the next cycle and later ones, unless the next cycle has just begun here.
-    fn ask_late(&mut self, now: Timestamp, to: NodeId, committed: u64) {
-        let next = self.cycles.get(&(self.committed + 1));
-        if next.is_none_or(|next| now.since(next.started_at) >= self.config.heartbeat) {
+    /// Asks a node of another super-leaf for the next cycle and later ones. Super-leaves commit a
+    /// cycle at different times, so a replica asks only when the cycle takes far longer than usual.
+    fn ask_far(&mut self, now: Timestamp, to: NodeId, committed: u64) {
+        let every = self.config.fetch_every;
+        let Some(next) = self.cycles.get_mut(&(self.committed + 1)) else { return };
+        let last = next.asked.get(&VnodeId::ROOT).map(|(at, _)| *at);
+        let is_due = last.is_none_or(|last| now.since(last) >= every);
+        if is_due && now.since(next.started_at) >= every * PATIENCE {
+            next.asked.insert(VnodeId::ROOT, (now, 1));
             self.ask_roots(to, committed);
         }
     }

@@ -185,16 +185,20 @@ impl Canopus {
         !self.is_leaving && live > self.leaf.members.len() / 2
     }
 
-    /// When ballots are to leave: at once, but not more often than cycles start.
+    /// When ballots are to leave: at once, but not more often than four times for each cycle that
+    /// starts.
     pub(crate) fn ballots_at(&self) -> Option<Timestamp> {
         let is_due = self.speaks_far && self.disks.votes();
-        is_due.then(|| self.spoke_far + self.config.cycle_every)
+        is_due.then(|| self.spoke_far + self.config.cycle_every / 4)
     }
 
-    /// Tells all nodes of the other super-leaves what this replica has written.
+    /// Tells all nodes of the other super-leaves what this replica has written: everything at each
+    /// heartbeat, and what has changed since then at other times.
     pub(crate) fn send_ballots(&mut self, now: Timestamp) {
         (self.speaks_far, self.spoke_far) = (false, now);
-        let groups = self.reports(OWNERS);
+        let all = self.reports(OWNERS);
+        let told = core::mem::replace(&mut self.told_far, all.clone());
+        let groups = all.into_iter().filter(|report| !told.contains(report)).collect();
         let (started, committed) = (self.started, self.committed);
         let ballot = Message::Ballot(Ballot { started, committed, groups });
         let far: Vec<NodeId> = self.far.keys().copied().collect();
@@ -240,6 +244,12 @@ impl Canopus {
     /// Whether a super-leaf takes no part in the cycles to come.
     pub fn is_retired(&self, leaf: VnodeId) -> bool {
         self.table.leaf_incarnation(leaf, self.committed + 1).is_none()
+    }
+
+    /// How many nodes take part, after all changes so far.
+    pub fn members(&self) -> usize {
+        let nodes = self.racks.iter().flatten();
+        nodes.filter(|node| self.table.latest(**node).is_some()).count()
     }
 
     /// The super-leaves, in order.

@@ -20,6 +20,8 @@ pub struct Counters {
     pub cycle: AtomicU64,
     /// Whether this replica takes part: 0 or 1.
     pub is_member: AtomicU64,
+    /// Replicas that take part.
+    pub members: AtomicU64,
     /// A bit for each rack that takes no part.
     pub racks_out: AtomicU64,
     /// Calls that wait for a cycle.
@@ -150,6 +152,7 @@ impl Shared {
     pub fn note(&self, machine: &Canopus) {
         self.counters.cycle.store(machine.committed(), Relaxed);
         self.counters.is_member.store(machine.is_member().into(), Relaxed);
+        self.counters.members.store(machine.members() as u64, Relaxed);
         let out = machine.leaves().enumerate().filter(|(_, leaf)| machine.is_retired(*leaf));
         let bits = out.fold(0, |bits, (rack, _)| bits | 1 << (rack % Racks::MAX));
         self.counters.racks_out.store(bits, Relaxed);

@@ -225,6 +225,7 @@ fn monitored(front: &Front) -> String {
         ("evenfall_node", shared.settings.node.to_string()),
         ("evenfall_cycle", shared.counters.cycle.load(Relaxed).to_string()),
         ("evenfall_lease_cycles", shared.settings.lease_cycles.to_string()),
+        ("evenfall_members", shared.counters.members.load(Relaxed).to_string()),
         ("evenfall_rack", shared.settings.rack().to_string()),
         ("evenfall_racks_out", racks_out(front)),
         ("evenfall_reads_at_once", shared.counters.reads_at_once.load(Relaxed).to_string()),

@@ -388,50 +388,62 @@ fn ten_thousand_idle_sessions_and_watches_take_little_memory() {
     assert_eq!(Fields::new(&answer(last)).int(), Ok(-2), "a ping");
 }
 
-/// One rack of three dies and comes back, and another one leaves as planned and comes back. A client
-/// of the third rack changes a key all the time.
+/// One host of each rack dies and comes back, then a whole rack, and another rack leaves as planned
+/// and comes back. A client of the first rack changes a key all the time. With --nocapture the test
+/// prints the longest change in each phase.
 #[test]
 fn a_rack_may_die_or_leave_as_planned_while_the_others_go_on() {
     let directory = tempfile::tempdir().expect("a directory");
     let addresses: Vec<SocketAddr> = (11..=19).map(free).collect();
     let begin = |node| start_with(node, directory.path(), &addresses, (RACKS, 3));
     let mut replicas = Replicas((0..9).map(begin).collect());
-    let mut client = Client::new(addresses[..3].to_vec(), PATIENCE);
+    let mut client = Client::new(addresses[1..3].to_vec(), PATIENCE);
     let mut puts = 0;
-    let mut puts_until = |is_over: &dyn Fn() -> bool| {
+    let mut puts_until = |what: &str, is_over: &dyn Fn() -> bool| {
+        let mut longest = Duration::ZERO;
         while !is_over() {
+            let begun = std::time::Instant::now();
             put(&mut client, "key", puts);
+            longest = longest.max(begun.elapsed());
             puts += 1;
         }
+        println!("{what}: the longest change took {} ms", longest.as_millis());
         puts
     };
     let row = |node: usize, name: &str, value: &str| {
         status(addresses[node]).is_ok_and(|rows| rows.get(name).map(String::as_str) == Some(value))
     };
-    let takes_part = |rack: usize| {
-        row(0, "evenfall_racks_out", "none")
-            && (0..3).all(|n| row(3 * rack + n, "zk_server_state", "follower"))
+    let takes_part = |nodes: [usize; 3]| {
+        row(1, "evenfall_racks_out", "none")
+            && nodes.iter().all(|node| row(*node, "zk_server_state", "follower"))
     };
-    puts_until(&|| (0..3).all(takes_part));
-    replicas.0[6..].iter_mut().for_each(|child| child.kill().expect("a process of ours"));
-    puts_until(&|| row(0, "evenfall_racks_out", "2"));
-    for node in 6..9 {
-        replicas.0[node].wait().expect("a process of ours");
-        replicas.0[node] = begin(node);
-    }
-    puts_until(&|| takes_part(2));
+    let kill = |replicas: &mut Replicas, nodes: [usize; 3]| {
+        for node in nodes {
+            replicas.0[node].kill().expect("a process of ours");
+            replicas.0[node].wait().expect("a process of ours");
+        }
+    };
+    let restart = |replicas: &mut Replicas, nodes: [usize; 3]| {
+        nodes.iter().for_each(|node| replicas.0[*node] = begin(*node));
+    };
+    let (zone, second, third) = ([0, 3, 6], [3, 4, 5], [6, 7, 8]);
+    puts_until("start", &|| [zone, second, third].into_iter().all(takes_part));
+    kill(&mut replicas, zone);
+    puts_until("a host of each rack dies", &|| row(1, "evenfall_members", "6"));
+    restart(&mut replicas, zone);
+    puts_until("the hosts come back", &|| takes_part(zone));
+    kill(&mut replicas, third);
+    puts_until("a rack dies", &|| row(1, "evenfall_racks_out", "2"));
+    restart(&mut replicas, third);
+    puts_until("the rack comes back", &|| takes_part(third));
     let there = &mut Client::new(vec![addresses[3]], PATIENCE);
     there.retire(1).expect("the rack may leave");
     assert!(matches!(there.retire(7), Err(ServiceError::Rack(7, _))), "no such rack");
-    puts_until(&|| row(0, "evenfall_racks_out", "1"));
-    for node in 3..6 {
-        replicas.0[node].kill().expect("a process of ours");
-        replicas.0[node].wait().expect("a process of ours");
-    }
-    puts_until(&|| true);
+    puts_until("a rack leaves as planned", &|| row(1, "evenfall_racks_out", "1"));
+    kill(&mut replicas, second);
     put(&mut Client::new(vec![addresses[8]], PATIENCE), "without", 0);
-    (3..6).for_each(|node| replicas.0[node] = begin(node));
-    let all = puts_until(&|| takes_part(1));
+    restart(&mut replicas, second);
+    let all = puts_until("the rack comes back", &|| takes_part(second));
     for node in [0, 3, 8] {
         expect(&mut Client::new(vec![addresses[node]], PATIENCE), "key", all);
     }

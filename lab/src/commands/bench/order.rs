@@ -46,8 +46,8 @@ pub struct Args {
     /// replicas otherwise.
     #[arg(long)]
     racks: Option<usize>,
-    /// Let the super-leaves of Canopus agree by consensus on what each cycle has, so that a minority
-    /// of them may vanish.
+    /// Let the super-leaves of Canopus agree by consensus on what each cycle has, so that a
+    /// minority of them may vanish.
     #[arg(long)]
     second_round: bool,
     /// Bytes of a value. A key has eight bytes.

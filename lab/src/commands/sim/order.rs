@@ -47,8 +47,12 @@ pub struct Args {
     /// at once. 0 turns write leases off.
     #[arg(long, default_value_t = 0, value_name = "CYCLES")]
     lease_cycles: u64,
-    /// Let the super-leaves of Canopus agree by consensus on what each cycle has, so that a minority
-    /// of them may vanish.
+    /// Time of a datagram between two replicas of a super-leaf, one way. Replicas of a super-leaf
+    /// may be in several zones of a region, so that the loss of a zone costs none its majority.
+    #[arg(long, default_value = "100us", value_name = "DURATION", value_parser = parse_duration)]
+    inside: Duration,
+    /// Let the super-leaves of Canopus agree by consensus on what each cycle has, so that a
+    /// minority of them may vanish.
     #[arg(long, conflicts_with = "lease_cycles")]
     second_round: bool,
     /// Keys of the clients, of which each is as likely as any other. Requests that depart together
@@ -94,6 +98,9 @@ pub fn main(args: &Args) -> Outcome {
     (scenario.cycle_every, scenario.write_cost) = (args.cycle_every, args.write_cost);
     (scenario.protocol, scenario.watched) = (args.protocol, args.watched);
     (scenario.lease_cycles, scenario.keys) = (args.lease_cycles, args.keys);
+    for (leaf, row) in scenario.one_way.iter_mut().enumerate() {
+        row[leaf] = args.inside;
+    }
     scenario.second_round = args.second_round;
     scenario.conflicts = args.conflicts as f64 / 100.0;
     let mut value = match args.rate {
@@ -116,6 +123,7 @@ pub fn main(args: &Args) -> Outcome {
     value["protocol"] = json!(args.protocol.name());
     value["conflicts_percent"] = json!(args.conflicts);
     value["lease_cycles"] = json!(args.lease_cycles);
+    value["inside_us"] = json!(args.inside.as_micros() as u64);
     value["second_round"] = json!(args.second_round);
     value["keys"] = json!(args.keys);
     value["replicas"] = json!(scenario.replicas());
