@@ -40,7 +40,7 @@
 //! and so all nodes of all super-leaves have the same table of members in the same cycle. A member
 //! that lives goes on learning and comes back by itself under a new incarnation. A super-leaf of
 //! which a majority is down stalls, all others stall with it, and all resume when the majority is
-//! back. A node that restarts with its disk goes on where it was. A node that lost its disk learns
+//! back. With [`Config::second_round`] the others go on without it. A node that restarts with its disk goes on where it was. A node that lost its disk learns
 //! from the other members of its super-leaf, and comes back under a new incarnation. A node whose
 //! disk is full falls silent, tries again, and comes back when there is room. A node whose disk
 //! failed stops sending, because it may have forgotten a promise.
@@ -69,8 +69,8 @@
 //! - A super-leaf begins when all its members have started once. Of a super-leaf of three, one
 //!   member at a time may be without its disk ([`disks`]).
 //! - Datagrams are not authenticated.
-//! - Both extensions for the loss of a whole super-leaf (section 4.7.1) and zones are missing.
-//! - A rack leaves as planned only one member at a time, with [`Canopus::leave`].
+//! - Membership from outside, the second extension of section 4.7.1, is missing. The first one is
+//!   [`second`].
 //! - A node that asks for the leases of too many keys gets the lease of all keys: see
 //!   [`leases::LEASES_MAX`]. Reads then wait as they do without leases.
 //!
