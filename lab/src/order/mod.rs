@@ -345,7 +345,8 @@ impl Owner {
         let is_gone = |node| self.learning.contains(&node) || is_down_for_good(&self.plan, node);
         let leaf = self.tree.super_leaf_of(NodeId(node.0)).expect("a node of the tree");
         let mut members = leaf.members.iter().map(|member| NodeIndex(member.node.0));
-        if !prng.chance(1.0 / 3.0) || members.any(is_gone) {
+        let is_lost = prng.chance(1.0 / 3.0) && !members.any(is_gone);
+        if !is_lost && !vanish::takes_disk(&self.plan, node) {
             return;
         }
         let disk = &self.disks[node.0 as usize];
@@ -455,7 +456,7 @@ impl Campaign for Order {
             name: "order",
             about: "Canopus in trees of height 1 to 3 under faults of hosts, slow and full disks",
             seeds: 1_000,
-            once_failed: &[979, 6794],
+            once_failed: &[979, 1079, 2388, 3614, 6794],
             kinds: &[
                 FaultKind::Loss,
                 FaultKind::Duplicate,

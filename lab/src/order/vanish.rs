@@ -91,6 +91,13 @@ pub fn aimed(mut plan: Plan) -> Plan {
     plan
 }
 
+/// Whether a node that starts again has lost its disk together with all nodes of its super-leaf.
+pub fn takes_disk(plan: &Plan, node: NodeIndex) -> bool {
+    let all = fate(plan).filter(|_| second_round(plan) && leaves(plan) > 2);
+    let Some((leaf, Fate::Vanishes, ..)) = all else { return false };
+    nodes(leaf).any(|of| of == node) && prng(plan).fork(3).chance(0.4)
+}
+
 /// The operation that takes a super-leaf out as planned, at a node of another super-leaf.
 pub fn retirement(plan: &Plan) -> Option<Operation> {
     let (leaf, Fate::Retires, at, _) = fate(plan)? else { return None };

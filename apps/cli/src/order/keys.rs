@@ -16,6 +16,9 @@ use crate::Outcome;
 /// Longest time for which a signal may go unnoticed.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Time after which a plan that had no effect is given again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Arguments of `evenfall kv`.
 #[derive(clap::Args, Debug)]
 pub struct KvArgs {
@@ -161,6 +164,7 @@ pub fn kv(args: &KvArgs) -> Outcome {
 fn retire(args: &KvArgs, client: &mut Client, rack: u8) -> Outcome {
     let begun = Instant::now();
     client.retire(rack)?;
+    let mut asked = Instant::now();
     let is_out = |rows: &BTreeMap<String, String>| {
         let out = rows.get("evenfall_racks_out");
         out.is_some_and(|out| out.split(',').any(|one| one == rack.to_string()))
@@ -171,6 +175,11 @@ fn retire(args: &KvArgs, client: &mut Client, rack: u8) -> Outcome {
             return Ok(());
         }
         std::thread::sleep(LOOK);
+        if asked.elapsed() > ASK_AGAIN {
+            // The plan is dropped when another rack was out for a moment, and refused meanwhile.
+            client.retire(rack).ok();
+            asked = Instant::now();
+        }
     }
     Err(format!("rack {rack} is not out yet: look at `evenfall kv status`").into())
 }

@@ -126,6 +126,8 @@ pub(crate) struct Peer {
     pub(crate) vouched: Option<(u32, Timestamp)>,
     /// Whether the peer has greeted this replica and has not voted since.
     pub(crate) learns: bool,
+    /// Whether the peer's super-leaf is to leave as planned, and the peer with it.
+    pub(crate) leaves: bool,
     /// Until then this replica does not help to end the peer's group.
     pub(crate) bound_until: Timestamp,
 }
@@ -494,7 +496,7 @@ impl Canopus {
                 let group = self.groups.get(&owner).filter(|g| g.incarnation() == incarnation);
                 let have = group.map(|group| group.mine().have);
                 let is_wanted = |have| cycle >= have && self.may_come_early(have, cycle);
-                owner != self.me && have.is_some_and(is_wanted)
+                self.peers.contains_key(&owner) && have.is_some_and(is_wanted)
             }
             Whole::State(cycle, vnode) => self.wants_state(cycle, vnode),
             Whole::Checkpoint(cycle, from) => {

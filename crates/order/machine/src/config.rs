@@ -86,9 +86,14 @@ impl Config {
     pub(crate) fn check(&self, tree: &Tree) -> Result<(), OrderError> {
         const LEVELS: &str = "consensus in the second round needs a tree of two levels";
         const LEASES: &str = "consensus in the second round and write leases exclude each other";
+        const ALONE: &str = "consensus in the second round needs two nodes in each super-leaf: a \
+                             node alone cannot tell whether it lost its disk";
         match (self.second_round, tree.height(), self.lease_cycles) {
             (true, 3.., _) => Err(OrderError::Settings(LEVELS)),
             (true, _, 1..) => Err(OrderError::Settings(LEASES)),
+            (true, ..) if tree.racks().iter().any(|rack| rack.len() == 1) => {
+                Err(OrderError::Settings(ALONE))
+            }
             _ => Ok(()),
         }
     }

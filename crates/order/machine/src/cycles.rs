@@ -177,7 +177,7 @@ impl Canopus {
     /// state of the cycle comes.
     fn gather(&mut self) {
         self.gathered = self.gathered.max(self.committed);
-        if self.config.second_round {
+        if self.config.second_round && self.committed < self.started {
             self.compute(self.committed + 1);
         }
         // Who takes part in a cycle is known a pipeline ahead.
@@ -365,25 +365,19 @@ impl Canopus {
         let table = self.table.digest(cycle);
         let reads = self.take_back(&state);
         self.events.push_back(Event::Committed { state: Arc::clone(&state), reads, table });
-        let from = cycle + self.config.pipeline;
-        let lease_cycles = self.config.lease_cycles;
         let was_in = self.table.latest(self.me).is_some();
         for change in &state.changes {
-            self.table.apply(*change, cycle, from, lease_cycles);
-            let is_mine =
-                matches!(change, Change::Retire(leaf, _, true) if *leaf == self.ancestors[0]);
-            self.is_leaving |= is_mine && !self.is_leaf_in();
-        }
-        match (was_in, self.table.joined(self.me)) {
-            (true, _) if self.table.latest(self.me).is_none() => {
-                self.events.push_back(Event::Expelled);
+            self.table.apply(*change, cycle, &self.config);
+            if let Change::Retire(leaf, _, true) = change {
+                self.retired(cycle, *leaf);
             }
-            (false, Some((from, _))) if self.table.latest(self.me).is_some() => {
-                self.events.push_back(Event::Joined(from));
-            }
-            _ => {}
         }
-        self.retires = self.retires.filter(|_| self.retirement().is_some());
+        let is_in = self.table.latest(self.me).is_some();
+        if was_in && !is_in {
+            self.events.push_back(Event::Expelled);
+        } else if let (false, true, Some((from, _))) = (was_in, is_in, self.table.joined(self.me)) {
+            self.events.push_back(Event::Joined(from));
+        }
         if self.config.second_round || !state.changes.is_empty() {
             self.found_groups();
         }

@@ -250,6 +250,8 @@ impl Canopus {
         if self.disks.phase == Phase::Asks {
             let peers: Vec<NodeId> = self.peers.keys().copied().collect();
             peers.into_iter().for_each(|peer| self.greet(peer));
+            let far = self.far.keys().copied().filter(|_| self.config.second_round);
+            far.collect::<Vec<_>>().into_iter().for_each(|node| self.greet(node));
             self.consider_voting();
         }
     }
@@ -267,38 +269,53 @@ impl Canopus {
     }
 
     pub(crate) fn take_greet(&mut self, from: NodeId, number: u64, count: u32) {
-        let Some(peer) = self.peers.get_mut(&from) else { return };
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return self.take_far_greet(from, number);
+        };
         if self.disks.is_new() || number == 0 {
             return;
         }
         peer.learns = true;
         let known = self.disks.own.peers.get(&from).copied().unwrap_or_default();
         if known.number == number {
-            if self.disks.written.contains(&from) {
-                self.answer(from, number);
-            }
-            return;
+            return self.answer_written(from, number);
         }
         if known.count != count {
             return self.send(from, &Message::Known(self.known(number, known.count, false)));
         }
         // The peer has to learn again what its earlier disk had.
         (peer.committed, peer.oldest) = (0, 0);
-        let taken = PeerDisk { number, count: count.saturating_add(1) };
-        self.disks.own.peers.insert(from, taken);
-        self.disks.written.remove(&from);
         self.disks.answers.remove(&from);
         for (owner, group) in &mut self.groups {
             group.forget_reports(from, *owner);
         }
-        self.record_disk([Effect::Answer(from, number)]);
+        self.note_disk(from, PeerDisk { number, count: count.saturating_add(1) });
+        self.greet_back(from);
+    }
+
+    /// Greets a node that has just greeted. The node may have ignored the first greeting, because
+    /// its number was not written.
+    pub(crate) fn greet_back(&mut self, from: NodeId) {
         if self.disks.phase == Phase::Asks {
-            // The peer may have ignored the first greeting, because its number was not written.
             self.greet(from);
         }
     }
 
-    /// Tells a peer that this number is on this replica's disk.
+    /// Writes the number of a node's disk, and then answers the node.
+    pub(crate) fn note_disk(&mut self, from: NodeId, disk: PeerDisk) {
+        self.disks.own.peers.insert(from, disk);
+        self.disks.written.remove(&from);
+        self.record_disk([Effect::Answer(from, disk.number)]);
+    }
+
+    /// Answers a node when its number is written.
+    pub(crate) fn answer_written(&mut self, from: NodeId, number: u64) {
+        if self.disks.written.contains(&from) {
+            self.answer(from, number);
+        }
+    }
+
+    /// Tells a node that this number is on this replica's disk.
     pub(crate) fn answer(&mut self, peer: NodeId, number: u64) {
         let disk = self.disks.own.peers.get(&peer).filter(|disk| disk.number == number);
         if let Some(disk) = disk {
@@ -308,14 +325,20 @@ impl Canopus {
         }
     }
 
-    fn known(&self, asked: u64, count: u32, knows: bool) -> Known {
+    pub(crate) fn known(&self, asked: u64, count: u32, knows: bool) -> Known {
         let own = &self.disks.own;
         let groups = if knows { self.status().groups } else { Vec::new() };
-        Known { asked, disk: own.number, knows, votes: self.disks.votes(), count, groups }
+        let (disk, votes) = (own.number, self.disks.votes());
+        let is_first = votes && own.proposes_from == 0;
+        Known { asked, disk, knows, votes, is_first, count, groups }
     }
 
     pub(crate) fn take_known(&mut self, from: NodeId, known: Known) {
         let is_due = known.asked == self.disks.own.number && self.disks.phase == Phase::Asks;
+        if let Some(far) = self.far.get_mut(&from).filter(|_| is_due) {
+            far.knows = Some(known.knows);
+            return self.consider_voting();
+        }
         if !is_due || !self.peers.contains_key(&from) {
             return;
         }
@@ -350,6 +373,10 @@ impl Canopus {
         if self.disks.phase != Phase::Asks {
             return;
         }
+        let has_begun = self.is_new_leaf() == Some(false);
+        if has_begun && !core::mem::replace(&mut self.disks.learns, true) {
+            self.events.push_back(Event::Learns);
+        }
         let Some(proposes_from) = self.may_vote() else { return };
         self.disks.phase = Phase::Begins;
         self.disks.own.votes = true;
@@ -365,7 +392,8 @@ impl Canopus {
         let answers = self.peers.keys().map(|peer| self.disks.answers.get(peer));
         let answers = answers.collect::<Option<Vec<&Known>>>()?;
         if answers.iter().all(|known| known.count == 1) {
-            return Some(0);
+            let is_new = answers.iter().any(|known| known.is_first) || self.is_new_leaf()?;
+            return if is_new { Some(0) } else { self.returns_as() };
         }
         if !answers.iter().all(|known| known.votes) {
             return None;
@@ -381,8 +409,10 @@ impl Canopus {
                 proposes_from = latest.saturating_add(2);
             }
             let is_it = group.incarnation() == latest;
-            // The members agree that an owner leaves only when its group has ended.
-            let has_left = self.table.next(*owner).is_some_and(|next| next > latest);
+            // An owner that has left takes part in no cycle that is open. Until then, its group may
+            // go on: a super-leaf that leaves as planned ends no groups.
+            let next = self.table.next_in(*owner, self.committed + 1);
+            let has_left = next.is_some_and(|next| next > latest);
             let has_ended =
                 has_left || group.incarnation() > latest || (is_it && group.is_closed());
             let is_loyal = reports.iter().all(|report| report.promised.0 == 0);

@@ -25,6 +25,7 @@ impl Canopus {
             started: self.started,
             committed: self.committed,
             oldest: self.oldest(),
+            leaves: self.is_leaving,
             groups: self.reports(NodeId(0)),
         }
     }
@@ -46,6 +47,7 @@ impl Canopus {
         peer.heard = now;
         peer.committed = peer.committed.max(status.committed);
         peer.oldest = status.oldest;
+        peer.leaves = status.leaves;
         // A peer's status makes this replica start at most as many cycles as the replica keeps for
         // its peers.
         self.seen = self.seen.max(status.started.min(self.started + self.config.history));
@@ -139,7 +141,7 @@ impl Canopus {
 
     pub(crate) fn take_entry(&mut self, proposal: Proposal) {
         let (owner, cycle) = (proposal.set.node, proposal.cycle);
-        if owner == self.me {
+        if !self.peers.contains_key(&owner) {
             return;
         }
         let incarnation = proposal.set.incarnation;
@@ -369,7 +371,9 @@ impl Canopus {
     /// latest.
     pub(crate) fn take_join(&mut self, from: NodeId, incarnation: u32, at: u64) {
         let near = self.committed.saturating_sub(JOIN_LAG * self.config.pipeline);
-        if at >= near && self.table.next(from) == Some(incarnation) {
+        // A node that does not know yet that its super-leaf has left may not want to come back.
+        let left = self.table.home(from).and_then(|home| self.table.left(home)).unwrap_or(0);
+        if at >= near.max(left.saturating_sub(1)) && self.table.next(from) == Some(incarnation) {
             self.sponsored.insert((from, incarnation));
         }
     }

@@ -30,6 +30,11 @@
 //!   before it came back, because its earlier disk may have given some there. So it asks that each
 //!   super-leaf in turn leaves and comes back with a new group, which takes a few cycles. Until
 //!   then no second replica of the super-leaf may lose its disk.
+//! - **A super-leaf that lost all its disks** looks new to itself. So its replicas vote as new ones
+//!   only when a majority of the other super-leaves knew their disks before any cycle. Otherwise
+//!   they wait until the others have gone on without their super-leaf, and then come back. The
+//!   price is that the first cycle begins when these super-leaves have started once. **A super-leaf
+//!   that loses all its disks in the moment in which it begins its first cycle** is not noticed.
 
 use core::time::Duration;
 
@@ -37,6 +42,7 @@ use evenfall_core::{NodeId, Timestamp};
 
 use crate::canopus::{Canopus, Event};
 use crate::config::UNWRITTEN_BYTES_MAX;
+use crate::disks::PeerDisk;
 use crate::group::{Entry, Group, OWNERS, Part, leaf_of, owner_of};
 use crate::journal::{Effect, Record};
 use crate::wire::{Ballot, Message};
@@ -47,6 +53,8 @@ use crate::{Change, OrderError, State, VnodeId};
 pub(crate) struct Far {
     pub(crate) heard: Timestamp,
     pub(crate) committed: u64,
+    /// Whether the node knew the disk of this replica before it knew of any cycle.
+    pub(crate) knows: Option<bool>,
 }
 
 impl Canopus {
@@ -136,9 +144,59 @@ impl Canopus {
         if !self.disks.votes() || self.disks.own.proposes_from == 0 {
             return self.disks.votes();
         }
+        let group = self.groups.get(&owner).map(Group::incarnation);
+        let joined = self.table.leaf_joined(leaf);
+        // The group of the latest incarnation is founded when no cycle needs the group before.
+        let is_it = joined.map(|(_, incarnation)| incarnation) == group;
+        is_it && !self.began_before(leaf)
+    }
+
+    /// A node of another super-leaf greets. This replica notes the number of the node's disk as long
+    /// as it knows of no cycle.
+    pub(crate) fn take_far_greet(&mut self, from: NodeId, number: u64) {
+        if !self.config.second_round || self.disks.is_new() || number == 0 {
+            return;
+        }
+        let is_known = self.disks.knows(from, number);
+        if is_known {
+            return self.answer_written(from, number);
+        }
+        if self.seen.max(self.started) > 0 {
+            return self.send(from, &Message::Known(self.known(number, 0, false)));
+        }
+        self.note_disk(from, PeerDisk { number, count: 1 });
+        self.greet_back(from);
+    }
+
+    /// Whether this super-leaf, of which no member has an earlier disk, is new; `None` while nobody
+    /// can know.
+    pub(crate) fn is_new_leaf(&self) -> Option<bool> {
+        if !self.config.second_round || self.far.is_empty() {
+            return Some(true);
+        }
+        let knows = |node: &&NodeId| self.far.get(*node).is_some_and(|far| far.knows == Some(true));
+        let is_known = |rack: &&Vec<NodeId>| rack.iter().filter(knows).count() > rack.len() / 2;
+        let needed = (self.racks.len() / 2 + 1).min(self.racks.len() - 1);
+        if self.racks.iter().filter(is_known).count() >= needed {
+            return Some(true);
+        }
+        self.far.values().any(|far| far.knows == Some(false)).then_some(false)
+    }
+
+    /// The first incarnation under which this replica may propose after the loss of all disks of
+    /// its super-leaf, when the others have gone on without the super-leaf. An earlier disk may
+    /// have heard of one more return.
+    pub(crate) fn returns_as(&self) -> Option<u32> {
+        let next = self.committed + 1;
+        let is_near = self.far.values().all(|far| far.committed <= self.committed + 1);
+        let is_out = self.table.leaf_incarnation(self.ancestors[0], next).is_none();
+        if is_near && is_out { Some(self.table.next(self.me)? + 1) } else { None }
+    }
+
+    /// Whether the latest group of a super-leaf began before this replica took part with its disk.
+    fn began_before(&self, leaf: VnodeId) -> bool {
         let since = self.disks.own.since;
-        let began = self.table.leaf_joined(leaf).map_or(0, |(from, _)| from);
-        since > 0 && began >= since
+        since == 0 || self.table.leaf_joined(leaf).is_none_or(|(from, _)| from < since)
     }
 
     /// Whether the next cycle has waited for this super-leaf for longer than this.
@@ -180,8 +238,8 @@ impl Canopus {
     /// Whether the super-leaf of this replica may come back: a majority of it lives.
     pub(crate) fn may_return(&self) -> bool {
         let now = self.tick_at.unwrap_or(Timestamp::ZERO);
-        let is_live = |node: &NodeId| !self.is_silent(now, *node);
-        let live = self.peers.keys().filter(|node| is_live(node)).count() + 1;
+        let stays = self.peers.iter().filter(|(_, peer)| !peer.leaves);
+        let live = stays.filter(|(node, _)| !self.is_silent(now, **node)).count() + 1;
         !self.is_leaving && live > self.leaf.members.len() / 2
     }
 
@@ -231,13 +289,14 @@ impl Canopus {
         if !leaves.contains(&leaf) {
             return Err(OrderError::Settings(UNKNOWN));
         }
-        let others = leaves.iter().filter(|other| **other != leaf && !self.is_retired(**other));
-        let needed = if self.config.second_round { leaves.len() / 2 + 1 } else { 1 };
-        if others.count() < needed {
+        let others = self.table.leaves_in().filter(|other| *other != leaf);
+        if others.count() < self.table.needed(&self.config) {
             return Err(OrderError::Settings(LAST));
         }
-        self.retires = Some(leaf);
-        self.advance(now);
+        if self.table.leaves_in().any(|other| other == leaf) {
+            self.retires = Some(leaf);
+            self.advance(now);
+        }
         Ok(())
     }
 
@@ -266,16 +325,28 @@ impl Canopus {
         {
             return Some(Change::Retire(leaf, incarnation, true));
         }
-        let counts = |leaf: &VnodeId| self.is_elector(owner_of(*leaf));
-        if !self.config.second_round || self.disks.own.proposes_from == 0 {
+        // Another super-leaf has to take part meanwhile.
+        let others = self.table.leaves_in().count() > 1;
+        if !self.config.second_round || self.disks.own.since == 0 || !others {
             return None;
         }
-        let mut leaves = self.tree.leaves().map(|(leaf, _)| leaf);
-        if leaves.clone().any(|leaf| incarnation(leaf).is_none()) {
-            return None;
-        }
-        let leaf = leaves.find(|leaf| !counts(leaf))?;
+        let leaf = self.table.leaves_in().find(|leaf| self.began_before(*leaf))?;
         Some(Change::Retire(leaf, incarnation(leaf)?, false))
+    }
+
+    /// A super-leaf leaves as planned, as agreed in a cycle.
+    pub(crate) fn retired(&mut self, cycle: u64, leaf: VnodeId) {
+        self.retires = self.retires.filter(|retires| *retires != leaf);
+        if self.table.leaf_incarnation(leaf, u64::MAX).is_some() {
+            return;
+        }
+        let table = &self.table;
+        self.sponsored.retain(|(node, _)| table.home(*node) != Some(leaf));
+        if leaf == self.ancestors[0] {
+            // A replica that was down then, and learns of the plan later, is started for good.
+            let own = self.groups.get(&self.me).map_or(0, |own| own.mine().have);
+            self.is_leaving |= own > cycle;
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_core::{Malformed, NodeId, Reader};
 
 use crate::leases::Leases;
-use crate::{Change, Tree, VnodeId};
+use crate::{Change, Config, Tree, VnodeId};
 
 /// From a cycle on, a node or a super-leaf takes part under an incarnation, or no longer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,83 +147,77 @@ impl Table {
         self.next_in(node, u64::MAX)
     }
 
-    /// Applies a change that is agreed in `cycle`, from a later cycle on. A write lease ends
-    /// `lease_cycles` later. Returns whether the members have changed, because changes are
-    /// repeated. A node comes back only when every cycle that is not yet committed does without its
-    /// last incarnation, so that two groups of a node never overlap. The same holds for a
-    /// super-leaf.
-    pub fn apply(&mut self, change: Change, cycle: u64, from: u64, lease_cycles: u64) -> bool {
+    /// Applies a change that is agreed in `cycle`, from a pipeline later on. Changes are repeated,
+    /// and a change that has no effect any more is ignored. A node comes back only when every cycle
+    /// that is not yet committed does without its last incarnation, so that two groups of a node
+    /// never overlap. The same holds for a super-leaf.
+    pub fn apply(&mut self, change: Change, cycle: u64, config: &Config) {
+        let from = cycle + config.pipeline;
         match change {
             Change::Leave(node, incarnation) => {
-                let Some(life) = self.lives.get_mut(&node) else { return false };
-                let is_it = life.incarnation(u64::MAX) == Some(incarnation);
-                if is_it {
+                let life = self.lives.get_mut(&node);
+                if let Some(life) = life.filter(|l| l.incarnation(u64::MAX) == Some(incarnation)) {
                     life.add(from, incarnation, false);
                 }
-                is_it
             }
             Change::Join(node, incarnation) => self.join(node, incarnation, cycle, from),
             Change::Retire(leaf, incarnation, is_planned) => {
-                self.retire(leaf, incarnation, is_planned, cycle, from + 1)
+                let is_in = self.leaf_incarnation(leaf, u64::MAX) == Some(incarnation);
+                let others = self.leaves_in().filter(|other| *other != leaf).count();
+                if is_in && (!is_planned || others >= self.needed(config)) {
+                    self.retire(leaf, cycle, from + 1);
+                }
             }
             Change::Lease(key) => {
-                if lease_cycles > 0 {
-                    self.leases.grant(key, from, from + lease_cycles);
+                if config.lease_cycles > 0 {
+                    self.leases.grant(key, from, from + config.lease_cycles);
                 }
-                false
             }
         }
     }
 
-    fn join(&mut self, node: NodeId, incarnation: u32, cycle: u64, from: u64) -> bool {
-        let home = self.homes.get(&node).and_then(|home| self.leaves.get_mut(home));
-        let (Some(home), Some(life)) = (home, self.lives.get_mut(&node)) else { return false };
-        let (Some(leaf), Some(last)) = (home.last(), life.last()) else { return false };
-        let is_next = !last.is_in && last.incarnation + 1 == incarnation && last.from <= cycle + 1;
-        if !is_next || (!leaf.is_in && leaf.from > cycle + 1) {
-            return false;
-        }
-        life.add(from, incarnation, true);
-        if !leaf.is_in {
-            home.add(from, leaf.incarnation + 1, true);
-        }
-        true
+    /// The super-leaves that take part after all changes so far.
+    pub fn leaves_in(&self) -> impl Iterator<Item = VnodeId> {
+        let is_in = |(_, life): &(&VnodeId, &Life)| life.incarnation(u64::MAX).is_some();
+        self.leaves.iter().filter(is_in).map(|(leaf, _)| *leaf)
     }
 
-    /// Takes a super-leaf out. When no other one is left, a plan to take it out is ignored.
-    /// Otherwise all super-leaves with all their nodes come back by rule, as soon as all cycles
-    /// with the last incarnations are over.
-    fn retire(
-        &mut self,
-        leaf: VnodeId,
-        incarnation: u32,
-        is_planned: bool,
-        cycle: u64,
-        from: u64,
-    ) -> bool {
-        let is_in = |of: VnodeId| self.leaf_incarnation(of, u64::MAX);
-        if is_in(leaf) != Some(incarnation) {
-            return false;
+    /// How many super-leaves have to be left when one leaves as planned.
+    pub fn needed(&self, config: &Config) -> usize {
+        if config.second_round { self.leaves.len() / 2 + 1 } else { 1 }
+    }
+
+    /// The first cycle without a super-leaf that is out.
+    pub fn left(&self, leaf: VnodeId) -> Option<u64> {
+        self.leaves.get(&leaf)?.last().filter(|last| !last.is_in).map(|last| last.from)
+    }
+
+    fn join(&mut self, node: NodeId, incarnation: u32, cycle: u64, from: u64) {
+        let home = self.homes.get(&node).and_then(|home| self.leaves.get_mut(home));
+        let (Some(home), Some(life)) = (home, self.lives.get_mut(&node)) else { return };
+        let (Some(leaf), Some(last)) = (home.last(), life.last()) else { return };
+        let is_next = !last.is_in && last.incarnation + 1 == incarnation && last.from <= cycle + 1;
+        if is_next && (leaf.is_in || leaf.from <= cycle + 1) {
+            life.add(from, incarnation, true);
+            home.return_at(from);
         }
-        let is_last = !self.leaves.keys().any(|other| *other != leaf && is_in(*other).is_some());
-        let Some(life) = self.leaves.get_mut(&leaf).filter(|_| !is_last || !is_planned) else {
-            return false;
-        };
-        life.add(from, incarnation, false);
-        if is_last {
-            let back = from + (from - cycle);
-            self.leaves.values_mut().for_each(|life| life.return_at(back));
-            self.lives.values_mut().for_each(|life| life.return_at(back));
-            return true;
-        }
-        for (node, life) in &mut self.lives {
-            if self.homes.get(node) == Some(&leaf)
-                && let Some(incarnation) = life.incarnation(u64::MAX)
-            {
+    }
+
+    /// Takes a super-leaf and its nodes out. When no super-leaf is left, all of them with all their
+    /// nodes come back by rule, as soon as all cycles with the last incarnations are over.
+    fn retire(&mut self, leaf: VnodeId, cycle: u64, from: u64) {
+        let nodes = self.lives.iter_mut().filter(|(node, _)| self.homes.get(node) == Some(&leaf));
+        let own = self.leaves.get_mut(&leaf);
+        for life in nodes.map(|(_, life)| life).chain(own) {
+            if let Some(incarnation) = life.incarnation(u64::MAX) {
                 life.add(from, incarnation, false);
             }
         }
-        true
+        if self.leaves_in().next().is_none() {
+            let back = from + (from - cycle);
+            self.leaves.values_mut().for_each(|life| life.return_at(back));
+            self.lives.values_mut().for_each(|life| life.return_at(back));
+        }
     }
 
     /// Forgets the spans that ended before this cycle, and the leases that no later cycle has.

@@ -13,8 +13,8 @@
 //!  0        2         3      4            8                    16
 //!  | magic  | version | kind | from node  | digest of the tree |
 //!
-//!  STATUS   disk u64, started u64, committed u64, oldest u64, count u8, then per group of the
-//!           super-leaf: owner u32, incarnation u32, report
+//!  STATUS   disk u64, started u64, committed u64, oldest u64, leaves u8, count u8, then per
+//!           group: owner u32, incarnation u32, report
 //!  ENTRY    a proposal
 //!  WANT     owner u32, incarnation u32, cycle u64
 //!  REQUEST  cycle u64, vnode u16
@@ -27,7 +27,8 @@
 //!  VOUCH    incarnation u32, stamp u64
 //!  FORGOT   cycle u64
 //!  GREET    disk u64, count u32
-//!  KNOWN    asked u64, disk u64, knows u8, votes u8, count u32, count u8, then groups as in STATUS
+//!  KNOWN    asked u64, disk u64, knows u8, votes u8, first u8, count u32, count u8, then groups
+//!           as in STATUS
 //!  BALLOT   started u64, committed u64, count u8, then groups of super-leaves as in STATUS
 //!
 //!  report   have u64, next u64, promised term u32, promised to u32, end term u32, end u64,
@@ -81,6 +82,8 @@ pub struct Status {
     pub committed: u64,
     /// The first cycle of which the replica can still send the state of the root.
     pub oldest: u64,
+    /// Whether the replica leaves as planned.
+    pub leaves: bool,
     /// What the replica has on its disk of every group.
     pub groups: Vec<(NodeId, u32, Report)>,
 }
@@ -96,6 +99,8 @@ pub struct Known {
     pub knows: bool,
     /// Whether the replica votes.
     pub votes: bool,
+    /// Whether the replica votes and never lost a disk.
+    pub is_first: bool,
     /// How many disks of the peer the replica has known.
     pub count: u32,
     /// What the replica has on its disk of every group.
@@ -332,12 +337,17 @@ fn put_status(out: &mut Vec<u8>, status: &Status) {
     out.extend(status.started.to_le_bytes());
     out.extend(status.committed.to_le_bytes());
     out.extend(status.oldest.to_le_bytes());
+    out.push(u8::from(status.leaves));
     put_groups(out, &status.groups);
 }
 
 fn status(r: &mut Reader<'_>) -> Result<Status, Malformed> {
     let (disk, started, committed, oldest) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-    Ok(Status { disk, started, committed, oldest, groups: groups(r)? })
+    let leaves = r.u8()?;
+    if leaves > 1 {
+        return Err(r.malformed("neither leaving nor staying"));
+    }
+    Ok(Status { disk, started, committed, oldest, leaves: leaves == 1, groups: groups(r)? })
 }
 
 fn put_groups(out: &mut Vec<u8>, groups: &[(NodeId, u32, Report)]) {
@@ -360,18 +370,18 @@ fn groups(r: &mut Reader<'_>) -> Result<Vec<(NodeId, u32, Report)>, Malformed> {
 fn put_known(out: &mut Vec<u8>, known: &Known) {
     out.extend(known.asked.to_le_bytes());
     out.extend(known.disk.to_le_bytes());
-    out.extend([u8::from(known.knows), u8::from(known.votes)]);
+    out.extend([known.knows, known.votes, known.is_first].map(u8::from));
     out.extend(known.count.to_le_bytes());
     put_groups(out, &known.groups);
 }
 
 fn known(r: &mut Reader<'_>) -> Result<Known, Malformed> {
-    let (asked, disk, knows, votes) = (r.u64()?, r.u64()?, r.u8()?, r.u8()?);
-    if knows > 1 || votes > 1 {
+    let (asked, disk, knows, votes, first) = (r.u64()?, r.u64()?, r.u8()?, r.u8()?, r.u8()?);
+    if knows > 1 || votes > 1 || first > 1 {
         return Err(r.malformed("an answer that is neither yes nor no"));
     }
-    let (knows, votes) = (knows == 1, votes == 1);
-    Ok(Known { asked, disk, knows, votes, count: r.u32()?, groups: groups(r)? })
+    let (knows, votes, is_first) = (knows == 1, votes == 1, first == 1);
+    Ok(Known { asked, disk, knows, votes, is_first, count: r.u32()?, groups: groups(r)? })
 }
 
 pub(crate) fn put_report(out: &mut Vec<u8>, report: &Report) {

@@ -26,8 +26,15 @@ fn messages() -> Vec<Message> {
     let open = Report { have: 9, next: 8, promised: (0, NodeId(1)), end: None, closed: false };
     let ended = Report { end: Some((3, 7)), closed: true, ..open };
     let groups = vec![(NodeId(1), 0, open), (NodeId(2), 4, ended)];
-    let known =
-        Known { asked: 10, disk: 11, knows: true, votes: false, count: 1, groups: groups.clone() };
+    let known = Known {
+        asked: 10,
+        disk: 11,
+        knows: true,
+        votes: false,
+        is_first: false,
+        count: 1,
+        groups: groups.clone(),
+    };
     let ballot = Ballot { started: 5, committed: 4, groups: groups.clone() };
     let changes = vec![
         Change::Leave(NodeId(1), 0),
@@ -37,7 +44,14 @@ fn messages() -> Vec<Message> {
     ];
     let sets = vec![set(1), set(2)];
     vec![
-        Message::Status(Status { disk: 8, started: 3, committed: 2, oldest: 1, groups }),
+        Message::Status(Status {
+            disk: 8,
+            started: 3,
+            committed: 2,
+            oldest: 1,
+            leaves: true,
+            groups,
+        }),
         Message::Entry(Proposal { cycle: 4, set: set(3), changes: changes.clone() }),
         Message::Want(NodeId(1), 2, 3),
         Message::Request(4, VnodeId(2)),
