@@ -40,10 +40,11 @@
 //! and so all nodes of all super-leaves have the same table of members in the same cycle. A member
 //! that lives goes on learning and comes back by itself under a new incarnation. A super-leaf of
 //! which a majority is down stalls, all others stall with it, and all resume when the majority is
-//! back. With [`Config::second_round`] the others go on without it. A node that restarts with its disk goes on where it was. A node that lost its disk learns
-//! from the other members of its super-leaf, and comes back under a new incarnation. A node whose
-//! disk is full falls silent, tries again, and comes back when there is room. A node whose disk
-//! failed stops sending, because it may have forgotten a promise.
+//! back. With [`Config::second_round`] the others go on without it. A node that restarts with its
+//! disk goes on where it was. A node that lost its disk learns from the other members of its
+//! super-leaf, and comes back under a new incarnation. A node whose disk is full falls silent,
+//! tries again, and comes back when there is room. A node whose disk failed stops sending, because
+//! it may have forgotten a promise.
 //!
 //! **Limits.** Every queue has a limit. Requests that find no room are refused by name. Datagrams
 //! that find no room are dropped and counted, and the node that misses one asks again. A disk that

@@ -151,8 +151,8 @@ impl Canopus {
         is_it && !self.began_before(leaf)
     }
 
-    /// A node of another super-leaf greets. This replica notes the number of the node's disk as long
-    /// as it knows of no cycle.
+    /// A node of another super-leaf greets. This replica notes the number of the node's disk as
+    /// long as it knows of no cycle.
     pub(crate) fn take_far_greet(&mut self, from: NodeId, number: u64) {
         if !self.config.second_round || self.disks.is_new() || number == 0 {
             return;
