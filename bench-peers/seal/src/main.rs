@@ -1,6 +1,6 @@
-//! How long it takes to seal a message and to open it: `evenfall_core::Cipher` beside the crate
-//! `chacha20poly1305`, in turn, beside the 57 bytes of a frame's header. Prints the medians of nine
-//! rounds in nanoseconds, for messages of some lengths.
+//! Measures how long `evenfall_core::Cipher` and the crate `chacha20poly1305` take, in turn, to
+//! seal and to open a message beside the 57 bytes of a frame's header. Prints the medians of nine
+//! rounds in nanoseconds, for messages of several lengths.
 //!
 //! ```text
 //! cargo run --release --manifest-path bench-peers/seal/Cargo.toml

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The first port that is tried. Servers of the system usually have lower ports.
 const FIRST: u16 = 10_000;
 
-/// The search is made only when at least so many ports lie below the kernel's range.
+/// Fewest ports from [`FIRST`] to the kernel's range with which the search is made.
 const ENOUGH: u16 = 1_000;
 
 /// The file of the range from which the kernel chooses ports. It has the first port and the last.

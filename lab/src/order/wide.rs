@@ -243,23 +243,22 @@ impl Scenario {
     }
 
     fn config(&self) -> Config {
-        let farthest = self.farthest();
-        let under_way = farthest.as_nanos() / self.cycle_every.as_nanos().max(1);
-        // A write waits for its lease for a whole pipeline.
-        let round_trips = if self.lease_cycles > 0 { 1 } else { 2 };
+        let base = Config { cycle_every: self.cycle_every, ..Config::default() };
+        let across = base.across(self.farthest());
         Config {
-            pipeline: 4 + round_trips * under_way as u64,
-            history: 256 + 4 * under_way as u64,
-            cycle_every: self.cycle_every,
+            // A write waits for its lease for a whole pipeline, so that one round trip has to do.
+            pipeline: match self.lease_cycles {
+                0 => across.pipeline,
+                _ => base.pipeline.midpoint(across.pipeline),
+            },
             batch_bytes: 2 << 20,
             datagram_bytes: DATAGRAM_BYTES,
             // A busy replica answers later than an idle one.
-            fetch_every: farthest * 2 + Duration::from_millis(100),
+            fetch_every: self.farthest() * 2 + Duration::from_millis(100),
             suspect_after: Duration::from_secs(2),
             lease_cycles: self.lease_cycles,
             second_round: self.second_round,
-            vanish_after: farthest * 10 + Duration::from_secs(2),
-            ..Config::default()
+            ..across
         }
     }
 

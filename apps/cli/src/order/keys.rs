@@ -16,7 +16,7 @@ use crate::Outcome;
 /// Longest time for which a signal may go unnoticed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Time after which a plan that had no effect is given again.
+/// Time after which `evenfall kv retire` hands its plan in again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Arguments of `evenfall kv`.

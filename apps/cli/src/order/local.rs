@@ -23,35 +23,34 @@ struct Place {
     key: Option<SharedKey>,
 }
 
-/// The key of `[[node]]` that says where a replica is.
+/// The keys of `[[node]]` that say where a replica is.
 #[derive(serde::Deserialize)]
 struct Placed {
     name: String,
+    role: String,
     rack: Option<String>,
 }
 
 /// The rack of each replica. Racks are numbered in the order in which the file names them.
-fn racks(document: &Document, nodes: &[Node]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
-    let placed: Vec<Placed> = document.list("node")?;
-    let of = |node: &Node| placed.iter().find(|placed| placed.name == node.name)?.rack.as_deref();
+fn racks(mut placed: Vec<Placed>) -> Result<Vec<u8>, String> {
+    placed.retain(|node| node.role == ORDER);
+    if placed.iter().all(|node| node.rack.is_none()) {
+        return Ok(Vec::new());
+    }
     let (mut names, mut racks) = (Vec::new(), Vec::new());
-    for node in nodes {
-        let Some(rack) = of(node) else { continue };
+    for Placed { name, rack, .. } in placed {
+        let rack =
+            rack.ok_or_else(|| format!("node {name} has no rack, and other replicas have one"))?;
         let at = names.iter().position(|name| *name == rack).unwrap_or(names.len());
         if at == names.len() {
             names.push(rack);
         }
-        racks.push(u8::try_from(at).unwrap_or(u8::MAX));
-    }
-    if names.len() > Racks::MAX {
-        return Err(format!("the file names more than {} racks", Racks::MAX).into());
-    }
-    match nodes.iter().find(|node| of(node).is_none()) {
-        Some(node) if !racks.is_empty() => {
-            Err(format!("node {} has no rack, and other replicas have one", node.name).into())
+        racks.push(at as u8);
+        if names.len() > Racks::MAX {
+            return Err(format!("the file names more than {} racks", Racks::MAX));
         }
-        _ => Ok(racks),
     }
+    Ok(racks)
 }
 
 /// The place among the nodes of a settings file.
@@ -70,7 +69,7 @@ fn in_settings(document: &Document, name: &str) -> Result<Place, Box<dyn std::er
         )
     })?;
     let replicas = nodes.iter().map(|node| node.address).collect();
-    Ok(Place { node, replicas, racks: racks(document, &nodes)?, key: run.key()? })
+    Ok(Place { node, replicas, racks: racks(document.list("node")?)?, key: run.key()? })
 }
 
 /// The place among processes of this machine.

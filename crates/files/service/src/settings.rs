@@ -100,7 +100,7 @@ impl Node {
             Err(Mistake::new(format!("node.{at}.{key}"), why))
         };
         let Own { advertise, rack, files } = &self.own;
-        // A replica of ordered keys reads the key by itself.
+        // The service of ordered keys reads `rack` of its own nodes.
         if rack.is_some() && !self.is(DATASERVER) && self.plain.role != "order" {
             return wrong("rack", "rack belongs to a dataserver or a replica of ordered keys");
         }

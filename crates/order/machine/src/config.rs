@@ -69,10 +69,10 @@ pub struct Config {
     /// lease ends keeps it, without a wait, when this number is above `pipeline`. Leases are for
     /// clients that have one request under way. A log keeps the number with which it began.
     pub lease_cycles: u64,
-    /// Whether the super-leaves agree by consensus, in the second round of each cycle, on which of
-    /// their states the cycle has. A minority of super-leaves may then vanish, and each cycle takes
-    /// one more way between super-leaves. It needs a tree of two levels and excludes write leases.
-    /// A log keeps the setting with which it began.
+    /// Whether each cycle has consensus in its second round: the super-leaves agree which of their
+    /// states the cycle has. A minority of super-leaves may then vanish. Each cycle takes one more
+    /// way between super-leaves. Consensus needs a tree of two levels and excludes write leases. A
+    /// log keeps the setting with which it began.
     pub second_round: bool,
     /// Time after which the others go on without a super-leaf that a cycle waits for, when they
     /// may: with `second_round`. It has to be longer than several round trips between super-leaves.
@@ -82,6 +82,20 @@ pub struct Config {
 }
 
 impl Config {
+    /// The settings for super-leaves of which the farthest are this round trip apart. Cycles are
+    /// under way for two round trips, and nobody asks again or gives up before an answer can have
+    /// come.
+    pub fn across(self, farthest: Duration) -> Self {
+        let under_way = (farthest.as_nanos() / self.cycle_every.as_nanos().max(1)) as u64;
+        Self {
+            pipeline: self.pipeline + 2 * under_way,
+            history: self.history + 4 * under_way,
+            fetch_every: self.fetch_every + 2 * farthest,
+            vanish_after: self.vanish_after + 10 * farthest,
+            ..self
+        }
+    }
+
     /// Whether the settings fit each other and the tree.
     pub(crate) fn check(&self, tree: &Tree) -> Result<(), OrderError> {
         const LEVELS: &str = "consensus in the second round needs a tree of two levels";

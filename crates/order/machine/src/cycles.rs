@@ -373,10 +373,10 @@ impl Canopus {
             }
         }
         let is_in = self.table.latest(self.me).is_some();
-        if was_in && !is_in {
-            self.events.push_back(Event::Expelled);
-        } else if let (false, true, Some((from, _))) = (was_in, is_in, self.table.joined(self.me)) {
-            self.events.push_back(Event::Joined(from));
+        match (was_in, self.table.joined(self.me).filter(|_| is_in)) {
+            (true, None) => self.events.push_back(Event::Expelled),
+            (false, Some((from, _))) => self.events.push_back(Event::Joined(from)),
+            _ => {}
         }
         if self.config.second_round || !state.changes.is_empty() {
             self.found_groups();

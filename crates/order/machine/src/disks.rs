@@ -90,6 +90,21 @@ pub struct Disk {
 }
 
 impl Disk {
+    /// The record of a new disk.
+    pub(crate) fn new(node: NodeId, number: u64, config: &Config) -> Self {
+        Self {
+            node,
+            number,
+            lease_cycles: config.lease_cycles,
+            pipeline: config.pipeline,
+            second_round: config.second_round,
+            votes: false,
+            proposes_from: 0,
+            since: 0,
+            peers: BTreeMap::new(),
+        }
+    }
+
     /// Node u32, number u64, lease cycles u64, pipeline u64, second round u8, votes u8, first
     /// incarnation u32, since u64, count u8; then per peer: node u32, number u64, count u32.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
@@ -162,21 +177,8 @@ impl Disks {
     pub(crate) fn new(node: NodeId, config: &Config, seed: u64) -> Self {
         // The number is odd, so it is not 0.
         let number = Prng::new(seed).fork(0x6469_736b).next_u64() | 1;
-        let (votes, peers) = (false, BTreeMap::new());
-        let Config { lease_cycles, pipeline, second_round, .. } = *config;
-        let own = Disk {
-            node,
-            number,
-            lease_cycles,
-            pipeline,
-            second_round,
-            votes,
-            proposes_from: 0,
-            since: 0,
-            peers,
-        };
         Self {
-            own,
+            own: Disk::new(node, number, config),
             phase: Phase::New,
             written: BTreeSet::new(),
             counts: BTreeMap::new(),

@@ -38,6 +38,8 @@ pub enum OrderError {
     OtherRounds(bool),
     /// The settings exclude each other.
     Settings(&'static str),
+    /// The other super-leaves could not go on without this one.
+    Needed,
     /// The limit of waiting requests is reached. Try again when some are committed.
     Full,
     /// The request is longer than what the tree allows a node in one cycle.
@@ -86,6 +88,7 @@ impl fmt::Display for OrderError {
                 if *is_on { "with" } else { "without" }
             ),
             Self::Settings(what) => f.write_str(what),
+            Self::Needed => write!(f, "the super-leaves that are left could not go on"),
             Self::Full => write!(f, "too many requests wait: try again when some are committed"),
             Self::TooLong { bytes, bytes_max } => {
                 write!(f, "a request of {bytes} bytes: at most {bytes_max} fit a cycle")

@@ -22,21 +22,14 @@ const LEASE_CYCLES: u64 = 8;
 pub fn datagrams(data: &[u8]) {
     // Peers whose disks have the number 1 are known to the replica that votes.
     let peers = [1, 2].map(|node| (NodeId(node), PeerDisk { number: 1, count: 1 })).into();
-    let (node, number, votes, proposes_from) = (NodeId(0), 1, true, 0);
-    let disk = Disk {
-        node,
-        number,
-        lease_cycles: LEASE_CYCLES,
-        pipeline: Config::default().pipeline,
-        second_round: false,
-        votes,
-        proposes_from,
-        since: 0,
-        peers,
-    };
+    let disk = Disk { votes: true, peers, ..Disk::new(NodeId(0), 1, &config()) };
     let log = evenfall_core::journal::log_of([journal::body(&Record::Disk(disk))]);
     hand_in(data, &log);
     hand_in(data, &Bytes::new());
+}
+
+fn config() -> Config {
+    Config { lease_cycles: LEASE_CYCLES, ..Config::default() }
 }
 
 /// Hands datagrams to a replica with this log.
@@ -44,7 +37,7 @@ fn hand_in(data: &[u8], log: &Bytes) {
     let address = |n: u32| std::net::SocketAddr::from(([127, 0, 0, 1], 1 + n as u16));
     let members = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
     let tree = Tree::new(vec![SuperLeaf { path: vec![], members }]).expect("a tree of ours");
-    let config = Config { lease_cycles: LEASE_CYCLES, ..Config::default() };
+    let config = config();
     let digest = tree.digest(&config);
     let mut replica = Canopus::new(config, tree, NodeId(0), 1, log).expect("a replica of ours");
     replica.handle_clock(Timestamp::ZERO, ClockReading::default());

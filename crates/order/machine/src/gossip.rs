@@ -196,8 +196,11 @@ impl Canopus {
         if self.table.latest(self.me).is_none() && self.disks.votes() {
             self.come_back();
         }
-        let leaves: Vec<VnodeId> = self.tree.leaves().map(|(leaf, _)| leaf).collect();
-        leaves.into_iter().for_each(|leaf| self.store_states(leaf));
+        if self.config.second_round {
+            // A slow disk may have put this off.
+            let leaves: Vec<VnodeId> = self.leaves().collect();
+            leaves.into_iter().for_each(|leaf| self.store_states(leaf));
+        }
         self.tidy();
     }
 

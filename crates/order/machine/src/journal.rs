@@ -56,7 +56,7 @@ pub enum Record {
     Disk(Disk),
 }
 
-/// A committed cycle, or the state of a super-leaf: the sets that the log has already are named.
+/// A committed cycle, or the state of a super-leaf. It names the sets that the log has already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// The cycle.

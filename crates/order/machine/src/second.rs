@@ -37,6 +37,7 @@
 //!   that loses all its disks in the moment in which it begins its first cycle** is not noticed.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use evenfall_core::{NodeId, Timestamp};
 
@@ -279,25 +280,22 @@ impl Canopus {
     /// stays.
     ///
     /// # Errors
-    /// [`OrderError::Settings`] when there is no such super-leaf, or when the others could not go
-    /// on without it; [`OrderError::DiskFull`] or [`OrderError::Stopped`].
+    /// [`OrderError::Needed`], [`OrderError::DiskFull`] or [`OrderError::Stopped`].
     pub fn retire(&mut self, now: Timestamp, leaf: VnodeId) -> Result<(), OrderError> {
-        const UNKNOWN: &str = "there is no such super-leaf";
-        const LAST: &str = "the super-leaves that are left could not go on";
         self.takes()?;
-        let leaves: Vec<VnodeId> = self.tree.leaves().map(|(leaf, _)| leaf).collect();
-        if !leaves.contains(&leaf) {
-            return Err(OrderError::Settings(UNKNOWN));
+        if !self.may_retire(leaf) {
+            return Err(OrderError::Needed);
         }
-        let others = self.table.leaves_in().filter(|other| *other != leaf);
-        if others.count() < self.table.needed(&self.config) {
-            return Err(OrderError::Settings(LAST));
-        }
-        if self.table.leaves_in().any(|other| other == leaf) {
+        if self.table.leaf_incarnation(leaf, u64::MAX).is_some() {
             self.retires = Some(leaf);
             self.advance(now);
         }
         Ok(())
+    }
+
+    /// Whether the other super-leaves could go on without this one.
+    pub fn may_retire(&self, leaf: VnodeId) -> bool {
+        self.table.may_retire(leaf, &self.config)
     }
 
     /// Whether a super-leaf takes no part in the cycles to come.
@@ -352,7 +350,7 @@ impl Canopus {
 
 /// Founds a group when there is none of this incarnation or a later one.
 fn found(
-    groups: &mut std::collections::BTreeMap<NodeId, Group>,
+    groups: &mut BTreeMap<NodeId, Group>,
     owner: NodeId,
     (from, incarnation): (u64, u32),
     racks: &[Vec<NodeId>],

@@ -163,8 +163,7 @@ impl Table {
             Change::Join(node, incarnation) => self.join(node, incarnation, cycle, from),
             Change::Retire(leaf, incarnation, is_planned) => {
                 let is_in = self.leaf_incarnation(leaf, u64::MAX) == Some(incarnation);
-                let others = self.leaves_in().filter(|other| *other != leaf).count();
-                if is_in && (!is_planned || others >= self.needed(config)) {
+                if is_in && (!is_planned || self.may_retire(leaf, config)) {
                     self.retire(leaf, cycle, from + 1);
                 }
             }
@@ -182,9 +181,10 @@ impl Table {
         self.leaves.iter().filter(is_in).map(|(leaf, _)| *leaf)
     }
 
-    /// How many super-leaves have to be left when one leaves as planned.
-    pub fn needed(&self, config: &Config) -> usize {
-        if config.second_round { self.leaves.len() / 2 + 1 } else { 1 }
+    /// Whether enough other super-leaves take part for this one to leave as planned.
+    pub fn may_retire(&self, leaf: VnodeId, config: &Config) -> bool {
+        let needed = if config.second_round { self.leaves.len() / 2 + 1 } else { 1 };
+        self.leaves_in().filter(|other| *other != leaf).count() >= needed
     }
 
     /// The first cycle without a super-leaf that is out.

@@ -408,8 +408,7 @@ impl Connection {
 
     /// Hands in the plan that a rack leaves, and returns the error of the answer.
     fn retire(&self, shared: &Shared, rack: i32) -> i32 {
-        let settings = &shared.settings;
-        let ip = self.peer.ip();
+        let (settings, ip) = (&shared.settings, self.peer.ip());
         if !ip.is_loopback() && ip != settings.listen.ip() {
             return error::NO_AUTH;
         }
@@ -417,9 +416,7 @@ impl Connection {
         let Some(at) = numbers.iter().position(|number| i32::from(*number) == rack) else {
             return error::NO_NODE;
         };
-        let out = shared.counters.racks_out.load(Relaxed) | 1 << at;
-        let needed = if settings.racks.second_round { numbers.len() / 2 + 1 } else { 1 };
-        if numbers.len() < needed + out.count_ones() as usize {
+        if shared.counters.racks_needed.load(Relaxed) & 1 << at != 0 {
             return error::BAD_ARGUMENTS;
         }
         shared.inbox.send(Input::Retire(at));

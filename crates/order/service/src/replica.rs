@@ -160,11 +160,7 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     let log = writes.read(journal::LOG).map_err(ServiceError::Disk)?;
     let tree = settings.tree()?;
     let node = NodeId(settings.node as u32);
-    let mut config = Config { lease_cycles: settings.lease_cycles, ..across(&settings.racks) };
-    if settings.key.is_some() {
-        config.datagram_bytes = NETWORK_BYTES - sealed::OVERHEAD_BYTES;
-    }
-    let machine = Canopus::new(config, tree, node, random_number()?, &log);
+    let machine = Canopus::new(configured(settings), tree, node, random_number()?, &log);
     let machine = machine.map_err(|error| match error {
         OrderError::Log(_)
         | OrderError::Record(_)
@@ -251,19 +247,15 @@ pub fn config() -> Config {
     }
 }
 
-/// The settings of replicas in several racks. Cycles are under way for two of the farthest round
-/// trips, and nobody asks again or gives up before an answer can have come.
-fn across(racks: &Racks) -> Config {
-    let (base, farthest) = (config(), racks.round_trip);
-    let under_way = 2 * farthest.as_nanos() / base.cycle_every.as_nanos();
-    Config {
-        pipeline: base.pipeline + under_way as u64,
-        history: base.history + 4 * under_way as u64,
-        fetch_every: base.fetch_every + 2 * farthest,
-        vanish_after: base.vanish_after + 10 * farthest,
-        second_round: racks.second_round,
-        ..base
+/// The settings of the machine for those of a replica.
+fn configured(settings: &Settings) -> Config {
+    let Racks { second_round, round_trip, .. } = settings.racks;
+    let lease_cycles = settings.lease_cycles;
+    let mut config = Config { lease_cycles, second_round, ..config().across(round_trip) };
+    if settings.key.is_some() {
+        config.datagram_bytes = NETWORK_BYTES - sealed::OVERHEAD_BYTES;
     }
+    config
 }
 
 impl Owner {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use evenfall_host::Waker;
 use evenfall_order_machine::keys::Keys;
-use evenfall_order_machine::{Canopus, Request, Requests};
+use evenfall_order_machine::{Canopus, Request, Requests, VnodeId};
 
 use crate::replica::{Answer, Asked, Inbox};
 use crate::watches::{Event, Watches};
@@ -24,6 +24,8 @@ pub struct Counters {
     pub members: AtomicU64,
     /// A bit for each rack that takes no part.
     pub racks_out: AtomicU64,
+    /// A bit for each rack without which the others could not go on.
+    pub racks_needed: AtomicU64,
     /// Calls that wait for a cycle.
     pub waiting: AtomicU64,
     /// Reads that were answered at once, under write leases.
@@ -153,9 +155,12 @@ impl Shared {
         self.counters.cycle.store(machine.committed(), Relaxed);
         self.counters.is_member.store(machine.is_member().into(), Relaxed);
         self.counters.members.store(machine.members() as u64, Relaxed);
-        let out = machine.leaves().enumerate().filter(|(_, leaf)| machine.is_retired(*leaf));
-        let bits = out.fold(0, |bits, (rack, _)| bits | 1 << (rack % Racks::MAX));
-        self.counters.racks_out.store(bits, Relaxed);
+        let bits = |has: &dyn Fn(VnodeId) -> bool| {
+            let racks = machine.leaves().take(Racks::MAX).enumerate();
+            racks.filter(|(_, leaf)| has(*leaf)).fold(0, |bits, (rack, _)| bits | 1 << rack)
+        };
+        self.counters.racks_out.store(bits(&|leaf| machine.is_retired(leaf)), Relaxed);
+        self.counters.racks_needed.store(bits(&|leaf| !machine.may_retire(leaf)), Relaxed);
         self.counters.waiting.store(machine.waiting() as u64, Relaxed);
     }
 }
