@@ -34,6 +34,7 @@ mod hosts;
 mod operations;
 mod pages;
 mod plans;
+mod racks;
 mod recorders;
 mod replicas;
 mod served;
