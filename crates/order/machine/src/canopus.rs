@@ -666,7 +666,7 @@ impl Machine for Canopus {
             return self.journal.poll_timeout();
         }
         let next_start = self.last_start + self.config.cycle_every;
-        let starts = self.disks.may_start()
+        let starts = self.may_begin()
             && self.is_due()
             && self.started < self.committed + self.config.pipeline;
         let start = starts.then_some(next_start);

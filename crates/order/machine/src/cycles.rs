@@ -91,7 +91,7 @@ impl Canopus {
     }
 
     fn maybe_start(&mut self, now: Timestamp) {
-        while self.disks.may_start() && self.started < self.committed + self.config.pipeline {
+        while self.may_begin() && self.started < self.committed + self.config.pipeline {
             let own = self.may_start(now) && self.is_due();
             if !own && self.seen <= self.started {
                 return;

@@ -33,8 +33,9 @@
 //! - **A super-leaf that lost all its disks** looks new to itself. So its replicas vote as new ones
 //!   only when a majority of the other super-leaves knew their disks before any cycle. Otherwise
 //!   they wait until the others have gone on without their super-leaf, and then come back. The
-//!   price is that the first cycle begins when these super-leaves have started once. **A super-leaf
-//!   that loses all its disks in the moment in which it begins its first cycle** is not noticed.
+//!   price is that the first cycle begins when all nodes have started once, or after the time for a
+//!   super-leaf that has vanished. **A super-leaf that loses all its disks in the moment in which
+//!   it begins its first cycle** is not noticed.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -54,7 +55,7 @@ use crate::{Change, OrderError, State, VnodeId};
 pub(crate) struct Far {
     pub(crate) heard: Timestamp,
     pub(crate) committed: u64,
-    /// Whether the node knew the disk of this replica before it knew of any cycle.
+    /// Whether the node knew the disk of this replica before it started a cycle.
     pub(crate) knows: Option<bool>,
 }
 
@@ -153,7 +154,7 @@ impl Canopus {
     }
 
     /// A node of another super-leaf greets. This replica notes the number of the node's disk as
-    /// long as it knows of no cycle.
+    /// long as it has started no cycle and knows no state.
     pub(crate) fn take_far_greet(&mut self, from: NodeId, number: u64) {
         if !self.config.second_round || self.disks.is_new() || number == 0 {
             return;
@@ -162,11 +163,22 @@ impl Canopus {
         if is_known {
             return self.answer_written(from, number);
         }
-        if self.seen.max(self.started) > 0 {
+        let has_states = self.cycles.values().any(|cycle| !cycle.states.is_empty());
+        if self.started > 0 || has_states {
             return self.send(from, &Message::Known(self.known(number, 0, false)));
         }
         self.note_disk(from, PeerDisk { number, count: 1 });
         self.greet_back(from);
+    }
+
+    /// Whether this replica may start cycles. Before the first one it waits until it knows the
+    /// disks of all nodes, but not for longer than for a super-leaf that has vanished: a super-leaf
+    /// that the others learn of later does not count as new.
+    pub(crate) fn may_begin(&self) -> bool {
+        let is_first = self.config.second_round && self.disks.votes() && self.started == 0;
+        let waits = || self.config.heartbeat * (self.ticks as u32) < self.config.vanish_after;
+        let knows = |node| self.disks.own.peers.contains_key(node);
+        self.disks.may_start() && (!is_first || self.far.keys().all(knows) || !waits())
     }
 
     /// Whether this super-leaf, of which no member has an earlier disk, is new; `None` while nobody
