@@ -39,7 +39,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "RACKS", default_value_t = 1)]
     pub(crate) racks: usize,
     /// Let the racks agree by consensus on what each cycle has, so that a minority of the racks may
-    /// vanish. A write then takes one more way between racks. All replicas need the same choice.
+    /// vanish. A write may then take one more way between racks. All replicas need the same choice.
     /// Needs at least three racks, and excludes --lease-cycles.
     #[arg(long)]
     pub(crate) second_round: bool,

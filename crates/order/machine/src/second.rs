@@ -55,6 +55,8 @@ use crate::{Change, OrderError, State, VnodeId};
 pub(crate) struct Far {
     pub(crate) heard: Timestamp,
     pub(crate) committed: u64,
+    /// Whether the node votes: it has sent ballots.
+    pub(crate) votes: bool,
     /// Whether the node knew the disk of this replica before it started a cycle.
     pub(crate) knows: Option<bool>,
 }
@@ -171,14 +173,15 @@ impl Canopus {
         self.greet_back(from);
     }
 
-    /// Whether this replica may start cycles. Before the first one it waits until it knows the
-    /// disks of all nodes, but not for longer than for a super-leaf that has vanished: a super-leaf
-    /// that the others learn of later does not count as new.
+    /// Whether this replica may start cycles. Before the first one it waits until it knows the disk
+    /// of each node that does not vote yet, but not for longer than for a super-leaf that has
+    /// vanished: a super-leaf that the others learn of later does not count as new.
     pub(crate) fn may_begin(&self) -> bool {
         let is_first = self.config.second_round && self.disks.votes() && self.started == 0;
         let waits = || self.config.heartbeat * (self.ticks as u32) < self.config.vanish_after;
-        let knows = |node| self.disks.own.peers.contains_key(node);
-        self.disks.may_start() && (!is_first || self.far.keys().all(knows) || !waits())
+        let known = &self.disks.own.peers;
+        let knows = || self.far.iter().all(|(node, far)| far.votes || known.contains_key(node));
+        self.disks.may_start() && (!is_first || knows() || !waits())
     }
 
     /// Whether this super-leaf, of which no member has an earlier disk, is new; `None` while nobody
@@ -280,7 +283,7 @@ impl Canopus {
         let Some(far) = self.far.get_mut(&from).filter(|_| self.config.second_round) else {
             return;
         };
-        far.committed = far.committed.max(ballot.committed);
+        (far.committed, far.votes) = (far.committed.max(ballot.committed), true);
         self.seen = self.seen.max(ballot.started.min(self.started + self.config.history));
         let groups = ballot.groups.iter().filter(|(owner, ..)| leaf_of(*owner).is_some());
         self.take_reports(now, from, groups);
