@@ -4,6 +4,8 @@
 mod keys;
 #[cfg(feature = "order")]
 mod local;
+#[cfg(feature = "order")]
+mod membership;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -43,6 +45,12 @@ pub struct RunArgs {
     /// Needs at least three racks, and excludes --lease-cycles.
     #[arg(long)]
     pub(crate) second_round: bool,
+    /// Let etcd say which racks have vanished, so that all racks but one may vanish: an address
+    /// such as etcd://127.0.0.1:2379/name. Several endpoints are separated by commas. A write then
+    /// takes the time to every rack and back. All replicas need the same name. Needs at least two
+    /// racks, and excludes --lease-cycles.
+    #[arg(long, value_name = "ETCD", conflicts_with = "second_round")]
+    pub(crate) membership: Option<String>,
     /// The farthest round trip between two racks, rounded up. All replicas need the same, and a
     /// replica keeps the value of its first start.
     #[arg(long, value_name = "DURATION", default_value = "0ms", value_parser = parse_duration)]

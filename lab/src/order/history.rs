@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use evenfall_order_machine::{Change, Event, State};
+use evenfall_order_machine::{Change, Config, Event, OrderError, Reason, State, Table};
 use evenfall_sim::{NodeIndex, Run, Seen, SimTime, Violation};
 
 use super::{Check, REGISTERS, broken};
@@ -41,6 +41,8 @@ pub struct History {
     pub lost: u64,
     /// How often a replica without its disk voted again.
     learned: u64,
+    /// Super-leaves that a membership service outside took out.
+    pub outside: u64,
     /// Checkpoints that replicas took.
     pub checkpoints: u64,
     violations: Vec<Violation<Check>>,
@@ -81,6 +83,22 @@ impl History {
         self.read_now(seen, token);
     }
 
+    /// A replica was told what the membership service outside has, after this many changes of it.
+    pub fn looked(&mut self, seen: Seen, taken: Result<(), OrderError>, changes: u64) {
+        self.outside = changes;
+        if let Err(error) = taken {
+            self.violations.push(broken(Check::Resumes, seen, error.to_string()));
+        }
+    }
+
+    /// Applies the changes of all cycles to a table. Returns the first cycle that no replica told.
+    pub fn apply(&self, table: &mut Table, config: &Config) -> u64 {
+        for (cycle, (state, _)) in &self.cycles {
+            state.changes.iter().for_each(|change| table.apply(*change, *cycle, config));
+        }
+        self.cycles.last_key_value().map_or(1, |(last, _)| last + 1)
+    }
+
     /// A replica told something.
     pub fn take(&mut self, seen: Seen, event: Event) {
         let (state, reads, table) = match event {
@@ -97,6 +115,7 @@ impl History {
             | Event::DiskBack
             | Event::Behind(_)
             | Event::CheckpointWanted
+            | Event::OutsideWanted
             | Event::Learns => return,
             other => {
                 let broken = broken(Check::Resumes, seen, format!("{other:?}"));
@@ -200,13 +219,14 @@ impl History {
         let changes = self.cycles.values().flat_map(|(state, _)| &state.changes);
         let retired = |planned: bool| {
             let of = changes.clone().filter(move |change| match change {
-                Change::Retire(_, _, is_planned) => *is_planned == planned,
+                Change::Retire(_, _, reason) => (*reason == Reason::Planned) == planned,
                 _ => false,
             });
             of.collect::<BTreeSet<_>>().len() as u64
         };
         run.counts.push(("super-leaves left out", retired(false)));
         run.counts.push(("super-leaves retired", retired(true)));
+        run.counts.push(("super-leaves ended outside", self.outside));
     }
 
     /// Every request was made, is there once, and stands behind the earlier ones of its client.

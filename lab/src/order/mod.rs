@@ -8,6 +8,7 @@
 //! every replica told its owner, and at nothing else.
 
 mod history;
+mod membership;
 pub mod memory;
 pub mod ordered;
 pub mod rivals;
@@ -22,7 +23,7 @@ use evenfall_core::durable::{Change, Write, WriteId};
 use evenfall_core::{Arrival, Disk as _, NodeId, Prng, StorageError, Timestamp, Transmit};
 use evenfall_order_machine::wire::{self, Message, Status};
 use evenfall_order_machine::{
-    Canopus, Config, Event, LeaseKey, Member, Request, SuperLeaf, Tree, journal,
+    Canopus, Config, Event, LeaseKey, Member, Request, SuperLeaf, Table, Tree, journal,
 };
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
@@ -31,6 +32,7 @@ use evenfall_sim::{
     Violation, Wire, World, words,
 };
 use history::History;
+use membership::Membership;
 
 /// Delay of a packet. A cycle of height 3 takes about six of these delays.
 const DELAY: Duration = Duration::from_micros(300);
@@ -108,6 +110,8 @@ words! {
         BelievesBallots,
         /// Never lets a super-leaf back in.
         NeverReturns,
+        /// The service outside takes every change, whatever it has by then.
+        TakesEveryChange,
     }
 }
 
@@ -252,6 +256,8 @@ enum Kind {
     Checkpoint,
     /// The super-leaf of this number leaves as planned.
     Retire(usize),
+    /// The owner of the node reads the membership service outside, and asks it for a change.
+    Look,
 }
 
 /// Trees by the knob `tree`: how many super-leaves there are below each of how many vnodes.
@@ -306,6 +312,7 @@ struct Owner {
     lives: BTreeMap<NodeIndex, u64>,
     /// The nodes that lost their disks and do not vote yet.
     learning: BTreeSet<NodeIndex>,
+    membership: Membership,
     operations: Vec<Operation>,
     history: History,
 }
@@ -346,7 +353,8 @@ impl Owner {
         let leaf = self.tree.super_leaf_of(NodeId(node.0)).expect("a node of the tree");
         let mut members = leaf.members.iter().map(|member| NodeIndex(member.node.0));
         let is_lost = prng.chance(1.0 / 3.0) && !members.any(is_gone);
-        if !is_lost && !vanish::takes_disk(&self.plan, node) {
+        let takes_all = vanish::takes_disk(&self.plan, node) && self.others_remember(node);
+        if !is_lost && !takes_all {
             return;
         }
         let disk = &self.disks[node.0 as usize];
@@ -359,6 +367,16 @@ impl Owner {
         disk.sync(journal::LOG).expect("the disks of this campaign sync");
         self.learning.insert(node);
         self.history.lost += 1;
+    }
+
+    /// Whether another super-leaf than that of a node takes part in the next cycle. With a service
+    /// outside, all but one may have vanished, and the last one has the only disks that count.
+    fn others_remember(&self, node: NodeIndex) -> bool {
+        let mut table = Table::new(&self.tree);
+        let next = self.history.apply(&mut table, &config(&self.plan));
+        let own = table.home(NodeId(node.0));
+        let mut leaves = self.tree.leaves().map(|(leaf, _)| leaf);
+        leaves.any(|leaf| Some(leaf) != own && table.leaf_incarnation(leaf, next).is_some())
     }
 
     /// Gives a replica what its cycles have made.
@@ -378,7 +396,8 @@ impl Owner {
 
 impl Observer<Subject, Wire> for Owner {
     fn event(&mut self, seen: Seen, event: Event) {
-        let votes = if vanish::second_round(&self.plan) { Event::Counts } else { Event::Learned };
+        let is_on = vanish::second_round(&self.plan).is_on();
+        let votes = if is_on { Event::Counts } else { Event::Learned };
         if event == votes {
             self.learning.remove(&seen.node);
         }
@@ -393,6 +412,11 @@ impl Observer<Subject, Wire> for Owner {
         }
         match operation.kind {
             Kind::Checkpoint => return self.checkpoint(seen, subject),
+            Kind::Look => {
+                let taken =
+                    subject.input(seen.local, |replica| self.membership.look(seen, replica));
+                return self.history.looked(seen, taken, self.membership.changes);
+            }
             Kind::Retire(leaf) => {
                 let (leaf, _) = self.tree.leaves().nth(leaf).expect("a super-leaf of the tree");
                 // A replica whose disk is full refuses the plan, and nothing more happens.
@@ -484,6 +508,7 @@ impl Campaign for Order {
                 ("lost disks", 10),
                 ("super-leaves left out", 20),
                 ("super-leaves retired", 20),
+                ("super-leaves ended outside", 20),
             ],
             mutants: &[
                 (Mutant::SendsEarly, Check::Agreement, 400),
@@ -504,6 +529,7 @@ impl Campaign for Order {
                 (Mutant::VotesWithoutPast, Check::Agreement, 1_000),
                 (Mutant::BelievesBallots, Check::Agreement, 1_000),
                 (Mutant::NeverReturns, Check::Resumes, 1_000),
+                (Mutant::TakesEveryChange, Check::Agreement, 1_000),
             ],
         }
     }
@@ -533,6 +559,7 @@ impl Campaign for Order {
             disks: nodes.clone().map(disk).collect(),
             lives: BTreeMap::new(),
             learning: BTreeSet::new(),
+            membership: Membership::new(plan, mutant == Some(Mutant::TakesEveryChange)),
             operations: operations(plan.seed, count),
             history: History::default(),
         };
@@ -554,6 +581,7 @@ impl Campaign for Order {
             owner.operations.push(Operation { at, node, kind: Kind::Checkpoint });
         }
         owner.operations.extend(vanish::retirement(plan));
+        owner.operations.extend(membership::looks(plan, count));
         for (token, operation) in owner.operations.iter().enumerate() {
             world.invoke_at(operation.at, operation.node, token as u64);
         }

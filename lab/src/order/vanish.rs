@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evenfall_core::{NodeId, Prng};
+use evenfall_order_machine::SecondRound;
 use evenfall_sim::{Fault, NodeIndex, Plan, SimTime};
 
 use super::{Kind, Operation, lease_cycles};
@@ -13,11 +14,25 @@ const MEMBERS: u32 = 3;
 /// When the nodes of a super-leaf that left as planned start again.
 const RESTART_AT: SimTime = SimTime::from_millis(1_300);
 
-/// Whether a seed has consensus in the second round: half of the seeds without leases, and with a
-/// tree of two levels.
-pub fn second_round(plan: &Plan) -> bool {
+/// The second round of a seed: half of the seeds without leases, and with a tree of two levels,
+/// have one. Half of these have a membership service outside.
+pub fn second_round(plan: &Plan) -> SecondRound {
     let is_wide = matches!(plan.knob("tree"), 1 | 2);
-    is_wide && lease_cycles(plan.seed) == 0 && prng(plan).chance(0.5)
+    let is_on = is_wide && lease_cycles(plan.seed) == 0 && prng(plan).chance(0.5);
+    match prng(plan).fork(4).chance(0.5) {
+        _ if !is_on => SecondRound::Off,
+        true => SecondRound::Outside,
+        false => SecondRound::Consensus,
+    }
+}
+
+/// Whether a super-leaf may vanish for good: the others can go on without it.
+fn may_stay_away(plan: &Plan) -> bool {
+    match second_round(plan) {
+        SecondRound::Off => false,
+        SecondRound::Consensus => leaves(plan) > 2,
+        SecondRound::Outside => leaves(plan) > 1,
+    }
 }
 
 fn prng(plan: &Plan) -> Prng {
@@ -54,7 +69,7 @@ fn fate(plan: &Plan) -> Option<(u32, Fate, SimTime, SimTime)> {
     let until = at + Duration::from_millis(200 + prng.below(500));
     match chance {
         ..15 if leaves(plan) > 1 => Some((leaf, Fate::Retires, at, RESTART_AT)),
-        30.. if second_round(plan) => Some((leaf, Fate::Vanishes, at, until)),
+        30.. if second_round(plan).is_on() => Some((leaf, Fate::Vanishes, at, until)),
         _ => None,
     }
 }
@@ -69,8 +84,7 @@ pub fn aimed(mut plan: Plan) -> Plan {
         _ => true,
     });
     let mut prng = prng(&plan).fork(2);
-    // With two super-leaves no majority is left without one of them.
-    let is_for_good = leaves(&plan) > 2 && prng.chance(0.3);
+    let is_for_good = may_stay_away(&plan) && prng.chance(0.3);
     match fate {
         Fate::Vanishes if prng.chance(0.3) => {
             plan.faults.push((at, Fault::Partition(nodes(leaf).collect())));
@@ -93,7 +107,7 @@ pub fn aimed(mut plan: Plan) -> Plan {
 
 /// Whether a node that starts again has lost its disk together with all nodes of its super-leaf.
 pub fn takes_disk(plan: &Plan, node: NodeIndex) -> bool {
-    let all = fate(plan).filter(|_| second_round(plan) && leaves(plan) > 2);
+    let all = fate(plan).filter(|_| may_stay_away(plan));
     let Some((leaf, Fate::Vanishes, ..)) = all else { return false };
     nodes(leaf).any(|of| of == node) && prng(plan).fork(3).chance(0.4)
 }

@@ -20,7 +20,9 @@ use evenfall_core::{
     Reader, Timestamp, Transmit, any_machine,
 };
 use evenfall_order_machine::config::REQUEST_HEAD_BYTES;
-use evenfall_order_machine::{Config, Event, LeaseKey, Member, Request, SuperLeaf, Tree};
+use evenfall_order_machine::{
+    Config, Event, LeaseKey, Member, Request, SecondRound, SuperLeaf, Tree,
+};
 use evenfall_sim::network::{Agenda, Network, Packet, Rates, Verdict};
 use evenfall_sim::{HostIndex, HostSpec, NodeIndex, Observer, Seen, SimTime, World};
 
@@ -95,8 +97,8 @@ pub struct Scenario {
     pub conflicts: f64,
     /// Cycles for which a write lease lasts; 0 when Canopus has no write leases.
     pub lease_cycles: u64,
-    /// Whether the second round of Canopus is by consensus.
-    pub second_round: bool,
+    /// The second round of Canopus.
+    pub second_round: SecondRound,
     /// Keys that are written and read. Requests that depart together have one key in common.
     pub keys: u64,
     /// How long the clients are watched, after a warm-up.
@@ -194,7 +196,7 @@ impl Scenario {
             cycle_every: Duration::from_millis(5),
             conflicts: 0.0,
             lease_cycles: 0,
-            second_round: false,
+            second_round: SecondRound::Off,
             keys: 10_000,
             watched: Duration::from_secs(1),
             seed: 1,

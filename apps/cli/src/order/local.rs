@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use evenfall_core::SharedKey;
-use evenfall_order_service::{Options, Racks, Settings};
+use evenfall_order_service::{Options, Racks, SecondRound, Settings};
 use evenfall_runtime::settings::{Document, Node, Run, check_closed, check_nodes};
 
-use super::RunArgs;
+use super::{RunArgs, membership};
 use crate::Outcome;
 use crate::local::{LocalArgs, at, supervise};
 use crate::settings::ORDER;
@@ -98,11 +98,17 @@ pub fn run(local: &LocalArgs, args: &RunArgs, named: Option<(&Document, &str)>) 
         None => beside(local, args)?,
     };
     let of = replicas.len();
-    let racks = Racks { of: racks, second_round: args.second_round, round_trip: args.round_trip };
+    let (second_round, needed, option) = match (args.second_round, &args.membership) {
+        (true, _) => (SecondRound::Consensus, 3, "--second-round"),
+        (_, Some(_)) => (SecondRound::Outside, 2, "--membership"),
+        _ => (SecondRound::Off, 1, ""),
+    };
+    let racks = Racks { of: racks, second_round, round_trip: args.round_trip };
     let count = racks.numbers().len();
-    if args.second_round && count < 3 {
-        return Err(format!("--second-round: with {count} racks, none may vanish").into());
+    if count < needed {
+        return Err(format!("{option}: with {count} racks, none may vanish").into());
     }
+    let membership = args.membership.as_deref().map(membership::open).transpose()?;
     let settings = Settings {
         node,
         listen: replicas[node],
@@ -117,7 +123,7 @@ pub fn run(local: &LocalArgs, args: &RunArgs, named: Option<(&Document, &str)>) 
     evenfall_host::procstat::raise_files();
     let listen = settings.listen;
     let started = || println!("replica {node} of {of} takes clients at {listen}");
-    Ok(evenfall_order_service::run(&settings, started)?)
+    Ok(evenfall_order_service::run(&settings, membership, started)?)
 }
 
 fn run_local(args: &RunArgs, count: usize, directory: &Path) -> Outcome {
@@ -136,6 +142,7 @@ fn run_local(args: &RunArgs, count: usize, directory: &Path) -> Outcome {
         command.arg(format!("--racks={}", args.racks));
         command.arg(format!("--round-trip={}", humantime::format_duration(args.round_trip)));
         command.args(args.second_round.then_some("--second-round"));
+        command.args(args.membership.iter().map(|at| format!("--membership={at}")));
         command.args(args.zookeeper_options.iter().map(|option| format!("--zoo={option}")));
         command.arg("--dir").arg(directory);
     })

@@ -19,6 +19,7 @@ use crate::disks::Disks;
 use crate::group::{Entry, Group, OWNERS, Report};
 use crate::journal::{self, Effect, Journal, Record};
 use crate::leases::{LEASE_BYTES, LEASES_MAX};
+use crate::outside::Outside;
 use crate::parts::{self, Parts};
 use crate::second::Far;
 use crate::wire::{self, Message, Part, Whole};
@@ -70,6 +71,9 @@ pub enum Event {
     /// The log is long, or another replica needs a snapshot: call
     /// [`checkpoint`](Canopus::checkpoint) when all cycles so far are executed.
     CheckpointWanted,
+    /// A super-leaf has vanished: the membership service outside has to be asked for what
+    /// [`outside_wanted`](Canopus::outside_wanted) says. Repeated at each heartbeat.
+    OutsideWanted,
     /// The disk is full. The replica is silent, and the other replicas go on without it. The
     /// replica tries to write again after [`Config::full_retry`].
     DiskFull(StorageError),
@@ -173,6 +177,8 @@ pub struct Canopus {
     pub(crate) peers: BTreeMap<NodeId, Peer>,
     /// The nodes of the other super-leaves.
     pub(crate) far: BTreeMap<NodeId, Far>,
+    /// What the membership service outside has said.
+    pub(crate) outside: Outside,
     /// A super-leaf that is to leave as planned.
     pub(crate) retires: Option<VnodeId>,
     pub(crate) next_campaign: BTreeMap<NodeId, Timestamp>,
@@ -268,7 +274,8 @@ impl Canopus {
             is_leaving: false,
             is_stopped: false,
             speaks: true,
-            speaks_far: config.second_round,
+            outside: Outside::default(),
+            speaks_far: config.second_round.is_on(),
             spoke_far: Timestamp::ZERO,
             told_far: Vec::new(),
             out: VecDeque::new(),

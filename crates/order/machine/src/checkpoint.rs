@@ -24,7 +24,7 @@ use crate::canopus::{Canopus, Event, Pending, bytes_of};
 use crate::config::{CHECKPOINT_BYTES_MAX, FETCH_BYTES};
 use crate::journal::{self, Effect, Record};
 use crate::wire::{Message, Whole};
-use crate::{Table, parts};
+use crate::{Table, VnodeId, parts};
 
 /// The state after all cycles up to `cycle`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,24 +33,39 @@ pub struct Checkpoint {
     pub cycle: u64,
     /// The members that take part, as these cycles have agreed.
     pub table: Table,
+    /// The super-leaves that have vanished under an incarnation, as far as the replica still has
+    /// their groups: the first cycle without each. For a service outside that decides who has
+    /// vanished.
+    pub ends: Vec<(VnodeId, u32, u64)>,
     /// The state that the owner of the replica has computed from the requests.
     pub snapshot: Bytes,
 }
 
 impl Checkpoint {
-    /// Cycle u64, the table, the length of the snapshot u32, and the snapshot.
+    /// Cycle u64, the table, the number of ends u16 and the ends, the length of the snapshot u32,
+    /// and the snapshot. An end is a vnode u16, an incarnation u32 and a cycle u64.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend(self.cycle.to_le_bytes());
         self.table.put(out);
+        out.extend((self.ends.len() as u16).to_le_bytes());
+        for (leaf, incarnation, end) in &self.ends {
+            out.extend(leaf.0.to_le_bytes());
+            out.extend(incarnation.to_le_bytes());
+            out.extend(end.to_le_bytes());
+        }
         out.extend((self.snapshot.len() as u32).to_le_bytes());
         out.extend_from_slice(&self.snapshot);
     }
 
     pub(crate) fn read(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Self, Malformed> {
         let (cycle, table) = (r.u64()?, Table::read(r)?);
+        let mut ends = Vec::new();
+        for _ in 0..r.u16()? {
+            ends.push((VnodeId(r.u16()?), r.u32()?, r.u64()?));
+        }
         let length = r.u32()? as usize;
         let snapshot = bytes.slice_ref(r.take(length)?);
-        Ok(Self { cycle, table, snapshot })
+        Ok(Self { cycle, table, ends, snapshot })
     }
 }
 
@@ -80,6 +95,7 @@ impl Canopus {
         self.keep_checkpoint(Checkpoint {
             cycle: self.committed,
             table: self.table.clone(),
+            ends: self.known_ends(),
             snapshot,
         });
         true
@@ -168,6 +184,9 @@ impl Canopus {
         let cycle = checkpoint.cycle;
         self.adopt_checkpoint(&checkpoint);
         self.found_groups();
+        for (leaf, incarnation, end) in &checkpoint.ends {
+            self.end_group(*leaf, *incarnation, *end);
+        }
         self.skip(cycle + 1);
         self.keep_checkpoint(checkpoint.clone());
         let unknown = self.forget_proposed(cycle);

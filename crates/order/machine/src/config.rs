@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use evenfall_core::{Malformed, Reader};
+
 use crate::{OrderError, Tree};
 
 /// Most bytes of an encoded state, which a replica puts together out of parts. At three nodes each
@@ -25,6 +27,76 @@ pub const UNWRITTEN_BYTES_MAX: usize = 64 << 20;
 pub const FETCH_BYTES: usize = 256 << 10;
 /// Nodes of a tree. Each datagram about membership names all nodes of a super-leaf.
 pub const NODES_MAX: usize = 128;
+
+/// How super-leaves agree which of their states a cycle has (section 4.7.1). Anything but `Off`
+/// takes one more way between super-leaves in each cycle, needs a tree of two levels, and excludes
+/// write leases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SecondRound {
+    /// Every cycle waits for every super-leaf.
+    #[default]
+    Off,
+    /// By consensus among themselves: a minority of super-leaves may vanish. See
+    /// [`second`](crate::second).
+    Consensus,
+    /// By a membership service outside: all super-leaves but one may vanish. See
+    /// [`outside`](crate::outside).
+    Outside,
+}
+
+impl SecondRound {
+    /// Whether super-leaves may vanish.
+    pub fn is_on(self) -> bool {
+        self != Self::Off
+    }
+
+    /// The name in arguments: `off`, `consensus` or `outside`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Consensus => "consensus",
+            Self::Outside => "outside",
+        }
+    }
+
+    pub(crate) fn word(self) -> u8 {
+        match self {
+            Self::Off => 0,
+            Self::Consensus => 1,
+            Self::Outside => 2,
+        }
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match r.u8()? {
+            0 => Ok(Self::Off),
+            1 => Ok(Self::Consensus),
+            2 => Ok(Self::Outside),
+            _ => Err(r.malformed("no such second round")),
+        }
+    }
+}
+
+impl core::str::FromStr for SecondRound {
+    type Err = OrderError;
+
+    /// The second round of a [`name`](Self::name).
+    fn from_str(name: &str) -> Result<Self, OrderError> {
+        let all = [Self::Off, Self::Consensus, Self::Outside];
+        let found = all.into_iter().find(|one| one.name() == name);
+        found.ok_or(OrderError::Settings("the second round is off, consensus or outside"))
+    }
+}
+
+impl core::fmt::Display for SecondRound {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Off => "none",
+            Self::Consensus => "by consensus",
+            Self::Outside => "by a membership service outside",
+        })
+    }
+}
 
 /// The settings of a replica. All replicas of a tree must have the same `pipeline`, the same
 /// `lease_cycles` and the same `second_round`, and a log keeps those with which it began.
@@ -69,13 +141,11 @@ pub struct Config {
     /// lease ends keeps it, without a wait, when this number is above `pipeline`. Leases are for
     /// clients that have one request under way. A log keeps the number with which it began.
     pub lease_cycles: u64,
-    /// Whether each cycle has consensus in its second round: the super-leaves agree which of their
-    /// states the cycle has. A minority of super-leaves may then vanish. Each cycle takes one more
-    /// way between super-leaves. Consensus needs a tree of two levels and excludes write leases. A
-    /// log keeps the setting with which it began.
-    pub second_round: bool,
+    /// How the super-leaves agree which of their states a cycle has, so that some of them may
+    /// vanish. A log keeps the setting with which it began.
+    pub second_round: SecondRound,
     /// Time after which the others go on without a super-leaf that a cycle waits for, when they
-    /// may: with `second_round`. It has to be longer than several round trips between super-leaves.
+    /// may: see [`SecondRound`]. It has to be longer than several round trips between super-leaves.
     pub vanish_after: Duration,
     /// Time between two attempts to write when the disk is full.
     pub full_retry: Duration,
@@ -98,11 +168,11 @@ impl Config {
 
     /// Whether the settings fit each other and the tree.
     pub(crate) fn check(&self, tree: &Tree) -> Result<(), OrderError> {
-        const LEVELS: &str = "consensus in the second round needs a tree of two levels";
-        const LEASES: &str = "consensus in the second round and write leases exclude each other";
-        const ALONE: &str = "consensus in the second round needs two nodes in each super-leaf: a \
-                             node alone cannot tell whether it lost its disk";
-        match (self.second_round, tree.height(), self.lease_cycles) {
+        const LEVELS: &str = "racks that may vanish need a tree of two levels";
+        const LEASES: &str = "racks that may vanish and write leases exclude each other";
+        const ALONE: &str = "racks that may vanish need two replicas each: a replica alone cannot \
+                             tell whether it lost its disk";
+        match (self.second_round.is_on(), tree.height(), self.lease_cycles) {
             (true, 3.., _) => Err(OrderError::Settings(LEVELS)),
             (true, _, 1..) => Err(OrderError::Settings(LEASES)),
             (true, ..) if tree.racks().iter().any(|rack| rack.len() == 1) => {
@@ -132,7 +202,7 @@ impl Default for Config {
             history_bytes: 64 << 20,
             log_bytes: 64 << 20,
             lease_cycles: 0,
-            second_round: false,
+            second_round: SecondRound::Off,
             vanish_after: Duration::from_secs(2),
             full_retry: Duration::from_secs(1),
         }

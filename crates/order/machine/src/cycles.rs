@@ -22,7 +22,7 @@ use crate::config::UNWRITTEN_BYTES_MAX;
 use crate::group::{Entry, Group, Part, owner_of};
 use crate::journal::{Commit, Effect, Record, Set};
 use crate::wire::Message;
-use crate::{Change, Proposal, RequestSet, Requests, State, VnodeId};
+use crate::{Change, Proposal, Reason, RequestSet, Requests, State, VnodeId};
 
 /// Number of request intervals after which every member of a super-leaf asks for a missing state,
 /// and no longer only its representatives. The state takes one interval, its relay another, and one
@@ -177,7 +177,7 @@ impl Canopus {
     /// state of the cycle comes.
     fn gather(&mut self) {
         self.gathered = self.gathered.max(self.committed);
-        if self.config.second_round && self.committed < self.started {
+        if self.config.second_round.is_on() && self.committed < self.started {
             self.compute(self.committed + 1);
         }
         // Who takes part in a cycle is known a pipeline ahead.
@@ -204,7 +204,7 @@ impl Canopus {
             }
             let state = match height {
                 0 => self.of_super_leaf(cycle, vnode),
-                _ if self.config.second_round => self.of_leaves(cycle),
+                _ if self.config.second_round.is_on() => self.of_leaves(cycle),
                 _ => self.of_children(cycle, vnode),
             };
             if let Some(state) = state {
@@ -285,6 +285,7 @@ impl Canopus {
         while self.journal.unwritten() <= UNWRITTEN_BYTES_MAX
             && let Some(state) = self.state(self.committed + 1, VnodeId::ROOT)
         {
+            self.end_vanished(state.cycle, &state.changes);
             let skipped = self.skip(state.cycle + 1);
             let record = Record::Committed(self.commit_of(&state));
             self.record(&record, skipped);
@@ -368,7 +369,7 @@ impl Canopus {
         let was_in = self.table.latest(self.me).is_some();
         for change in &state.changes {
             self.table.apply(*change, cycle, &self.config);
-            if let Change::Retire(leaf, _, true) = change {
+            if let Change::Retire(leaf, _, Reason::Planned) = change {
                 self.retired(cycle, *leaf);
             }
         }
@@ -378,7 +379,7 @@ impl Canopus {
             (false, Some((from, _))) => self.events.push_back(Event::Joined(from)),
             _ => {}
         }
-        if self.config.second_round || !state.changes.is_empty() {
+        if self.config.second_round.is_on() || !state.changes.is_empty() {
             self.found_groups();
         }
         let table = &self.table;
@@ -484,7 +485,8 @@ impl Canopus {
                 continue;
             }
             cycle.asked.insert(vnode, (now, times + 1));
-            let turn = number + u64::from(times) + u64::from(self.me.0);
+            // Every second request goes to a holder, so that each of the two kinds has its turns.
+            let turn = number + u64::from(times / 2) + u64::from(self.me.0);
             // The super-leaf itself may have vanished, and other nodes have its state.
             let group = self.groups.get(&owner_of(vnode)).filter(|_| times % 2 == 1);
             if let Some(holder) = group.and_then(|group| group.source(number, turn as usize)) {
@@ -509,7 +511,7 @@ impl Canopus {
         let is_mine = self.ancestors.contains(&vnode);
         // A super-leaf that was left out needs to know that it was.
         let root = || self.state(number, VnodeId::ROOT);
-        let found = match self.config.second_round {
+        let found = match self.config.second_round.is_on() {
             true => root().or_else(|| self.state(number, vnode)),
             false => self.state(number, vnode).or_else(root),
         };

@@ -50,6 +50,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenfall_core::{Malformed, NodeId, Prng, Reader, Timestamp};
 
 use crate::canopus::{Canopus, Event};
+use crate::config::SecondRound;
 use crate::group::{NOBODY, OWNERS, Report};
 use crate::journal::{Effect, Record};
 use crate::wire::{Known, Message};
@@ -76,8 +77,8 @@ pub struct Disk {
     pub lease_cycles: u64,
     /// The pipeline in all cycles of this log.
     pub pipeline: u64,
-    /// Whether the second round is by consensus in all cycles of this log.
-    pub second_round: bool,
+    /// What the second round is in all cycles of this log.
+    pub second_round: SecondRound,
     /// Whether the reports of this disk count.
     pub votes: bool,
     /// The first incarnation under which this disk may propose.
@@ -112,7 +113,7 @@ impl Disk {
         out.extend(self.number.to_le_bytes());
         out.extend(self.lease_cycles.to_le_bytes());
         out.extend(self.pipeline.to_le_bytes());
-        out.extend([u8::from(self.second_round), u8::from(self.votes)]);
+        out.extend([self.second_round.word(), u8::from(self.votes)]);
         out.extend(self.proposes_from.to_le_bytes());
         out.extend(self.since.to_le_bytes());
         out.push(self.peers.len() as u8);
@@ -125,7 +126,7 @@ impl Disk {
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (node, number, lease_cycles) = (NodeId(r.u32()?), r.u64()?, r.u64()?);
-        let (pipeline, second_round, votes) = (r.u64()?, r.u8()? == 1, r.u8()? == 1);
+        let (pipeline, second_round, votes) = (r.u64()?, SecondRound::read(r)?, r.u8()? == 1);
         let (proposes_from, since, count) = (r.u32()?, r.u64()?, r.u8()?);
         let mut peers = BTreeMap::new();
         for _ in 0..count {
@@ -252,7 +253,7 @@ impl Canopus {
         if self.disks.phase == Phase::Asks {
             let peers: Vec<NodeId> = self.peers.keys().copied().collect();
             peers.into_iter().for_each(|peer| self.greet(peer));
-            let far = self.far.keys().copied().filter(|_| self.config.second_round);
+            let far = self.far.keys().copied().filter(|_| self.config.second_round.is_on());
             far.collect::<Vec<_>>().into_iter().for_each(|node| self.greet(node));
             self.consider_voting();
         }
@@ -395,7 +396,12 @@ impl Canopus {
         let answers = answers.collect::<Option<Vec<&Known>>>()?;
         if answers.iter().all(|known| known.count == 1) {
             let is_new = answers.iter().any(|known| known.is_first) || self.is_new_leaf()?;
-            return if is_new { Some(0) } else { self.returns_as() };
+            // Members that have brought the super-leaf back meanwhile never knew an earlier disk of
+            // this replica, so that it voted only in groups from before.
+            match if is_new { Some(0) } else { self.returns_as() } {
+                None if self.is_leaf_in() => {}
+                first => return first,
+            }
         }
         if !answers.iter().all(|known| known.votes) {
             return None;

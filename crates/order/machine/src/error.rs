@@ -5,6 +5,8 @@ use core::fmt;
 use evenfall_core::journal::LogError;
 use evenfall_core::{Malformed, NodeId};
 
+use crate::config::SecondRound;
+
 /// Why a replica was not made, or did not take a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -35,7 +37,9 @@ pub enum OrderError {
     },
     /// The log began with another [`Config::second_round`](crate::Config::second_round), and this
     /// is the log's.
-    OtherRounds(bool),
+    OtherRounds(SecondRound),
+    /// The list of the membership service outside is refused, and why.
+    Outside(&'static str),
     /// The settings exclude each other.
     Settings(&'static str),
     /// The other super-leaves could not go on without this one.
@@ -81,12 +85,12 @@ impl fmt::Display for OrderError {
                 "the log has {log} cycles under way at once and not {given}: start all replicas \
                  with the round trip between racks with which they began"
             ),
-            Self::OtherRounds(is_on) => write!(
+            Self::OtherRounds(second_round) => write!(
                 f,
-                "the log began {} consensus in the second round: start all replicas with the \
-                 setting of their logs",
-                if *is_on { "with" } else { "without" }
+                "the log began with another setting of how racks may vanish ({second_round}): \
+                 start all replicas with the setting of their logs"
             ),
+            Self::Outside(what) => write!(f, "the list of the membership service {what}"),
             Self::Settings(what) => f.write_str(what),
             Self::Needed => write!(f, "the super-leaves that are left could not go on"),
             Self::Full => write!(f, "too many requests wait: try again when some are committed"),

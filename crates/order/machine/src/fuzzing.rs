@@ -71,7 +71,7 @@ fn hand_in(data: &[u8], log: &Bytes) {
 }
 
 /// Any bytes are a log that is read up to its first broken record, a call that is encoded to an
-/// equal call and applied, and a snapshot or none.
+/// equal call and applied, a snapshot or none, and the list of a membership service or none.
 pub fn calls(data: &[u8]) {
     const BYTES_MAX: usize = 1 << 20;
     let body = Bytes::copy_from_slice(data);
@@ -79,6 +79,7 @@ pub fn calls(data: &[u8]) {
     let header = evenfall_core::journal::header();
     let _ = journal::read(&[&header[..], data].concat().into());
     let _ = Keys::decode(&body, BYTES_MAX);
+    crate::outside::check(data);
     if let Ok(call) = Call::decode(&body) {
         assert_eq!(Call::decode(&call.encode()), Ok(call));
     }

@@ -75,6 +75,11 @@ impl Canopus {
     /// term that the peer asks for.
     fn consider(&mut self, now: Timestamp, from: NodeId, owner: NodeId, report: &Report) {
         let is_heard = match leaf_of(owner) {
+            // Each super-leaf promises among its own nodes.
+            Some(leaf) if self.is_outside() && !self.may_promise(leaf, from) => return,
+            Some(leaf) if self.is_outside() => {
+                !self.is_blamed(now, leaf, self.config.vanish_after / 2)
+            }
             Some(leaf) => !self.is_overdue(now, leaf, self.config.vanish_after / 2),
             None => owner != from && owner != self.me && !self.is_quiet(owner),
         };
@@ -100,7 +105,7 @@ impl Canopus {
         }
     }
 
-    fn is_ending(&self, owner: NodeId) -> bool {
+    pub(crate) fn is_ending(&self, owner: NodeId) -> bool {
         let lives = |node| node == self.me || !self.is_quiet(node);
         self.groups.get(&owner).is_some_and(|group| group.is_ending(owner, lives))
     }
@@ -129,6 +134,7 @@ impl Canopus {
             .groups
             .iter()
             .filter(|(owner, _)| self.is_elector(**owner))
+            .filter(|(owner, _)| **owner < OWNERS || !self.is_outside())
             .filter_map(|(owner, group)| Some((*owner, group.won(me)?)))
             .collect();
         for (owner, (term, end)) in won {
@@ -179,7 +185,7 @@ impl Canopus {
     pub(crate) fn tick(&mut self, now: Timestamp) {
         self.ticks += 1;
         self.speaks = true;
-        self.speaks_far = self.config.second_round;
+        self.speaks_far = self.config.second_round.is_on();
         self.told_far.clear();
         self.want();
         if self.disks.votes() {
@@ -196,10 +202,13 @@ impl Canopus {
         if self.table.latest(self.me).is_none() && self.disks.votes() {
             self.come_back();
         }
-        if self.config.second_round {
+        if self.config.second_round.is_on() {
             // A slow disk may have put this off.
             let leaves: Vec<VnodeId> = self.leaves().collect();
             leaves.into_iter().for_each(|leaf| self.store_states(leaf));
+        }
+        if self.outside_wanted().is_some() {
+            self.events.push_back(Event::OutsideWanted);
         }
         self.tidy();
     }
@@ -237,6 +246,9 @@ impl Canopus {
                     let leaves = owner == self.me && self.is_leaving;
                     let ends = leaves || self.is_ending(owner) || self.is_silent(now, owner);
                     (ends, self.config.suspect_after)
+                }
+                Some(leaf) if self.is_outside() => {
+                    (self.asks_to_end(now, leaf), self.config.vanish_after)
                 }
                 Some(leaf) => {
                     let patience = self.config.vanish_after;

@@ -143,8 +143,12 @@ pub struct Group {
     mine: Report,
     /// The reports of all members, this one among them, about what their disks have.
     reports: BTreeMap<NodeId, Report>,
-    /// The members, rack by rack.
+    /// The members that promise and accept an end, rack by rack.
     racks: Vec<Vec<NodeId>>,
+    /// Whether a service outside decides the end.
+    is_outside: bool,
+    /// Promises of terms up to this one do not hold any more.
+    floor: u32,
     entries: BTreeMap<u64, Entry>,
     /// The first entry that is not known to be committed.
     commit: u64,
@@ -158,7 +162,21 @@ impl Group {
         let mine = Report::new(owner, first);
         let reports = racks.iter().flatten().map(|member| (*member, mine)).collect();
         let (entries, racks) = (BTreeMap::new(), racks.to_vec());
-        Self { incarnation, mine, reports, racks, entries, commit: first, closed: None }
+        let (commit, closed) = (first, None);
+        let (is_outside, floor) = (false, 0);
+        Self { incarnation, mine, reports, racks, is_outside, floor, entries, commit, closed }
+    }
+
+    /// The group, when a service outside decides its end: all racks store entries, and only the
+    /// nodes of one rack promise, each to another node of that rack. See
+    /// [`outside`](crate::outside).
+    pub fn decided_outside(mut self, rack: usize) -> Self {
+        self.racks.retain({
+            let mut place = 0..;
+            move |_| place.next() == Some(rack)
+        });
+        self.is_outside = true;
+        self
     }
 
     /// The owner's incarnation.
@@ -180,6 +198,9 @@ impl Group {
     /// What this member's disk has.
     pub fn durable(&self, me: NodeId) -> Report {
         let report = self.reports.get(&me).copied().unwrap_or(self.mine);
+        if self.is_outside {
+            return Report { end: None, closed: false, ..report };
+        }
         Report { closed: self.closed.is_some(), end: self.closed_end(report.end), ..report }
     }
 
@@ -193,12 +214,56 @@ impl Group {
 
     /// Whether the owner may still propose.
     pub fn is_open(&self) -> bool {
-        self.mine.promised.0 == 0 && self.closed.is_none()
+        self.is_own_term(&self.mine) && self.closed.is_none()
+    }
+
+    /// Whether a report has no promise that holds: the owner leads.
+    fn is_own_term(&self, report: &Report) -> bool {
+        report.promised.0 <= self.floor
+    }
+
+    /// Promises of terms up to this one do not hold any more.
+    pub fn void_promises(&mut self, term: u32) {
+        if term > self.floor {
+            self.floor = term;
+            if self.is_own_term(&self.mine) {
+                self.tell_up_to(self.mine.have);
+            }
+        }
+    }
+
+    /// Ends the log before this cycle, as the service outside decided.
+    pub fn end(&mut self, end: u64) {
+        self.closed = Some(end);
+    }
+
+    /// The end, if it is committed.
+    pub fn ended(&self) -> Option<u64> {
+        self.closed
+    }
+
+    /// Counts the entries before `next` in this member's reports. Where a service outside decides
+    /// the end, others rely on every report, and entries behind the end must not be counted.
+    fn tell_up_to(&mut self, next: u64) {
+        let end = self.closed.filter(|_| self.is_outside).unwrap_or(u64::MAX);
+        self.mine.next = next.min(end).max(self.mine.next);
+    }
+
+    /// Whether a majority of a rack has the entry of a cycle and promised nothing before.
+    pub fn has_majority(
+        &self,
+        rack: &[NodeId],
+        cycle: u64,
+        is_in: impl Fn(&Report) -> u64,
+    ) -> bool {
+        let report = |member: &&NodeId| self.reports.get(member);
+        let has = |member: &&NodeId| report(member).is_some_and(|report| is_in(report) > cycle);
+        rack.iter().filter(has).count() > rack.len() / 2
     }
 
     /// Whether a member's disk has no promise of a later term, as far as this member knows.
     pub fn is_loyal(&self, member: NodeId) -> bool {
-        self.reports.get(&member).is_some_and(|report| report.promised.0 == 0)
+        self.reports.get(&member).is_some_and(|report| self.is_own_term(report))
     }
 
     /// Whether the end is committed.
@@ -210,8 +275,10 @@ impl Group {
     /// owner has promised a later term, or when fewer living members than a majority have promised
     /// no later term.
     pub fn is_ending(&self, owner: NodeId, lives: impl Fn(NodeId) -> bool) -> bool {
-        let loyal = |report: &Report| report.promised.0 == 0;
-        let all = self.mine.promised.0 == 0 && self.reports.values().all(loyal);
+        let loyal = |report: &Report| self.is_own_term(report);
+        let mut members = self.racks.iter().flatten();
+        let told = members.all(|member| self.reports.get(member).is_none_or(loyal));
+        let all = loyal(&self.mine) && told;
         // A super-leaf is no member of its group.
         let owner_is = self.reports.get(&owner).is_none_or(loyal);
         let is_live = |node, report: &Report| loyal(report) && lives(node);
@@ -235,13 +302,18 @@ impl Group {
         }
     }
 
+    /// Whether the next entry is part of the log, as far as this member knows.
+    pub fn takes_next(&self) -> bool {
+        self.closed.is_none_or(|end| self.mine.have < end)
+    }
+
     /// Stores an entry. Returns whether it was the next one. The next entry has to be written.
     pub fn store(&mut self, entry: &Entry) -> bool {
         let is_next = entry.cycle() == self.mine.have;
         if is_next {
             self.mine.have += 1;
-            if self.mine.promised.0 == 0 {
-                self.mine.next = self.mine.have;
+            if self.is_own_term(&self.mine) {
+                self.tell_up_to(self.mine.have);
             }
             self.entries.insert(entry.cycle(), entry.clone());
         }
@@ -252,7 +324,7 @@ impl Group {
     pub fn restore(&mut self, report: Report) {
         self.mine.merge(&report);
         if let (true, Some((_, end))) = (report.closed, report.end) {
-            self.closed = Some(end);
+            self.end(end);
         }
     }
 
@@ -269,8 +341,8 @@ impl Group {
         let is_news = self.mine.have < next;
         if is_news {
             self.mine.have = next;
-            if self.mine.promised.0 == 0 {
-                self.mine.next = next;
+            if self.is_own_term(&self.mine) {
+                self.tell_up_to(next);
             }
         }
         is_news
@@ -297,7 +369,7 @@ impl Group {
     /// The first term that nobody has promised.
     pub fn new_term(&self) -> u32 {
         let terms = self.reports.values().map(|report| report.promised.0.max(report.end_term()));
-        terms.max().unwrap_or(0).max(self.mine.promised.0).saturating_add(1)
+        terms.max().unwrap_or(0).max(self.mine.promised.0).max(self.floor).saturating_add(1)
     }
 
     /// Whether this member may promise what another asks for: a higher term, and a log that is as
@@ -320,7 +392,7 @@ impl Group {
     /// The end that this member, which was elected in its term, asks all members to accept.
     pub fn won(&self, me: NodeId) -> Option<(u32, u64)> {
         let (term, to) = self.mine.promised;
-        if self.closed.is_some() || term == 0 || to != me || self.mine.end_term() >= term {
+        if self.closed.is_some() || term <= self.floor || to != me || self.mine.end_term() >= term {
             return None;
         }
         let end = self.mine.end.map_or(self.mine.next, |end| end.1);
@@ -339,6 +411,9 @@ impl Group {
     pub fn hear(&mut self, member: NodeId, report: &Report) {
         let Some(known) = self.reports.get_mut(&member) else { return };
         known.merge(report);
+        if self.is_outside {
+            return;
+        }
         if let (true, Some((_, end))) = (report.closed, report.end) {
             self.closed = Some(end);
         }

@@ -11,7 +11,7 @@
 //!    7 committed  cycle u64, number u64, count u16, membership changes, count u16, sets: tag u8,
 //!                 then 0 named: node u32, incarnation u32, or 1 whole: the set
 //!   10 disk       the number of this disk, and the numbers of the peers' disks
-//!   11 checkpoint a checkpoint
+//!   13 checkpoint a checkpoint
 //!   12 state      an entry of a super-leaf's group: vnode u16, incarnation u32, then as committed
 //! ```
 //!
@@ -134,7 +134,7 @@ pub(crate) fn put(out: &mut Vec<u8>, record: &Record) {
             put_commit(out, commit);
         }
         Record::Checkpoint(checkpoint) => {
-            out.push(11);
+            out.push(13);
             checkpoint.put(out);
         }
         Record::Group(owner, incarnation, report) => {
@@ -208,7 +208,7 @@ fn record(body: &Bytes) -> Result<Record, Malformed> {
         3 => Record::End(NodeId(r.u32()?), r.u32()?, r.u32()?, r.u64()?),
         7 => Record::Committed(commit(r, body)?),
         10 => Record::Disk(Disk::read(r)?),
-        11 => Record::Checkpoint(Checkpoint::read(r, body)?),
+        13 => Record::Checkpoint(Checkpoint::read(r, body)?),
         12 => Record::State(VnodeId(r.u16()?), r.u32()?, commit(r, body)?),
         6 => Record::Group(NodeId(r.u32()?), r.u32()?, wire::report(r)?),
         _ => return Err(r.malformed("no such record")),

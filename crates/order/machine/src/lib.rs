@@ -26,6 +26,7 @@
 //! | `parts` | values that are longer than a datagram |
 //! | [`leases`] | write leases: reads that are answered at once |
 //! | [`second`] | consensus in the second round: a super-leaf may vanish, or leave as planned |
+//! | [`outside`] | the same, when a membership service outside decides who has vanished |
 //! | [`disks`] | which disk a member has: the first start, and the start without the old disk |
 //! | [`group`] | the reliable broadcast: a Raft group per member, and how it ends |
 //! | [`Tree`], [`Table`] | who is where; who takes part in which cycle |
@@ -70,8 +71,6 @@
 //! - A super-leaf begins when all its members have started once. Of a super-leaf of three, one
 //!   member at a time may be without its disk ([`disks`]).
 //! - Datagrams are not authenticated.
-//! - Membership from outside, the second extension of section 4.7.1, is missing. The first one is
-//!   [`second`].
 //! - A node that asks for the leases of too many keys gets the lease of all keys: see
 //!   [`leases::LEASES_MAX`]. Reads then wait as they do without leases.
 //!
@@ -147,6 +146,7 @@ pub mod group;
 pub mod journal;
 pub mod keys;
 pub mod leases;
+pub mod outside;
 mod parts;
 mod proposal;
 mod replay;
@@ -156,9 +156,9 @@ mod tree;
 pub mod wire;
 
 pub use canopus::{Canopus, Event, Read};
-pub use config::Config;
+pub use config::{Config, SecondRound};
 pub use error::OrderError;
 pub use leases::LeaseKey;
-pub use proposal::{Change, Proposal, Request, RequestSet, Requests, State};
+pub use proposal::{Change, Proposal, Reason, Request, RequestSet, Requests, State};
 pub use table::Table;
 pub use tree::{Member, SuperLeaf, Tree, VnodeId};

@@ -125,10 +125,20 @@ pub enum Change {
     Join(NodeId, u32),
     /// The keys of this name may be written, for [`lease_cycles`](crate::Config::lease_cycles).
     Lease(LeaseKey),
-    /// The super-leaf takes no part any more under this incarnation, nor do its nodes. The flag is
-    /// true when this was planned, and false when the others went on without the super-leaf. The
-    /// super-leaf comes back when one of its nodes joins.
-    Retire(VnodeId, u32, bool),
+    /// The super-leaf takes no part any more under this incarnation, nor do its nodes. It comes
+    /// back when one of its nodes joins.
+    Retire(VnodeId, u32, Reason),
+}
+
+/// Why a super-leaf takes no part any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The cycle is without its state.
+    Vanished,
+    /// As planned.
+    Planned,
+    /// It begins a new group, in which a replica counts that lost its disk.
+    Anew,
 }
 
 /// The requests of one node in one cycle.

@@ -48,6 +48,7 @@ impl Canopus {
                         && let Some(state) = self.state_of(VnodeId::ROOT, commit)
                     {
                         self.started = self.started.max(cycle);
+                        self.end_vanished(cycle, &state.changes);
                         self.skip(cycle + 1);
                         self.adopt(Arc::new(state));
                     }
@@ -58,6 +59,9 @@ impl Canopus {
                     let own = &self.racks[self.rack..=self.rack];
                     let racks = leaf_of(owner).map_or(own, |_| &self.racks[..]);
                     let mut group = Group::new(owner, incarnation, 1, racks);
+                    if leaf_of(owner).is_some() && self.is_outside() {
+                        group = group.decided_outside(self.rack);
+                    }
                     group.restore(report);
                     self.groups.insert(owner, group);
                 }
@@ -75,6 +79,7 @@ impl Canopus {
     fn begin(&mut self) {
         // A replica that is started again is to take part again.
         self.is_leaving = false;
+        self.end_groups();
         let me = self.me;
         let owners: Vec<NodeId> = self.groups.keys().copied().collect();
         for owner in owners {

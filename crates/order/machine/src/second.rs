@@ -48,7 +48,7 @@ use crate::disks::PeerDisk;
 use crate::group::{Entry, Group, OWNERS, Part, leaf_of, owner_of};
 use crate::journal::{Effect, Record};
 use crate::wire::{Ballot, Message};
-use crate::{Change, OrderError, State, VnodeId};
+use crate::{Change, OrderError, Reason, State, VnodeId};
 
 /// What this replica knows of a node of another super-leaf.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,20 +73,23 @@ impl Canopus {
         }
         // Until then the group before may be needed.
         let known = self.committed + self.config.pipeline;
+        let outside = self.is_outside().then_some(self.rack);
         let is_near = |joined: &(u64, u32)| joined.0 <= known;
         for member in &self.leaf.members {
             if let Some(joined) = self.table.joined(member.node).filter(is_near) {
-                found(&mut self.groups, member.node, joined, &self.racks[self.rack..=self.rack]);
+                let own = &self.racks[self.rack..=self.rack];
+                found(&mut self.groups, member.node, joined, own, None);
             }
         }
-        if !self.config.second_round {
+        if !self.config.second_round.is_on() {
             return;
         }
         for (leaf, _) in self.tree.leaves() {
             if let Some(joined) = self.table.leaf_joined(leaf).filter(is_near) {
-                found(&mut self.groups, owner_of(leaf), joined, &self.racks);
+                found(&mut self.groups, owner_of(leaf), joined, &self.racks, outside);
             }
         }
+        self.end_groups();
         let mut owners = self.tree.leaves().map(|(leaf, _)| owner_of(leaf));
         let is_counted = self.disks.own.since > 0 && owners.all(|owner| self.is_elector(owner));
         if is_counted && !core::mem::replace(&mut self.disks.is_counted, true) {
@@ -96,12 +99,12 @@ impl Canopus {
 
     /// Stores the states of a super-leaf in its group that are next in turn.
     pub(crate) fn store_states(&mut self, leaf: VnodeId) {
-        if !self.config.second_round || self.journal.unwritten() > UNWRITTEN_BYTES_MAX {
+        if !self.config.second_round.is_on() || self.journal.unwritten() > UNWRITTEN_BYTES_MAX {
             return;
         }
         let owner = owner_of(leaf);
         while let Some(group) = self.groups.get_mut(&owner)
-            && !group.is_closed()
+            && group.takes_next()
             && let Some(cycle) = self.cycles.get(&group.mine().have)
             && let Some(state) = cycle.states.get(&leaf)
         {
@@ -133,10 +136,16 @@ impl Canopus {
             if group.incarnation() != incarnation {
                 return None;
             }
-            match group.part(cycle) {
+            let part = match self.is_outside() {
+                true => self.part_outside(leaf, cycle),
+                false => group.part(cycle),
+            };
+            match part {
                 Part::Open => return None,
                 Part::Proposed(entry) => states.push(entry.state()?.as_ref()),
-                Part::Absent => without.push(Change::Retire(leaf, incarnation, false)),
+                Part::Absent => {
+                    without.push(Change::Retire(leaf, incarnation, Reason::Vanished));
+                }
             }
         }
         Some(State::of_states(cycle, VnodeId::ROOT, states.into_iter(), without.into_iter()))
@@ -152,13 +161,16 @@ impl Canopus {
         let joined = self.table.leaf_joined(leaf);
         // The group of the latest incarnation is founded when no cycle needs the group before.
         let is_it = joined.map(|(_, incarnation)| incarnation) == group;
-        is_it && !self.began_before(leaf)
+        // Promises of an earlier disk do not outlive an incarnation of the own super-leaf, when a
+        // service outside decides.
+        let is_fresh = self.is_outside() && !self.began_before(self.ancestors[0]);
+        is_it && (is_fresh || !self.began_before(leaf))
     }
 
     /// A node of another super-leaf greets. This replica notes the number of the node's disk as
     /// long as it has started no cycle and knows no state.
     pub(crate) fn take_far_greet(&mut self, from: NodeId, number: u64) {
-        if !self.config.second_round || self.disks.is_new() || number == 0 {
+        if !self.config.second_round.is_on() || self.disks.is_new() || number == 0 {
             return;
         }
         let is_known = self.disks.knows(from, number);
@@ -177,7 +189,7 @@ impl Canopus {
     /// of each node that does not vote yet, but not for longer than for a super-leaf that has
     /// vanished: a super-leaf that the others learn of later does not count as new.
     pub(crate) fn may_begin(&self) -> bool {
-        let is_first = self.config.second_round && self.disks.votes() && self.started == 0;
+        let is_first = self.config.second_round.is_on() && self.disks.votes() && self.started == 0;
         let waits = || self.config.heartbeat * (self.ticks as u32) < self.config.vanish_after;
         let known = &self.disks.own.peers;
         let knows = || self.far.iter().all(|(node, far)| far.votes || known.contains_key(node));
@@ -187,7 +199,7 @@ impl Canopus {
     /// Whether this super-leaf, of which no member has an earlier disk, is new; `None` while nobody
     /// can know.
     pub(crate) fn is_new_leaf(&self) -> Option<bool> {
-        if !self.config.second_round || self.far.is_empty() {
+        if !self.config.second_round.is_on() || self.far.is_empty() {
             return Some(true);
         }
         let knows = |node: &&NodeId| self.far.get(*node).is_some_and(|far| far.knows == Some(true));
@@ -230,13 +242,15 @@ impl Canopus {
     /// Whether this replica has heard a majority lately.
     pub(crate) fn hears_majority(&self, now: Timestamp, owner: NodeId) -> bool {
         let after = self.config.vanish_after;
-        let is_heard = |node: NodeId| {
-            let peer = self.peers.get(&node).map(|peer| peer.heard);
-            let heard = peer.or_else(|| self.far.get(&node).map(|far| far.heard));
-            node == self.me || heard.is_some_and(|heard| now.since(heard) < after)
-        };
         let group = self.groups.get(&owner);
-        group.is_some_and(|group| group.is_majority(|node, _| is_heard(node)))
+        group.is_some_and(|group| group.is_majority(|node, _| self.heard_within(now, node, after)))
+    }
+
+    /// Whether a node was heard within this time.
+    pub(crate) fn heard_within(&self, now: Timestamp, node: NodeId, within: Duration) -> bool {
+        let peer = self.peers.get(&node).map(|peer| peer.heard);
+        let heard = peer.or_else(|| self.far.get(&node).map(|far| far.heard));
+        node == self.me || heard.is_some_and(|heard| now.since(heard) < within)
     }
 
     /// A node of another super-leaf that has committed a cycle, counted from `turn` on.
@@ -280,7 +294,7 @@ impl Canopus {
     }
 
     pub(crate) fn take_ballot(&mut self, now: Timestamp, from: NodeId, ballot: &Ballot) {
-        let Some(far) = self.far.get_mut(&from).filter(|_| self.config.second_round) else {
+        let Some(far) = self.far.get_mut(&from).filter(|_| self.config.second_round.is_on()) else {
             return;
         };
         (far.committed, far.votes) = (far.committed.max(ballot.committed), true);
@@ -310,7 +324,7 @@ impl Canopus {
 
     /// Whether the other super-leaves could go on without this one.
     pub fn may_retire(&self, leaf: VnodeId) -> bool {
-        self.table.may_retire(leaf, &self.config)
+        self.table.may_leave(leaf, Reason::Planned, self.committed, &self.config)
     }
 
     /// Whether a super-leaf takes no part in the cycles to come.
@@ -336,15 +350,20 @@ impl Canopus {
         if let Some(leaf) = self.retires
             && let Some(incarnation) = incarnation(leaf)
         {
-            return Some(Change::Retire(leaf, incarnation, true));
+            return Some(Change::Retire(leaf, incarnation, Reason::Planned));
         }
         // Another super-leaf has to take part meanwhile.
         let others = self.table.leaves_in().count() > 1;
-        if !self.config.second_round || self.disks.own.since == 0 || !others {
+        if !self.config.second_round.is_on() || self.disks.own.since == 0 || !others {
             return None;
         }
-        let leaf = self.table.leaves_in().find(|leaf| self.began_before(*leaf))?;
-        Some(Change::Retire(leaf, incarnation(leaf)?, false))
+        let counts_with = |leaf: &VnodeId| !self.is_outside() || *leaf == self.ancestors[0];
+        let mut leaves = self.table.leaves_in().filter(counts_with);
+        let leaf = leaves.find(|leaf| self.began_before(*leaf))?;
+        if !self.table.may_leave(leaf, Reason::Anew, self.committed, &self.config) {
+            return None;
+        }
+        Some(Change::Retire(leaf, incarnation(leaf)?, Reason::Anew))
     }
 
     /// A super-leaf leaves as planned, as agreed in a cycle.
@@ -369,8 +388,14 @@ fn found(
     owner: NodeId,
     (from, incarnation): (u64, u32),
     racks: &[Vec<NodeId>],
+    outside: Option<usize>,
 ) {
     if groups.get(&owner).is_none_or(|group| group.incarnation() < incarnation) {
-        groups.insert(owner, Group::new(owner, incarnation, from.max(1), racks));
+        let group = Group::new(owner, incarnation, from.max(1), racks);
+        let group = match outside {
+            Some(rack) => group.decided_outside(rack),
+            None => group,
+        };
+        groups.insert(owner, group);
     }
 }

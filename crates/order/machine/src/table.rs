@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_core::{Malformed, NodeId, Reader};
 
+use crate::config::SecondRound;
 use crate::leases::Leases;
-use crate::{Change, Config, Tree, VnodeId};
+use crate::{Change, Config, Reason, Tree, VnodeId};
 
 /// From a cycle on, a node or a super-leaf takes part under an incarnation, or no longer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,9 +162,9 @@ impl Table {
                 }
             }
             Change::Join(node, incarnation) => self.join(node, incarnation, cycle, from),
-            Change::Retire(leaf, incarnation, is_planned) => {
+            Change::Retire(leaf, incarnation, reason) => {
                 let is_in = self.leaf_incarnation(leaf, u64::MAX) == Some(incarnation);
-                if is_in && (!is_planned || self.may_retire(leaf, config)) {
+                if is_in && self.may_leave(leaf, reason, cycle, config) {
                     self.retire(leaf, cycle, from + 1);
                 }
             }
@@ -181,10 +182,22 @@ impl Table {
         self.leaves.iter().filter(is_in).map(|(leaf, _)| *leaf)
     }
 
-    /// Whether enough other super-leaves take part for this one to leave as planned.
-    pub fn may_retire(&self, leaf: VnodeId, config: &Config) -> bool {
-        let needed = if config.second_round { self.leaves.len() / 2 + 1 } else { 1 };
-        self.leaves_in().filter(|other| *other != leaf).count() >= needed
+    /// Whether enough other super-leaves take part for this one to leave for a reason that is
+    /// agreed in `cycle`. With a service outside, these are super-leaves that take part in the
+    /// cycle already: the cycle shows that they can vote.
+    pub fn may_leave(&self, leaf: VnodeId, reason: Reason, cycle: u64, config: &Config) -> bool {
+        let needed = match (reason, config.second_round) {
+            (Reason::Vanished, _) | (Reason::Anew, SecondRound::Off | SecondRound::Consensus) => 0,
+            (Reason::Planned, SecondRound::Consensus) => self.leaves.len() / 2 + 1,
+            (Reason::Planned, _) | (Reason::Anew, SecondRound::Outside) => 1,
+        };
+        let votes = |other: &VnodeId| {
+            let latest = self.leaf_incarnation(*other, u64::MAX);
+            let is_outside = config.second_round == SecondRound::Outside;
+            !is_outside || self.leaf_incarnation(*other, cycle) == latest
+        };
+        let others = self.leaves_in().filter(|other| *other != leaf);
+        others.filter(votes).count() >= needed
     }
 
     /// The first cycle without a super-leaf that is out.

@@ -173,7 +173,7 @@ impl Tree {
     /// the same nodes in the same places, write leases of the same length, the same pipeline, and
     /// the same second round. Addresses are left out, because a node may move.
     pub fn digest(&self, config: &Config) -> u64 {
-        let mut bytes = vec![u8::from(config.second_round)];
+        let mut bytes = vec![config.second_round.word()];
         bytes.extend(config.pipeline.to_le_bytes());
         for leaf in &self.leaves {
             bytes.push(leaf.path.len() as u8);

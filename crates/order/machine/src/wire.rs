@@ -36,7 +36,8 @@
 //!  set      node u32, incarnation u32, number u64, count u16, then per request:
 //!           client u64, sequence u64, length u32, body
 //!  change   0 leave or 1 join u8, node u32, incarnation u32; or 2 lease u8, key u64;
-//!           or 3 retire u8, vnode u16, incarnation u32, planned u8
+//!           or 3 retire u8, vnode u16, incarnation u32, reason u8 (0 vanished,
+//!           1 planned, 2 anew)
 //!  proposal cycle u64, count u16, changes, set
 //!  state    cycle u64, vnode u16, number u64, count u16, changes, count u16, sets
 //! ```
@@ -45,12 +46,12 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader};
 
 use crate::group::Report;
-use crate::{Change, LeaseKey, Proposal, RequestSet, Requests, State, VnodeId};
+use crate::{Change, LeaseKey, Proposal, Reason, RequestSet, Requests, State, VnodeId};
 
 /// "EO" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EO");
 /// Version of this layout. Another version is refused.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 /// Kinds of datagrams, as the fourth byte of the head tells them.
 pub mod kind {
@@ -428,11 +429,11 @@ pub(crate) fn put_changes(out: &mut Vec<u8>, changes: &[Change]) {
                 out.extend(key.0.to_le_bytes());
                 continue;
             }
-            Change::Retire(leaf, incarnation, is_planned) => {
+            Change::Retire(leaf, incarnation, reason) => {
                 out.push(3);
                 out.extend(leaf.0.to_le_bytes());
                 out.extend(incarnation.to_le_bytes());
-                out.push(u8::from(*is_planned));
+                out.push(*reason as u8);
                 continue;
             }
         };
@@ -449,12 +450,16 @@ pub(crate) fn changes(r: &mut Reader<'_>, count: u16) -> Result<Vec<Change>, Mal
             0 => Change::Leave(NodeId(r.u32()?), r.u32()?),
             1 => Change::Join(NodeId(r.u32()?), r.u32()?),
             2 => Change::Lease(LeaseKey(r.u64()?)),
-            3 => match (VnodeId(r.u16()?), r.u32()?, r.u8()?) {
-                (leaf, incarnation, planned @ 0..=1) => {
-                    Change::Retire(leaf, incarnation, planned == 1)
-                }
-                _ => return Err(r.malformed("neither planned nor not")),
-            },
+            3 => {
+                let (leaf, incarnation) = (VnodeId(r.u16()?), r.u32()?);
+                let reason = match r.u8()? {
+                    0 => Reason::Vanished,
+                    1 => Reason::Planned,
+                    2 => Reason::Anew,
+                    _ => return Err(r.malformed("no such reason")),
+                };
+                Change::Retire(leaf, incarnation, reason)
+            }
             _ => return Err(r.malformed("no such change")),
         });
     }

@@ -7,7 +7,7 @@ use evenfall_core::{NodeId, Prng};
 use evenfall_order_machine::group::Report;
 use evenfall_order_machine::wire::{Ballot, Known, Message, PART_HEAD_BYTES, Part, Status, Whole};
 use evenfall_order_machine::{
-    Change, LeaseKey, Proposal, Request, RequestSet, State, VnodeId, journal,
+    Change, LeaseKey, Proposal, Reason, Request, RequestSet, State, VnodeId, journal,
 };
 
 const TREE: u64 = 77;
@@ -40,7 +40,7 @@ fn messages() -> Vec<Message> {
         Change::Leave(NodeId(1), 0),
         Change::Join(NodeId(2), 3),
         Change::Lease(LeaseKey(7)),
-        Change::Retire(VnodeId(2), 1, true),
+        Change::Retire(VnodeId(2), 1, Reason::Planned),
     ];
     let sets = vec![set(1), set(2)];
     vec![

@@ -28,6 +28,7 @@ pub mod jute;
 mod leased;
 mod operations;
 mod options;
+pub mod outside;
 pub mod replica;
 mod rights;
 mod shared;
@@ -43,8 +44,9 @@ use evenfall_core::{NodeId, SharedKey};
 use evenfall_order_machine::{Member, SuperLeaf, Tree};
 
 pub use client::{Client, Found, Next, Watching, status};
-pub use evenfall_order_machine::keys;
+pub use evenfall_order_machine::{SecondRound, keys};
 pub use options::Options;
+pub use outside::Membership;
 pub use replica::run;
 
 /// What a replica needs to know.
@@ -75,9 +77,9 @@ pub struct Settings {
 pub struct Racks {
     /// The rack of each replica, from 0 to 63; empty when all replicas are in one rack.
     pub of: Vec<u8>,
-    /// Whether the racks agree by consensus on what each cycle has, so that a minority of them may
-    /// vanish.
-    pub second_round: bool,
+    /// How the racks agree on what each cycle has, so that some of them may vanish. With a
+    /// membership service outside, [`run`] needs the service.
+    pub second_round: SecondRound,
     /// The farthest round trip between two racks.
     pub round_trip: Duration,
 }

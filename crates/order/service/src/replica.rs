@@ -14,13 +14,14 @@ use evenfall_core::{ClockReading, NodeId, Timestamp};
 use evenfall_host::writes::Writes;
 use evenfall_host::{Waker, interrupt, random};
 use evenfall_order_machine::keys::{Call, Command, Keys, Kind, REAPED_MAX, Reply};
+use evenfall_order_machine::outside::Wanted;
 use evenfall_order_machine::{Canopus, Config, Event, LeaseKey, OrderError, Request, journal};
 use evenfall_port::run::Loop;
 use evenfall_port::sealed::{self, Sealed};
 use evenfall_port::{Options, Port};
 
 use crate::shared::{Notice, Shared};
-use crate::{Racks, ServiceError, Settings, front, leased};
+use crate::{Membership, Racks, ServiceError, Settings, front, leased, outside};
 
 /// Limit of the calls that wait for the replica thread. The thread of the connections waits with a
 /// further call.
@@ -33,6 +34,8 @@ const SESSIONS_EVERY: Duration = Duration::from_millis(250);
 /// Limit of the bytes of a node's requests in one cycle. The longest value fits, with room for its
 /// call.
 const BATCH_BYTES: usize = 2 << 20;
+/// How often the membership service is read in the time after which a rack has vanished.
+const READS_PER_VANISHED: u32 = 8;
 /// Longest datagram between hosts. Ethernet carries it in one piece, with room for the headers of
 /// tunnels.
 const NETWORK_BYTES: usize = 1_400;
@@ -68,6 +71,8 @@ pub enum Input {
     Sync(Asked, Option<LeaseKey>),
     /// The rack of this place among all racks is to leave as planned.
     Retire(usize),
+    /// What the membership service outside has.
+    Outside(Option<Bytes>),
 }
 
 impl Input {
@@ -145,33 +150,32 @@ struct Owner {
     reaped_at: Instant,
     /// When this replica last said which other replicas it waits for.
     awaited_at: Instant,
+    /// The thread that talks to the membership service outside.
+    membership: Option<SyncSender<Wanted>>,
+    wants_outside: bool,
+    /// Why the last list of the service was refused; empty when it was taken.
+    refused: String,
     ended: Option<ServiceError>,
 }
 
-/// Runs a replica until SIGINT or SIGTERM. `started` is called once, when clients can connect.
+/// Runs a replica until SIGINT or SIGTERM. `started` is called once, when clients can connect. The
+/// membership service is for a [second round](Racks::second_round) that is decided outside.
 ///
 /// # Errors
 /// When an address cannot be had, when the log cannot be read, or when the disk fails.
-pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceError> {
+pub fn run(
+    settings: &Settings,
+    membership: Option<Box<dyn Membership>>,
+    started: impl FnOnce(),
+) -> Result<(), ServiceError> {
     let failed = |what: String| move |error| ServiceError::Io(what, error);
     let at = settings.directory.display();
     let _lock = lock(&settings.directory)?;
     let writes = Writes::open(&settings.directory).map_err(failed(format!("open {at}")))?;
     let log = writes.read(journal::LOG).map_err(ServiceError::Disk)?;
-    let tree = settings.tree()?;
-    let node = NodeId(settings.node as u32);
-    let machine = Canopus::new(configured(settings), tree, node, random_number()?, &log);
-    let machine = machine.map_err(|error| match error {
-        OrderError::Log(_)
-        | OrderError::Record(_)
-        | OrderError::OtherNode(_)
-        | OrderError::OtherLeases { .. }
-        | OrderError::OtherPipeline { .. }
-        | OrderError::OtherRounds(_) => {
-            ServiceError::Log(settings.directory.join(journal::LOG), error)
-        }
-        _ => error.into(),
-    })?;
+    let config = configured(settings);
+    let machine = machine(settings, config, &log)?;
+    let node = machine.node();
     drop(log);
     let address = settings.replicas[settings.node];
     let mut port = match &settings.key {
@@ -192,6 +196,8 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     let front = Waker::new().map_err(failed("make a waker".into()))?;
     let shared = Arc::new(Shared::new(settings.clone(), inbox, front.clone()));
     let _watch = interrupt::watch(port.waker())?;
+    let every = config.vanish_after / READS_PER_VANISHED;
+    let membership = membership.map(|service| outside::start(service, shared.inbox.clone(), every));
     let mut owner = Owner {
         node,
         client: random_number()?,
@@ -206,6 +212,9 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
         ages: HashMap::new(),
         reaped_at: Instant::now(),
         awaited_at: Instant::now(),
+        membership: membership.transpose()?,
+        wants_outside: false,
+        refused: String::new(),
         ended: None,
     };
     let mut machines = [machine];
@@ -219,6 +228,23 @@ pub fn run(settings: &Settings, started: impl FnOnce()) -> Result<(), ServiceErr
     front::start(&shared, listener, front)?;
     started();
     owner.drive(&mut turns, &mut machines, port.as_mut(), &taken)
+}
+
+/// The machine of a replica with this log.
+fn machine(settings: &Settings, config: Config, log: &Bytes) -> Result<Canopus, ServiceError> {
+    let node = NodeId(settings.node as u32);
+    let machine = Canopus::new(config, settings.tree()?, node, random_number()?, log);
+    machine.map_err(|error| match error {
+        OrderError::Log(_)
+        | OrderError::Record(_)
+        | OrderError::OtherNode(_)
+        | OrderError::OtherLeases { .. }
+        | OrderError::OtherPipeline { .. }
+        | OrderError::OtherRounds(_) => {
+            ServiceError::Log(settings.directory.join(journal::LOG), error)
+        }
+        _ => error.into(),
+    })
 }
 
 /// Keeps a second replica from writing into the same directory.
@@ -292,6 +318,12 @@ impl Owner {
                 let machine = &mut machines[0];
                 turns.input(0, machine, port, give, &mut |_, _, event| self.take(event))?;
             }
+            if core::mem::take(&mut self.wants_outside)
+                && let (Some(asks), Some(wanted)) = (&self.membership, machines[0].outside_wanted())
+            {
+                // A thread that is still busy is asked again after the next heartbeat.
+                let _ = asks.try_send(wanted);
+            }
             if let Some(error) = self.ended.take() {
                 return Err(error);
             }
@@ -310,6 +342,13 @@ impl Owner {
         self.last += 1;
         let sequence = self.last;
         let is_in = match input {
+            Input::Outside(list) => {
+                let give = |machine: &mut Canopus, now| machine.outside(now, list.as_ref());
+                let taken =
+                    turns.input(0, machine, port, give, &mut |_, _, event| self.take(event))?;
+                self.warn_of_refused(taken);
+                return Ok(());
+            }
             Input::Retire(rack) => {
                 let retire = |machine: &mut Canopus, now| {
                     let leaf = machine.leaves().nth(rack);
@@ -388,6 +427,7 @@ impl Owner {
                 self.tell(asked, Answer::Applied(Reply::default(), revision));
             }
             Event::CheckpointWanted => self.wants_checkpoint = true,
+            Event::OutsideWanted => self.wants_outside = true,
             Event::Stopped(error) => self.ended = Some(ServiceError::Disk(error)),
             Event::DiskFull(error) => {
                 tracing::warn!("the disk is full, this replica waits: {error}")
@@ -422,6 +462,15 @@ impl Owner {
              have told what they know of it",
             at.join(", ")
         );
+    }
+
+    /// Says once why the list of the membership service is refused.
+    fn warn_of_refused(&mut self, taken: Result<(), OrderError>) {
+        let said = taken.err().map(|error| error.to_string()).unwrap_or_default();
+        if !said.is_empty() && said != self.refused {
+            tracing::warn!("{said}: no rack that vanishes is left out");
+        }
+        self.refused = said;
     }
 
     /// Signs of life of the sessions that are connected here, and ends of sessions that have been

@@ -32,7 +32,8 @@ fn replica(directory: &std::path::Path) -> SocketAddr {
     let listen = settings.listen;
     let (started, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        crate::run(&settings, || started.send(()).expect("the test waits")).expect("a replica");
+        crate::run(&settings, None, || started.send(()).expect("the test waits"))
+            .expect("a replica");
     });
     wait.recv_timeout(Duration::from_secs(60)).expect("the replica starts");
     listen
@@ -53,7 +54,8 @@ fn a_replica_refuses_the_log_of_another_version_and_leaves_it_as_it_is() {
     let log = b"EFLG\xff, and what another version wrote";
     std::fs::write(&path, log).expect("a log");
     let started = || panic!("the replica starts");
-    let error = crate::run(&settings(directory.path()), started).expect_err("the log is refused");
+    let error =
+        crate::run(&settings(directory.path()), None, started).expect_err("the log is refused");
     let words = format!("{}: the log", path.display());
     assert!(error.to_string().starts_with(&words), "{error}");
     assert_eq!(std::fs::read(&path).expect("the log"), log);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use evenfall_core::SharedKey;
 use evenfall_order_service::jute::{self, Fields, Message, error, op};
 use evenfall_order_service::keys::{Existing, Kind, Op};
-use evenfall_order_service::{Client, Options, Racks, ServiceError, Settings, status};
+use evenfall_order_service::{Client, Options, Racks, SecondRound, ServiceError, Settings, status};
 
 /// Tells a process which replica it is: its number, its directory, options of ZooKeeper, and the
 /// addresses of all.
@@ -47,7 +47,8 @@ fn replica() {
     let lease_cycles = leases.unwrap_or(0);
     let count = std::env::var(RACKS).ok().and_then(|racks| racks.parse().ok()).unwrap_or(1);
     let of = (0..replicas.len()).map(|n| (n * count / replicas.len()) as u8).collect();
-    let racks = Racks { of, second_round: count > 2, round_trip: Duration::ZERO };
+    let second_round = if count > 2 { SecondRound::Consensus } else { SecondRound::Off };
+    let racks = Racks { of, second_round, round_trip: Duration::ZERO };
     let settings = Settings {
         node,
         replicas,
@@ -59,7 +60,7 @@ fn replica() {
         zookeeper,
         key,
     };
-    evenfall_order_service::run(&settings, || {}).expect("a replica");
+    evenfall_order_service::run(&settings, None, || {}).expect("a replica");
 }
 
 /// A port that is free for both protocols. The address is of this test alone.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use evenfall_order_machine::SecondRound;
 use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
 use serde_json::{Value, json};
@@ -51,10 +52,18 @@ pub struct Args {
     /// may be in several zones of a region, so that the loss of a zone costs none its majority.
     #[arg(long, default_value = "100us", value_name = "DURATION", value_parser = parse_duration)]
     inside: Duration,
-    /// Let the super-leaves of Canopus agree by consensus on what each cycle has, so that a
-    /// minority of them may vanish.
-    #[arg(long, conflicts_with = "lease_cycles")]
-    second_round: bool,
+    /// Let super-leaves of Canopus vanish: a minority, when `consensus` among the super-leaves says
+    /// what each cycle has, or all but one, when a membership service `outside` says who has
+    /// vanished.
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "off",
+        default_missing_value = "consensus",
+        value_name = "HOW"
+    )]
+    second_round: SecondRound,
     /// Keys of the clients, of which each is as likely as any other. Requests that depart together
     /// have one key.
     #[arg(
@@ -124,7 +133,7 @@ pub fn main(args: &Args) -> Outcome {
     value["conflicts_percent"] = json!(args.conflicts);
     value["lease_cycles"] = json!(args.lease_cycles);
     value["inside_us"] = json!(args.inside.as_micros() as u64);
-    value["second_round"] = json!(args.second_round);
+    value["second_round"] = json!(args.second_round.name());
     value["keys"] = json!(args.keys);
     value["replicas"] = json!(scenario.replicas());
     value["super_leaves"] = json!(scenario.leaf_sizes.len());

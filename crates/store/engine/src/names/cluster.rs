@@ -67,19 +67,8 @@ impl Cluster {
     /// # Errors
     /// When the text is no such address. No connection is made yet.
     pub fn open(address: &str) -> Result<Self, NamesError> {
-        let parts = address.strip_prefix("etcd://").and_then(|rest| rest.split_once('/'));
-        let is_name = |name: &str| {
-            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            !name.is_empty() && name.chars().all(allowed)
-        };
-        let Some((endpoints, name)) = parts.filter(|(_, name)| is_name(name)) else {
-            return Err(failed(format!(
-                "{address} is no directory of names: say etcd://127.0.0.1:2379/name, the name in \
-                 letters, digits, dots and dashes"
-            )));
-        };
-        let etcd = Arc::new(Etcd::connect(endpoints)?);
-        Ok(Self { etcd, prefix: format!("/evenfall/{name}/") })
+        let (etcd, prefix) = Etcd::open(address)?;
+        Ok(Self { etcd: Arc::new(etcd), prefix })
     }
 
     fn key(&self, rest: impl std::fmt::Display) -> String {

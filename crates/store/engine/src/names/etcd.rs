@@ -47,6 +47,26 @@ pub struct Etcd {
 }
 
 impl Etcd {
+    /// Opens `etcd://127.0.0.1:2379/name`. Several endpoints are separated by commas. Returns also
+    /// the prefix of the keys of that name.
+    ///
+    /// # Errors
+    /// When the text is no such address. No connection is made yet.
+    pub fn open(address: &str) -> Result<(Self, String), NamesError> {
+        let parts = address.strip_prefix("etcd://").and_then(|rest| rest.split_once('/'));
+        let is_name = |name: &str| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            !name.is_empty() && name.chars().all(allowed)
+        };
+        let Some((endpoints, name)) = parts.filter(|(_, name)| is_name(name)) else {
+            return Err(NamesError::Failed(format!(
+                "{address} is no name in etcd: say etcd://127.0.0.1:2379/name, the name in \
+                 letters, digits, dots and dashes"
+            )));
+        };
+        Ok((Self::connect(endpoints)?, format!("/evenfall/{name}/")))
+    }
+
     /// Prepares connections to `host:port`, several separated by commas. A connection is made when
     /// it is needed.
     ///

@@ -25,7 +25,7 @@ use evenfall_core::{ClockReading, NodeId, Timestamp};
 use evenfall_host::writes::Writes;
 use evenfall_host::{Waker, interrupt, random};
 use evenfall_order_machine::{
-    Config, Event, LeaseKey, Member, OrderError, Request, SuperLeaf, Tree, journal,
+    Config, Event, LeaseKey, Member, OrderError, Request, SecondRound, SuperLeaf, Tree, journal,
 };
 use evenfall_port::run::Loop;
 use evenfall_runtime::program::Outcome;
@@ -60,9 +60,9 @@ pub struct Args {
     /// Number of super-leaves.
     #[arg(long)]
     racks: usize,
-    /// Whether the second round is by consensus.
+    /// How super-leaves agree which of their states a cycle has.
     #[arg(long)]
-    second_round: bool,
+    second_round: SecondRound,
     /// Bytes of a value.
     #[arg(long)]
     value_bytes: usize,

@@ -1,0 +1,81 @@
+//! The thread that talks to a membership service outside.
+//!
+//! ```text
+//!  replica thread ──a change that it wants──> this thread ──> the service
+//!        ^                                        │
+//!        └────────────── what the list is ────────┘  after each change, and a few times a second
+//! ```
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_order_machine::outside::Wanted;
+
+use crate::ServiceError;
+use crate::replica::{Inbox, Input};
+
+/// A service outside the racks that keeps one value, such as a key in etcd. Reads and changes are
+/// linearizable.
+pub trait Membership: Send {
+    /// The value; `None` when there is none yet.
+    ///
+    /// # Errors
+    /// What failed, with the name of the service.
+    fn read(&self) -> Result<Option<Bytes>, String>;
+
+    /// Replaces the value, unless the service has another value than `old`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read). The change may have been made.
+    fn replace(&self, old: Option<&Bytes>, new: &Bytes) -> Result<(), String>;
+}
+
+/// The changes that wait: one, because the replica asks again at each heartbeat.
+const WANTED_MAX: usize = 1;
+
+/// Starts the thread, which ends when the returned sender is dropped. It reads the value once in
+/// this time.
+pub fn start(
+    membership: Box<dyn Membership>,
+    inbox: Inbox,
+    every: Duration,
+) -> Result<SyncSender<Wanted>, ServiceError> {
+    let (asks, asked) = sync_channel(WANTED_MAX);
+    let thread = std::thread::Builder::new().name("membership".into());
+    let started = thread.spawn(move || talk(membership.as_ref(), &inbox, &asked, every));
+    started.map_err(|error| ServiceError::Io("start a thread".into(), error))?;
+    Ok(asks)
+}
+
+fn talk(membership: &dyn Membership, inbox: &Inbox, asked: &Receiver<Wanted>, every: Duration) {
+    let mut failed = false;
+    loop {
+        match membership.read() {
+            Ok(value) => {
+                if core::mem::take(&mut failed) {
+                    tracing::info!("the membership service answers again");
+                }
+                inbox.send(Input::Outside(value));
+                inbox.wake();
+            }
+            Err(error) => {
+                if !core::mem::replace(&mut failed, true) {
+                    tracing::warn!(
+                        "{error}: while the membership service does not answer, no rack that \
+                         vanishes is left out"
+                    );
+                }
+            }
+        }
+        match asked.recv_timeout(every) {
+            Ok(Wanted { old, new }) => {
+                if let Err(error) = membership.replace(old.as_ref(), &new) {
+                    tracing::warn!("{error}: the replica asks again");
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
