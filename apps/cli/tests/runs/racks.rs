@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::process::Child;
+use std::time::Instant;
 
 use super::common::{Said, Scratch, evenfall, eventually, finish, say, signal};
 use super::servers;
@@ -117,16 +118,22 @@ fn one_of_two_racks_may_vanish_when_etcd_says_who_has() {
     let names = format!("etcd://127.0.0.1:{}/racks", etcd.port);
     let mut keys = Keys::start(&["--membership", &names]);
     keys.end_right("KILL");
+    let killed = Instant::now();
     let said = keys.kv(&["put", "key", "2"]);
+    println!("a change after the rack was killed: {} ms", killed.elapsed().as_millis());
     assert!(said.ok, "{}", said.err);
+    let started = Instant::now();
     keys.start_right();
+    println!("the rack is back: {} ms", started.elapsed().as_millis());
     assert_eq!(keys.kv_at(3, &["get", "key"]).out.trim(), "2");
     // A rack that came back may be the last one.
     for n in [0, 2, 4] {
         signal(keys.replicas[n].id(), "KILL");
         keys.replicas[n].wait().expect("its end");
     }
+    let killed = Instant::now();
     let said = keys.kv_at(3, &["put", "key", "3"]);
+    println!("a change after the other rack was killed: {} ms", killed.elapsed().as_millis());
     assert!(said.ok, "{}", said.err);
     for n in [0, 2, 4] {
         keys.replicas[n] = keys.replica(n);
