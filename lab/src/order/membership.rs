@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::Prng;
-use evenfall_order_machine::outside::Wanted;
-use evenfall_order_machine::{Canopus, OrderError, SecondRound};
+use evenfall_order_machine::outside::{self, Wanted};
+use evenfall_order_machine::{Canopus, OrderError, SecondRound, VnodeId};
 use evenfall_sim::{NodeIndex, Plan, Seen, SimTime};
 
 use super::{END, Kind, LAST_AT, Operation, vanish};
@@ -47,6 +47,13 @@ impl Membership {
         }
         let (late, read) = (Vec::new(), BTreeMap::new());
         Self { value: None, takes_all, late, read, cut_off, prng, changes: 0 }
+    }
+
+    /// Whether the list has, or may soon have, the end of a super-leaf under this incarnation.
+    pub fn may_end(&self, leaf: VnodeId, incarnation: u32) -> bool {
+        let late = self.late.iter().map(|(_, wanted)| &wanted.new);
+        let ended = late.chain(&self.value).filter_map(|list| outside::ended(list).ok());
+        ended.flatten().any(|(of, under, _)| (of, under) == (leaf, incarnation))
     }
 
     /// The owner of a node looks at the service.

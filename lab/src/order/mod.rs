@@ -23,7 +23,8 @@ use evenfall_core::durable::{Change, Write, WriteId};
 use evenfall_core::{Arrival, Disk as _, NodeId, Prng, StorageError, Timestamp, Transmit};
 use evenfall_order_machine::wire::{self, Message, Status};
 use evenfall_order_machine::{
-    Canopus, Config, Event, LeaseKey, Member, Request, SuperLeaf, Table, Tree, journal,
+    Canopus, Config, Event, LeaseKey, Member, Request, SecondRound, SuperLeaf, Table, Tree,
+    VnodeId, journal,
 };
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
@@ -369,14 +370,35 @@ impl Owner {
         self.history.lost += 1;
     }
 
-    /// Whether another super-leaf than that of a node takes part in the next cycle. With a service
-    /// outside, all but one may have vanished, and the last one has the only disks that count.
-    fn others_remember(&self, node: NodeIndex) -> bool {
+    /// The super-leaves that the next cycle needs. With a service outside, all but one may have
+    /// vanished, and the last one has the only disks that count.
+    fn needed(&self) -> Vec<VnodeId> {
         let mut table = Table::new(&self.tree);
         let next = self.history.apply(&mut table, &config(&self.plan));
-        let own = table.home(NodeId(node.0));
-        let mut leaves = self.tree.leaves().map(|(leaf, _)| leaf);
-        leaves.any(|leaf| Some(leaf) != own && table.leaf_incarnation(leaf, next).is_some())
+        let leaves = self.tree.leaves().map(|(leaf, _)| leaf);
+        let is_needed = |leaf: &VnodeId| {
+            let incarnation = table.leaf_incarnation(*leaf, next);
+            incarnation.is_some_and(|incarnation| !self.membership.may_end(*leaf, incarnation))
+        };
+        leaves.filter(is_needed).collect()
+    }
+
+    /// Whether the next cycle needs another super-leaf than that of a node.
+    fn others_remember(&self, node: NodeIndex) -> bool {
+        let own = Table::new(&self.tree).home(NodeId(node.0));
+        self.needed().iter().any(|leaf| Some(*leaf) != own)
+    }
+
+    /// Whether a majority lives of some super-leaf that the next cycle needs. Without one, and
+    /// with a service outside, nobody may go on.
+    fn may_resume(&self, live: &[NodeIndex]) -> bool {
+        let table = Table::new(&self.tree);
+        let lives = |leaf: &VnodeId| {
+            let of = |node: &&NodeIndex| table.home(NodeId(node.0)) == Some(*leaf);
+            live.iter().filter(of).count() > 1
+        };
+        let is_outside = vanish::second_round(&self.plan) == SecondRound::Outside;
+        !is_outside || self.needed().iter().any(lives)
     }
 
     /// Gives a replica what its cycles have made.
@@ -480,7 +502,7 @@ impl Campaign for Order {
             name: "order",
             about: "Canopus in trees of height 1 to 3 under faults of hosts, slow and full disks",
             seeds: 1_000,
-            once_failed: &[979, 1079, 2388, 3614, 6794],
+            once_failed: &[979, 1079, 1765, 2194, 2388, 3614, 5832, 6794, 23841, 25264],
             kinds: &[
                 FaultKind::Loss,
                 FaultKind::Duplicate,
@@ -590,7 +612,10 @@ impl Campaign for Order {
         world.run_until(END, &mut watch);
         let live: Vec<NodeIndex> = nodes.filter(|node| world.is_up(*node)).collect();
         let mut run = Run { digest: world.digest(), story: watch.text, ..Run::default() };
+        let may_resume = watch.inner.may_resume(&live);
+        let live = if may_resume { live } else { Vec::new() };
         watch.inner.history.judge(&live, OPERATIONS, &mut run);
+        run.counts.push(("last super-leaves lost", u64::from(!may_resume)));
         run
     }
 }

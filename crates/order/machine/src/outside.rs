@@ -1,6 +1,6 @@
 //! Membership from outside (section 4.7.1): all super-leaves but one may vanish.
 //!
-//! With [`SecondRound::Outside`](crate::SecondRound::Outside) a membership service that all can
+//! With [`SecondRound::Outside`] a membership service that all can
 //! reach, such as etcd, has a list of the super-leaves that have vanished. Each super-leaf has a
 //! group over all nodes, as with consensus in the second round (see [`second`](crate::second)), and
 //! the groups end in another way:
@@ -149,6 +149,15 @@ impl Ends {
         r.finish()?;
         Ok(list)
     }
+}
+
+/// The super-leaves of a list, the incarnation and the first cycle without each.
+///
+/// # Errors
+/// The bytes are no list.
+pub fn ended(list: &[u8]) -> Result<Vec<(VnodeId, u32, u64)>, Malformed> {
+    let of = |((leaf, incarnation), end): ((VnodeId, u32), u64)| (leaf, incarnation, end);
+    Ok(Ends::decode(list)?.ends.into_iter().map(of).collect())
 }
 
 /// Bytes that are a list are encoded and read as an equal list.
