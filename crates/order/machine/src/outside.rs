@@ -1,9 +1,9 @@
 //! Membership from outside (section 4.7.1): all super-leaves but one may vanish.
 //!
-//! With [`SecondRound::Outside`] a membership service that all can
-//! reach, such as etcd, has a list of the super-leaves that have vanished. Each super-leaf has a
-//! group over all nodes, as with consensus in the second round (see [`second`](crate::second)), and
-//! the groups end in another way:
+//! With [`SecondRound::Outside`] a membership service that all can reach, such as etcd, has a list
+//! of the super-leaves that have vanished. Each super-leaf has a group over all nodes, as with
+//! consensus in the second round (see [`second`](crate::second)), and the groups end in another
+//! way:
 //!
 //! ```text
 //!   every node that has the state of X in cycle c writes it and tells all       BALLOT
