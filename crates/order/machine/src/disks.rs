@@ -86,6 +86,9 @@ pub struct Disk {
     /// The cycle from which the replica took part with this disk; 0 before, and for a replica that
     /// never lost a disk.
     pub since: u64,
+    /// An earlier disk has told nothing of this cycle and later ones; 0 when there was no earlier
+    /// disk. For a service outside that decides who has vanished.
+    pub fresh_from: u64,
     /// The disks of the other members.
     pub peers: BTreeMap<NodeId, PeerDisk>,
 }
@@ -102,12 +105,14 @@ impl Disk {
             votes: false,
             proposes_from: 0,
             since: 0,
+            fresh_from: 0,
             peers: BTreeMap::new(),
         }
     }
 
     /// Node u32, number u64, lease cycles u64, pipeline u64, second round u8, votes u8, first
-    /// incarnation u32, since u64, count u8; then per peer: node u32, number u64, count u32.
+    /// incarnation u32, since u64, fresh from u64, count u8; then per peer: node u32, number u64,
+    /// count u32.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend(self.node.0.to_le_bytes());
         out.extend(self.number.to_le_bytes());
@@ -116,6 +121,7 @@ impl Disk {
         out.extend([self.second_round.word(), u8::from(self.votes)]);
         out.extend(self.proposes_from.to_le_bytes());
         out.extend(self.since.to_le_bytes());
+        out.extend(self.fresh_from.to_le_bytes());
         out.push(self.peers.len() as u8);
         for (node, disk) in &self.peers {
             out.extend(node.0.to_le_bytes());
@@ -127,7 +133,8 @@ impl Disk {
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (node, number, lease_cycles) = (NodeId(r.u32()?), r.u64()?, r.u64()?);
         let (pipeline, second_round, votes) = (r.u64()?, SecondRound::read(r)?, r.u8()? == 1);
-        let (proposes_from, since, count) = (r.u32()?, r.u64()?, r.u8()?);
+        let (proposes_from, since) = (r.u32()?, r.u64()?);
+        let (fresh_from, count) = (r.u64()?, r.u8()?);
         let mut peers = BTreeMap::new();
         for _ in 0..count {
             peers.insert(NodeId(r.u32()?), PeerDisk { number: r.u64()?, count: r.u32()? });
@@ -141,6 +148,7 @@ impl Disk {
             votes,
             proposes_from,
             since,
+            fresh_from,
             peers,
         })
     }
@@ -384,6 +392,9 @@ impl Canopus {
         self.disks.phase = Phase::Begins;
         self.disks.own.votes = true;
         self.disks.own.proposes_from = proposes_from;
+        if proposes_from > 0 && self.is_outside() {
+            self.disks.own.fresh_from = self.fresh_from();
+        }
         let reports = self.groups.iter();
         let reports = reports.map(|(owner, g)| Effect::Report(*owner, g.incarnation(), g.mine()));
         let effects: Vec<Effect> = [Effect::Vote].into_iter().chain(reports).collect();

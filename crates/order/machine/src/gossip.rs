@@ -359,7 +359,7 @@ impl Canopus {
     /// Asks another node to propose that this replica takes part again. Peers are asked first,
     /// because they know how far this replica is.
     fn come_back(&mut self) {
-        if self.is_leaving || !self.is_leaf_in() && !self.may_return() {
+        if self.is_leaving || !self.is_ready() {
             return;
         }
         let Some(incarnation) = self.table.next(self.me) else { return };

@@ -10,7 +10,7 @@
 //!    6 group      owner u32, incarnation u32, report
 //!    7 committed  cycle u64, number u64, count u16, membership changes, count u16, sets: tag u8,
 //!                 then 0 named: node u32, incarnation u32, or 1 whole: the set
-//!   10 disk       the number of this disk, and the numbers of the peers' disks
+//!   14 disk       the number of this disk, and the numbers of the peers' disks
 //!   13 checkpoint a checkpoint
 //!   12 state      an entry of a super-leaf's group: vnode u16, incarnation u32, then as committed
 //! ```
@@ -144,7 +144,7 @@ pub(crate) fn put(out: &mut Vec<u8>, record: &Record) {
             wire::put_report(out, report);
         }
         Record::Disk(disk) => {
-            out.push(10);
+            out.push(14);
             disk.put(out);
         }
     }
@@ -207,7 +207,7 @@ fn record(body: &Bytes) -> Result<Record, Malformed> {
         2 => Record::Promise(NodeId(r.u32()?), r.u32()?, r.u32()?, NodeId(r.u32()?)),
         3 => Record::End(NodeId(r.u32()?), r.u32()?, r.u32()?, r.u64()?),
         7 => Record::Committed(commit(r, body)?),
-        10 => Record::Disk(Disk::read(r)?),
+        14 => Record::Disk(Disk::read(r)?),
         13 => Record::Checkpoint(Checkpoint::read(r, body)?),
         12 => Record::State(VnodeId(r.u16()?), r.u32()?, commit(r, body)?),
         6 => Record::Group(NodeId(r.u32()?), r.u32()?, wire::report(r)?),

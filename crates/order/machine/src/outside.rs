@@ -43,7 +43,7 @@ use evenfall_core::{Malformed, NodeId, Reader, Timestamp};
 
 use crate::canopus::Canopus;
 use crate::config::SecondRound;
-use crate::group::{Group, Part, Report, owner_of};
+use crate::group::{Group, OWNERS, Part, Report, owner_of};
 use crate::{Change, OrderError, Reason, VnodeId};
 
 /// Ends of one super-leaf that the list remembers. A replica that needs an earlier one learns the
@@ -51,6 +51,8 @@ use crate::{Change, OrderError, Reason, VnodeId};
 const ENDS_PER_LEAF: usize = 16;
 /// The first bytes of a list.
 const MAGIC: [u8; 4] = *b"EFM1";
+/// Pipelines that an earlier disk of a replica can have been ahead of what the replica knows.
+const LEAD: u64 = 6;
 /// Bits of a term below the incarnation.
 const TERM_BITS: u32 = 16;
 
@@ -174,6 +176,9 @@ pub(crate) struct Outside {
     /// The bytes of the list; `None` when the service has no list yet.
     bytes: Option<Bytes>,
     heard: Timestamp,
+    /// While the own super-leaf is out: the last cycle that was committed when a majority of it
+    /// lived.
+    ready: Option<u64>,
 }
 
 /// A change of the list: the service has to replace `old`, or nothing, by `new`, and to change
@@ -218,7 +223,8 @@ impl Canopus {
                 return Err(OrderError::Outside("lacks what it had before"));
             }
         }
-        self.outside = Outside { ends: Some(read), bytes: bytes.cloned(), heard: now };
+        let (ends, bytes) = (Some(read), bytes.cloned());
+        self.outside = Outside { ends, bytes, heard: now, ready: self.outside.ready };
         self.end_groups();
         self.advance(now);
         Ok(())
@@ -356,6 +362,31 @@ impl Canopus {
     /// its own super-leaf, and asks about another one.
     pub(crate) fn may_promise(&self, leaf: VnodeId, to: NodeId) -> bool {
         self.peers.contains_key(&to) && leaf != self.ancestors[0]
+    }
+
+    /// The first cycle of which an earlier disk of this replica has told nothing. The earlier disk
+    /// was at most two pipelines ahead of any super-leaf whose votes it needed, and told of states
+    /// two further pipelines ahead.
+    pub(crate) fn fresh_from(&self) -> u64 {
+        let own = self.groups.range(..OWNERS).map(|(_, group)| group.mine().have);
+        own.fold(self.committed, u64::max) + LEAD * self.config.pipeline
+    }
+
+    /// Whether the own super-leaf takes part, or may come back now. With a service outside,
+    /// replicas that lost their disks vote only in cycles of which their earlier disks have told
+    /// nothing, and a super-leaf of which most do not vote would hold up all others.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        let disks = &self.disks.own;
+        let has_lost = disks.fresh_from > 0 || disks.peers.values().any(|disk| disk.count > 1);
+        if self.is_leaf_in() || !self.may_return() || !self.is_outside() || !has_lost {
+            self.outside.ready = None;
+            return self.is_leaf_in() || self.may_return();
+        }
+        let peers = self.peers.values().map(|peer| peer.committed);
+        let latest = peers.fold(self.committed, u64::max);
+        let ready = *self.outside.ready.get_or_insert(latest);
+        // Peers may have had entries two pipelines ahead.
+        self.committed >= ready + (LEAD + 2) * self.config.pipeline
     }
 
     /// Whether this replica asks its super-leaf for promises about another one.

@@ -71,6 +71,12 @@ impl Canopus {
         {
             own.since = from;
         }
+        if let Some((from, _)) = self.table.leaf_joined(self.ancestors[0])
+            && (own.since == 0 && own.fresh_from > 0)
+            && from >= own.fresh_from
+        {
+            own.since = from;
+        }
         // Until then the group before may be needed.
         let known = self.committed + self.config.pipeline;
         let outside = self.is_outside().then_some(self.rack);
