@@ -98,15 +98,21 @@ pub fn run(local: &LocalArgs, args: &RunArgs, named: Option<(&Document, &str)>) 
         None => beside(local, args)?,
     };
     let of = replicas.len();
-    let (second_round, needed, option) = match (args.second_round, &args.membership) {
-        (true, _) => (SecondRound::Consensus, 3, "--second-round"),
-        (_, Some(_)) => (SecondRound::Outside, 2, "--membership"),
-        _ => (SecondRound::Off, 1, ""),
+    let second_round = match (args.second_round, &args.membership) {
+        (true, _) => SecondRound::Consensus,
+        (_, Some(_)) => SecondRound::Outside,
+        _ => SecondRound::Off,
     };
     let racks = Racks { of: racks, second_round, round_trip: args.round_trip };
     let count = racks.numbers().len();
-    if count < needed {
-        return Err(format!("{option}: with {count} racks, none may vanish").into());
+    match second_round {
+        SecondRound::Consensus if count < 3 => {
+            return Err(format!("--second-round: with {count} racks, none may vanish").into());
+        }
+        SecondRound::Outside if count < 2 => {
+            return Err(format!("--membership: with {count} racks, none may vanish").into());
+        }
+        _ => {}
     }
     let membership = args.membership.as_deref().map(membership::open).transpose()?;
     let settings = Settings {
