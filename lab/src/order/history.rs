@@ -42,7 +42,7 @@ pub struct History {
     /// How often a replica without its disk voted again.
     learned: u64,
     /// Super-leaves that a membership service outside took out.
-    pub outside: u64,
+    outside: u64,
     /// Checkpoints that replicas took.
     pub checkpoints: u64,
     violations: Vec<Violation<Check>>,
@@ -115,7 +115,7 @@ impl History {
             | Event::DiskBack
             | Event::Behind(_)
             | Event::CheckpointWanted
-            | Event::OutsideWanted
+            | Event::OutsideWanted(_)
             | Event::Learns => return,
             other => {
                 let broken = broken(Check::Resumes, seen, format!("{other:?}"));

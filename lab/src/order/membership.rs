@@ -13,7 +13,7 @@ use evenfall_order_machine::outside::{self, Wanted};
 use evenfall_order_machine::{Canopus, OrderError, SecondRound, VnodeId};
 use evenfall_sim::{NodeIndex, Plan, Seen, SimTime};
 
-use super::{END, Kind, LAST_AT, Operation, vanish};
+use super::{END, Kind, Operation, vanish};
 
 /// Time between two looks of a node.
 const LOOK_EVERY: Duration = Duration::from_millis(8);
@@ -90,5 +90,5 @@ pub fn looks(plan: &Plan, nodes: u32) -> Vec<Operation> {
     let all = (0..).map(|number| SimTime::ZERO + LOOK_EVERY * number / nodes);
     let nodes = (0..nodes).map(NodeIndex).cycle();
     let looks = all.zip(nodes).map(|(at, node)| Operation { at, node, kind: Kind::Look });
-    looks.take_while(|look| look.at < END.max(LAST_AT)).collect()
+    looks.take_while(|look| look.at < END).collect()
 }

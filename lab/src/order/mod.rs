@@ -12,6 +12,7 @@ mod membership;
 pub mod memory;
 pub mod ordered;
 pub mod rivals;
+pub mod rounds;
 mod vanish;
 pub mod wide;
 

@@ -19,7 +19,7 @@ use crate::disks::Disks;
 use crate::group::{Entry, Group, OWNERS, Report};
 use crate::journal::{self, Effect, Journal, Record};
 use crate::leases::{LEASE_BYTES, LEASES_MAX};
-use crate::outside::Outside;
+use crate::outside::{Outside, Wanted};
 use crate::parts::{self, Parts};
 use crate::second::Far;
 use crate::wire::{self, Message, Part, Whole};
@@ -71,9 +71,9 @@ pub enum Event {
     /// The log is long, or another replica needs a snapshot: call
     /// [`checkpoint`](Canopus::checkpoint) when all cycles so far are executed.
     CheckpointWanted,
-    /// A super-leaf has vanished: the membership service outside has to be asked for what
-    /// [`outside_wanted`](Canopus::outside_wanted) says. Repeated at each heartbeat.
-    OutsideWanted,
+    /// A super-leaf has vanished, and the owner has to ask the membership service outside for this
+    /// change. The replica repeats the event at each heartbeat while it wants the change.
+    OutsideWanted(Wanted),
     /// The disk is full. The replica is silent, and the other replicas go on without it. The
     /// replica tries to write again after [`Config::full_retry`].
     DiskFull(StorageError),

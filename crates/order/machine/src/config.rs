@@ -60,11 +60,7 @@ impl SecondRound {
     }
 
     pub(crate) fn word(self) -> u8 {
-        match self {
-            Self::Off => 0,
-            Self::Consensus => 1,
-            Self::Outside => 2,
-        }
+        self as u8
     }
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {

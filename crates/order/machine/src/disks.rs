@@ -86,8 +86,8 @@ pub struct Disk {
     /// The cycle from which the replica took part with this disk; 0 before, and for a replica that
     /// never lost a disk.
     pub since: u64,
-    /// An earlier disk has told nothing of this cycle and later ones; 0 when there was no earlier
-    /// disk. For a service outside that decides who has vanished.
+    /// The first cycle of which an earlier disk of this replica has told nothing; 0 without an
+    /// earlier disk. It matters only when a service outside decides who has vanished.
     pub fresh_from: u64,
     /// The disks of the other members.
     pub peers: BTreeMap<NodeId, PeerDisk>,

@@ -207,9 +207,7 @@ impl Canopus {
             let leaves: Vec<VnodeId> = self.leaves().collect();
             leaves.into_iter().for_each(|leaf| self.store_states(leaf));
         }
-        if self.outside_wanted().is_some() {
-            self.events.push_back(Event::OutsideWanted);
-        }
+        self.events.extend(self.outside_wanted().map(Event::OutsideWanted));
         self.tidy();
     }
 

@@ -171,10 +171,7 @@ impl Group {
     /// nodes of one rack promise, each to another node of that rack. See
     /// [`outside`](crate::outside).
     pub fn decided_outside(mut self, rack: usize) -> Self {
-        self.racks.retain({
-            let mut place = 0..;
-            move |_| place.next() == Some(rack)
-        });
+        self.racks = vec![self.racks.swap_remove(rack)];
         self.is_outside = true;
         self
     }
@@ -242,22 +239,23 @@ impl Group {
         self.closed
     }
 
-    /// Counts the entries before `next` in this member's reports. Where a service outside decides
-    /// the end, others rely on every report, and entries behind the end must not be counted.
+    /// Lets this member's reports count all entries before `next`. When a service outside decides
+    /// the end, the reports count no entry behind the end.
     fn tell_up_to(&mut self, next: u64) {
         let end = self.closed.filter(|_| self.is_outside).unwrap_or(u64::MAX);
         self.mine.next = next.min(end).max(self.mine.next);
     }
 
-    /// Whether a majority of a rack has the entry of a cycle and promised nothing before.
+    /// Whether the reports of a majority of a rack go beyond a cycle, where `until` is the first
+    /// cycle that a report does not have.
     pub fn has_majority(
         &self,
         rack: &[NodeId],
         cycle: u64,
-        is_in: impl Fn(&Report) -> u64,
+        until: impl Fn(&Report) -> u64,
     ) -> bool {
         let report = |member: &&NodeId| self.reports.get(member);
-        let has = |member: &&NodeId| report(member).is_some_and(|report| is_in(report) > cycle);
+        let has = |member: &&NodeId| report(member).is_some_and(|report| until(report) > cycle);
         rack.iter().filter(has).count() > rack.len() / 2
     }
 

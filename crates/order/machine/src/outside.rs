@@ -19,8 +19,9 @@
 //!   A. That majority has a node in common with the one that promised, unless A itself is on the
 //!   list. The service takes changes one after the other, and a change of A only while A is not on
 //!   the list. So whoever reads that A has ended also reads what A decided before.
-//! - **Ends are read from the list alone.** A node does not believe another node's word about an
-//!   end, because that word would not have the rest of the list.
+//! - **Who is no longer needed is read from the list alone.** A committed cycle and a checkpoint
+//!   also tell that a group has ended, but not what was decided before, so they take no super-leaf
+//!   out of the count.
 //! - **A promise holds as long as the super-leaf of the node takes part under one incarnation.** A
 //!   super-leaf that came back decides nothing with promises from before. The upper half of a term
 //!   is the incarnation.
@@ -28,12 +29,32 @@
 //!   the one super-leaf that has these states vanishes as well before the others have them, all
 //!   wait until one of the two is back.
 //! - **A super-leaf that reaches the others, but not the service**, learns committed cycles from
-//!   the others. Super-leaves that reach each other need no service at all.
+//!   the others. Super-leaves that reach each other need no service, until one of them has promised
+//!   in a moment of silence.
 //! - **The service must not forget.** A replica refuses a list that lacks what the replica has read
 //!   before.
 //!
 //! The owner of a replica reads and changes the list: see [`Canopus::outside`] and
 //! [`Canopus::outside_wanted`].
+//!
+//! # Known faults
+//!
+//! A reader found these. Each needs several things at once, and none is mended.
+//!
+//! - A restart from a compacted log forgets votes that followed a voided promise, because the log
+//!   does not have the group's floor.
+//! - A node may decide an end for which its table is too old, because it stores states up to two
+//!   pipelines ahead.
+//! - With five super-leaves or more, one that lost all its disks may count as new although a single
+//!   other one has gone on without it.
+//! - The list is not in the log. A replica that restarts after the service lost its list does not
+//!   notice.
+//! - Terms of other super-leaves raise those of the own one, so that a promise may outlive its
+//!   incarnation, and cycles wait.
+//! - A node waits for the states of super-leaves that only greet, because they lost their disks.
+//! - A node that asked for promises votes for no later state, even when nobody promised.
+//! - A super-leaf may be taken out although it only waits for another one, when the service was
+//!   away for long.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -173,8 +194,6 @@ pub(crate) fn check(bytes: &[u8]) {
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
     ends: Option<Ends>,
-    /// The bytes of the list; `None` when the service has no list yet.
-    bytes: Option<Bytes>,
     heard: Timestamp,
     /// While the own super-leaf is out: the last cycle that was committed when a majority of it
     /// lived.
@@ -223,8 +242,7 @@ impl Canopus {
                 return Err(OrderError::Outside("lacks what it had before"));
             }
         }
-        let (ends, bytes) = (Some(read), bytes.cloned());
-        self.outside = Outside { ends, bytes, heard: now, ready: self.outside.ready };
+        (self.outside.ends, self.outside.heard) = (Some(read), now);
         self.end_groups();
         self.advance(now);
         Ok(())
@@ -239,7 +257,8 @@ impl Canopus {
             let (incarnation, end) = self.decided(ends, leaf)?;
             Some(ends.with(leaf, incarnation, end).encode())
         })?;
-        Some(Wanted { old: self.outside.bytes.clone(), new })
+        // The service has no list before the first change.
+        Some(Wanted { old: (ends.version > 0).then(|| ends.encode()), new })
     }
 
     /// The incarnation and the end of a super-leaf that this replica may put on the list: a
@@ -259,7 +278,8 @@ impl Canopus {
         may.then_some((incarnation, end))
     }
 
-    /// Whether the super-leaves that are heard have all states of another one before this cycle.
+    /// Whether each other super-leaf that this replica heard lately has all states of `leaf` before
+    /// the cycle `end`.
     fn others_have(&self, ends: &Ends, leaf: VnodeId, group: &Group, end: u64) -> bool {
         let now = self.tick_at.unwrap_or(Timestamp::ZERO);
         let mut racks = self.leaves().zip(&self.racks).filter(|(other, _)| *other != leaf);
@@ -285,8 +305,7 @@ impl Canopus {
 
     /// What a super-leaf's part in a cycle is, by the list and by what all super-leaves have
     /// written.
-    pub(crate) fn part_outside(&self, leaf: VnodeId, cycle: u64) -> Part<'_> {
-        let Some(group) = self.groups.get(&owner_of(leaf)) else { return Part::Open };
+    pub(crate) fn part_outside<'a>(&'a self, group: &'a Group, cycle: u64) -> Part<'a> {
         if group.is_closed() {
             return group.part(cycle);
         }
@@ -378,9 +397,10 @@ impl Canopus {
     pub(crate) fn is_ready(&mut self) -> bool {
         let disks = &self.disks.own;
         let has_lost = disks.fresh_from > 0 || disks.peers.values().any(|disk| disk.count > 1);
-        if self.is_leaf_in() || !self.may_return() || !self.is_outside() || !has_lost {
+        let (is_in, may_return) = (self.is_leaf_in(), self.may_return());
+        if is_in || !may_return || !self.is_outside() || !has_lost {
             self.outside.ready = None;
-            return self.is_leaf_in() || self.may_return();
+            return is_in || may_return;
         }
         let peers = self.peers.values().map(|peer| peer.committed);
         let latest = peers.fold(self.committed, u64::max);

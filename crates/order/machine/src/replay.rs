@@ -6,7 +6,7 @@ use evenfall_core::NodeId;
 
 use crate::canopus::{Canopus, Event};
 use crate::checkpoint::Checkpoint;
-use crate::group::{Entry, Group, leaf_of, owner_of};
+use crate::group::{Entry, owner_of};
 use crate::journal::{Effect, Record};
 use crate::{OrderError, VnodeId};
 
@@ -56,12 +56,7 @@ impl Canopus {
                 Record::Checkpoint(checkpoint) => self.resume(checkpoint),
                 Record::Disk(disk) => self.disks.restore(disk)?,
                 Record::Group(owner, incarnation, report) => {
-                    let own = &self.racks[self.rack..=self.rack];
-                    let racks = leaf_of(owner).map_or(own, |_| &self.racks[..]);
-                    let mut group = Group::new(owner, incarnation, 1, racks);
-                    if leaf_of(owner).is_some() && self.is_outside() {
-                        group = group.decided_outside(self.rack);
-                    }
+                    let mut group = self.new_group(owner, incarnation, 1);
                     group.restore(report);
                     self.groups.insert(owner, group);
                 }

@@ -34,11 +34,10 @@
 //!   only when a majority of the other super-leaves knew their disks before any cycle. Otherwise
 //!   they wait until the others have gone on without their super-leaf, and then come back. The
 //!   price is that the first cycle begins when all nodes have started once, or after the time for a
-//!   super-leaf that has vanished. **A super-leaf that loses all its disks in the moment in which
-//!   it begins its first cycle** is not noticed.
+//!   super-leaf that has vanished. **Nobody notices** when a super-leaf loses all its disks in the
+//!   moment in which it begins its first cycle.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 
 use evenfall_core::{NodeId, Timestamp};
 
@@ -79,27 +78,45 @@ impl Canopus {
         }
         // Until then the group before may be needed.
         let known = self.committed + self.config.pipeline;
-        let outside = self.is_outside().then_some(self.rack);
         let is_near = |joined: &(u64, u32)| joined.0 <= known;
+        let mut founded = Vec::new();
         for member in &self.leaf.members {
             if let Some(joined) = self.table.joined(member.node).filter(is_near) {
-                let own = &self.racks[self.rack..=self.rack];
-                found(&mut self.groups, member.node, joined, own, None);
+                founded.push((member.node, joined));
+            }
+        }
+        for leaf in self.leaves().filter(|_| self.config.second_round.is_on()) {
+            if let Some(joined) = self.table.leaf_joined(leaf).filter(is_near) {
+                founded.push((owner_of(leaf), joined));
+            }
+        }
+        for (owner, (from, incarnation)) in founded {
+            let known = self.groups.get(&owner);
+            if known.is_none_or(|group| group.incarnation() < incarnation) {
+                let group = self.new_group(owner, incarnation, from.max(1));
+                self.groups.insert(owner, group);
             }
         }
         if !self.config.second_round.is_on() {
             return;
-        }
-        for (leaf, _) in self.tree.leaves() {
-            if let Some(joined) = self.table.leaf_joined(leaf).filter(is_near) {
-                found(&mut self.groups, owner_of(leaf), joined, &self.racks, outside);
-            }
         }
         self.end_groups();
         let mut owners = self.tree.leaves().map(|(leaf, _)| owner_of(leaf));
         let is_counted = self.disks.own.since > 0 && owners.all(|owner| self.is_elector(owner));
         if is_counted && !core::mem::replace(&mut self.disks.is_counted, true) {
             self.events.push_back(Event::Counts);
+        }
+    }
+
+    /// A group of an owner in the way that the settings ask for: a node has it in its super-leaf,
+    /// and a super-leaf over all nodes.
+    pub(crate) fn new_group(&self, owner: NodeId, incarnation: u32, first: u64) -> Group {
+        match leaf_of(owner) {
+            None => Group::new(owner, incarnation, first, &self.racks[self.rack..=self.rack]),
+            Some(_) if self.is_outside() => {
+                Group::new(owner, incarnation, first, &self.racks).decided_outside(self.rack)
+            }
+            Some(_) => Group::new(owner, incarnation, first, &self.racks),
         }
     }
 
@@ -143,7 +160,7 @@ impl Canopus {
                 return None;
             }
             let part = match self.is_outside() {
-                true => self.part_outside(leaf, cycle),
+                true => self.part_outside(group, cycle),
                 false => group.part(cycle),
             };
             match part {
@@ -385,23 +402,5 @@ impl Canopus {
             let own = self.groups.get(&self.me).map_or(0, |own| own.mine().have);
             self.is_leaving |= own > cycle;
         }
-    }
-}
-
-/// Founds a group when there is none of this incarnation or a later one.
-fn found(
-    groups: &mut BTreeMap<NodeId, Group>,
-    owner: NodeId,
-    (from, incarnation): (u64, u32),
-    racks: &[Vec<NodeId>],
-    outside: Option<usize>,
-) {
-    if groups.get(&owner).is_none_or(|group| group.incarnation() < incarnation) {
-        let group = Group::new(owner, incarnation, from.max(1), racks);
-        let group = match outside {
-            Some(rack) => group.decided_outside(rack),
-            None => group,
-        };
-        groups.insert(owner, group);
     }
 }

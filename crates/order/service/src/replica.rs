@@ -152,7 +152,6 @@ struct Owner {
     awaited_at: Instant,
     /// The thread that talks to the membership service outside.
     membership: Option<SyncSender<Wanted>>,
-    wants_outside: bool,
     /// Why the last list of the service was refused; empty when it was taken.
     refused: String,
     ended: Option<ServiceError>,
@@ -213,7 +212,6 @@ pub fn run(
         reaped_at: Instant::now(),
         awaited_at: Instant::now(),
         membership: membership.transpose()?,
-        wants_outside: false,
         refused: String::new(),
         ended: None,
     };
@@ -318,12 +316,6 @@ impl Owner {
                 let machine = &mut machines[0];
                 turns.input(0, machine, port, give, &mut |_, _, event| self.take(event))?;
             }
-            if core::mem::take(&mut self.wants_outside)
-                && let (Some(asks), Some(wanted)) = (&self.membership, machines[0].outside_wanted())
-            {
-                // A thread that is still busy is asked again after the next heartbeat.
-                let _ = asks.try_send(wanted);
-            }
             if let Some(error) = self.ended.take() {
                 return Err(error);
             }
@@ -427,7 +419,10 @@ impl Owner {
                 self.tell(asked, Answer::Applied(Reply::default(), revision));
             }
             Event::CheckpointWanted => self.wants_checkpoint = true,
-            Event::OutsideWanted => self.wants_outside = true,
+            Event::OutsideWanted(wanted) => {
+                // A thread that is still busy gets the change after the next heartbeat.
+                let _ = self.membership.as_ref().map(|asks| asks.try_send(wanted));
+            }
             Event::Stopped(error) => self.ended = Some(ServiceError::Disk(error)),
             Event::DiskFull(error) => {
                 tracing::warn!("the disk is full, this replica waits: {error}")

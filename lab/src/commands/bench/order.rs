@@ -15,12 +15,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use evenfall_host::{ports, process, procstat};
-use evenfall_order_machine::SecondRound;
 use evenfall_runtime::program::Outcome;
 use serde_json::{Value, json};
 
 use super::{Failure, several};
 use crate::order::rivals::Protocol;
+use crate::order::rounds::Rounds;
 use evenfall_core::Prng;
 use humantime::parse_duration;
 use load::{Decode, Edge, Encode, Load, Measured};
@@ -47,18 +47,8 @@ pub struct Args {
     /// replicas otherwise.
     #[arg(long)]
     racks: Option<usize>,
-    /// Let super-leaves of Canopus vanish: a minority, when `consensus` among the super-leaves says
-    /// what each cycle has, or all but one, when a membership service `outside` says who has
-    /// vanished.
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_value = "off",
-        default_missing_value = "consensus",
-        value_name = "HOW"
-    )]
-    second_round: SecondRound,
+    #[command(flatten)]
+    rounds: Rounds,
     /// Bytes of a value. A key has eight bytes.
     #[arg(long, default_value_t = 16)]
     value_bytes: usize,
@@ -143,7 +133,7 @@ fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let mut value = json!({
         "protocol": args.protocol.name(),
         "replicas": args.replicas, "racks": args.racks(), "value_bytes": args.value_bytes,
-        "second_round": args.second_round.name(),
+        "second_round": args.rounds.second_round.name(),
         "durable": args.durable, "outstanding": outstanding * args.replicas, "keys": args.keys,
         "writes_per_s": peak.per_s(),
         "commit_us": times_us(&peak),
@@ -297,7 +287,7 @@ impl Replicas {
             command.args(["bench", "order-replica", "--replicas", &addresses]);
             command.args(["--node", &node.to_string(), "--racks", &args.racks().to_string()]);
             command.args(["--value-bytes", &args.value_bytes.to_string()]);
-            command.arg(format!("--second-round={}", args.second_round.name()));
+            command.arg(format!("--second-round={}", args.rounds.second_round.name()));
             command.args(["--protocol", args.protocol.name()]);
             command.args(["--pipeline", &args.pipeline.to_string()]);
             command.args(["--cycle-every", &format!("{}ns", args.cycle_every.as_nanos())]);

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use evenfall_order_machine::SecondRound;
 use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
 use serde_json::{Value, json};
 
 use crate::order::rivals::Protocol;
+use crate::order::rounds::Rounds;
 use crate::order::wide::{self, Scenario};
 
 /// Arguments of `evenfall sim order`.
@@ -46,24 +46,14 @@ pub struct Args {
     conflicts: u64,
     /// Cycles for which a write lease of Canopus lasts. Reads of keys without a lease are answered
     /// at once. 0 turns write leases off.
-    #[arg(long, default_value_t = 0, value_name = "CYCLES")]
+    #[arg(long, default_value_t = 0, value_name = "CYCLES", conflicts_with = "second_round")]
     lease_cycles: u64,
     /// Time of a datagram between two replicas of a super-leaf, one way. Replicas of a super-leaf
     /// may be in several zones of a region, so that the loss of a zone costs none its majority.
     #[arg(long, default_value = "100us", value_name = "DURATION", value_parser = parse_duration)]
     inside: Duration,
-    /// Let super-leaves of Canopus vanish: a minority, when `consensus` among the super-leaves says
-    /// what each cycle has, or all but one, when a membership service `outside` says who has
-    /// vanished.
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_value = "off",
-        default_missing_value = "consensus",
-        value_name = "HOW"
-    )]
-    second_round: SecondRound,
+    #[command(flatten)]
+    rounds: Rounds,
     /// Keys of the clients, of which each is as likely as any other. Requests that depart together
     /// have one key.
     #[arg(
@@ -110,7 +100,7 @@ pub fn main(args: &Args) -> Outcome {
     for (leaf, row) in scenario.one_way.iter_mut().enumerate() {
         row[leaf] = args.inside;
     }
-    scenario.second_round = args.second_round;
+    scenario.second_round = args.rounds.second_round;
     scenario.conflicts = args.conflicts as f64 / 100.0;
     let mut value = match args.rate {
         Some(rate) => {
@@ -133,7 +123,7 @@ pub fn main(args: &Args) -> Outcome {
     value["conflicts_percent"] = json!(args.conflicts);
     value["lease_cycles"] = json!(args.lease_cycles);
     value["inside_us"] = json!(args.inside.as_micros() as u64);
-    value["second_round"] = json!(args.second_round.name());
+    value["second_round"] = json!(args.rounds.second_round.name());
     value["keys"] = json!(args.keys);
     value["replicas"] = json!(scenario.replicas());
     value["super_leaves"] = json!(scenario.leaf_sizes.len());
