@@ -3,4 +3,5 @@
 
 mod example;
 mod log;
+mod model;
 mod wire;
