@@ -30,6 +30,7 @@
 //! [`Journal::handle_timeout`], and counts [`Journal::poll_timeout`] among its own timeouts.
 
 use core::fmt;
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -200,14 +201,32 @@ impl<E> Journal<E> {
         records: impl IntoIterator<Item = R>,
         effects: impl IntoIterator<Item = E>,
     ) {
-        let bytes = log_of(records);
+        let add = |log: &mut Records| {
+            records.into_iter().for_each(|record| {
+                log.add_with(|out| out.extend_from_slice(record.as_ref()));
+            });
+        };
+        self.replace_with(add, effects);
+    }
+
+    /// As [`replace`](Self::replace), for records that `write` appends to the log, without a copy
+    /// of a record. Returns the log.
+    pub fn replace_with(
+        &mut self,
+        write: impl FnOnce(&mut Records),
+        effects: impl IntoIterator<Item = E>,
+    ) -> Bytes {
+        let mut records = Records(header().to_vec());
+        write(&mut records);
+        let bytes = Bytes::from(records.0);
         self.has_header = true;
         self.bytes.clear();
         let mut all = core::mem::take(&mut self.effects);
         all.extend(self.next.drain(..).flat_map(|step| step.effects));
         all.extend(effects);
         self.replaced_bytes = bytes.len() as u64;
-        self.next.push_back(Step { change: Change::Replace(bytes), effects: all });
+        self.next.push_back(Step { change: Change::Replace(bytes.clone()), effects: all });
+        bytes
     }
 
     /// The next write. While failed writes wait for their retry, there is no next write.
@@ -322,6 +341,20 @@ impl<E> Journal<E> {
     pub fn is_compacting(&self) -> bool {
         let steps = self.under_way.iter().map(|(_, step)| step).chain(&self.next);
         steps.chain(&self.failed).any(|step| matches!(step.change, Change::Replace(_)))
+    }
+}
+
+/// The records of a new log.
+#[derive(Debug)]
+pub struct Records(Vec<u8>);
+
+impl Records {
+    /// Adds the record that `write` appends to a buffer. Returns the place of the record in the
+    /// log.
+    pub fn add_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
+        let begin = self.0.len() + HEAD_BYTES;
+        put_with(&mut self.0, write);
+        begin..self.0.len()
     }
 }
 

@@ -11,6 +11,7 @@ mod history;
 mod membership;
 pub mod memory;
 pub mod ordered;
+mod racks;
 pub mod rivals;
 pub mod rounds;
 mod vanish;
@@ -288,7 +289,7 @@ fn config(plan: &Plan) -> Config {
         history: plan.knob("history"),
         log_bytes: 4 << 10,
         full_retry: Duration::from_millis(30),
-        lease_cycles: lease_cycles(plan.seed),
+        lease_cycles: lease_cycles(plan),
         cycle_every: Duration::from_millis(2),
         heartbeat: Duration::from_millis(10),
         fetch_every: Duration::from_millis(10),
@@ -300,10 +301,26 @@ fn config(plan: &Plan) -> Config {
 }
 
 /// Every second seed has write leases, of 1 to 12 cycles.
-fn lease_cycles(seed: u64) -> u64 {
-    let mut prng = Prng::new(seed).fork(0x6c65);
-    if prng.chance(0.5) { 1 + prng.below(12) } else { 0 }
+fn lease_cycles(plan: &Plan) -> u64 {
+    let mut prng = Prng::new(plan.seed).fork(0x6c65);
+    if prng.chance(0.5) && !racks::is_of(plan) { 1 + prng.below(12) } else { 0 }
 }
+
+/// The faults of both campaigns.
+const KINDS: &[FaultKind] = &[
+    FaultKind::Loss,
+    FaultKind::Duplicate,
+    FaultKind::Reorder,
+    FaultKind::Crash,
+    FaultKind::Restart,
+    FaultKind::Pause,
+    FaultKind::Partition,
+    FaultKind::OneWay,
+    FaultKind::Slow,
+    FaultKind::ClockStep,
+    FaultKind::ClockDrift,
+    FaultKind::Disk,
+];
 
 /// The owner of all replicas, their disks and their clients.
 struct Owner {
@@ -355,7 +372,7 @@ impl Owner {
         let leaf = self.tree.super_leaf_of(NodeId(node.0)).expect("a node of the tree");
         let mut members = leaf.members.iter().map(|member| NodeIndex(member.node.0));
         let is_lost = prng.chance(1.0 / 3.0) && !members.any(is_gone);
-        let takes_all = vanish::takes_disk(&self.plan, node) && self.others_remember(node);
+        let takes_all = vanish::takes_disk(&self.plan, node, life) && self.others_remember(node);
         if !is_lost && !takes_all {
             return;
         }
@@ -371,23 +388,30 @@ impl Owner {
         self.history.lost += 1;
     }
 
-    /// The super-leaves that the next cycle needs. With a service outside, all but one may have
-    /// vanished, and the last one has the only disks that count.
+    /// The super-leaves that the next cycle needs, that have all cycles, because the last one has
+    /// needed them, and that do not leave. With a service outside, all but one may have vanished,
+    /// and the last one has the only disks that count.
     fn needed(&self) -> Vec<VnodeId> {
         let mut table = Table::new(&self.tree);
         let next = self.history.apply(&mut table, &config(&self.plan));
         let leaves = self.tree.leaves().map(|(leaf, _)| leaf);
         let is_needed = |leaf: &VnodeId| {
             let incarnation = table.leaf_incarnation(*leaf, next);
-            incarnation.is_some_and(|incarnation| !self.membership.may_end(*leaf, incarnation))
+            let mut around = [next.saturating_sub(1), u64::MAX].into_iter();
+            let stays = around.all(|cycle| table.leaf_incarnation(*leaf, cycle) == incarnation);
+            let may_end = |incarnation| self.membership.may_end(*leaf, incarnation);
+            stays && incarnation.is_some_and(|incarnation| !may_end(incarnation))
         };
         leaves.filter(is_needed).collect()
     }
 
-    /// Whether the next cycle needs another super-leaf than that of a node.
+    /// Whether the next cycle needs another super-leaf than that of a node, and the nodes of the
+    /// other one have their disks.
     fn others_remember(&self, node: NodeIndex) -> bool {
-        let own = Table::new(&self.tree).home(NodeId(node.0));
-        self.needed().iter().any(|leaf| Some(*leaf) != own)
+        let table = Table::new(&self.tree);
+        let home = |node: NodeIndex| table.home(NodeId(node.0));
+        let learns = |leaf| self.learning.iter().any(|node| home(*node) == Some(leaf));
+        self.needed().into_iter().any(|leaf| Some(leaf) != home(node) && !learns(leaf))
     }
 
     /// Whether a majority lives of some super-leaf that the next cycle needs. Without one, and
@@ -472,21 +496,33 @@ impl Observer<Subject, Wire> for Owner {
     }
 }
 
-/// The campaign.
-pub struct Order;
+/// The campaign `order`.
+pub static ORDER: Order = Order { is_racks: false };
+/// The campaign `racks`: every seed has a membership service outside.
+pub static RACKS: Order = Order { is_racks: true };
+
+/// A campaign of Canopus.
+pub struct Order {
+    is_racks: bool,
+}
 
 impl Order {
     fn bounds(&self) -> Bounds {
+        let mut knobs = vec![
+            ("tree", 0..=3),
+            ("pipeline", 1..=4),
+            ("redundancy", 1..=2),
+            ("datagram", 200..=1_400),
+            ("history", 8..=80),
+            ("full", 0..=1),
+        ];
+        if self.is_racks {
+            knobs[0].1 = 1..=2;
+            knobs.push(racks::KNOB);
+        }
         Bounds {
-            knobs: vec![
-                ("tree", 0..=3),
-                ("pipeline", 1..=4),
-                ("redundancy", 1..=2),
-                ("datagram", 200..=1_400),
-                ("history", 8..=80),
-                ("full", 0..=1),
-            ],
-            kinds: self.outline().kinds.to_vec(),
+            knobs,
+            kinds: KINDS.to_vec(),
             disk_max: DiskFaults { slow_by: Duration::from_millis(20), ..DiskFaults::default() },
             ..Bounds::default()
         }
@@ -499,25 +535,15 @@ impl Campaign for Order {
     type Scene = Plan;
 
     fn outline(&self) -> Outline<Mutant, Check> {
+        if self.is_racks {
+            return racks::outline();
+        }
         Outline {
             name: "order",
             about: "Canopus in trees of height 1 to 3 under faults of hosts, slow and full disks",
             seeds: 1_000,
             once_failed: &[979, 1079, 1765, 2194, 2388, 3614, 5832, 6794, 23841, 25264, 35524],
-            kinds: &[
-                FaultKind::Loss,
-                FaultKind::Duplicate,
-                FaultKind::Reorder,
-                FaultKind::Crash,
-                FaultKind::Restart,
-                FaultKind::Pause,
-                FaultKind::Partition,
-                FaultKind::OneWay,
-                FaultKind::Slow,
-                FaultKind::ClockStep,
-                FaultKind::ClockDrift,
-                FaultKind::Disk,
-            ],
+            kinds: KINDS,
             counts_min: &[
                 ("cycles", 1_000),
                 ("writes answered", 1_000),
@@ -604,6 +630,7 @@ impl Campaign for Order {
             owner.operations.push(Operation { at, node, kind: Kind::Checkpoint });
         }
         owner.operations.extend(vanish::retirement(plan));
+        owner.operations.extend(vanish::checkpoints(plan));
         owner.operations.extend(membership::looks(plan, count));
         for (token, operation) in owner.operations.iter().enumerate() {
             world.invoke_at(operation.at, operation.node, token as u64);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenfall_core::{NodeId, Timestamp, any_machine};
 use evenfall_order_machine::{
-    Canopus, Config, Event, LeaseKey, OrderError, Read, Request, RequestSet, Requests, State, Tree,
-    VnodeId,
+    Canopus, Config, Event, LeaseKey, OrderError, Read, Request, RequestSet, Requests, SecondRound,
+    State, Tree, VnodeId,
 };
 
 use super::memory::Logged;
@@ -95,7 +95,11 @@ impl Replicas<'_> {
         if let Some(replica) = Replica::new(self.protocol, rival, node) {
             return Ok(Ordered::Rival(Box::new(replica)));
         }
-        let machine = Canopus::new(config, tree.clone(), NodeId(node), seed, &Bytes::new())?;
+        let mut machine = Canopus::new(config, tree.clone(), NodeId(node), seed, &Bytes::new())?;
+        if config.second_round == SecondRound::Outside {
+            // A service that nobody has asked for anything, and that is never asked again.
+            machine.outside(Timestamp::ZERO, None)?;
+        }
         Ok(Ordered::Canopus(Box::new(Logged { machine, in_memory: self.in_memory })))
     }
 }

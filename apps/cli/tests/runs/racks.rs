@@ -141,3 +141,26 @@ fn one_of_two_racks_may_vanish_when_etcd_says_who_has() {
     eventually("the left rack", || (keys.kv(&["get", "key"]).out.trim() == "3").then_some(()));
     keys.finish();
 }
+
+#[test]
+fn replicas_that_start_again_notice_that_etcd_lost_their_list() {
+    let Some(etcd) = servers::etcd() else { return };
+    let names = |name: &str| format!("etcd://127.0.0.1:{}/{name}", etcd.port);
+    let mut keys = Keys::start(&["--membership", &names("racks")]);
+    keys.end_right("KILL");
+    assert!(keys.kv(&["put", "key", "2"]).ok);
+    keys.start_right();
+    // Nobody has written anything under the other name.
+    keys.more[1] = names("empty");
+    for n in 0..6 {
+        signal(keys.replicas[n].id(), "INT");
+        keys.replicas[n].wait().expect("its end");
+    }
+    keys.replicas = (0..6).map(|n| keys.replica(n)).collect();
+    eventually("replicas that go on", || keys.kv(&["put", "key", "3"]).ok.then_some(()));
+    for replica in keys.replicas {
+        signal(replica.id(), "INT");
+        let said = finish(replica);
+        assert!(said.ok && said.err.contains("lacks what it had before"), "{}", said.err);
+    }
+}

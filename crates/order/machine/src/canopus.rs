@@ -199,8 +199,8 @@ pub struct Canopus {
     out_bytes: usize,
     dropped: u64,
     pub(crate) parts: Parts,
-    /// The latest checkpoint, and how it travels.
-    pub(crate) checkpoint: Option<Checkpoint>,
+    /// The cycle of the latest checkpoint, or 0, and how the checkpoint travels.
+    pub(crate) checkpointed: u64,
     pub(crate) encoded: Bytes,
     pub(crate) is_checkpoint_wanted: bool,
     pub(crate) fetching: Option<Fetching>,
@@ -282,7 +282,7 @@ impl Canopus {
             out_bytes: 0,
             dropped: 0,
             parts: Parts::default(),
-            checkpoint: None,
+            checkpointed: 0,
             encoded: Bytes::new(),
             is_checkpoint_wanted: false,
             fetching: None,

@@ -18,6 +18,7 @@
 //! FORGOT, and the replica fetches the node's checkpoint.
 
 use bytes::Bytes;
+use evenfall_core::journal::Records;
 use evenfall_core::{Malformed, NodeId, Reader, Timestamp};
 
 use crate::canopus::{Canopus, Event, Pending, bytes_of};
@@ -25,6 +26,10 @@ use crate::config::{CHECKPOINT_BYTES_MAX, FETCH_BYTES};
 use crate::journal::{self, Effect, Record};
 use crate::wire::{Message, Whole};
 use crate::{Table, VnodeId, parts};
+
+/// Bytes that are reserved for a checkpoint without its snapshot, and in front of each record.
+const TABLE_BYTES: usize = 16 << 10;
+const RECORD_HEAD_BYTES: usize = 16;
 
 /// The state after all cycles up to `cycle`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +91,7 @@ impl Canopus {
     /// the log. Returns false when no cycle was committed since the last checkpoint, when the
     /// snapshot is too long, or when the log is being compacted already.
     pub fn checkpoint(&mut self, snapshot: Bytes) -> bool {
-        let last = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.cycle);
+        let last = self.checkpointed;
         let is_too_long = snapshot.len() > CHECKPOINT_BYTES_MAX;
         if self.committed == last || is_too_long || self.journal.is_compacting() {
             return false;
@@ -104,7 +109,8 @@ impl Canopus {
     fn keep_checkpoint(&mut self, checkpoint: Checkpoint) {
         let next = checkpoint.cycle + 1;
         let disk = Record::Disk(self.disks.own.clone());
-        let mut records = vec![Record::Checkpoint(checkpoint.clone()), disk];
+        let mut records = vec![disk];
+        records.extend(self.record_of_list());
         let mut effects = Vec::new();
         for (owner, group) in &self.groups {
             let mine = group.decided();
@@ -113,11 +119,23 @@ impl Canopus {
             records.extend(entries.map(|entry| self.record_of(*owner, group.incarnation(), entry)));
             effects.push(Effect::Report(*owner, group.incarnation(), mine));
         }
-        self.journal.replace(records.iter().map(journal::body), effects);
-        let mut encoded = Vec::new();
-        checkpoint.put(&mut encoded);
-        self.encoded = encoded.into();
-        self.checkpoint = Some(checkpoint);
+        // A checkpoint may be long, and is copied as seldom as possible.
+        self.checkpointed = checkpoint.cycle;
+        let bodies: Vec<Vec<u8>> = records.iter().map(journal::body).collect();
+        let others: usize = bodies.iter().map(|body| body.len() + RECORD_HEAD_BYTES).sum();
+        let room = checkpoint.snapshot.len() + TABLE_BYTES + others;
+        let (first, mut place) = (Record::Checkpoint(checkpoint), 0..0);
+        let write = |log: &mut Records| {
+            place = log.add_with(|out| {
+                out.reserve(room);
+                journal::put(out, &first);
+            });
+            for body in &bodies {
+                log.add_with(|out| out.extend_from_slice(body));
+            }
+        };
+        let log = self.journal.replace_with(write, effects);
+        self.encoded = log.slice(place.start + journal::KIND_BYTES..place.end);
     }
 
     /// Asks the owner for a checkpoint when the log is long.
@@ -136,7 +154,7 @@ impl Canopus {
 
     /// A node asks for this replica's checkpoint.
     pub(crate) fn take_fetch(&mut self, from: NodeId, cycle: u64, offset: u32) {
-        let latest = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.cycle);
+        let latest = self.checkpointed;
         let is_useful = latest > 0 && latest + 1 >= self.oldest();
         if !is_useful {
             // Cycles behind the checkpoint are forgotten here, so the node could not go on from
@@ -187,8 +205,10 @@ impl Canopus {
         for (leaf, incarnation, end) in &checkpoint.ends {
             self.end_group(*leaf, *incarnation, *end);
         }
+        self.forget_groups();
         self.skip(cycle + 1);
         self.keep_checkpoint(checkpoint.clone());
+        self.store_all_states();
         let unknown = self.forget_proposed(cycle);
         let snapshot = checkpoint.snapshot;
         self.events.push_back(Event::Installed { cycle, snapshot, unknown });
@@ -199,7 +219,9 @@ impl Canopus {
     /// Takes over the state of a checkpoint, which comes from a peer or from the own disk.
     pub(crate) fn adopt_checkpoint(&mut self, checkpoint: &Checkpoint) {
         let cycle = checkpoint.cycle;
+        let before = self.leaf_after_all();
         self.table = checkpoint.table.clone();
+        self.consider_staying(before);
         self.committed = cycle;
         self.started = self.started.max(cycle);
         self.seen = self.seen.max(self.started);

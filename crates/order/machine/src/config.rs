@@ -40,8 +40,8 @@ pub enum SecondRound {
     /// [`second`](crate::second).
     Consensus,
     /// By a membership service outside: all super-leaves but one may vanish. See
-    /// [`outside`](crate::outside).
-    Outside,
+    /// [`outside`](crate::outside). In logs, 2 has other rules and is refused.
+    Outside = 3,
 }
 
 impl SecondRound {
@@ -67,7 +67,7 @@ impl SecondRound {
         match r.u8()? {
             0 => Ok(Self::Off),
             1 => Ok(Self::Consensus),
-            2 => Ok(Self::Outside),
+            3 => Ok(Self::Outside),
             _ => Err(r.malformed("no such second round")),
         }
     }

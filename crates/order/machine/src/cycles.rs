@@ -290,6 +290,9 @@ impl Canopus {
             let record = Record::Committed(self.commit_of(&state));
             self.record(&record, skipped);
             self.adopt(state);
+            if self.is_outside() {
+                self.store_all_states();
+            }
             self.consider_checkpoint();
             self.speaks = true;
         }
@@ -366,13 +369,14 @@ impl Canopus {
         let table = self.table.digest(cycle);
         let reads = self.take_back(&state);
         self.events.push_back(Event::Committed { state: Arc::clone(&state), reads, table });
-        let was_in = self.table.latest(self.me).is_some();
+        let (was_in, before) = (self.table.latest(self.me).is_some(), self.leaf_after_all());
         for change in &state.changes {
             self.table.apply(*change, cycle, &self.config);
             if let Change::Retire(leaf, _, Reason::Planned) = change {
                 self.retired(cycle, *leaf);
             }
         }
+        self.consider_staying(before);
         let is_in = self.table.latest(self.me).is_some();
         match (was_in, self.table.joined(self.me).filter(|_| is_in)) {
             (true, None) => self.events.push_back(Event::Expelled),

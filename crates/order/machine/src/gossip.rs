@@ -51,6 +51,13 @@ impl Canopus {
         // A peer's status makes this replica start at most as many cycles as the replica keeps for
         // its peers.
         self.seen = self.seen.max(status.started.min(self.started + self.config.history));
+        if self.is_outside() {
+            for (owner, group) in self.groups.range_mut(OWNERS..) {
+                let told = status.groups.iter().map(|(of, incarnation, _)| (of, *incarnation));
+                let is_mute = !told.into_iter().any(|of| of == (owner, group.incarnation()));
+                group.set_mute(from, is_mute);
+            }
+        }
         self.take_reports(now, from, status.groups.iter());
     }
 
@@ -76,7 +83,7 @@ impl Canopus {
     fn consider(&mut self, now: Timestamp, from: NodeId, owner: NodeId, report: &Report) {
         let is_heard = match leaf_of(owner) {
             // Each super-leaf promises among its own nodes.
-            Some(leaf) if self.is_outside() && !self.may_promise(leaf, from) => return,
+            Some(leaf) if self.is_outside() && !self.may_promise(leaf, from, report) => return,
             Some(leaf) if self.is_outside() => {
                 !self.is_blamed(now, leaf, self.config.vanish_after / 2)
             }
@@ -204,8 +211,7 @@ impl Canopus {
         }
         if self.config.second_round.is_on() {
             // A slow disk may have put this off.
-            let leaves: Vec<VnodeId> = self.leaves().collect();
-            leaves.into_iter().for_each(|leaf| self.store_states(leaf));
+            self.store_all_states();
         }
         self.events.extend(self.outside_wanted().map(Event::OutsideWanted));
         self.tidy();

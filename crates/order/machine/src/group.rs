@@ -27,7 +27,7 @@
 //!
 //! When the end is committed, all members have left the group: no cycle waits for it any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use evenfall_core::NodeId;
@@ -149,6 +149,8 @@ pub struct Group {
     is_outside: bool,
     /// Promises of terms up to this one do not hold any more.
     floor: u32,
+    /// The members whose votes do not count in this group, as they say.
+    mute: BTreeSet<NodeId>,
     entries: BTreeMap<u64, Entry>,
     /// The first entry that is not known to be committed.
     commit: u64,
@@ -163,8 +165,8 @@ impl Group {
         let reports = racks.iter().flatten().map(|member| (*member, mine)).collect();
         let (entries, racks) = (BTreeMap::new(), racks.to_vec());
         let (commit, closed) = (first, None);
-        let (is_outside, floor) = (false, 0);
-        Self { incarnation, mine, reports, racks, is_outside, floor, entries, commit, closed }
+        let (is_outside, floor, mute) = (false, 0, BTreeSet::new());
+        Self { incarnation, mine, reports, racks, is_outside, floor, mute, entries, commit, closed }
     }
 
     /// The group, when a service outside decides its end: all racks store entries, and only the
@@ -219,14 +221,17 @@ impl Group {
         report.promised.0 <= self.floor
     }
 
-    /// Promises of terms up to this one do not hold any more.
-    pub fn void_promises(&mut self, term: u32) {
+    /// Promises of terms up to this one do not hold any more. Returns whether more entries count in
+    /// the member's report now. A changed report has to be written.
+    pub fn void_promises(&mut self, term: u32) -> bool {
+        let before = self.mine.next;
         if term > self.floor {
             self.floor = term;
             if self.is_own_term(&self.mine) {
                 self.tell_up_to(self.mine.have);
             }
         }
+        self.mine.next > before
     }
 
     /// Ends the log before this cycle, as the service outside decided.
@@ -269,9 +274,17 @@ impl Group {
         self.closed.is_some()
     }
 
+    /// Notes whether the votes of a member count in this group.
+    pub fn set_mute(&mut self, member: NodeId, is_mute: bool) {
+        match is_mute {
+            true => self.mute.insert(member),
+            false => self.mute.remove(&member),
+        };
+    }
+
     /// Whether the owner cannot go on and the end is not committed yet. This is the case when the
-    /// owner has promised a later term, or when fewer living members than a majority have promised
-    /// no later term.
+    /// owner has promised a later term, or when fewer living members that vote than a majority have
+    /// promised no later term.
     pub fn is_ending(&self, owner: NodeId, lives: impl Fn(NodeId) -> bool) -> bool {
         let loyal = |report: &Report| self.is_own_term(report);
         let mut members = self.racks.iter().flatten();
@@ -279,7 +292,8 @@ impl Group {
         let all = loyal(&self.mine) && told;
         // A super-leaf is no member of its group.
         let owner_is = self.reports.get(&owner).is_none_or(loyal);
-        let is_live = |node, report: &Report| loyal(report) && lives(node);
+        let is_live =
+            |node, report: &Report| loyal(report) && lives(node) && !self.mute.contains(&node);
         self.closed.is_none() && !all && (!owner_is || !self.is_majority(is_live))
     }
 
@@ -364,19 +378,27 @@ impl Group {
         self.mine.end = Some((term, end));
     }
 
-    /// The first term that nobody has promised.
+    /// The first term that no member that promises has promised.
     pub fn new_term(&self) -> u32 {
-        let terms = self.reports.values().map(|report| report.promised.0.max(report.end_term()));
+        let members = self.racks.iter().flatten();
+        let reports = members.filter_map(|member| self.reports.get(member));
+        let terms = reports.map(|report| report.promised.0.max(report.end_term()));
         terms.max().unwrap_or(0).max(self.mine.promised.0).max(self.floor).saturating_add(1)
     }
 
-    /// Whether this member may promise what another asks for: a higher term, and a log that is as
-    /// up to date as its own.
+    /// Whether this member may promise what another asks for: a higher term, whose promises hold,
+    /// and a log that is as up to date as its own.
     pub fn may_promise(&self, asked: &Report) -> bool {
         let (mine, theirs) = (self.mine.end_term(), asked.end_term());
         let up_to_date =
             theirs > mine || (theirs == mine && (mine > 0 || asked.next >= self.mine.next));
-        self.closed.is_none() && asked.promised.0 > self.mine.promised.0 && up_to_date
+        let is_new = asked.promised.0 > self.mine.promised.0.max(self.floor);
+        self.closed.is_none() && is_new && up_to_date
+    }
+
+    /// Whether a member reports more entries than this member counts, and would promise nothing.
+    pub fn is_ahead(&self, member: NodeId) -> bool {
+        self.reports.get(&member).is_some_and(|report| report.next > self.mine.next)
     }
 
     /// Whether this member and another both asked for promises in the same term, so that the

@@ -12,6 +12,7 @@
 //!                 then 0 named: node u32, incarnation u32, or 1 whole: the set
 //!   14 disk       the number of this disk, and the numbers of the peers' disks
 //!   13 checkpoint a checkpoint
+//!   15 list       the list of a membership service outside
 //!   12 state      an entry of a super-leaf's group: vnode u16, incarnation u32, then as committed
 //! ```
 //!
@@ -20,8 +21,8 @@
 //! therefore names these sets, and contains the sets of which the log has no entry.
 //!
 //! **Compaction.** A checkpoint replaces the whole log in one step. The new log has the checkpoint,
-//! the record of disks, what the replica has decided in each group, and the entries of cycles that
-//! are not committed.
+//! the record of disks, the list of a service outside, what the replica has decided in each group,
+//! and the entries of cycles that are not committed.
 
 use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader, journal};
@@ -54,6 +55,8 @@ pub enum Record {
     Group(NodeId, u32, Report),
     /// Which disk this is, and which disks the peers have.
     Disk(Disk),
+    /// The list that a membership service outside had.
+    List(Bytes),
 }
 
 /// A committed cycle, or the state of a super-leaf. It names the sets that the log has already.
@@ -95,6 +98,9 @@ pub enum Effect {
 
 /// Records on their way to the disk.
 pub type Journal = journal::Journal<Effect>;
+
+/// Bytes in front of the contents of a record.
+pub(crate) const KIND_BYTES: usize = 1;
 
 /// The bytes of a record.
 pub fn body(record: &Record) -> Vec<u8> {
@@ -146,6 +152,10 @@ pub(crate) fn put(out: &mut Vec<u8>, record: &Record) {
         Record::Disk(disk) => {
             out.push(14);
             disk.put(out);
+        }
+        Record::List(list) => {
+            out.push(15);
+            out.extend_from_slice(list);
         }
     }
 }
@@ -209,6 +219,7 @@ fn record(body: &Bytes) -> Result<Record, Malformed> {
         7 => Record::Committed(commit(r, body)?),
         14 => Record::Disk(Disk::read(r)?),
         13 => Record::Checkpoint(Checkpoint::read(r, body)?),
+        15 => Record::List(body.slice_ref(r.take(body.len() - 1)?)),
         12 => Record::State(VnodeId(r.u16()?), r.u32()?, commit(r, body)?),
         6 => Record::Group(NodeId(r.u32()?), r.u32()?, wire::report(r)?),
         _ => return Err(r.malformed("no such record")),

@@ -19,52 +19,43 @@
 //!   A. That majority has a node in common with the one that promised, unless A itself is on the
 //!   list. The service takes changes one after the other, and a change of A only while A is not on
 //!   the list. So whoever reads that A has ended also reads what A decided before.
+//! - **A node decides cycle by cycle.** A super-leaf that ended X before e takes part in e, and may
+//!   leave afterwards. Whoever has committed e knows that X has ended. A node that decided a later
+//!   cycle first might no longer count the super-leaf, and take a state of X.
 //! - **Who is no longer needed is read from the list alone.** A committed cycle and a checkpoint
 //!   also tell that a group has ended, but not what was decided before, so they take no super-leaf
 //!   out of the count.
 //! - **A promise holds as long as the super-leaf of the node takes part under one incarnation.** A
 //!   super-leaf that came back decides nothing with promises from before. The upper half of a term
 //!   is the incarnation.
-//! - **The node waits until the other super-leaves that it hears have the last states of X.** If
-//!   the one super-leaf that has these states vanishes as well before the others have them, all
-//!   wait until one of the two is back.
+//! - **A node votes and decides only in cycles of which it knows who takes part**, which is a
+//!   pipeline ahead of what it has committed.
+//! - **A node that asks for promises votes for no later state of X**, even when nobody promises. So
+//!   it asks only while it hears a majority of its super-leaf, and nobody there is ahead of it.
+//!   When most nodes have asked in vain, X is taken out although it lives, and comes back.
+//! - **The node waits until the other super-leaves that vote have the last states of X.** If the
+//!   one super-leaf that has these states vanishes as well before the others have them, all wait
+//!   until one of the two is back.
 //! - **A super-leaf that reaches the others, but not the service**, learns committed cycles from
-//!   the others. Super-leaves that reach each other need no service, until one of them has promised
-//!   in a moment of silence.
-//! - **The service must not forget.** A replica refuses a list that lacks what the replica has read
-//!   before.
+//!   the others. Super-leaves that reach each other need the service once, for their first cycle,
+//!   and then no more until one of them has promised in a moment of silence.
+//! - **The service must not forget.** The list is in the log of each replica. A replica refuses a
+//!   list that lacks what the replica has read before, or that ends a super-leaf in a cycle that
+//!   was committed with it. A replica that has lost its disk, too, cannot notice.
 //!
 //! The owner of a replica reads and changes the list: see [`Canopus::outside`] and
 //! [`Canopus::outside_wanted`].
-//!
-//! # Known faults
-//!
-//! A reader found these. Each needs several things at once, and none is mended.
-//!
-//! - A restart from a compacted log forgets votes that followed a voided promise, because the log
-//!   does not have the group's floor.
-//! - A node may decide an end for which its table is too old, because it stores states up to two
-//!   pipelines ahead.
-//! - With five super-leaves or more, one that lost all its disks may count as new although a single
-//!   other one has gone on without it.
-//! - The list is not in the log. A replica that restarts after the service lost its list does not
-//!   notice.
-//! - Terms of other super-leaves raise those of the own one, so that a promise may outlive its
-//!   incarnation, and cycles wait.
-//! - A node waits for the states of super-leaves that only greet, because they lost their disks.
-//! - A node that asked for promises votes for no later state, even when nobody promised.
-//! - A super-leaf may be taken out although it only waits for another one, when the service was
-//!   away for long.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader, Timestamp};
 
-use crate::canopus::Canopus;
+use crate::canopus::{Canopus, Peer};
 use crate::config::SecondRound;
-use crate::group::{Group, OWNERS, Part, Report, owner_of};
+use crate::group::{Group, OWNERS, Part, Report, leaf_of, owner_of};
+use crate::journal::Record;
 use crate::{Change, OrderError, Reason, VnodeId};
 
 /// Ends of one super-leaf that the list remembers. A replica that needs an earlier one learns the
@@ -74,6 +65,8 @@ const ENDS_PER_LEAF: usize = 16;
 const MAGIC: [u8; 4] = *b"EFM1";
 /// Pipelines that an earlier disk of a replica can have been ahead of what the replica knows.
 const LEAD: u64 = 6;
+/// Why a list of a service that forgot is refused.
+const LACKS: &str = "lacks what it had before: give the service its data back";
 /// Bits of a term below the incarnation.
 const TERM_BITS: u32 = 16;
 
@@ -111,6 +104,12 @@ impl Ends {
     fn of(&self, leaf: VnodeId) -> impl Iterator<Item = (u32, u64)> {
         let all = self.ends.range((leaf, 0)..=(leaf, u32::MAX));
         all.map(|((_, incarnation), end)| (*incarnation, *end))
+    }
+
+    /// Whether a super-leaf has ended under this incarnation or a later one, so that it decides
+    /// nothing any more under this one.
+    fn has_ended(&self, leaf: VnodeId, incarnation: u32) -> bool {
+        self.of(leaf).any(|(ended, _)| ended >= incarnation)
     }
 
     fn said(&self, leaf: VnodeId, incarnation: u32) -> Said {
@@ -166,11 +165,19 @@ impl Ends {
         }
         let mut list = Self { version: 0, ..Self::new(r.u64()?) };
         list.version = r.u64()?;
+        if list.version == u64::MAX {
+            return Err(r.malformed("a list that cannot change any more"));
+        }
         for _ in 0..r.u16()? {
-            list.ends.insert((VnodeId(r.u16()?), r.u32()?), r.u64()?);
+            let leaf = VnodeId(r.u16()?);
+            list.ends.insert((leaf, r.u32()?), r.u64()?);
+            if list.of(leaf).count() > ENDS_PER_LEAF {
+                return Err(r.malformed("too many ends of a super-leaf"));
+            }
         }
         r.finish()?;
-        Ok(list)
+        // The service compares bytes.
+        if list.encode() != bytes { Err(r.malformed("a list in another order")) } else { Ok(list) }
     }
 }
 
@@ -183,10 +190,10 @@ pub fn ended(list: &[u8]) -> Result<Vec<(VnodeId, u32, u64)>, Malformed> {
     Ok(Ends::decode(list)?.ends.into_iter().map(of).collect())
 }
 
-/// Bytes that are a list are encoded and read as an equal list.
+/// Bytes that are a list are encoded as the same bytes.
 pub(crate) fn check(bytes: &[u8]) {
     if let Ok(list) = Ends::decode(bytes) {
-        assert_eq!(Ends::decode(&list.encode()), Ok(list));
+        assert_eq!(list.encode(), bytes);
     }
 }
 
@@ -194,10 +201,12 @@ pub(crate) fn check(bytes: &[u8]) {
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
     ends: Option<Ends>,
-    heard: Timestamp,
+    heard: Option<Timestamp>,
     /// While the own super-leaf is out: the last cycle that was committed when a majority of it
     /// lived.
     ready: Option<u64>,
+    /// Groups in which votes count that are not written, because a promise holds no more.
+    pub(crate) voided: BTreeSet<NodeId>,
 }
 
 /// A change of the list: the service has to replace `old`, or nothing, by `new`, and to change
@@ -218,11 +227,11 @@ impl Canopus {
 
     /// Takes the list that the service outside has; `None` when it has none. The owner reads the
     /// list several times in [`Config::vanish_after`](crate::Config::vanish_after), and after every
-    /// attempt to change it. A list that is older than one that was read before is ignored.
+    /// attempt to change it. Each list is at least as new as the lists that were read before.
     ///
     /// # Errors
-    /// [`OrderError::Outside`] when the list is of another cluster or lacks what an earlier list
-    /// had. The replica goes on with the earlier list.
+    /// [`OrderError::Outside`] when the list is of another cluster, lacks what an earlier list had,
+    /// or contradicts what was committed. The replica goes on with the earlier list.
     pub fn outside(&mut self, now: Timestamp, bytes: Option<&Bytes>) -> Result<(), OrderError> {
         let read = match bytes {
             None => Ends::new(self.digest),
@@ -234,18 +243,52 @@ impl Canopus {
         if read.cluster != self.digest {
             return Err(OrderError::Outside("is of another cluster, or of other settings"));
         }
-        if let Some(known) = &self.outside.ends {
-            if read.version < known.version {
-                return Ok(());
-            }
-            if !read.continues(known) {
-                return Err(OrderError::Outside("lacks what it had before"));
-            }
+        if read.ends.keys().any(|(leaf, _)| self.leaves().all(|known| known != *leaf)) {
+            return Err(OrderError::Outside("names a rack that does not exist"));
         }
-        (self.outside.ends, self.outside.heard) = (Some(read), now);
+        if self.outside.ends.as_ref().is_some_and(|known| !read.continues(known)) {
+            return Err(OrderError::Outside(LACKS));
+        }
+        if read.ends.iter().any(|((leaf, under), end)| self.contradicts(*leaf, *under, *end)) {
+            return Err(OrderError::Outside("ends a rack in a cycle that was committed with it"));
+        }
+        if read.version > self.outside.ends.as_ref().map_or(0, |known| known.version) {
+            self.record(&Record::List(read.encode()), []);
+        }
+        (self.outside.ends, self.outside.heard) = (Some(read), Some(now));
         self.end_groups();
         self.advance(now);
         Ok(())
+    }
+
+    /// Whether a cycle was committed here with a super-leaf that had ended before the cycle.
+    fn contradicts(&self, leaf: VnodeId, incarnation: u32, end: u64) -> bool {
+        let group = self.groups.get(&owner_of(leaf));
+        let is_open = group.is_some_and(|g| g.incarnation() == incarnation && !g.is_closed());
+        let was_in = self.table.leaf_incarnation(leaf, self.committed) == Some(incarnation);
+        is_open && was_in && end <= self.committed
+    }
+
+    /// Takes the list that the log has, so that a service that lost its list is noticed.
+    pub(crate) fn restore_list(&mut self, bytes: &[u8]) -> Result<(), OrderError> {
+        let ends = Ends::decode(bytes).map_err(OrderError::Record)?;
+        self.outside.ends = Some(ends);
+        self.end_groups();
+        Ok(())
+    }
+
+    /// The record of the list, for a log that is compacted.
+    pub(crate) fn record_of_list(&self) -> Option<Record> {
+        let ends = self.outside.ends.as_ref().filter(|ends| ends.version > 0)?;
+        Some(Record::List(ends.encode()))
+    }
+
+    /// Whether no super-leaf has vanished so far; `None` while the service has not said so.
+    pub(crate) fn is_none_ended(&self) -> Option<bool> {
+        if !self.is_outside() {
+            return Some(true);
+        }
+        self.outside.ends.as_ref().map(|ends| ends.version == 0)
     }
 
     /// The change of the list that this replica asks for; `None` when there is none. It stays until
@@ -267,13 +310,21 @@ impl Canopus {
     fn decided(&self, ends: &Ends, leaf: VnodeId) -> Option<(u32, u64)> {
         let owner = owner_of(leaf);
         let group = self.groups.get(&owner).filter(|_| self.is_elector(owner))?;
+        // A replica that has just started does not know yet who votes.
+        let started = self.config.heartbeat * (self.ticks as u32);
+        if started < self.config.vanish_after / 2 {
+            return None;
+        }
         let (term, end) = group.won(self.me)?;
         let incarnation = group.incarnation();
         let own = self.table.leaf_incarnation(self.ancestors[0], end)?;
-        let may = ends.said(self.ancestors[0], own) == Said::Nothing
-            && ends.said(leaf, incarnation) == Said::Nothing
-            && term >= floor(own)
-            && self.table.leaf_incarnation(leaf, end) == Some(incarnation)
+        // A super-leaf that leaves as planned may end behind its last cycle.
+        let is_in = |cycle| self.table.leaf_incarnation(leaf, cycle) == Some(incarnation);
+        let may = !ends.has_ended(self.ancestors[0], own)
+            && !ends.has_ended(leaf, incarnation)
+            && term > floor(own)
+            && end <= self.votes_until() + 1
+            && (is_in(end) || is_in(end.saturating_sub(1)))
             && self.others_have(ends, leaf, group, end);
         may.then_some((incarnation, end))
     }
@@ -285,46 +336,57 @@ impl Canopus {
         let mut racks = self.leaves().zip(&self.racks).filter(|(other, _)| *other != leaf);
         racks.all(|(other, rack)| {
             let incarnation = self.table.leaf_incarnation(other, end);
-            incarnation.is_none_or(|incarnation| ends.said(other, incarnation) != Said::Nothing)
+            incarnation.is_none_or(|incarnation| ends.has_ended(other, incarnation))
                 || !self.is_heard(now, rack, self.config.vanish_after / 2)
                 || group.has_majority(rack, end - 1, |report| report.have)
         })
     }
 
-    /// Whether a majority of these nodes was heard within this time.
+    /// Whether a majority of these nodes has voted within this time. Nodes that lost their disks
+    /// are heard before they vote.
     fn is_heard(&self, now: Timestamp, rack: &[NodeId], within: Duration) -> bool {
-        let is_heard = |node: &&NodeId| self.heard_within(now, **node, within);
+        let is_heard = |node: &&NodeId| match self.far.get(*node) {
+            Some(far) => now.since(far.voted) < within,
+            None => self.heard_within(now, **node, within),
+        };
         rack.iter().filter(is_heard).count() > rack.len() / 2
+    }
+
+    /// The last cycle in which this replica votes for states of super-leaves, because it knows who
+    /// takes part. Only a service outside makes this matter: a vote for a state of which the
+    /// replica does not know the voters might belong to another incarnation.
+    pub(crate) fn votes_until(&self) -> u64 {
+        if self.is_outside() { self.committed + self.config.pipeline } else { u64::MAX }
     }
 
     /// Whether the service was heard lately. Promises about a super-leaf are of no use otherwise.
     pub(crate) fn hears_outside(&self, now: Timestamp) -> bool {
         let heard = self.outside.heard;
-        self.outside.ends.is_some() && now.since(heard) < self.config.vanish_after
+        heard.is_some_and(|heard| now.since(heard) < self.config.vanish_after)
     }
 
     /// What a super-leaf's part in a cycle is, by the list and by what all super-leaves have
     /// written.
-    pub(crate) fn part_outside<'a>(&'a self, group: &'a Group, cycle: u64) -> Part<'a> {
+    pub(crate) fn part_outside<'a>(
+        &'a self,
+        leaf: VnodeId,
+        group: &'a Group,
+        cycle: u64,
+    ) -> Part<'a> {
         if group.is_closed() {
             return group.part(cycle);
         }
         let Some(entry) = group.entry(cycle) else { return Part::Open };
+        let ends = self.outside.ends.as_ref();
+        let has_ended = |other, under| ends.is_some_and(|ends| ends.has_ended(other, under));
         let mut racks = self.leaves().zip(&self.racks);
         let wrote = racks.all(|(other, rack)| {
-            let Some(incarnation) = self.table.leaf_incarnation(other, cycle) else { return true };
-            match self.said(other, incarnation) {
-                Said::Nothing => group.has_majority(rack, cycle, |report| report.next),
-                Said::End(_) => true,
-                Said::Forgotten => false,
-            }
+            let under = self.table.leaf_incarnation(other, cycle);
+            under.is_none_or(|under| has_ended(other, under))
+                || group.has_majority(rack, cycle, |report| report.next)
         });
-        if wrote { Part::Proposed(entry) } else { Part::Open }
-    }
-
-    fn said(&self, leaf: VnodeId, incarnation: u32) -> Said {
-        let ends = self.outside.ends.as_ref();
-        ends.map_or(Said::Nothing, |ends| ends.said(leaf, incarnation))
+        let said = ends.map_or(Said::Nothing, |ends| ends.said(leaf, group.incarnation()));
+        if wrote && said == Said::Nothing { Part::Proposed(entry) } else { Part::Open }
     }
 
     /// Ends the groups that the list ends, and voids promises that were made before the own
@@ -333,7 +395,8 @@ impl Canopus {
         if !self.is_outside() {
             return;
         }
-        let own = self.table.leaf_incarnation(self.ancestors[0], self.committed + 1);
+        let own = self.table.leaf_latest(self.ancestors[0], self.committed + 1);
+        let floor = floor(own.unwrap_or(0));
         for leaf in self.tree.leaves().map(|(leaf, _)| leaf) {
             let Some(group) = self.groups.get_mut(&owner_of(leaf)) else { continue };
             let ends = self.outside.ends.as_ref();
@@ -341,10 +404,26 @@ impl Canopus {
             if let Some(Said::End(end)) = said {
                 group.end(end);
             }
-            if let Some(own) = own {
-                group.void_promises(floor(own));
+            if group.void_promises(floor) {
+                self.outside.voided.insert(owner_of(leaf));
             }
         }
+    }
+
+    /// Writes the votes that count since promises hold no more. The record is that of the promise,
+    /// which changes nothing in a replay.
+    pub(crate) fn write_voided(&mut self) {
+        for owner in core::mem::take(&mut self.outside.voided) {
+            self.write_promise(owner);
+        }
+    }
+
+    /// Whether this super-leaf can end another one before this cycle: it takes part in the cycle,
+    /// as far as this replica knows, and is not on the list.
+    pub(crate) fn may_end(&self, cycle: u64) -> bool {
+        let (own, ends) = (self.ancestors[0], self.outside.ends.as_ref());
+        let under = self.table.leaf_incarnation(own, cycle);
+        under.is_some_and(|under| ends.is_some_and(|ends| !ends.has_ended(own, under)))
     }
 
     /// A cycle is without some super-leaves. Their groups have ended before it, so that this
@@ -367,6 +446,22 @@ impl Canopus {
         }
     }
 
+    /// Forgets open groups of super-leaves that no cycle behind a checkpoint needs. They may have
+    /// ended, in a cycle that this replica has not seen, and a replica must not tell that it has
+    /// states from behind the end.
+    pub(crate) fn forget_groups(&mut self) {
+        if !self.is_outside() {
+            return;
+        }
+        let (table, next) = (&self.table, self.committed + 1);
+        self.groups.retain(|owner, group| {
+            let Some(leaf) = leaf_of(*owner) else { return true };
+            let latest = table.leaf_joined(leaf).map(|(_, incarnation)| incarnation);
+            let known = [latest, table.leaf_incarnation(leaf, next)];
+            group.is_closed() || known.contains(&Some(group.incarnation()))
+        });
+    }
+
     /// The ends of groups that this replica knows, for a checkpoint.
     pub(crate) fn known_ends(&self) -> Vec<(VnodeId, u32, u64)> {
         let leaves = self.leaves().filter(|_| self.is_outside());
@@ -378,9 +473,9 @@ impl Canopus {
     }
 
     /// Whether this replica may promise another node something about a super-leaf: the node is of
-    /// its own super-leaf, and asks about another one.
-    pub(crate) fn may_promise(&self, leaf: VnodeId, to: NodeId) -> bool {
-        self.peers.contains_key(&to) && leaf != self.ancestors[0]
+    /// its own super-leaf, and asks about another one, which the own one can end.
+    pub(crate) fn may_promise(&self, leaf: VnodeId, to: NodeId, asked: &Report) -> bool {
+        self.peers.contains_key(&to) && leaf != self.ancestors[0] && self.may_end(asked.next)
     }
 
     /// The first cycle of which an earlier disk of this replica has told nothing. The earlier disk
@@ -412,11 +507,23 @@ impl Canopus {
     /// Whether this replica asks its super-leaf for promises about another one.
     pub(crate) fn asks_to_end(&self, now: Timestamp, leaf: VnodeId) -> bool {
         let owner = owner_of(leaf);
-        let has_won = self.groups.get(&owner).is_some_and(|group| group.won(self.me).is_some());
+        let own = self.table.leaf_latest(self.ancestors[0], self.committed + 1);
+        // A replica that asked votes no more, so it asks only for what the others can promise.
+        let may_win = |group: &Group| {
+            let has_terms = group.new_term() < floor(own.unwrap_or(0) + 1);
+            let heard = |node: &NodeId| self.heard_within(now, *node, self.config.vanish_after / 2);
+            let refuses = |(node, peer): (&NodeId, &Peer)| {
+                heard(node) && (group.is_ahead(*node) || peer.committed > self.committed)
+            };
+            let rack = &self.racks[self.rack];
+            let hears = rack.iter().filter(|node| heard(node)).count() > rack.len() / 2;
+            let is_promised = !self.peers.iter().any(refuses) && self.may_end(group.mine().next);
+            has_terms && hears && is_promised && group.won(self.me).is_none()
+        };
         // Promises without an end would hold up this super-leaf's own part.
         let ends = self.is_blamed(now, leaf, self.config.vanish_after) || self.is_ending(owner);
         let may = leaf != self.ancestors[0] && self.is_elector(owner) && self.hears_outside(now);
-        ends && may && !has_won
+        ends && may && self.groups.get(&owner).is_some_and(may_win)
     }
 
     /// Whether the next cycle has waited for longer than this, and another super-leaf is to blame:
@@ -436,9 +543,11 @@ impl Canopus {
             return false;
         }
         let rack = &self.racks[place];
+        // A super-leaf is not to blame for a state that is missing here, too.
         let lacks = |group: &Group| {
             let next = |report: &Report| report.next;
-            !group.is_closed() && !group.has_majority(rack, cycle, next)
+            let is_here = group.entry(cycle).is_some();
+            is_here && !group.is_closed() && !group.has_majority(rack, cycle, next)
         };
         let mut others = self.leaves();
         let lacks_any = others.any(|other| {
@@ -451,7 +560,9 @@ impl Canopus {
     }
 }
 
-/// Terms from this one on may be promised while the own super-leaf has this incarnation.
+/// Terms above this one, and up to the floor of the next incarnation, may be promised while the own
+/// super-leaf has this incarnation. A super-leaf that has come back 65,535 times asks for no more
+/// promises.
 fn floor(incarnation: u32) -> u32 {
     incarnation.min(u32::MAX >> TERM_BITS) << TERM_BITS
 }

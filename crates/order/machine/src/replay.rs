@@ -55,10 +55,13 @@ impl Canopus {
                 }
                 Record::Checkpoint(checkpoint) => self.resume(checkpoint),
                 Record::Disk(disk) => self.disks.restore(disk)?,
+                Record::List(list) => self.restore_list(&list)?,
                 Record::Group(owner, incarnation, report) => {
                     let mut group = self.new_group(owner, incarnation, 1);
                     group.restore(report);
                     self.groups.insert(owner, group);
+                    // The votes in the records that follow count in spite of voided promises.
+                    self.end_groups();
                 }
             }
         }
@@ -75,6 +78,7 @@ impl Canopus {
         // A replica that is started again is to take part again.
         self.is_leaving = false;
         self.end_groups();
+        self.outside.voided.clear();
         let me = self.me;
         let owners: Vec<NodeId> = self.groups.keys().copied().collect();
         for owner in owners {
@@ -106,10 +110,11 @@ impl Canopus {
     fn resume(&mut self, checkpoint: Checkpoint) {
         self.adopt_checkpoint(&checkpoint);
         self.found_groups();
+        self.forget_groups();
         let (cycle, snapshot) = (checkpoint.cycle, checkpoint.snapshot.clone());
         self.events.push_back(Event::Installed { cycle, snapshot, unknown: Vec::new() });
         let mut encoded = Vec::new();
         checkpoint.put(&mut encoded);
-        (self.encoded, self.checkpoint) = (encoded.into(), Some(checkpoint));
+        (self.encoded, self.checkpointed) = (encoded.into(), cycle);
     }
 }

@@ -56,6 +56,8 @@ pub(crate) struct Far {
     pub(crate) committed: u64,
     /// Whether the node votes: it has sent ballots.
     pub(crate) votes: bool,
+    /// When the last of these ballots came.
+    pub(crate) voted: Timestamp,
     /// Whether the node knew the disk of this replica before it started a cycle.
     pub(crate) knows: Option<bool>,
 }
@@ -126,8 +128,10 @@ impl Canopus {
             return;
         }
         let owner = owner_of(leaf);
+        let last = self.votes_until();
         while let Some(group) = self.groups.get_mut(&owner)
             && group.takes_next()
+            && group.mine().have <= last
             && let Some(cycle) = self.cycles.get(&group.mine().have)
             && let Some(state) = cycle.states.get(&leaf)
         {
@@ -137,6 +141,14 @@ impl Canopus {
             let record = self.record_of(owner, incarnation, &entry);
             self.record(&record, [Effect::Report(owner, incarnation, mine)]);
         }
+    }
+
+    /// Stores the states of all super-leaves that are next in turn, and writes votes that count
+    /// since promises hold no more.
+    pub(crate) fn store_all_states(&mut self) {
+        self.write_voided();
+        let leaves: Vec<VnodeId> = self.leaves().collect();
+        leaves.into_iter().for_each(|leaf| self.store_states(leaf));
     }
 
     /// The record of an entry of a group.
@@ -152,6 +164,9 @@ impl Canopus {
 
     /// The state of the root, when it is agreed which super-leaves the cycle has.
     pub(crate) fn of_leaves(&self, cycle: u64) -> Option<State> {
+        if self.is_outside() && cycle != self.committed + 1 {
+            return None;
+        }
         let (mut states, mut without) = (Vec::new(), Vec::new());
         for (leaf, _) in self.tree.leaves() {
             let Some(incarnation) = self.table.leaf_incarnation(leaf, cycle) else { continue };
@@ -160,7 +175,7 @@ impl Canopus {
                 return None;
             }
             let part = match self.is_outside() {
-                true => self.part_outside(group, cycle),
+                true => self.part_outside(leaf, group, cycle),
                 false => group.part(cycle),
             };
             match part {
@@ -225,13 +240,28 @@ impl Canopus {
         if !self.config.second_round.is_on() || self.far.is_empty() {
             return Some(true);
         }
-        let knows = |node: &&NodeId| self.far.get(*node).is_some_and(|far| far.knows == Some(true));
-        let is_known = |rack: &&Vec<NodeId>| rack.iter().filter(knows).count() > rack.len() / 2;
-        let needed = (self.racks.len() / 2 + 1).min(self.racks.len() - 1);
-        if self.racks.iter().filter(is_known).count() >= needed {
-            return Some(true);
+        if self.is_new_to_others() {
+            return self.is_none_ended();
         }
         self.far.values().any(|far| far.knows == Some(false)).then_some(false)
+    }
+
+    /// Whether enough other super-leaves knew the disk of this replica before any cycle.
+    fn is_new_to_others(&self) -> bool {
+        let knows = |node: &&NodeId| self.far.get(*node).is_some_and(|far| far.knows == Some(true));
+        let is_known = |rack: &&Vec<NodeId>| rack.iter().filter(knows).count() > rack.len() / 2;
+        let needed = match self.is_outside() {
+            true => self.racks.len() - 1,
+            false => (self.racks.len() / 2 + 1).min(self.racks.len() - 1),
+        };
+        self.racks.iter().filter(is_known).count() >= needed
+    }
+
+    /// Whether this replica waits for ever: all replicas are new, and the service outside has the
+    /// list of an earlier cluster of the same settings.
+    pub fn finds_earlier_list(&self) -> bool {
+        let is_new = self.is_outside() && !self.disks.votes() && self.is_new_to_others();
+        is_new && self.is_none_ended() == Some(false)
     }
 
     /// The first incarnation under which this replica may propose after the loss of all disks of
@@ -285,7 +315,19 @@ impl Canopus {
 
     /// Whether the super-leaf of this replica takes part, after all changes so far.
     pub(crate) fn is_leaf_in(&self) -> bool {
-        self.table.leaf_incarnation(self.ancestors[0], u64::MAX).is_some()
+        self.leaf_after_all().is_some()
+    }
+
+    /// The incarnation of the super-leaf of this replica, after all changes so far.
+    pub(crate) fn leaf_after_all(&self) -> Option<u32> {
+        self.table.leaf_incarnation(self.ancestors[0], u64::MAX)
+    }
+
+    /// A super-leaf that was to leave as planned and that is back does not leave any more: the
+    /// others have vanished meanwhile.
+    pub(crate) fn consider_staying(&mut self, before: Option<u32>) {
+        let after = self.leaf_after_all();
+        self.is_leaving &= after.is_none() || after == before;
     }
 
     /// Whether the super-leaf of this replica may come back: a majority of it lives.
@@ -321,6 +363,7 @@ impl Canopus {
             return;
         };
         (far.committed, far.votes) = (far.committed.max(ballot.committed), true);
+        far.voted = now;
         self.seen = self.seen.max(ballot.started.min(self.started + self.config.history));
         let groups = ballot.groups.iter().filter(|(owner, ..)| leaf_of(*owner).is_some());
         self.take_reports(now, from, groups);

@@ -126,6 +126,12 @@ impl Table {
         self.leaves.get(&leaf)?.incarnation(cycle)
     }
 
+    /// The latest incarnation that a super-leaf has had by a cycle, whether it still takes part or
+    /// has left.
+    pub(crate) fn leaf_latest(&self, leaf: VnodeId, cycle: u64) -> Option<u32> {
+        Some(self.leaves.get(&leaf)?.at(cycle)?.incarnation)
+    }
+
     /// The super-leaf of a node.
     pub fn home(&self, node: NodeId) -> Option<VnodeId> {
         self.homes.get(&node).copied()

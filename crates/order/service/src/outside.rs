@@ -59,23 +59,26 @@ fn talk(membership: &dyn Membership, inbox: &Inbox, asked: &Receiver<Wanted>, ev
                 inbox.send(Input::Outside(value));
                 inbox.wake();
             }
-            Err(error) => {
-                if !core::mem::replace(&mut failed, true) {
-                    tracing::warn!(
-                        "{error}: while the membership service does not answer, no rack that \
-                         vanishes is left out"
-                    );
-                }
-            }
+            Err(error) => warn_once(&mut failed, &error),
         }
         match asked.recv_timeout(every) {
             Ok(Wanted { old, new }) => {
                 if let Err(error) = membership.replace(old.as_ref(), &new) {
-                    tracing::warn!("{error}: the replica asks again");
+                    warn_once(&mut failed, &error);
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
+    }
+}
+
+/// Says that the service does not answer, once until it answers again.
+fn warn_once(failed: &mut bool, error: &str) {
+    if !core::mem::replace(failed, true) {
+        tracing::warn!(
+            "{error}: while the membership service does not answer, no rack that vanishes is left \
+             out, and no new replica begins"
+        );
     }
 }

@@ -421,7 +421,13 @@ impl Owner {
             Event::CheckpointWanted => self.wants_checkpoint = true,
             Event::OutsideWanted(wanted) => {
                 // A thread that is still busy gets the change after the next heartbeat.
-                let _ = self.membership.as_ref().map(|asks| asks.try_send(wanted));
+                let asked = self.membership.as_ref().map(|asks| asks.try_send(wanted));
+                if let Some(Err(TrySendError::Disconnected(_))) = asked {
+                    self.membership = None;
+                    tracing::error!(
+                        "the thread of the membership service has ended: start this replica again"
+                    );
+                }
             }
             Event::Stopped(error) => self.ended = Some(ServiceError::Disk(error)),
             Event::DiskFull(error) => {
@@ -444,11 +450,19 @@ impl Owner {
 
     /// Says which replicas have to answer before this one takes requests.
     fn warn_of_awaited(&mut self, machine: &Canopus) {
-        let awaited = machine.awaited();
-        if self.awaited_at.elapsed() < AWAITED_EVERY || awaited.is_empty() {
+        let (awaited, finds_earlier_list) = (machine.awaited(), machine.finds_earlier_list());
+        let waits = !awaited.is_empty() || finds_earlier_list;
+        if self.awaited_at.elapsed() < AWAITED_EVERY || !waits {
             return;
         }
         self.awaited_at = Instant::now();
+        if finds_earlier_list {
+            tracing::error!(
+                "all replicas are new, and the membership service has the list of an earlier \
+                 cluster: if its directories are gone, stop all replicas and remove the key"
+            );
+            return;
+        }
         let replicas = &self.shared.settings.replicas;
         let at: Vec<String> =
             awaited.iter().map(|node| replicas[node.0 as usize].to_string()).collect();
