@@ -41,7 +41,7 @@ use crate::math::{FNV_BASIS, fnv1a};
 use crate::{Reader, StorageError, Timestamp, Write, WriteId};
 
 /// Bytes in front of a record: its length and its checksum.
-const HEAD_BYTES: usize = 12;
+pub const HEAD_BYTES: usize = 12;
 /// Bytes of a log's header.
 pub const HEADER_BYTES: usize = 16;
 /// The version of the format that this build writes and reads. Builds before version 1 wrote logs
@@ -201,11 +201,7 @@ impl<E> Journal<E> {
         records: impl IntoIterator<Item = R>,
         effects: impl IntoIterator<Item = E>,
     ) {
-        let add = |log: &mut Records| {
-            records.into_iter().for_each(|record| {
-                log.add_with(|out| out.extend_from_slice(record.as_ref()));
-            });
-        };
+        let add = |log: &mut Records| records.into_iter().for_each(|one| log.add(one.as_ref()));
         self.replace_with(add, effects);
     }
 
@@ -216,7 +212,7 @@ impl<E> Journal<E> {
         write: impl FnOnce(&mut Records),
         effects: impl IntoIterator<Item = E>,
     ) -> Bytes {
-        let mut records = Records(header().to_vec());
+        let mut records = Records::new();
         write(&mut records);
         let bytes = Bytes::from(records.0);
         self.has_header = true;
@@ -349,6 +345,15 @@ impl<E> Journal<E> {
 pub struct Records(Vec<u8>);
 
 impl Records {
+    fn new() -> Self {
+        Self(header().to_vec())
+    }
+
+    /// Adds a record.
+    pub fn add(&mut self, record: &[u8]) {
+        put(&mut self.0, record);
+    }
+
     /// Adds the record that `write` appends to a buffer. Returns the place of the record in the
     /// log.
     pub fn add_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
@@ -370,9 +375,9 @@ pub fn header() -> [u8; HEADER_BYTES] {
 
 /// The bytes of a log that has these records alone.
 pub fn log_of<R: AsRef<[u8]>>(records: impl IntoIterator<Item = R>) -> Bytes {
-    let mut bytes = header().to_vec();
-    records.into_iter().for_each(|record| put(&mut bytes, record.as_ref()));
-    bytes.into()
+    let mut log = Records::new();
+    records.into_iter().for_each(|record| log.add(record.as_ref()));
+    log.0.into()
 }
 
 /// The bytes of a record in a log.

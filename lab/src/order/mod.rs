@@ -3,9 +3,10 @@
 //! A seed draws a tree (one super-leaf, two, three, or four below two vnodes), the pipeline, the
 //! redundancy, the length of datagrams and of histories, whether disks get full, and the faults.
 //! Every second seed has write leases. Others have consensus in the second round and lose a whole
-//! super-leaf, or take one out as planned (`vanish`). A third of the restarts lose the disk.
-//! Clients write and read four registers at all nodes. Owners give checkpoints. Checks look at what
-//! every replica told its owner, and at nothing else.
+//! super-leaf, or take one out as planned (`vanish`). In the campaign `racks` every seed has a
+//! service outside that says who has vanished. A third of the restarts lose the disk. Clients write
+//! and read four registers at all nodes. Owners give checkpoints. Checks look at what every replica
+//! told its owner, and at nothing else.
 
 mod history;
 mod membership;
@@ -306,22 +307,6 @@ fn lease_cycles(plan: &Plan) -> u64 {
     if prng.chance(0.5) && !racks::is_of(plan) { 1 + prng.below(12) } else { 0 }
 }
 
-/// The faults of both campaigns.
-const KINDS: &[FaultKind] = &[
-    FaultKind::Loss,
-    FaultKind::Duplicate,
-    FaultKind::Reorder,
-    FaultKind::Crash,
-    FaultKind::Restart,
-    FaultKind::Pause,
-    FaultKind::Partition,
-    FaultKind::OneWay,
-    FaultKind::Slow,
-    FaultKind::ClockStep,
-    FaultKind::ClockDrift,
-    FaultKind::Disk,
-];
-
 /// The owner of all replicas, their disks and their clients.
 struct Owner {
     plan: Plan,
@@ -522,7 +507,7 @@ impl Order {
         }
         Bounds {
             knobs,
-            kinds: KINDS.to_vec(),
+            kinds: self.outline().kinds.to_vec(),
             disk_max: DiskFaults { slow_by: Duration::from_millis(20), ..DiskFaults::default() },
             ..Bounds::default()
         }
@@ -535,20 +520,30 @@ impl Campaign for Order {
     type Scene = Plan;
 
     fn outline(&self) -> Outline<Mutant, Check> {
-        if self.is_racks {
-            return racks::outline();
-        }
-        Outline {
+        let order = Outline {
             name: "order",
             about: "Canopus in trees of height 1 to 3 under faults of hosts, slow and full disks",
             seeds: 1_000,
             once_failed: &[979, 1079, 1765, 2194, 2388, 3614, 5832, 6794, 23841, 25264, 35524],
-            kinds: KINDS,
+            kinds: &[
+                FaultKind::Loss,
+                FaultKind::Duplicate,
+                FaultKind::Reorder,
+                FaultKind::Crash,
+                FaultKind::Restart,
+                FaultKind::Pause,
+                FaultKind::Partition,
+                FaultKind::OneWay,
+                FaultKind::Slow,
+                FaultKind::ClockStep,
+                FaultKind::ClockDrift,
+                FaultKind::Disk,
+            ],
             counts_min: &[
+                ("reads under leases", 1_000),
                 ("cycles", 1_000),
                 ("writes answered", 1_000),
                 ("reads answered", 1_000),
-                ("reads under leases", 1_000),
                 ("expelled", 10),
                 ("joined", 10),
                 ("checkpoints", 1_000),
@@ -580,7 +575,8 @@ impl Campaign for Order {
                 (Mutant::NeverReturns, Check::Resumes, 1_000),
                 (Mutant::TakesEveryChange, Check::Agreement, 1_000),
             ],
-        }
+        };
+        if self.is_racks { racks::outline(&order) } else { order }
     }
 
     fn scene(&self, seed: u64) -> Plan {

@@ -11,7 +11,7 @@ use super::{Kind, Operation, lease_cycles, racks};
 /// Nodes of a super-leaf.
 const MEMBERS: u32 = 3;
 
-/// Time between two times that a super-leaf vanishes.
+/// Shortest time from the end of an outage of a super-leaf to the beginning of its next one.
 const APART: Duration = Duration::from_millis(20);
 /// When the nodes of a super-leaf that left as planned start again.
 const RESTART_AT: SimTime = SimTime::from_millis(1_300);

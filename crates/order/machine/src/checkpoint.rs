@@ -18,7 +18,7 @@
 //! FORGOT, and the replica fetches the node's checkpoint.
 
 use bytes::Bytes;
-use evenfall_core::journal::Records;
+use evenfall_core::journal::{HEAD_BYTES, Records};
 use evenfall_core::{Malformed, NodeId, Reader, Timestamp};
 
 use crate::canopus::{Canopus, Event, Pending, bytes_of};
@@ -27,9 +27,8 @@ use crate::journal::{self, Effect, Record};
 use crate::wire::{Message, Whole};
 use crate::{Table, VnodeId, parts};
 
-/// Bytes that are reserved for a checkpoint without its snapshot, and in front of each record.
+/// Bytes that are reserved for a checkpoint without its snapshot.
 const TABLE_BYTES: usize = 16 << 10;
-const RECORD_HEAD_BYTES: usize = 16;
 
 /// The state after all cycles up to `cycle`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +49,7 @@ impl Checkpoint {
     /// Cycle u64, the table, the number of ends u16 and the ends, the length of the snapshot u32,
     /// and the snapshot. An end is a vnode u16, an incarnation u32 and a cycle u64.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.reserve(self.snapshot.len() + TABLE_BYTES);
         out.extend(self.cycle.to_le_bytes());
         self.table.put(out);
         out.extend((self.ends.len() as u16).to_le_bytes());
@@ -122,7 +122,7 @@ impl Canopus {
         // A checkpoint may be long, and is copied as seldom as possible.
         self.checkpointed = checkpoint.cycle;
         let bodies: Vec<Vec<u8>> = records.iter().map(journal::body).collect();
-        let others: usize = bodies.iter().map(|body| body.len() + RECORD_HEAD_BYTES).sum();
+        let others: usize = bodies.iter().map(|body| HEAD_BYTES + body.len()).sum();
         let room = checkpoint.snapshot.len() + TABLE_BYTES + others;
         let (first, mut place) = (Record::Checkpoint(checkpoint), 0..0);
         let write = |log: &mut Records| {
@@ -130,9 +130,7 @@ impl Canopus {
                 out.reserve(room);
                 journal::put(out, &first);
             });
-            for body in &bodies {
-                log.add_with(|out| out.extend_from_slice(body));
-            }
+            bodies.iter().for_each(|body| log.add(body));
         };
         let log = self.journal.replace_with(write, effects);
         self.encoded = log.slice(place.start + journal::KIND_BYTES..place.end);

@@ -53,9 +53,10 @@ impl Canopus {
         self.seen = self.seen.max(status.started.min(self.started + self.config.history));
         if self.is_outside() {
             for (owner, group) in self.groups.range_mut(OWNERS..) {
-                let told = status.groups.iter().map(|(of, incarnation, _)| (of, *incarnation));
-                let is_mute = !told.into_iter().any(|of| of == (owner, group.incarnation()));
-                group.set_mute(from, is_mute);
+                let is_it = |(of, under, _): &(NodeId, u32, Report)| {
+                    (of, *under) == (owner, group.incarnation())
+                };
+                group.set_mute(from, !status.groups.iter().any(is_it));
             }
         }
         self.take_reports(now, from, status.groups.iter());
@@ -209,10 +210,8 @@ impl Canopus {
         if self.table.latest(self.me).is_none() && self.disks.votes() {
             self.come_back();
         }
-        if self.config.second_round.is_on() {
-            // A slow disk may have put this off.
-            self.store_all_states();
-        }
+        // A slow disk may have put this off.
+        self.store_all_states();
         self.events.extend(self.outside_wanted().map(Event::OutsideWanted));
         self.tidy();
     }

@@ -149,7 +149,7 @@ pub struct Group {
     is_outside: bool,
     /// Promises of terms up to this one do not hold any more.
     floor: u32,
-    /// The members whose votes do not count in this group, as they say.
+    /// The members that have told that their votes do not count in this group: each lost its disk.
     mute: BTreeSet<NodeId>,
     entries: BTreeMap<u64, Entry>,
     /// The first entry that is not known to be committed.
@@ -378,7 +378,7 @@ impl Group {
         self.mine.end = Some((term, end));
     }
 
-    /// The first term that no member that promises has promised.
+    /// The first term above all terms that the members of the promising racks have promised.
     pub fn new_term(&self) -> u32 {
         let members = self.racks.iter().flatten();
         let reports = members.filter_map(|member| self.reports.get(member));
@@ -396,7 +396,7 @@ impl Group {
         self.closed.is_none() && is_new && up_to_date
     }
 
-    /// Whether a member reports more entries than this member counts, and would promise nothing.
+    /// Whether a member reports more entries than this member. It promises this member nothing.
     pub fn is_ahead(&self, member: NodeId) -> bool {
         self.reports.get(&member).is_some_and(|report| report.next > self.mine.next)
     }

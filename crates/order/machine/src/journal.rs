@@ -55,7 +55,7 @@ pub enum Record {
     Group(NodeId, u32, Report),
     /// Which disk this is, and which disks the peers have.
     Disk(Disk),
-    /// The list that a membership service outside had.
+    /// The list of vanished super-leaves, as this replica last read it from the service outside.
     List(Bytes),
 }
 
@@ -219,7 +219,7 @@ fn record(body: &Bytes) -> Result<Record, Malformed> {
         7 => Record::Committed(commit(r, body)?),
         14 => Record::Disk(Disk::read(r)?),
         13 => Record::Checkpoint(Checkpoint::read(r, body)?),
-        15 => Record::List(body.slice_ref(r.take(body.len() - 1)?)),
+        15 => Record::List(body.slice_ref(r.take(body.len() - KIND_BYTES)?)),
         12 => Record::State(VnodeId(r.u16()?), r.u32()?, commit(r, body)?),
         6 => Record::Group(NodeId(r.u32()?), r.u32()?, wire::report(r)?),
         _ => return Err(r.malformed("no such record")),

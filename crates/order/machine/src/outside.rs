@@ -190,7 +190,7 @@ pub fn ended(list: &[u8]) -> Result<Vec<(VnodeId, u32, u64)>, Malformed> {
     Ok(Ends::decode(list)?.ends.into_iter().map(of).collect())
 }
 
-/// Bytes that are a list are encoded as the same bytes.
+/// Panics when bytes that are read as a list are encoded as other bytes.
 pub(crate) fn check(bytes: &[u8]) {
     if let Ok(list) = Ends::decode(bytes) {
         assert_eq!(list.encode(), bytes);
@@ -205,7 +205,7 @@ pub(crate) struct Outside {
     /// While the own super-leaf is out: the last cycle that was committed when a majority of it
     /// lived.
     ready: Option<u64>,
-    /// Groups in which votes count that are not written, because a promise holds no more.
+    /// Groups in which votes count again, because a promise holds no more, and are not written yet.
     pub(crate) voided: BTreeSet<NodeId>,
 }
 
@@ -283,7 +283,7 @@ impl Canopus {
         Some(Record::List(ends.encode()))
     }
 
-    /// Whether no super-leaf has vanished so far; `None` while the service has not said so.
+    /// Whether no super-leaf has vanished so far; `None` while the service has not answered.
     pub(crate) fn is_none_ended(&self) -> Option<bool> {
         if !self.is_outside() {
             return Some(true);
@@ -311,17 +311,15 @@ impl Canopus {
         let owner = owner_of(leaf);
         let group = self.groups.get(&owner).filter(|_| self.is_elector(owner))?;
         // A replica that has just started does not know yet who votes.
-        let started = self.config.heartbeat * (self.ticks as u32);
-        if started < self.config.vanish_after / 2 {
+        if self.running() < self.config.vanish_after / 2 {
             return None;
         }
         let (term, end) = group.won(self.me)?;
         let incarnation = group.incarnation();
-        let own = self.table.leaf_incarnation(self.ancestors[0], end)?;
+        let own = self.ends_as(end)?;
         // A super-leaf that leaves as planned may end behind its last cycle.
         let is_in = |cycle| self.table.leaf_incarnation(leaf, cycle) == Some(incarnation);
-        let may = !ends.has_ended(self.ancestors[0], own)
-            && !ends.has_ended(leaf, incarnation)
+        let may = !ends.has_ended(leaf, incarnation)
             && term > floor(own)
             && end <= self.votes_until() + 1
             && (is_in(end) || is_in(end.saturating_sub(1)))
@@ -352,9 +350,9 @@ impl Canopus {
         rack.iter().filter(is_heard).count() > rack.len() / 2
     }
 
-    /// The last cycle in which this replica votes for states of super-leaves, because it knows who
-    /// takes part. Only a service outside makes this matter: a vote for a state of which the
-    /// replica does not know the voters might belong to another incarnation.
+    /// The last cycle in which this replica votes for states of super-leaves. With a service
+    /// outside, a super-leaf ends behind the last vote for it, and whoever decides the end has to
+    /// know who takes part there.
     pub(crate) fn votes_until(&self) -> u64 {
         if self.is_outside() { self.committed + self.config.pipeline } else { u64::MAX }
     }
@@ -395,8 +393,7 @@ impl Canopus {
         if !self.is_outside() {
             return;
         }
-        let own = self.table.leaf_latest(self.ancestors[0], self.committed + 1);
-        let floor = floor(own.unwrap_or(0));
+        let floor = floor(self.own_incarnation());
         for leaf in self.tree.leaves().map(|(leaf, _)| leaf) {
             let Some(group) = self.groups.get_mut(&owner_of(leaf)) else { continue };
             let ends = self.outside.ends.as_ref();
@@ -410,20 +407,25 @@ impl Canopus {
         }
     }
 
-    /// Writes the votes that count since promises hold no more. The record is that of the promise,
-    /// which changes nothing in a replay.
+    /// Writes the votes that count again, because the promises against them hold no more. Each vote
+    /// is written as its promise once more, which changes nothing in a replay.
     pub(crate) fn write_voided(&mut self) {
         for owner in core::mem::take(&mut self.outside.voided) {
             self.write_promise(owner);
         }
     }
 
-    /// Whether this super-leaf can end another one before this cycle: it takes part in the cycle,
-    /// as far as this replica knows, and is not on the list.
-    pub(crate) fn may_end(&self, cycle: u64) -> bool {
-        let (own, ends) = (self.ancestors[0], self.outside.ends.as_ref());
-        let under = self.table.leaf_incarnation(own, cycle);
-        under.is_some_and(|under| ends.is_some_and(|ends| !ends.has_ended(own, under)))
+    /// The incarnation under which this super-leaf can end another one before this cycle; `None`
+    /// when it does not take part in the cycle, as far as this replica knows, or is on the list.
+    fn ends_as(&self, cycle: u64) -> Option<u32> {
+        let (own, ends) = (self.ancestors[0], self.outside.ends.as_ref()?);
+        let under = self.table.leaf_incarnation(own, cycle)?;
+        (!ends.has_ended(own, under)).then_some(under)
+    }
+
+    /// The latest incarnation of this super-leaf by the next cycle.
+    fn own_incarnation(&self) -> u32 {
+        self.table.leaf_latest(self.ancestors[0], self.committed + 1).unwrap_or(0)
     }
 
     /// A cycle is without some super-leaves. Their groups have ended before it, so that this
@@ -475,7 +477,8 @@ impl Canopus {
     /// Whether this replica may promise another node something about a super-leaf: the node is of
     /// its own super-leaf, and asks about another one, which the own one can end.
     pub(crate) fn may_promise(&self, leaf: VnodeId, to: NodeId, asked: &Report) -> bool {
-        self.peers.contains_key(&to) && leaf != self.ancestors[0] && self.may_end(asked.next)
+        let is_mate = self.peers.contains_key(&to) && leaf != self.ancestors[0];
+        is_mate && self.ends_as(asked.next).is_some()
     }
 
     /// The first cycle of which an earlier disk of this replica has told nothing. The earlier disk
@@ -507,18 +510,19 @@ impl Canopus {
     /// Whether this replica asks its super-leaf for promises about another one.
     pub(crate) fn asks_to_end(&self, now: Timestamp, leaf: VnodeId) -> bool {
         let owner = owner_of(leaf);
-        let own = self.table.leaf_latest(self.ancestors[0], self.committed + 1);
+        let within = self.config.vanish_after / 2;
         // A replica that asked votes no more, so it asks only for what the others can promise.
         let may_win = |group: &Group| {
-            let has_terms = group.new_term() < floor(own.unwrap_or(0) + 1);
-            let heard = |node: &NodeId| self.heard_within(now, *node, self.config.vanish_after / 2);
+            let has_terms = group.new_term() < floor(self.own_incarnation() + 1);
             let refuses = |(node, peer): (&NodeId, &Peer)| {
-                heard(node) && (group.is_ahead(*node) || peer.committed > self.committed)
+                let is_ahead = group.is_ahead(*node) || peer.committed > self.committed;
+                is_ahead && self.heard_within(now, *node, within)
             };
-            let rack = &self.racks[self.rack];
-            let hears = rack.iter().filter(|node| heard(node)).count() > rack.len() / 2;
-            let is_promised = !self.peers.iter().any(refuses) && self.may_end(group.mine().next);
-            has_terms && hears && is_promised && group.won(self.me).is_none()
+            has_terms
+                && self.ends_as(group.mine().next).is_some()
+                && self.is_heard(now, &self.racks[self.rack], within)
+                && !self.peers.iter().any(refuses)
+                && group.won(self.me).is_none()
         };
         // Promises without an end would hold up this super-leaf's own part.
         let ends = self.is_blamed(now, leaf, self.config.vanish_after) || self.is_ending(owner);

@@ -143,8 +143,8 @@ impl Canopus {
         }
     }
 
-    /// Stores the states of all super-leaves that are next in turn, and writes votes that count
-    /// since promises hold no more.
+    /// Stores the states of all super-leaves that are next in turn, and writes the votes that count
+    /// again, because the promises against them hold no more.
     pub(crate) fn store_all_states(&mut self) {
         self.write_voided();
         let leaves: Vec<VnodeId> = self.leaves().collect();
@@ -223,12 +223,17 @@ impl Canopus {
         self.greet_back(from);
     }
 
+    /// How long this replica has run.
+    pub(crate) fn running(&self) -> Duration {
+        self.config.heartbeat * (self.ticks as u32)
+    }
+
     /// Whether this replica may start cycles. Before the first one it waits until it knows the disk
     /// of each node that does not vote yet, but not for longer than for a super-leaf that has
     /// vanished: a super-leaf that the others learn of later does not count as new.
     pub(crate) fn may_begin(&self) -> bool {
         let is_first = self.config.second_round.is_on() && self.disks.votes() && self.started == 0;
-        let waits = || self.config.heartbeat * (self.ticks as u32) < self.config.vanish_after;
+        let waits = || self.running() < self.config.vanish_after;
         let known = &self.disks.own.peers;
         let knows = || self.far.iter().all(|(node, far)| far.votes || known.contains_key(node));
         self.disks.may_start() && (!is_first || knows() || !waits())
@@ -246,7 +251,8 @@ impl Canopus {
         self.far.values().any(|far| far.knows == Some(false)).then_some(false)
     }
 
-    /// Whether enough other super-leaves knew the disk of this replica before any cycle.
+    /// Whether enough other super-leaves have known the disk of this replica since before the first
+    /// cycle.
     fn is_new_to_others(&self) -> bool {
         let knows = |node: &&NodeId| self.far.get(*node).is_some_and(|far| far.knows == Some(true));
         let is_known = |rack: &&Vec<NodeId>| rack.iter().filter(knows).count() > rack.len() / 2;

@@ -450,9 +450,11 @@ impl Owner {
 
     /// Says which replicas have to answer before this one takes requests.
     fn warn_of_awaited(&mut self, machine: &Canopus) {
+        if self.awaited_at.elapsed() < AWAITED_EVERY {
+            return;
+        }
         let (awaited, finds_earlier_list) = (machine.awaited(), machine.finds_earlier_list());
-        let waits = !awaited.is_empty() || finds_earlier_list;
-        if self.awaited_at.elapsed() < AWAITED_EVERY || !waits {
+        if awaited.is_empty() && !finds_earlier_list {
             return;
         }
         self.awaited_at = Instant::now();

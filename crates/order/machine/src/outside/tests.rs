@@ -164,9 +164,22 @@ fn log_after_a_return() -> Vec<Record> {
 
 #[test]
 fn votes_behind_a_promise_that_holds_no_more_are_remembered() {
-    let replica = replica(&log_after_a_return());
-    let report = replica.groups[&owner_of(VnodeId(2))].mine();
-    assert_eq!((report.have, report.next), (33, 33));
+    let owner = owner_of(VnodeId(2));
+    let report = |log: &[Record]| {
+        let mine = replica(log).groups[&owner].mine();
+        (mine.have, mine.next)
+    };
+    let mut log = log_after_a_return();
+    assert_eq!(report(&log), (33, 33));
+    // The own super-leaf is out again.
+    if let Some(Record::Checkpoint(checkpoint)) = log.first_mut() {
+        let vanish = Change::Retire(VnodeId(1), 1, Reason::Vanished);
+        checkpoint.table.apply(vanish, 26, &Config::default());
+    }
+    assert_eq!(report(&log), (33, 33));
+    // A promise that holds ends the votes, and not those in front of it.
+    log.extend([Record::Promise(owner, 0, floor(1) + 1, NodeId(0)), state(33)]);
+    assert_eq!(report(&log), (34, 33));
 }
 
 #[test]

@@ -29,9 +29,9 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 
 /// Super-leaves, each one actor.
 const LEAVES: usize = 3;
-/// Cycles for which a state has room.
+/// The most cycles that a state of the model can hold.
 const CYCLES_MAX: usize = 6;
-/// Changes of the list for which a state has room.
+/// The most changes of the list that a state of the model can hold.
 const CHANGES_MAX: usize = 3;
 /// Incarnations of a super-leaf that a list can end.
 const INCARNATIONS: usize = 2;
@@ -100,7 +100,7 @@ struct World {
     agreed: [Agreed; CYCLES_MAX + 1],
     /// The cycles, as bits, in which each super-leaf has proposed a state.
     made: [u8; LEAVES],
-    /// The super-leaves, as bits, that have put the end of each super-leaf on the list.
+    /// For each super-leaf, the super-leaves that have put its end on the list, as bits.
     enders: [u8; LEAVES],
     fault: Option<Fault>,
 }
