@@ -241,19 +241,17 @@ impl Canopus {
     }
 
     fn of_children(&self, cycle: u64, vnode: VnodeId) -> Option<State> {
-        let mut children = self.tree.children(vnode);
-        children.retain(|child| self.takes_part(*child, cycle));
-        let children: Option<Vec<_>> =
-            children.iter().map(|child| self.state(cycle, *child)).collect();
-        let children = children?;
+        let children = self.tree.children(vnode).iter();
+        let children = children.filter(|child| self.takes_part(**child, cycle));
+        let children = children.map(|child| self.state(cycle, *child));
+        let children = children.collect::<Option<Vec<_>>>()?;
         let states = children.iter().map(Arc::as_ref);
         Some(State::of_states(cycle, vnode, states, core::iter::empty()))
     }
 
     /// Whether any super-leaf below a vnode takes part in a cycle.
     fn takes_part(&self, vnode: VnodeId, cycle: u64) -> bool {
-        let is_in = |leaf| self.table.leaf_incarnation(leaf, cycle).is_some();
-        is_in(vnode) || self.tree.leaves_below(vnode).any(is_in)
+        self.tree.leaves_below(vnode).any(|leaf| self.table.leaf_incarnation(leaf, cycle).is_some())
     }
 
     pub(crate) fn state(&self, cycle: u64, vnode: VnodeId) -> Option<Arc<State>> {
@@ -455,9 +453,9 @@ impl Canopus {
         let steps = self.ancestors.windows(2);
         let all = steps.flat_map(|step| {
             let own = step[0];
-            self.tree.children(step[1]).into_iter().filter(move |child| *child != own)
+            self.tree.children(step[1]).iter().filter(move |child| **child != own)
         });
-        all.filter(|vnode| self.takes_part(*vnode, cycle)).collect()
+        all.filter(|vnode| self.takes_part(**vnode, cycle)).copied().collect()
     }
 
     /// Whether this replica fetches a vnode's state for its super-leaf. The representatives of a

@@ -50,10 +50,20 @@ pub struct SuperLeaf {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     height: usize,
-    /// Paths of all vnodes, sorted.
-    vnodes: Vec<Vec<u8>>,
+    /// Sorted by path.
+    vnodes: Vec<Vnode>,
     /// Sorted by path, with members sorted by name.
     leaves: Vec<SuperLeaf>,
+}
+
+/// A vnode. Every datagram asks for what is below one, so the answers are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Vnode {
+    path: Vec<u8>,
+    /// The vnodes right below.
+    children: Vec<VnodeId>,
+    /// The super-leaves at the vnode or below.
+    leaves: Vec<VnodeId>,
 }
 
 impl Tree {
@@ -90,12 +100,23 @@ impl Tree {
         if nodes.windows(2).any(|two| two[0] == two[1]) {
             return Err(OrderError::Tree("a node that is in the tree twice"));
         }
-        let mut vnodes: Vec<Vec<u8>> = leaves
+        let mut paths: Vec<&[u8]> = leaves
             .iter()
-            .flat_map(|leaf| (0..=leaf.path.len()).map(|depth| leaf.path[..depth].to_vec()))
+            .flat_map(|leaf| (0..=leaf.path.len()).map(|depth| &leaf.path[..depth]))
             .collect();
-        vnodes.sort();
-        vnodes.dedup();
+        paths.sort();
+        paths.dedup();
+        let below = |above: &[u8], length: usize| -> Vec<VnodeId> {
+            let all = paths.iter().enumerate();
+            let found = all.filter(|(_, path)| path.len() == length && path.starts_with(above));
+            found.map(|(at, _)| VnodeId(at as u16)).collect()
+        };
+        let vnode = |path: &&[u8]| Vnode {
+            path: path.to_vec(),
+            children: below(path, path.len() + 1),
+            leaves: below(path, height - 1),
+        };
+        let vnodes = paths.iter().map(vnode).collect();
         Ok(Self { height, vnodes, leaves })
     }
 
@@ -111,7 +132,8 @@ impl Tree {
 
     /// The super-leaves with their vnodes.
     pub fn leaves(&self) -> impl Iterator<Item = (VnodeId, &SuperLeaf)> + Clone {
-        self.leaves.iter().filter_map(|leaf| Some((self.vnode(&leaf.path)?, leaf)))
+        // Both are sorted by path.
+        self.leaves_below(VnodeId::ROOT).zip(&self.leaves)
     }
 
     /// The nodes of each super-leaf.
@@ -132,13 +154,13 @@ impl Tree {
 
     /// The vnode of this path.
     pub fn vnode(&self, path: &[u8]) -> Option<VnodeId> {
-        let at = self.vnodes.binary_search_by(|vnode| vnode.as_slice().cmp(path)).ok()?;
+        let at = self.vnodes.binary_search_by(|vnode| vnode.path.as_slice().cmp(path)).ok()?;
         Some(VnodeId(at as u16))
     }
 
     /// The path of a vnode; `None` when there is no such vnode.
     pub fn path(&self, vnode: VnodeId) -> Option<&[u8]> {
-        self.vnodes.get(usize::from(vnode.0)).map(Vec::as_slice)
+        self.vnodes.get(usize::from(vnode.0)).map(|vnode| vnode.path.as_slice())
     }
 
     /// The vnodes above a super-leaf, from its own to the root.
@@ -147,19 +169,14 @@ impl Tree {
     }
 
     /// The vnodes right below a vnode.
-    pub fn children(&self, vnode: VnodeId) -> Vec<VnodeId> {
-        let Some(above) = self.path(vnode) else { return Vec::new() };
-        let is_child = |path: &[u8]| path.len() == above.len() + 1 && path.starts_with(above);
-        let all = self.vnodes.iter().enumerate();
-        all.filter(|(_, path)| is_child(path)).map(|(at, _)| VnodeId(at as u16)).collect()
+    pub fn children(&self, vnode: VnodeId) -> &[VnodeId] {
+        self.vnodes.get(usize::from(vnode.0)).map_or(&[], |vnode| &vnode.children)
     }
 
-    /// The super-leaves below a vnode.
-    pub fn leaves_below(&self, vnode: VnodeId) -> impl Iterator<Item = VnodeId> {
-        let above = self.path(vnode);
-        let is_below =
-            move |leaf: &SuperLeaf| above.is_some_and(|above| leaf.path.starts_with(above));
-        self.leaves().filter(move |(_, leaf)| is_below(leaf)).map(|(vnode, _)| vnode)
+    /// The super-leaves at a vnode or below.
+    pub fn leaves_below(&self, vnode: VnodeId) -> impl Iterator<Item = VnodeId> + Clone {
+        let vnode = self.vnodes.get(usize::from(vnode.0));
+        vnode.into_iter().flat_map(|vnode| vnode.leaves.iter().copied())
     }
 
     /// The nodes that emulate a vnode.
