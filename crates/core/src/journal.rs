@@ -201,19 +201,11 @@ impl<E> Journal<E> {
         records: impl IntoIterator<Item = R>,
         effects: impl IntoIterator<Item = E>,
     ) {
-        let add = |log: &mut Records| records.into_iter().for_each(|one| log.add(one.as_ref()));
-        self.replace_with(add, effects);
+        self.replace_by(Records::of(records), effects);
     }
 
-    /// As [`replace`](Self::replace), for records that `write` appends to the log, without a copy
-    /// of a record. Returns the log.
-    pub fn replace_with(
-        &mut self,
-        write: impl FnOnce(&mut Records),
-        effects: impl IntoIterator<Item = E>,
-    ) -> Bytes {
-        let mut records = Records::new();
-        write(&mut records);
+    /// As [`replace`](Self::replace), without a copy of the records. Returns the log.
+    pub fn replace_by(&mut self, records: Records, effects: impl IntoIterator<Item = E>) -> Bytes {
         let bytes = Bytes::from(records.0);
         self.has_header = true;
         self.bytes.clear();
@@ -345,8 +337,17 @@ impl<E> Journal<E> {
 pub struct Records(Vec<u8>);
 
 impl Records {
-    fn new() -> Self {
-        Self(header().to_vec())
+    /// No records, with room for this many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        let mut log = Vec::with_capacity(HEADER_BYTES + bytes);
+        log.extend(header());
+        Self(log)
+    }
+
+    fn of<R: AsRef<[u8]>>(records: impl IntoIterator<Item = R>) -> Self {
+        let mut log = Self::with_capacity(0);
+        records.into_iter().for_each(|record| log.add(record.as_ref()));
+        log
     }
 
     /// Adds a record.
@@ -375,9 +376,7 @@ pub fn header() -> [u8; HEADER_BYTES] {
 
 /// The bytes of a log that has these records alone.
 pub fn log_of<R: AsRef<[u8]>>(records: impl IntoIterator<Item = R>) -> Bytes {
-    let mut log = Records::new();
-    records.into_iter().for_each(|record| log.add(record.as_ref()));
-    log.0.into()
+    Records::of(records).0.into()
 }
 
 /// The bytes of a record in a log.

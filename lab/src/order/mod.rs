@@ -420,7 +420,7 @@ impl Owner {
         let mut snapshot = made.to_le_bytes().to_vec();
         snapshot.resize(SNAPSHOT_BYTES, 0);
         let taken = subject.input(seen.local, |replica| {
-            replica.committed() == cycle && replica.checkpoint(snapshot.into())
+            replica.committed() == cycle && replica.checkpoint(&snapshot)
         });
         self.history.checkpoints += u64::from(taken);
     }

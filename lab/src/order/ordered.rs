@@ -147,7 +147,7 @@ impl Ordered {
     }
 
     /// Gives Canopus a snapshot. Rivals keep no log and ask for none.
-    pub fn checkpoint(&mut self, snapshot: Bytes) {
+    pub fn checkpoint(&mut self, snapshot: &[u8]) {
         if let Self::Canopus(replica) = self {
             replica.machine.checkpoint(snapshot);
         }

@@ -517,7 +517,7 @@ impl Machine for Replica {
                 Event::Answered(token) => self.answer(token),
                 Event::CheckpointWanted => {
                     // This replica keeps no state of the executed requests.
-                    self.inner.checkpoint(Bytes::from_static(b"nothing"));
+                    self.inner.checkpoint(b"nothing");
                     self.inner.settle(self.now);
                 }
                 _ => {}

@@ -50,6 +50,12 @@ impl Checkpoint {
     /// and the snapshot. An end is a vnode u16, an incarnation u32 and a cycle u64.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.reserve(self.snapshot.len() + TABLE_BYTES);
+        self.put_with(out, |out| out.extend_from_slice(&self.snapshot));
+    }
+
+    /// As [`put`](Self::put), with the snapshot that `snapshot` appends in place of the own one.
+    /// Returns the number of bytes of that snapshot.
+    fn put_with(&self, out: &mut Vec<u8>, snapshot: impl FnOnce(&mut Vec<u8>)) -> usize {
         out.extend(self.cycle.to_le_bytes());
         self.table.put(out);
         out.extend((self.ends.len() as u16).to_le_bytes());
@@ -58,8 +64,12 @@ impl Checkpoint {
             out.extend(incarnation.to_le_bytes());
             out.extend(end.to_le_bytes());
         }
-        out.extend((self.snapshot.len() as u32).to_le_bytes());
-        out.extend_from_slice(&self.snapshot);
+        let length_at = out.len();
+        out.extend([0; 4]);
+        snapshot(out);
+        let length = out.len() - length_at - 4;
+        out[length_at..length_at + 4].copy_from_slice(&(length as u32).to_le_bytes());
+        length
     }
 
     pub(crate) fn read(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Self, Malformed> {
@@ -90,23 +100,35 @@ impl Canopus {
     /// Takes the owner's state after all cycles up to the last [`Event::Committed`], and compacts
     /// the log. Returns false when no cycle was committed since the last checkpoint, when the
     /// snapshot is too long, or when the log is being compacted already.
-    pub fn checkpoint(&mut self, snapshot: Bytes) -> bool {
-        let last = self.checkpointed;
-        let is_too_long = snapshot.len() > CHECKPOINT_BYTES_MAX;
-        if self.committed == last || is_too_long || self.journal.is_compacting() {
+    pub fn checkpoint(&mut self, snapshot: &[u8]) -> bool {
+        self.checkpoint_with(snapshot.len(), |out| out.extend_from_slice(snapshot))
+    }
+
+    /// As [`checkpoint`](Self::checkpoint), for a snapshot that `snapshot` appends to the new log,
+    /// without a copy of the snapshot. `bytes` is about the length of the snapshot.
+    pub fn checkpoint_with(&mut self, bytes: usize, snapshot: impl FnOnce(&mut Vec<u8>)) -> bool {
+        if self.committed == self.checkpointed || self.journal.is_compacting() {
             return false;
         }
-        self.is_checkpoint_wanted = false;
-        self.keep_checkpoint(Checkpoint {
+        let checkpoint = Checkpoint {
             cycle: self.committed,
             table: self.table.clone(),
             ends: self.known_ends(),
-            snapshot,
-        });
-        true
+            snapshot: Bytes::new(),
+        };
+        let is_kept = self.keep_checkpoint(&checkpoint, bytes, snapshot);
+        self.is_checkpoint_wanted &= !is_kept;
+        is_kept
     }
 
-    fn keep_checkpoint(&mut self, checkpoint: Checkpoint) {
+    /// Replaces the log by a checkpoint with the snapshot that `snapshot` appends, and by what is
+    /// behind it. Changes nothing and returns false when the snapshot is too long.
+    fn keep_checkpoint(
+        &mut self,
+        checkpoint: &Checkpoint,
+        bytes: usize,
+        snapshot: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
         let next = checkpoint.cycle + 1;
         let disk = Record::Disk(self.disks.own.clone());
         let mut records = vec![disk];
@@ -119,21 +141,21 @@ impl Canopus {
             records.extend(entries.map(|entry| self.record_of(*owner, group.incarnation(), entry)));
             effects.push(Effect::Report(*owner, group.incarnation(), mine));
         }
-        // A checkpoint may be long, and is copied as seldom as possible.
-        self.checkpointed = checkpoint.cycle;
         let bodies: Vec<Vec<u8>> = records.iter().map(journal::body).collect();
         let others: usize = bodies.iter().map(|body| HEAD_BYTES + body.len()).sum();
-        let room = checkpoint.snapshot.len() + TABLE_BYTES + others;
-        let (first, mut place) = (Record::Checkpoint(checkpoint), 0..0);
-        let write = |log: &mut Records| {
-            place = log.add_with(|out| {
-                out.reserve(room);
-                journal::put(out, &first);
-            });
-            bodies.iter().for_each(|body| log.add(body));
-        };
-        let log = self.journal.replace_with(write, effects);
+        // A checkpoint may be long. Each copy of it takes time and new pages of memory.
+        let (mut log, mut length) = (Records::with_capacity(bytes + TABLE_BYTES + others), 0);
+        let place = log.add_with(|out| {
+            journal::put_checkpoint(out, |out| length = checkpoint.put_with(out, snapshot));
+        });
+        if length > CHECKPOINT_BYTES_MAX {
+            return false;
+        }
+        bodies.iter().for_each(|body| log.add(body));
+        let log = self.journal.replace_by(log, effects);
         self.encoded = log.slice(place.start + journal::KIND_BYTES..place.end);
+        self.checkpointed = checkpoint.cycle;
+        true
     }
 
     /// Asks the owner for a checkpoint when the log is long.
@@ -205,7 +227,8 @@ impl Canopus {
         }
         self.forget_groups();
         self.skip(cycle + 1);
-        self.keep_checkpoint(checkpoint.clone());
+        let snapshot = &checkpoint.snapshot;
+        self.keep_checkpoint(&checkpoint, snapshot.len(), |out| out.extend_from_slice(snapshot));
         self.store_all_states();
         let unknown = self.forget_proposed(cycle);
         let snapshot = checkpoint.snapshot;

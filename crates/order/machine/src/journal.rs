@@ -139,10 +139,7 @@ pub(crate) fn put(out: &mut Vec<u8>, record: &Record) {
             out.push(7);
             put_commit(out, commit);
         }
-        Record::Checkpoint(checkpoint) => {
-            out.push(13);
-            checkpoint.put(out);
-        }
+        Record::Checkpoint(checkpoint) => put_checkpoint(out, |out| checkpoint.put(out)),
         Record::Group(owner, incarnation, report) => {
             out.push(6);
             out.extend(owner.0.to_le_bytes());
@@ -158,6 +155,12 @@ pub(crate) fn put(out: &mut Vec<u8>, record: &Record) {
             out.extend_from_slice(list);
         }
     }
+}
+
+/// A [`Record::Checkpoint`] with the checkpoint that `checkpoint` appends.
+pub(crate) fn put_checkpoint(out: &mut Vec<u8>, checkpoint: impl FnOnce(&mut Vec<u8>)) {
+    out.push(13);
+    checkpoint(out);
 }
 
 fn put_commit(out: &mut Vec<u8>, commit: &Commit) {

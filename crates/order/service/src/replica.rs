@@ -311,8 +311,11 @@ impl Owner {
                 self.warn_of_awaited(&machines[0]);
             }
             if core::mem::take(&mut self.wants_checkpoint) {
-                let snapshot = self.shared.keys().encode();
-                let give = |m: &mut Canopus, _: Timestamp| m.checkpoint(snapshot);
+                let shared = Arc::clone(&self.shared);
+                let give = |m: &mut Canopus, _: Timestamp| {
+                    let keys = shared.keys();
+                    m.checkpoint_with(keys.bytes(), |out| keys.put(out))
+                };
                 let machine = &mut machines[0];
                 turns.input(0, machine, port, give, &mut |_, _, event| self.take(event))?;
             }

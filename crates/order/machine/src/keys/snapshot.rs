@@ -27,6 +27,12 @@ impl Keys {
     /// Everything, for a checkpoint.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(self.bytes);
+        self.put(&mut out);
+        out.into()
+    }
+
+    /// Appends what [`encode`](Self::encode) returns.
+    pub fn put(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         out.extend(self.revision.to_le_bytes());
         out.extend(self.now_ms.to_le_bytes());
@@ -40,33 +46,32 @@ impl Keys {
             out.push(session.replies.len() as u8);
             for (sequence, reply) in &session.replies {
                 out.extend(sequence.to_le_bytes());
-                reply.put(&mut out);
+                reply.put(out);
             }
         }
         out.extend((self.entries.len() as u32).to_le_bytes());
         for (key, entry) in &self.entries {
-            put_bytes(&mut out, key.as_bytes());
-            put_optional(&mut out, entry.value.as_ref());
+            put_bytes(out, key.as_bytes());
+            put_optional(out, entry.value.as_ref());
             out.extend(entry.created.to_le_bytes());
             out.extend(entry.modified.to_le_bytes());
             out.extend(entry.version.to_le_bytes());
             out.extend(entry.created_ms.to_le_bytes());
             out.extend(entry.modified_ms.to_le_bytes());
-            entry.kind.put(&mut out);
+            entry.kind.put(out);
             out.extend(entry.owner.to_le_bytes());
             out.extend(entry.births.to_le_bytes());
             out.extend(entry.children_modified.to_le_bytes());
             out.extend(entry.rights_version.to_le_bytes());
-            rights::put(&mut out, &entry.rights);
+            rights::put(out, &entry.rights);
         }
         out.extend((self.votes.len() as u32).to_le_bytes());
         for (key, (modified, nodes)) in &self.votes {
-            put_bytes(&mut out, key.as_bytes());
+            put_bytes(out, key.as_bytes());
             out.extend(modified.to_le_bytes());
             out.extend((nodes.len() as u32).to_le_bytes());
             nodes.iter().for_each(|node| out.extend(node.to_le_bytes()));
         }
-        out.into()
     }
 
     /// Keys out of a checkpoint.

@@ -122,7 +122,7 @@ fn a_replica_that_starts_again_notices_that_the_service_lost_its_list() {
     assert_eq!(again.outside(now, None), Err(OrderError::Outside(LACKS)));
     // Compaction keeps the list.
     again.committed = 3;
-    assert!(again.checkpoint(Bytes::from_static(b"all")));
+    assert!(again.checkpoint(b"all"));
     assert!(written(&mut again).contains(&Record::List(one)));
 }
 

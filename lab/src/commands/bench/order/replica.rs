@@ -237,7 +237,7 @@ pub fn main(args: &Args) -> Outcome {
         if core::mem::take(&mut owner.wants_checkpoint) {
             let snapshot = owner.snapshot();
             let give = |replica: &mut Ordered, now| {
-                replica.checkpoint(snapshot);
+                replica.checkpoint(&snapshot);
                 replica.settle(now);
             };
             let events = &mut |_: &Ordered, _, event| owner.take(event);
