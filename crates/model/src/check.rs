@@ -7,7 +7,7 @@ use crate::file::{Distribution, Model, ModelError, Shape};
 ///
 /// The simulator counts nanoseconds in 64 bits. With a number outside of its range, a run would
 /// never end, or would treat the number as 0.
-const RANGES: [(&str, f64, f64); 21] = [
+const RANGES: [(&str, f64, f64); 22] = [
     ("random_loss", 0.0, 1.0),
     ("within", 0.0, 1.0),
     ("straggler_share", 0.0, 1.0),
@@ -24,8 +24,9 @@ const RANGES: [(&str, f64, f64); 21] = [
     ("wander_period_s", 0.001, 1e9),
     // The simulator keeps each route of a pair for 200 ms at least.
     ("every_s", 0.2, 1e9),
-    // A quarter of an hour.
-    ("us", 0.0, 1e9),
+    // Distributions count nanoseconds in 32 bits.
+    ("us", 0.0, US_MAX),
+    ("noise_ns", 0.0, 1e9),
     ("_ns", 0.0, 1e12),
     // A clock that is 1 % wrong.
     ("_ppb", 0.0, 1e7),
@@ -34,6 +35,16 @@ const RANGES: [(&str, f64, f64); 21] = [
     ("error", 0.0, f64::MAX),
     ("is", f64::MIN, f64::MAX),
 ];
+/// Longest duration in microseconds.
+const US_MAX: f64 = 4e6;
+/// The least rates above 0. The simulator counts whole bits and packets a second, and 0 stands for no
+/// limit.
+const RATES_MIN: [(&str, f64); 2] = [("gbit_per_s", 1e-6), ("packets_per_s", 1.0)];
+/// The largest share of the time in which a host is paused, all kinds of pauses together. Pauses that
+/// overlap count as one, and more of them would never end.
+const PAUSED_MAX: f64 = 0.5;
+/// Most pauses of a host in a millisecond, all kinds together.
+const PAUSES_PER_MS_MAX: f64 = 100.0;
 /// Limit of the entries of each list, such as the kinds of pauses, the points of a table or the
 /// levels of a load. The built-in models have far fewer. Without a limit, the length of a list
 /// could slow a simulation down.
@@ -44,40 +55,85 @@ const ENTRIES_MAX: usize = 64;
 /// # Errors
 /// The key of the first number that is out of its range, or that has an empty source.
 pub(crate) fn check(name: &str, model: &Model) -> Result<(), ModelError> {
-    let root = toml::Value::try_from(model).expect("a model is plain tables");
-    numbers(name, "", &root)?;
-    let wrong = |key: &str, range: &str| Err(ModelError::shape(name, key, range));
-    let path = &model.path;
-    let outages = path.spikes.iter().chain(&path.episodes).chain(&model.host.stalls);
-    let lengths = outages.map(|outage| &outage.length);
-    let lengths = lengths.chain(path.losses.iter().map(|loss| &loss.length));
-    let late = [&model.stack.sockets, &model.stack.kernel_bypass].map(|stack| &stack.timer_late);
-    for Distribution { shape, .. } in lengths.chain(late).chain([&path.wait]) {
-        match shape {
-            Shape::Pareto { least_us, most_us, .. } if !(0.0..=*most_us).contains(least_us) => {
-                return wrong("least_us of a pareto", "at most its most_us");
-            }
-            Shape::Pareto { least_us, .. } if *least_us == 0.0 => {
-                return wrong("least_us of a pareto", "above 0");
-            }
-            Shape::Table { points } => {
-                let ascend = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
-                let fits = |&(share, us): &(f64, f64)| {
-                    (0.0..=1.0).contains(&share) && (0.0..=1e9).contains(&us)
-                };
-                if points.is_empty() || !points.windows(2).all(ascend) || !points.iter().all(fits) {
-                    return wrong("points of a table", "[share from 0 to 1, us], both ascending");
-                }
-            }
-            _ => {}
-        }
+    numbers(name, "", &model.values())?;
+    for (key, distribution) in distributions(model) {
+        shape(name, &key, distribution)?;
     }
-    let levels = path.load.iter().flat_map(|load| &load.levels);
-    if levels
-        .clone()
-        .any(|&(share, busy)| !(0.0..=1.0).contains(&share) || !(0.0..1.0).contains(&busy))
-    {
-        return wrong("path.load.levels", "[share of the time, busy from 0 to below 1]");
+    pauses(name, model)?;
+    let path = &model.path;
+    let scales = path.straggler_send.is.max(1.0) * path.straggler_receive.is.max(1.0);
+    // A delay that falls faster than time passes would bring packets out of their order.
+    let falls_s = 4.0 * path.wander.is * path.base_us.is * 1e-6 * scales;
+    if falls_s > path.wander_period_s.is {
+        let form = format!("at least {falls_s}, by the other numbers of the drift");
+        return Err(ModelError::shape(name, "path.wander_period_s", &form));
+    }
+    let Some(load) = &path.load else { return Ok(()) };
+    let fits =
+        |&(share, busy): &(f64, f64)| (0.0..=1.0).contains(&share) && (0.0..1.0).contains(&busy);
+    let all: f64 = load.levels.iter().map(|(share, _)| share).sum();
+    if !load.levels.iter().all(fits) || (all - 1.0).abs() > 1e-6 {
+        let form = "[share of the time, busy from 0 to below 1], and the shares add up to 1";
+        return Err(ModelError::shape(name, "path.load.levels", form));
+    }
+    Ok(())
+}
+
+/// Every distribution of a model, with its key.
+fn distributions(model: &Model) -> Vec<(String, &Distribution)> {
+    let (path, stack) = (&model.path, &model.stack);
+    let mut all = vec![
+        ("path.wait".to_owned(), &path.wait),
+        ("stack.sockets.timer_late".to_owned(), &stack.sockets.timer_late),
+        ("stack.kernel-bypass.timer_late".to_owned(), &stack.kernel_bypass.timer_late),
+    ];
+    let length = |key: &str, length| (format!("{key}.length"), length);
+    all.extend(path.spikes.iter().map(|one| length("path.spikes", &one.length)));
+    all.extend(path.episodes.iter().map(|one| length("path.episodes", &one.length)));
+    all.extend(path.losses.iter().map(|one| length("path.losses", &one.length)));
+    let stalls = model.host.stalls.iter().enumerate();
+    all.extend(stalls.map(|(at, one)| length(&format!("host.stalls.{at}"), &one.length)));
+    all
+}
+
+/// Checks the numbers of a distribution that have no ranges of their own.
+fn shape(name: &str, key: &str, distribution: &Distribution) -> Result<(), ModelError> {
+    let wrong =
+        |word: &str, form: &str| Err(ModelError::shape(name, &format!("{key}.{word}"), form));
+    match &distribution.shape {
+        Shape::Pareto { least_us, .. } if *least_us == 0.0 => wrong("least_us", "above 0"),
+        Shape::Pareto { least_us, most_us, .. } if least_us > most_us => {
+            wrong("least_us", "at most its most_us")
+        }
+        Shape::Table { points } => {
+            let ascend = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
+            let fits = |&(share, us): &(f64, f64)| {
+                (0.0..=1.0).contains(&share) && (0.0..=US_MAX).contains(&us)
+            };
+            if points.is_empty() || !points.windows(2).all(ascend) || !points.iter().all(fits) {
+                let form = format!("[share from 0 to 1, us from 0 to {US_MAX}], both ascending");
+                return wrong("points", &form);
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a host runs at all.
+fn pauses(name: &str, model: &Model) -> Result<(), ModelError> {
+    let (mut paused, mut per_ms) = (0.0, 0.0);
+    for stall in &model.host.stalls {
+        let (gap, mean) = (stall.gap_ms.is, stall.length.shape.mean_us() / 1e3);
+        paused += mean / (mean + gap);
+        per_ms += 1.0 / (mean + gap);
+    }
+    if paused > PAUSED_MAX || per_ms > PAUSES_PER_MS_MAX {
+        let form = format!(
+            "at most {PAUSES_PER_MS_MAX} pauses a millisecond that take at most {PAUSED_MAX} of the \
+             time, all kinds together"
+        );
+        return Err(ModelError::shape(name, "host.stalls", &form));
     }
     Ok(())
 }
@@ -114,12 +170,15 @@ fn numbers(name: &str, key: &str, at: &toml::Value) -> Result<(), ModelError> {
 fn in_range(name: &str, key: &str, value: f64) -> Result<(), ModelError> {
     let range = RANGES.iter().find(|(end, ..)| key.ends_with(end));
     let (_, least, most) = *range.expect("every number has a range, which a test tries");
-    if (least..=most).contains(&value) {
+    let rate = RATES_MIN.iter().find(|(end, _)| key.ends_with(end)).map(|(_, least)| *least);
+    let is_lost = rate.is_some_and(|rate| value > 0.0 && value < rate);
+    if (least..=most).contains(&value) && !is_lost {
         return Ok(());
     }
-    let range = match most {
-        f64::MAX => format!("a number from {least} on"),
-        most => format!("from {least} to {most}"),
+    let range = match (rate, most) {
+        (Some(rate), _) => format!("0 for no limit, or from {rate} to {most}"),
+        (None, f64::MAX) => format!("a number from {least} on"),
+        (None, most) => format!("from {least} to {most}"),
     };
     Err(ModelError::Number { model: name.into(), key: key.into(), value, range })
 }
@@ -159,6 +218,48 @@ mod tests {
         );
         let error = error.expect_err("an empty source").to_string();
         assert!(error.contains("mine") && error.contains("path.base_us"), "{error}");
+    }
+
+    /// The error of `gcp` with a text in place of another one.
+    fn refused(from: &str, to: &str) -> String {
+        let text = whole().to_toml();
+        assert!(text.contains(from), "{from} is in the model");
+        let changed = text.replacen(from, to, 1);
+        Model::parse("mine", &changed).expect_err(to).to_string()
+    }
+
+    #[test]
+    fn a_misspelt_key_of_a_distribution_is_refused_by_name() {
+        let error = refused("median_us = ", "eror = 0.1, median_us = ");
+        assert!(error.contains("path.wait.eror"), "{error}");
+    }
+
+    #[test]
+    fn numbers_that_fit_alone_and_not_together_are_refused() {
+        let error = refused("levels = [[1.0, 0.5]]", "levels = [[0.5, 0.5]]");
+        assert!(error.contains("path.load.levels") && error.contains("add up to 1"), "{error}");
+        let model = whole();
+        let often = 1e-6 / model.number("host.stalls.0.gap_ms").expect("pauses");
+        let error = model.scaled("host.stalls.0.gap_ms", often).expect_err("pauses without end");
+        assert!(error.to_string().contains("host.stalls"), "{error}");
+        let long = 3e6 / model.number("path.base_us").expect("a delay");
+        let text = model.scaled("path.base_us", long).expect("three seconds").to_toml();
+        let text = text.replacen("wander = { is = 0.0", "wander = { is = 0.5", 1);
+        let error = Model::parse("mine", &text);
+        let error = error.expect_err("a drift that is faster than time");
+        assert!(error.to_string().contains("path.wander_period_s"), "{error}");
+    }
+
+    #[test]
+    fn a_rate_that_would_count_as_no_limit_is_refused() {
+        let model = whole();
+        for (key, least) in [("host.nic_packets_per_s", 1.0), ("host.nic_gbit_per_s", 1e-6)] {
+            let rate = model.number(key).expect(key);
+            assert!(model.scaled(key, least / rate * 1.001).is_ok(), "{key}");
+            assert!(model.scaled(key, 0.0).is_ok(), "{key}: 0 is no limit");
+            let error = model.scaled(key, least / rate / 2.0).expect_err(key).to_string();
+            assert!(error.contains("no limit"), "{error}");
+        }
     }
 
     #[test]

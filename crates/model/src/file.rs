@@ -292,6 +292,8 @@ pub enum ModelError {
     },
     /// A part of the model has a wrong form: the model, the part, and the right form.
     Shape(String, String, String),
+    /// A key that a model does not have: the model, and the key.
+    Unused(String, String),
     /// A number has an empty source: the model, and the key.
     Source(String, String),
     /// The model has no number of this key.
@@ -314,6 +316,11 @@ impl fmt::Display for ModelError {
             Self::Source(model, key) => {
                 write!(f, "model {model}: {key}: its source is empty; say where the number is from")
             }
+            Self::Unused(model, key) => write!(
+                f,
+                "model {model}: {key}: no such key; a distribution has its shape, the numbers of \
+                 the shape, error and source"
+            ),
             Self::Key(key) => write!(f, "model: there is no number {key}"),
         }
     }
@@ -333,6 +340,7 @@ impl std::error::Error for ModelError {
             Self::Stack(_)
             | Self::Number { .. }
             | Self::Shape(..)
+            | Self::Unused(..)
             | Self::Source(..)
             | Self::Key(_) => None,
         }
@@ -361,6 +369,25 @@ fn inherit(value: &mut toml::Value, name: &str) {
         }
         toml::Value::Array(list) => list.iter_mut().for_each(|value| inherit(value, name)),
         _ => {}
+    }
+}
+
+/// The first key of `given` that `known` lacks.
+fn unknown(key: &str, given: &toml::Value, known: &toml::Value) -> Option<String> {
+    let below = |word: &str| if key.is_empty() { word.into() } else { format!("{key}.{word}") };
+    match (given, known) {
+        (toml::Value::Table(given), toml::Value::Table(known)) => {
+            given.iter().find_map(|(word, value)| match known.get(word) {
+                Some(known) => unknown(&below(word), value, known),
+                None => Some(below(word)),
+            })
+        }
+        (toml::Value::Array(given), toml::Value::Array(known)) => {
+            let both = given.iter().zip(known).enumerate();
+            both.into_iter()
+                .find_map(|(at, (given, known))| unknown(&below(&at.to_string()), given, known))
+        }
+        _ => None,
     }
 }
 
@@ -418,8 +445,13 @@ impl Model {
     /// # Errors
     /// When the text is not a model. The error names the line.
     pub fn parse(name: &str, text: &str) -> Result<Self, ModelError> {
-        let model: Self =
-            toml::from_str(text).map_err(|error| ModelError::File(name.into(), error))?;
+        let wrong = |error| ModelError::File(name.into(), error);
+        let model: Self = toml::from_str(text).map_err(wrong)?;
+        // The reader of files ignores a key of a distribution that it does not know.
+        let (given, known) = (toml::from_str(text).map_err(wrong)?, model.values());
+        if let Some(key) = unknown("", &given, &known) {
+            return Err(ModelError::Unused(name.into(), key));
+        }
         check(name, &model)?;
         Ok(model)
     }
@@ -437,11 +469,15 @@ impl Model {
         }
     }
 
+    /// The model as values of its file.
+    pub(crate) fn values(&self) -> toml::Value {
+        toml::Value::try_from(self).expect("a model is plain tables")
+    }
+
     /// The text of the model's file: a line for each number, with its source.
     pub fn to_toml(&self) -> String {
-        let root = toml::Value::try_from(self).expect("a model is plain tables");
         let mut text = String::new();
-        write_table(&mut text, "", &root);
+        write_table(&mut text, "", &self.values());
         text
     }
 
@@ -480,7 +516,7 @@ impl Model {
             }
         }
         let mut found = Vec::new();
-        walk("", &toml::Value::try_from(self).expect("a model is plain tables"), &mut found);
+        walk("", &self.values(), &mut found);
         found
     }
 
@@ -500,14 +536,14 @@ impl Model {
     /// The same numbers. Each source says that the number was not measured and is that of this
     /// model.
     pub(crate) fn inherited(&self) -> Self {
-        let mut root = toml::Value::try_from(self).expect("a model is plain tables");
+        let mut root = self.values();
         inherit(&mut root, &self.name);
         root.try_into().expect("only words have changed")
     }
 
     fn changed(&self, key: &str, change: impl FnOnce(f64) -> f64) -> Result<Self, ModelError> {
         let missing = || ModelError::Key(key.into());
-        let mut root = toml::Value::try_from(self).expect("a model is plain tables");
+        let mut root = self.values();
         let mut at = &mut root;
         for word in key.split('.') {
             at = match (word.parse::<usize>(), at) {

@@ -406,6 +406,10 @@ fn object(done: &Run) -> Result<Value, serde_json::Error> {
     Ok(json)
 }
 
+const UNFINISHED: &str = "some receivers lacked messages when the run was stopped, so that its \
+                          figures are of the other messages: the losses, delays or pauses of the \
+                          model are larger than repairs can follow";
+
 /// The same run under several seeds.
 fn several(args: &Multicast) -> Outcome {
     if args.html.is_some() {
@@ -417,7 +421,7 @@ fn several(args: &Multicast) -> Outcome {
     let unfinished = runs.iter().filter(|run| !run.finished).count();
     match unfinished {
         0 => Ok(()),
-        _ => Err(format!("in {unfinished} runs some receivers did not finish").into()),
+        _ => Err(format!("{unfinished} of {} runs: {UNFINISHED}", runs.len()).into()),
     }
 }
 
@@ -455,7 +459,7 @@ fn multicast(args: &Multicast) -> Outcome {
             done.digest
         );
     }
-    if done.finished { Ok(()) } else { Err("some receivers did not finish".into()) }
+    if done.finished { Ok(()) } else { Err(UNFINISHED.into()) }
 }
 
 /// When the first `most` messages of the feed file are due, counted from the first.

@@ -59,8 +59,9 @@ pub fn table(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
             let model: Model = effort.model.scaled(&key, factor).ok()?;
             Some(headlines(&Effort { model, seeds, ..effort.clone() }, &key, progress))
         };
-        // A number without effect gives the same run, so that one seed tells.
-        if at(1.0 + error, 1).or_else(|| at(1.0 - error, 1)).as_deref() == base.get(..1) {
+        // A number without effect gives the same runs, so that one seed tells.
+        let sides = [1.0 + error, 1.0 - error].map(|factor| at(factor, 1));
+        if sides.iter().flatten().all(|side| Some(&side[..]) == base.get(..1)) {
             idle.push(key);
             continue;
         }

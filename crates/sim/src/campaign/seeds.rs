@@ -58,10 +58,9 @@ impl Seeds {
                 let (sender, next, stop, run) = (sender.clone(), &next, &stop, &run);
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
-                        let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= self.range.end {
-                            return;
-                        }
+                        let after = |seed| (seed < self.range.end).then(|| seed + 1);
+                        let (set, read) = (Ordering::Relaxed, Ordering::Relaxed);
+                        let Ok(seed) = next.fetch_update(set, read, after) else { return };
                         let result = one(|| run(seed));
                         stop.fetch_or(result.is_err() && self.stop_at_first, Ordering::Relaxed);
                         if sender.send((seed, result)).is_err() {
@@ -115,6 +114,15 @@ mod tests {
             assert_eq!(failed[0], (501, "501 is odd".to_owned()));
             assert!(passed < 1_000);
         }
+    }
+
+    #[test]
+    fn the_greatest_seeds_run_once() {
+        let mut passed = Vec::new();
+        let seeds = Seeds { threads: 2, ..Seeds::new(u64::MAX - 3..u64::MAX) };
+        let failed = seeds.run(Ok, |seed, _| passed.push(seed), |_| {});
+        passed.sort_unstable();
+        assert_eq!((failed, passed), (vec![], (u64::MAX - 3..u64::MAX).collect()));
     }
 
     #[test]

@@ -62,6 +62,25 @@ impl Ends {
     }
 }
 
+/// A path is at most this many times as slow as the median, in fixed-point. A delay of four seconds,
+/// the longest of a model, then has room in 64 bits.
+const SCALE_MAX: u64 = 2_048 << POINT;
+
+/// A slowness in fixed-point.
+fn scale_of(slowness: f64) -> u64 {
+    ((slowness * ONE as f64) as u64).min(SCALE_MAX)
+}
+
+/// A slowness times another factor in fixed-point.
+fn scaled(scale: u64, factor: u64) -> u64 {
+    ((scale * factor) >> POINT).min(SCALE_MAX)
+}
+
+/// A delay times a factor in fixed-point.
+fn times(delay: u64, factor: u64) -> u64 {
+    ((u128::from(delay) * u128::from(factor)) >> POINT) as u64
+}
+
 /// A path with its lasting properties.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
@@ -114,13 +133,13 @@ impl Paths {
             mix(self.seed ^ (u64::from(a) << 32 | u64::from(b)).wrapping_mul(GOLDEN))
         };
         let key = hash(from.0, to.0);
-        let mut scale = (sender.send * receiver.receive * ONE as f64) as u64;
+        let mut scale = scale_of(sender.send * receiver.receive);
         if let Some(direction) = &self.direction {
-            scale = (scale * direction.sample(mix(key ^ salt::DIRECTION))) >> POINT;
+            scale = scaled(scale, direction.sample(mix(key ^ salt::DIRECTION)));
         }
         if let Some(pair) = &self.pair {
             let both = hash(from.0.min(to.0), from.0.max(to.0));
-            scale = (scale * pair.sample(mix(both ^ salt::PAIR))) >> POINT;
+            scale = scaled(scale, pair.sample(mix(both ^ salt::PAIR)));
         }
         Path { key, scale, from: sender.key, to: receiver.key }
     }
@@ -134,9 +153,9 @@ impl Paths {
     /// No packet on any path takes less, in nanoseconds, when the slowness of the two hosts of a
     /// path is at least `ends`.
     pub(super) fn least(&self, ends: f64) -> u64 {
-        let mut scale = (ends * ONE as f64) as u64;
+        let mut scale = scale_of(ends);
         for spread in [&self.direction, &self.pair].into_iter().flatten() {
-            scale = (scale * spread.at(0.0)) >> POINT;
+            scale = scaled(scale, spread.at(0.0));
         }
         let usual = (self.base * scale) >> POINT;
         let shortest = self.routes.as_ref().map_or(usual, |routes| routes.least(usual));
@@ -226,7 +245,7 @@ impl Routes {
 
     /// The lasting delay of the shortest route that there can be.
     fn least(&self, base: u64) -> u64 {
-        self.factors.as_ref().map_or(base, |factors| (base * factors.at(0.0)) >> POINT)
+        self.factors.as_ref().map_or(base, |factors| times(base, factors.at(0.0)))
     }
 
     /// The lasting delay at a time. A route that is shorter than the one before takes over at the
@@ -241,7 +260,7 @@ impl Routes {
         // changes are at least 100 ms apart.
         let change = (((self.period - ROUTE_LEAST_NS) as f64) * unit(word)) as u64;
         let within = shifted - period * self.period;
-        let delay = |period: u64| (base * factors.sample(mix(draw(key, period) ^ GOLDEN))) >> POINT;
+        let delay = |period: u64| times(base, factors.sample(mix(draw(key, period) ^ GOLDEN)));
         if within < change {
             return delay(period);
         }
