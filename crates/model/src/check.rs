@@ -37,11 +37,11 @@ const RANGES: [(&str, f64, f64); 22] = [
 ];
 /// Longest duration in microseconds.
 const US_MAX: f64 = 4e6;
-/// The least rates above 0. The simulator counts whole bits and packets a second, and 0 stands for no
-/// limit.
+/// The least rates above 0. The simulator counts whole bits and packets a second, and 0 stands for
+/// no limit.
 const RATES_MIN: [(&str, f64); 2] = [("gbit_per_s", 1e-6), ("packets_per_s", 1.0)];
-/// The largest share of the time in which a host is paused, all kinds of pauses together. Pauses that
-/// overlap count as one, and more of them would never end.
+/// The largest share of the time in which a host is paused, all kinds of pauses together. Pauses
+/// that overlap count as one, and more of them would never end.
 const PAUSED_MAX: f64 = 0.5;
 /// Most pauses of a host in a millisecond, all kinds together.
 const PAUSES_PER_MS_MAX: f64 = 100.0;
@@ -130,8 +130,8 @@ fn pauses(name: &str, model: &Model) -> Result<(), ModelError> {
     }
     if paused > PAUSED_MAX || per_ms > PAUSES_PER_MS_MAX {
         let form = format!(
-            "at most {PAUSES_PER_MS_MAX} pauses a millisecond that take at most {PAUSED_MAX} of the \
-             time, all kinds together"
+            "at most {PAUSES_PER_MS_MAX} pauses a millisecond that take at most {PAUSED_MAX} of \
+             the time, all kinds together"
         );
         return Err(ModelError::shape(name, "host.stalls", &form));
     }

@@ -62,8 +62,8 @@ impl Ends {
     }
 }
 
-/// A path is at most this many times as slow as the median, in fixed-point. A delay of four seconds,
-/// the longest of a model, then has room in 64 bits.
+/// A path is at most this many times as slow as the median, in fixed-point. A delay of four
+/// seconds, the longest of a model, then has room in 64 bits.
 const SCALE_MAX: u64 = 2_048 << POINT;
 
 /// A slowness in fixed-point.
