@@ -524,7 +524,9 @@ impl Campaign for Order {
             name: "order",
             about: "Canopus in trees of height 1 to 3 under faults of hosts, slow and full disks",
             seeds: 1_000,
-            once_failed: &[979, 1079, 1765, 2194, 2388, 3614, 5832, 6794, 23841, 25264, 35524],
+            once_failed: &[
+                979, 1079, 1765, 2194, 2388, 3614, 5832, 6794, 23841, 25264, 35524, 45086,
+            ],
             kinds: &[
                 FaultKind::Loss,
                 FaultKind::Duplicate,

@@ -31,6 +31,10 @@
 //!   each group in the members' answers, the group has ended, or no member had promised a later
 //!   term and the replica has all entries that any member had. A member answers after the member
 //!   forgot the earlier disk.
+//! - **The group of an owner that has left** may stay open, because a super-leaf that leaves ends no
+//!   groups. The replica does not wait for the end of such a group, and never votes in it. Members
+//!   that are behind may still need the group, and count votes of the earlier disk there. The
+//!   replica has committed all cycles of the group, and sends them to these members.
 //! - **The replica's own group** has to have ended, because the replica does not know its earlier
 //!   proposals. The earlier disk may have asked to come back, and may have heard of the return
 //!   before all others. So the replica proposes under later incarnations only, and gives up an
@@ -338,7 +342,7 @@ impl Canopus {
 
     pub(crate) fn known(&self, asked: u64, count: u32, knows: bool) -> Known {
         let own = &self.disks.own;
-        let groups = if knows { self.status().groups } else { Vec::new() };
+        let groups = if knows { self.known_reports() } else { Vec::new() };
         let (disk, votes) = (own.number, self.disks.votes());
         let is_first = votes && own.proposes_from == 0;
         Known { asked, disk, knows, votes, is_first, count, groups }

@@ -8,7 +8,7 @@ use evenfall_core::{NodeId, Timestamp};
 use crate::canopus::{Canopus, Event, Peer};
 use crate::config::UNWRITTEN_BYTES_MAX;
 use crate::cycles::PATIENCE;
-use crate::group::{OWNERS, Report, leaf_of};
+use crate::group::{NOBODY, OWNERS, Report, leaf_of};
 use crate::journal::{Effect, Record};
 use crate::wire::{Message, Status};
 use crate::{Proposal, VnodeId};
@@ -33,9 +33,25 @@ impl Canopus {
     /// What this replica has on its disk of the groups of all owners from this name on.
     pub(crate) fn reports(&self, from: NodeId) -> Vec<(NodeId, u32, Report)> {
         let groups = self.groups.range(from..);
-        let counts = |owner: NodeId| owner < OWNERS || self.is_elector(owner);
+        let counts = |owner: NodeId| match leaf_of(owner) {
+            None => !self.is_left(owner),
+            Some(_) => self.is_elector(owner),
+        };
         let groups = groups.filter(|(owner, _)| counts(**owner));
         groups.map(|(owner, g)| (*owner, g.incarnation(), g.durable(self.me))).collect()
+    }
+
+    /// As [`reports`](Self::reports), for a node that lost its disk. A group in which this replica
+    /// does not vote, because it once lost its own, counts as one with a promise: the node must not
+    /// take the group for one without.
+    pub(crate) fn known_reports(&self) -> Vec<(NodeId, u32, Report)> {
+        let left = self.groups.range(..OWNERS).filter(|(owner, _)| self.is_left(**owner));
+        let left = left.map(|(owner, g)| {
+            let report = g.durable(self.me);
+            let promised = (report.promised.0.max(1), NOBODY);
+            (*owner, g.incarnation(), Report { promised, ..report })
+        });
+        self.reports(NodeId(0)).into_iter().chain(left).collect()
     }
 
     pub(crate) fn take_status(&mut self, now: Timestamp, from: NodeId, status: &Status) {

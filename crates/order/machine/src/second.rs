@@ -189,12 +189,12 @@ impl Canopus {
         Some(State::of_states(cycle, VnodeId::ROOT, states.into_iter(), without.into_iter()))
     }
 
-    /// Whether the ballots of this replica count in a group.
+    /// Whether the votes of this replica count in a group.
     pub(crate) fn is_elector(&self, owner: NodeId) -> bool {
-        let Some(leaf) = leaf_of(owner) else { return self.disks.votes() };
         if !self.disks.votes() || self.disks.own.proposes_from == 0 {
             return self.disks.votes();
         }
+        let Some(leaf) = leaf_of(owner) else { return !self.is_left(owner) };
         let group = self.groups.get(&owner).map(Group::incarnation);
         let joined = self.table.leaf_joined(leaf);
         // The group of the latest incarnation is founded when no cycle needs the group before.
@@ -203,6 +203,15 @@ impl Canopus {
         // service outside decides.
         let is_fresh = self.is_outside() && !self.began_before(self.ancestors[0]);
         is_it && (is_fresh || !self.began_before(leaf))
+    }
+
+    /// Whether a node has left that owns this group, where this replica once lost its disk. The
+    /// replica votes again without the end of such a group ([`may_vote`](Self::may_vote)). Members
+    /// that are behind still need the group, and votes of the earlier disk may count there.
+    pub(crate) fn is_left(&self, owner: NodeId) -> bool {
+        let Some(group) = self.groups.get(&owner) else { return false };
+        let next = self.table.next_in(owner, self.committed + 1);
+        self.disks.own.proposes_from > 0 && next.is_some_and(|next| next > group.incarnation())
     }
 
     /// A node of another super-leaf greets. This replica notes the number of the node's disk as

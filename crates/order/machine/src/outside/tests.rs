@@ -307,3 +307,36 @@ fn a_checkpoint_leaves_no_open_group_of_a_super_leaf_that_is_gone() {
     again.found_groups();
     assert!(!again.groups.contains_key(&owner_of(leaf)));
 }
+
+#[test]
+fn a_replica_that_lost_its_disk_does_not_vote_in_groups_of_owners_that_have_left() {
+    // The own super-leaf has left before cycle 33.
+    let log = |has_lost: bool| {
+        let new = replica(&[]);
+        let mut table = Table::new(&new.tree);
+        table.apply(Change::Retire(VnodeId(1), 0, Reason::Vanished), 30, &new.config);
+        let (ends, snapshot) = (Vec::new(), Bytes::new());
+        let checkpoint = Checkpoint { cycle: 40, table, ends, snapshot };
+        let mut disk = new.disks.own.clone();
+        (disk.votes, disk.proposes_from) = (true, if has_lost { 2 } else { 0 });
+        [Record::Checkpoint(checkpoint), Record::Disk(disk)]
+    };
+    for has_lost in [false, true] {
+        let mut replica = replica(&log(has_lost));
+        replica.handle_clock(Timestamp::from_nanos(1_000_000_000), ClockReading::default());
+        let owner = NodeId(1);
+        // A member that is behind asks to end the group, in which both once had entries.
+        let asks =
+            Report { have: 30, next: 30, promised: (1, NodeId(2)), end: None, closed: false };
+        let now = Timestamp::from_nanos(10_000_000_000);
+        replica.tick_at = Some(now);
+        replica.take_reports(now, NodeId(2), [(owner, 0, asks)].iter());
+        let is_told = replica.status().groups.iter().any(|(of, ..)| *of == owner);
+        assert_eq!((replica.is_elector(owner), is_told), (!has_lost, !has_lost));
+        assert_eq!(replica.groups[&owner].mine().promised.0, u32::from(!has_lost));
+        // A node that lost its disk as well hears of the group, and not as of one without promises.
+        let known = replica.known_reports();
+        let (.., known) = known.iter().find(|(of, ..)| *of == owner).expect("the group");
+        assert_eq!(known.promised.0, u32::from(has_lost));
+    }
+}
