@@ -28,7 +28,8 @@ pub struct RunArgs {
     /// each other by UDP on the same ports.
     #[arg(long, value_name = "PORT", default_value = "21811", value_parser = crate::local::first)]
     pub(crate) zookeeper: SocketAddr,
-    /// Limit of all keys and values together, in MiB. Changes beyond the limit are refused.
+    /// Limit of all keys and values together, in MiB. Changes beyond the limit are refused. All
+    /// replicas need the same limit, at every start.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub(crate) keys_mib: usize,
     /// Cycles for which a write lease lasts; 0 for no leases. With leases, `evenfall kv get` of a

@@ -1,6 +1,6 @@
 //! `evenfall run`: one process of a run over several hosts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use evenfall_host::{interrupt, process};
@@ -52,13 +52,16 @@ enum RoleArg {
     Flowserver,
 }
 
+/// The settings file, when none is given.
+const CONFIG: &str = "evenfall.toml";
+
 /// Arguments of `evenfall run`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The role of this process.
     role: RoleArg,
     /// The settings file, the same on every host.
-    #[arg(long, default_value = "evenfall.toml")]
+    #[arg(long, default_value = CONFIG)]
     config: PathBuf,
     /// Name of the `[[node]]` of the settings that this process is. Not needed when only one node
     /// has the role.
@@ -170,8 +173,16 @@ fn run_agent(
 /// Runs replicas of this machine, or with a name the replica of the settings file.
 fn run_order(args: &Args) -> Outcome {
     let Some(name) = &args.name else {
+        if args.config != Path::new(CONFIG) || !args.set.is_empty() {
+            let why =
+                "--config and --set: give --name too, the replica of the settings that this is";
+            return Err(why.into());
+        }
         return crate::order::run(&args.local, &args.order, None);
     };
+    if args.local.local.is_some() || args.order.racks != 1 {
+        return Err("--local, --racks: the settings file says where the replicas are".into());
+    }
     let document = settings::Document::load(&args.config, &args.set)?;
     crate::order::run(&args.local, &args.order, Some((&document, name)))
 }

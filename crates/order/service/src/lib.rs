@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod cluster;
 mod connection;
 mod front;
 #[doc(hidden)]
@@ -126,6 +127,16 @@ pub enum ServiceError {
     Order(evenfall_order_machine::OrderError),
     /// The machine refused this log. The log stays as it is.
     Log(PathBuf, evenfall_order_machine::OrderError),
+    /// A replica was first started with other settings that all replicas share and that its log
+    /// depends on: the file that says so, the first settings, and those of this start.
+    Cluster {
+        /// The file.
+        path: PathBuf,
+        /// The settings of the first start.
+        first: String,
+        /// The settings of this start.
+        given: String,
+    },
     /// The host refused a socket or a thread.
     Host(evenfall_host::Error),
     /// A file or a connection failed: what was done, and the error.
@@ -152,6 +163,12 @@ impl std::fmt::Display for ServiceError {
         match self {
             Self::Order(error) => error.fmt(f),
             Self::Log(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Cluster { path, first, given } => write!(
+                f,
+                "{}: the log is of {first}, and this start asks for {given}: start the replica as \
+                 before, or give another directory",
+                path.display()
+            ),
             Self::Host(error) => error.fmt(f),
             Self::Io(what, error) => write!(f, "{what}: {error}"),
             Self::Disk(error) => write!(f, "the log cannot be written: {error}"),
@@ -178,7 +195,7 @@ impl std::error::Error for ServiceError {
             Self::Disk(error) => error.source(),
             Self::Snapshot(error) | Self::Answer(error) => error.source(),
             Self::Refused(refusal) => refusal.source(),
-            Self::Unanswered(_) | Self::Option(..) | Self::Rack(..) => None,
+            Self::Unanswered(_) | Self::Option(..) | Self::Rack(..) | Self::Cluster { .. } => None,
         }
     }
 }

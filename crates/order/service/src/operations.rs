@@ -120,8 +120,10 @@ fn path(fields: &mut Fields<'_>) -> Result<Result<String, i32>, Malformed> {
     Ok(if is_path { Ok(path.to_owned()) } else { Err(error::BAD_ARGUMENTS) })
 }
 
+/// The version that a request expects; `None` for -1, which stands for any. No key has another
+/// negative version.
 fn version(number: i32) -> Option<u32> {
-    (number >= 0).then_some(number as u32)
+    (number != -1).then_some(number as u32)
 }
 
 /// A new node, or the number of an error. The name of a numbered node may be its number alone, and

@@ -21,7 +21,7 @@ use evenfall_port::sealed::{self, Sealed};
 use evenfall_port::{Options, Port};
 
 use crate::shared::{Notice, Shared};
-use crate::{Membership, Racks, ServiceError, Settings, front, leased, outside};
+use crate::{Membership, Racks, ServiceError, Settings, cluster, front, leased, outside};
 
 /// Limit of the calls that wait for the replica thread. The thread of the connections waits with a
 /// further call.
@@ -174,6 +174,7 @@ pub fn run(
     let log = writes.read(journal::LOG).map_err(ServiceError::Disk)?;
     let config = configured(settings);
     let machine = machine(settings, config, &log)?;
+    cluster::check(settings)?;
     let node = machine.node();
     drop(log);
     let address = settings.replicas[settings.node];

@@ -120,11 +120,13 @@ impl Watches {
     /// The events of these changes, in order, each with its connection. Watches that fire once are
     /// removed. `keys` have the changes already.
     pub fn fire(&mut self, changes: &[Change], keys: &Keys) -> Vec<(u64, Event)> {
-        let mut events = Vec::new();
+        let mut fired = Vec::new();
         if self.by_path.is_empty() {
-            return events;
+            return fired;
         }
         for change in changes {
+            // A connection with several watches is told of a change once.
+            let mut events = Events::default();
             let told = match change.what {
                 What::Created => Told::Created,
                 What::Set => Told::Changed,
@@ -149,24 +151,25 @@ impl Watches {
                 let event = Event { told: Told::Children, path: path.to_owned(), rights };
                 self.fire_at(event, &kinds, &mut events);
             }
+            fired.append(&mut events.all);
         }
-        events
+        fired
     }
 
     /// Adds the event of a key below `path` for each recursive watch on `path`, unless the
     /// connection of the watch has the event already.
-    fn fire_above(&self, path: &str, event: &Event, events: &mut Vec<(u64, Event)>) {
+    fn fire_above(&self, path: &str, event: &Event, events: &mut Events) {
         let Some(all) = self.by_path.get(path) else { return };
         for (connection, _) in all.iter().filter(|(_, kind)| *kind == Kind::Recursive) {
-            push(events, *connection, event.clone());
+            events.push(*connection, event);
         }
     }
 
-    fn fire_at(&mut self, event: Event, kinds: &[Kind], events: &mut Vec<(u64, Event)>) {
+    fn fire_at(&mut self, event: Event, kinds: &[Kind], events: &mut Events) {
         let Some(all) = self.by_path.get(&event.path) else { return };
         let hit: Vec<_> = all.iter().filter(|(_, kind)| kinds.contains(kind)).copied().collect();
         for (connection, kind) in hit {
-            push(events, connection, event.clone());
+            events.push(connection, &event);
             if matches!(kind, Kind::Data | Kind::Children) {
                 self.remove(connection, &event.path, kind);
             }
@@ -174,11 +177,18 @@ impl Watches {
     }
 }
 
-/// Adds an event once for a connection that has several watches on the path.
-fn push(events: &mut Vec<(u64, Event)>, connection: u64, event: Event) {
-    let event = (connection, event);
-    if !events.contains(&event) {
-        events.push(event);
+/// The events of one change, which are at most one of each kind for a connection.
+#[derive(Default)]
+struct Events {
+    all: Vec<(u64, Event)>,
+    told: BTreeSet<(u64, Told)>,
+}
+
+impl Events {
+    fn push(&mut self, connection: u64, event: &Event) {
+        if self.told.insert((connection, event.told)) {
+            self.all.push((connection, event.clone()));
+        }
     }
 }
 
@@ -205,6 +215,17 @@ mod tests {
         let expected = [(1, Told::Deleted, "/a".into()), (2, Told::Children, "/".into())];
         assert_eq!(told, expected);
         assert_eq!((fired(&mut watches, "/a", What::Created), watches.len()), (vec![], 0));
+    }
+
+    #[test]
+    fn each_change_of_one_transaction_is_told() {
+        let mut watches = Watches::default();
+        watches.set(1, "/a", Kind::Recursive);
+        let changes =
+            [What::Deleted, What::Created, What::Deleted].map(|what| change("/a/b", what));
+        let events = watches.fire(&changes, &Keys::new(1 << 20));
+        let told: Vec<Told> = events.into_iter().map(|(_, event)| event.told).collect();
+        assert_eq!(told, [Told::Deleted, Told::Created, Told::Deleted]);
     }
 
     #[test]

@@ -441,6 +441,9 @@ impl Keys {
         let Op::Put { key, value, existing, kind, numbered, rights } = op else {
             return Err(Refusal::Malformed);
         };
+        if !existing.may_create() {
+            return Err(Refusal::NoKey);
+        }
         let parent: Option<Arc<str>> = parent(key).map(Into::into);
         let above = parent.as_ref().map(|path| self.entries.get(path).ok_or(Refusal::NoParent));
         let above = above.transpose()?;
@@ -455,9 +458,6 @@ impl Keys {
             if above.kind == Kind::Ephemeral {
                 return Err(Refusal::EphemeralParent);
             }
-        }
-        if !existing.may_create() {
-            return Err(Refusal::NoKey);
         }
         if self.entries.contains_key(&key) {
             return Err(Refusal::KeyExists);
@@ -705,7 +705,9 @@ pub fn check_key(key: &str) -> Result<(), Refusal> {
     if key.len() > KEY_BYTES_MAX {
         return Err(Refusal::TooLong);
     }
-    let is_bad = |c: char| c == '\0' || c.is_control() || ('\u{f000}'..='\u{f8ff}').contains(&c);
+    // The characters that ZooKeeper refuses.
+    let is_bad =
+        |c: char| c.is_control() || matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}');
     let is_dots = |part: &str| part.is_empty() || part == "." || part == "..";
     let is_bad_path = key.starts_with('/') && key.len() > 1 && key[1..].split('/').any(is_dots);
     if key.is_empty() || key.contains(is_bad) || is_bad_path {

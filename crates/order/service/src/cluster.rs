@@ -1,0 +1,80 @@
+//! The settings that all replicas share and that a log depends on, in a file beside the log.
+//!
+//! The log of one replica among three says nothing about the other two, and a replay refuses the
+//! changes that do not fit into the limit of the keys. A replica that started with other numbers
+//! would lose changes or differ from the others without a word. So the file `cluster` keeps the
+//! numbers of the first start, and a start with other numbers is refused.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use crate::{ServiceError, Settings};
+
+/// The name of the file.
+const NAME: &str = "cluster";
+
+/// Checks that a replica starts with the settings of its first start, or notes them.
+///
+/// # Errors
+/// [`ServiceError::Cluster`] when the settings differ, and when the file cannot be read or written.
+pub(crate) fn check(settings: &Settings) -> Result<(), ServiceError> {
+    let path = settings.directory.join(NAME);
+    let given = words(settings);
+    match std::fs::read_to_string(&path) {
+        Ok(first) if first == given => Ok(()),
+        Ok(first) => Err(ServiceError::Cluster { path, first: first.trim().into(), given }),
+        Err(error) if error.kind() == ErrorKind::NotFound => note(&path, &given)
+            .map_err(|error| ServiceError::Io(format!("write {}", path.display()), error)),
+        Err(error) => Err(ServiceError::Io(format!("read {}", path.display()), error)),
+    }
+}
+
+fn words(settings: &Settings) -> String {
+    let rack = |n: usize| settings.racks.of.get(n).copied().unwrap_or(0).to_string();
+    let racks: Vec<String> = (0..settings.replicas.len()).map(rack).collect();
+    let (of, bytes) = (racks.len(), settings.bytes_max);
+    format!("{of} replicas in the racks {}, keys of at most {bytes} bytes", racks.join(" "))
+}
+
+/// A crash leaves the whole file or none.
+fn note(path: &Path, words: &str) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(words.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Racks, SecondRound};
+
+    #[test]
+    fn a_replica_starts_only_with_the_settings_of_its_first_start() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let settings = |replicas: u16, bytes_max| Settings {
+            node: 0,
+            listen: ([127, 0, 0, 1], 1).into(),
+            replicas: (1..=replicas).map(|port| ([127, 0, 0, 1], port).into()).collect(),
+            directory: directory.path().into(),
+            bytes_max,
+            lease_cycles: 0,
+            racks: Racks {
+                of: Vec::new(),
+                second_round: SecondRound::Off,
+                round_trip: core::time::Duration::ZERO,
+            },
+            zookeeper: Options::default(),
+            key: None,
+        };
+        for _ in 0..2 {
+            check(&settings(3, 1 << 20)).expect("the same settings");
+        }
+        for other in [settings(1, 1 << 20), settings(3, 1 << 10)] {
+            let error = check(&other).expect_err("other settings").to_string();
+            assert!(error.contains("cluster") && error.contains("3 replicas"), "{error}");
+        }
+    }
+}
