@@ -706,8 +706,8 @@ pub fn check_key(key: &str) -> Result<(), Refusal> {
         return Err(Refusal::TooLong);
     }
     // The characters that ZooKeeper refuses.
-    let is_bad =
-        |c: char| c.is_control() || matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}');
+    let is_private = |c| matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}');
+    let is_bad = |c: char| c.is_control() || is_private(c);
     let is_dots = |part: &str| part.is_empty() || part == "." || part == "..";
     let is_bad_path = key.starts_with('/') && key.len() > 1 && key[1..].split('/').any(is_dots);
     if key.is_empty() || key.contains(is_bad) || is_bad_path {
