@@ -31,7 +31,7 @@
 //!   each group in the members' answers, the group has ended, or no member had promised a later
 //!   term and the replica has all entries that any member had. A member answers after the member
 //!   forgot the earlier disk.
-//! - **The group of an owner that has left** may stay open, because a super-leaf that leaves ends no
+//! - **The group of an owner that has left** may stay open, since a super-leaf that leaves ends no
 //!   groups. The replica does not wait for the end of such a group, and never votes in it. Members
 //!   that are behind may still need the group, and count votes of the earlier disk there. The
 //!   replica has committed all cycles of the group, and sends them to these members.
