@@ -34,7 +34,7 @@ fn words(settings: &Settings) -> String {
     let rack = |n: usize| settings.racks.of.get(n).copied().unwrap_or(0).to_string();
     let racks: Vec<String> = (0..settings.replicas.len()).map(rack).collect();
     let (of, bytes) = (racks.len(), settings.bytes_max);
-    format!("{of} replicas in the racks {}, keys of at most {bytes} bytes", racks.join(" "))
+    format!("replicas: {of}; rack of each: {}; limit of the keys: {bytes} bytes", racks.join(" "))
 }
 
 /// A crash leaves the whole file or none.
@@ -74,7 +74,7 @@ mod tests {
         }
         for other in [settings(1, 1 << 20), settings(3, 1 << 10)] {
             let error = check(&other).expect_err("other settings").to_string();
-            assert!(error.contains("cluster") && error.contains("3 replicas"), "{error}");
+            assert!(error.contains("cluster") && error.contains("replicas: 3"), "{error}");
         }
     }
 }

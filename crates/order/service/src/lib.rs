@@ -165,8 +165,8 @@ impl std::fmt::Display for ServiceError {
             Self::Log(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Cluster { path, first, given } => write!(
                 f,
-                "{}: the log is of {first}, and this start asks for {given}: start the replica as \
-                 before, or give another directory",
+                "{}: the log was made with other settings ({first}) than those of this start \
+                 ({given}): start the replica as before, or give another directory",
                 path.display()
             ),
             Self::Host(error) => error.fmt(f),

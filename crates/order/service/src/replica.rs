@@ -232,6 +232,16 @@ pub fn run(
 /// The machine of a replica with this log.
 fn machine(settings: &Settings, config: Config, log: &Bytes) -> Result<Canopus, ServiceError> {
     let node = NodeId(settings.node as u32);
+    let whole = evenfall_core::journal::read(log).map_or(0, |(_, whole)| whole);
+    if whole > 0 && whole < log.len() as u64 {
+        let (path, cut) = (settings.directory.join(journal::LOG), log.len() as u64 - whole);
+        tracing::warn!(
+            "{}: no whole record begins at byte {whole}: the last {cut} bytes are cut off. A crash \
+             leaves such an end. If nothing crashed, the file is damaged: give this replica an \
+             empty directory while the others run",
+            path.display()
+        );
+    }
     let machine = Canopus::new(config, settings.tree()?, node, random_number()?, log);
     machine.map_err(|error| match error {
         OrderError::Log(_)
@@ -245,6 +255,9 @@ fn machine(settings: &Settings, config: Config, log: &Bytes) -> Result<Canopus, 
         _ => error.into(),
     })
 }
+
+/// Most bytes of the keys in one call that deletes keys.
+const REAPED_BYTES_MAX: usize = 256 << 10;
 
 /// Keeps a second replica from writing into the same directory.
 fn lock(directory: &Path) -> Result<File, ServiceError> {
@@ -544,6 +557,11 @@ impl Owner {
         }
         self.ages = ages;
         over.truncate(REAPED_MAX);
+        let mut bytes = 0;
+        over.retain(|(key, _)| {
+            bytes += key.len();
+            bytes <= REAPED_BYTES_MAX
+        });
         let nodes = self.shared.settings.replicas.len() as u32;
         (!over.is_empty()).then_some(Command::Reap { node: self.node.0, nodes, keys: over })
     }
