@@ -309,6 +309,11 @@ impl<E> Journal<E> {
         steps as usize + self.bytes.len()
     }
 
+    /// Bytes of the log that are on the disk. After [`open`](Self::open), those of whole records.
+    pub fn done_bytes(&self) -> u64 {
+        self.good
+    }
+
     /// Bytes of the log when everything is written.
     pub fn len(&self) -> u64 {
         self.good + self.unwritten() as u64

@@ -220,7 +220,7 @@ mod tests {
         assert!(error.contains("mine") && error.contains("path.base_us"), "{error}");
     }
 
-    /// The error of `gcp` with a text in place of another one.
+    /// The error of reading the whole model with `to` in place of `from`.
     fn refused(from: &str, to: &str) -> String {
         let text = whole().to_toml();
         assert!(text.contains(from), "{from} is in the model");

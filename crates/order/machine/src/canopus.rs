@@ -398,6 +398,12 @@ impl Canopus {
         self.me
     }
 
+    /// Bytes of the log that are on the disk. After a start, those of whole records: the rest is
+    /// cut off.
+    pub fn logged_bytes(&self) -> u64 {
+        self.journal.done_bytes()
+    }
+
     /// Whether this replica votes and takes part, as far as it knows.
     pub fn is_member(&self) -> bool {
         self.disks.votes() && self.table.latest(self.me).is_some()

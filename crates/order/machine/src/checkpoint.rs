@@ -49,7 +49,6 @@ impl Checkpoint {
     /// Cycle u64, the table, the number of ends u16 and the ends, the length of the snapshot u32,
     /// and the snapshot. An end is a vnode u16, an incarnation u32 and a cycle u64.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.reserve(self.snapshot.len() + TABLE_BYTES);
         self.put_with(out, |out| out.extend_from_slice(&self.snapshot));
     }
 

@@ -40,8 +40,8 @@ pub enum SecondRound {
     /// [`second`](crate::second).
     Consensus,
     /// By a membership service outside: all super-leaves but one may vanish. See
-    /// [`outside`](crate::outside). The number 2 in a log stands
-    /// for earlier rules, and the log is refused.
+    /// [`outside`](crate::outside). The number 2 in a log stands for earlier rules, and the log is
+    /// refused.
     Outside = 3,
 }
 

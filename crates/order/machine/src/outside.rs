@@ -190,7 +190,7 @@ pub fn ended(list: &[u8]) -> Result<Vec<(VnodeId, u32, u64)>, Malformed> {
     Ok(Ends::decode(list)?.ends.into_iter().map(of).collect())
 }
 
-/// Panics when bytes that are read as a list are encoded as other bytes.
+/// Panics when bytes can be read as a list, and the list is encoded as other bytes.
 pub(crate) fn check(bytes: &[u8]) {
     if let Ok(list) = Ends::decode(bytes) {
         assert_eq!(list.encode(), bytes);

@@ -205,8 +205,8 @@ impl Canopus {
         is_it && (is_fresh || !self.began_before(leaf))
     }
 
-    /// Whether a node has left that owns this group, where this replica once lost its disk. The
-    /// replica votes again without the end of such a group ([`may_vote`](Self::may_vote)). Members
+    /// Whether this replica once lost its disk, and the node that owns this group has left. Such a
+    /// replica votes again without the end of the group ([`may_vote`](Self::may_vote)). Members
     /// that are behind still need the group, and votes of the earlier disk may count there.
     pub(crate) fn is_left(&self, owner: NodeId) -> bool {
         let Some(group) = self.groups.get(&owner) else { return false };

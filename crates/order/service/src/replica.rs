@@ -34,6 +34,8 @@ const SESSIONS_EVERY: Duration = Duration::from_millis(250);
 /// Limit of the bytes of a node's requests in one cycle. The longest value fits, with room for its
 /// call.
 const BATCH_BYTES: usize = 2 << 20;
+/// Most bytes of the keys in one call that deletes keys.
+const REAPED_BYTES_MAX: usize = 256 << 10;
 /// How often the membership service is read in the time after which a rack has vanished.
 const READS_PER_VANISHED: u32 = 8;
 /// Longest datagram between hosts. Ethernet carries it in one piece, with room for the headers of
@@ -175,6 +177,7 @@ pub fn run(
     let config = configured(settings);
     let machine = machine(settings, config, &log)?;
     cluster::check(settings)?;
+    warn_of_cut(settings, log.len() as u64, machine.logged_bytes());
     let node = machine.node();
     drop(log);
     let address = settings.replicas[settings.node];
@@ -232,16 +235,6 @@ pub fn run(
 /// The machine of a replica with this log.
 fn machine(settings: &Settings, config: Config, log: &Bytes) -> Result<Canopus, ServiceError> {
     let node = NodeId(settings.node as u32);
-    let whole = evenfall_core::journal::read(log).map_or(0, |(_, whole)| whole);
-    if whole > 0 && whole < log.len() as u64 {
-        let (path, cut) = (settings.directory.join(journal::LOG), log.len() as u64 - whole);
-        tracing::warn!(
-            "{}: no whole record begins at byte {whole}: the last {cut} bytes are cut off. A crash \
-             leaves such an end. If nothing crashed, the file is damaged: give this replica an \
-             empty directory while the others run",
-            path.display()
-        );
-    }
     let machine = Canopus::new(config, settings.tree()?, node, random_number()?, log);
     machine.map_err(|error| match error {
         OrderError::Log(_)
@@ -256,8 +249,18 @@ fn machine(settings: &Settings, config: Config, log: &Bytes) -> Result<Canopus, 
     })
 }
 
-/// Most bytes of the keys in one call that deletes keys.
-const REAPED_BYTES_MAX: usize = 256 << 10;
+/// Says that the log has more bytes than its whole records take.
+fn warn_of_cut(settings: &Settings, bytes: u64, whole: u64) {
+    if whole < bytes {
+        tracing::warn!(
+            "{}: no whole record begins at byte {whole}: the last {} bytes are cut off. A crash \
+             leaves such an end. If nothing crashed, the file is damaged: give this replica an \
+             empty directory while the others run",
+            settings.directory.join(journal::LOG).display(),
+            bytes - whole
+        );
+    }
+}
 
 /// Keeps a second replica from writing into the same directory.
 fn lock(directory: &Path) -> Result<File, ServiceError> {

@@ -59,8 +59,8 @@ impl Seeds {
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
                         let after = |seed| (seed < self.range.end).then(|| seed + 1);
-                        let (set, read) = (Ordering::Relaxed, Ordering::Relaxed);
-                        let Ok(seed) = next.fetch_update(set, read, after) else { return };
+                        let order = Ordering::Relaxed;
+                        let Ok(seed) = next.fetch_update(order, order, after) else { return };
                         let result = one(|| run(seed));
                         stop.fetch_or(result.is_err() && self.stop_at_first, Ordering::Relaxed);
                         if sender.send((seed, result)).is_err() {

@@ -268,3 +268,20 @@ impl Routes {
         delay(period + 1).max(left)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_delays_have_room() {
+        let mut scale = scale_of(1e4);
+        for _ in 0..2 {
+            scale = scaled(scale, u64::from(u32::MAX));
+        }
+        assert_eq!(scale, SCALE_MAX);
+        let longest = nanos(core::time::Duration::from_secs(4)).checked_mul(scale);
+        let routed = times(longest.expect("64 bits are enough") >> POINT, u64::from(u32::MAX));
+        assert!(routed > 4_000_000_000 * 2_048 * 4_095, "{routed}");
+    }
+}

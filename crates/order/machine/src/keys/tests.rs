@@ -104,6 +104,8 @@ fn ephemeral_keys_go_with_their_session_and_a_touch_saves_both() {
     assert_eq!(&*done[0].key, "/lock-0000000000");
     let below = change(&mut keys, vec![made("/lock-0000000000/x")]).reply;
     assert_eq!(below, Reply::Refused(0, Refusal::EphemeralParent));
+    let set = change(&mut keys, vec![put("/lock-0000000000/x", "x", Existing::Any(false))]).reply;
+    assert_eq!(set, Reply::Refused(0, Refusal::NoKey), "nothing was to be made");
     let touched = keys.session(1).expect("open").touched;
     keys.apply(&call(0, 0, Command::Touch(vec![1])));
     keys.apply(&call(0, 0, Command::Expire { session: 1, touched }));
@@ -272,4 +274,12 @@ fn any_bytes_are_a_call_or_refused() {
             assert_eq!(Call::decode(&call.encode()), Ok(call));
         }
     }
+}
+
+#[test]
+fn the_characters_that_zookeeper_refuses_are_refused() {
+    for bad in ['\0', '\u{1f}', '\u{9f}', '\u{e000}', '\u{f8ff}', '\u{fff0}', '\u{ffff}'] {
+        assert_eq!(check_key(&format!("/a{bad}")), Err(Refusal::BadKey), "{bad:?}");
+    }
+    assert_eq!(check_key("/\u{a0}\u{d7ff}\u{f900}\u{ffef}\u{10000}"), Ok(()));
 }
