@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use evenfall_order_machine::{Change, Config, Event, OrderError, Reason, State, Table};
+use evenfall_order_machine::{Change, Config, Event, OrderError, Reason, State, Table, VnodeId};
 use evenfall_sim::{NodeIndex, Run, Seen, SimTime, Violation};
 
 use super::{Check, REGISTERS, broken};
@@ -97,6 +97,16 @@ impl History {
             state.changes.iter().for_each(|change| table.apply(*change, *cycle, config));
         }
         self.cycles.last_key_value().map_or(1, |(last, _)| last + 1)
+    }
+
+    /// Whether a super-leaf last left as planned.
+    pub fn left_as_planned(&self, leaf: VnodeId) -> bool {
+        let changes = self.cycles.values().rev().flat_map(|(state, _)| &state.changes);
+        let reasons = changes.filter_map(|change| match change {
+            Change::Retire(of, _, reason) if *of == leaf => Some(*reason),
+            _ => None,
+        });
+        reasons.take(1).any(|reason| reason == Reason::Planned)
     }
 
     /// A replica told something.

@@ -316,6 +316,8 @@ struct Owner {
     lives: BTreeMap<NodeIndex, u64>,
     /// The nodes that lost their disks and do not vote yet.
     learning: BTreeSet<NodeIndex>,
+    /// The super-leaves whose nodes last started before it was agreed that the super-leaf leaves.
+    early: BTreeSet<VnodeId>,
     membership: Membership,
     operations: Vec<Operation>,
     history: History,
@@ -411,6 +413,27 @@ impl Owner {
         !is_outside || self.needed().iter().any(lives)
     }
 
+    /// Notes whether the super-leaf of a node that starts again still takes part.
+    fn note_start(&mut self, node: NodeIndex) {
+        let mut table = Table::new(&self.tree);
+        let Some(leaf) = table.home(NodeId(node.0)) else { return };
+        self.history.apply(&mut table, &config(&self.plan));
+        match table.leaf_incarnation(leaf, u64::MAX) {
+            Some(_) => self.early.insert(leaf),
+            None => self.early.remove(&leaf),
+        };
+    }
+
+    /// Whether a node waits for another start. A super-leaf that left as planned comes back when
+    /// its nodes start, and these had started before it left.
+    fn awaits_start(&self, node: NodeIndex) -> bool {
+        let mut table = Table::new(&self.tree);
+        let Some(leaf) = table.home(NodeId(node.0)) else { return false };
+        self.history.apply(&mut table, &config(&self.plan));
+        let is_out = table.leaf_incarnation(leaf, u64::MAX).is_none();
+        is_out && self.early.contains(&leaf) && self.history.left_as_planned(leaf)
+    }
+
     /// Gives a replica what its cycles have made.
     fn checkpoint(&mut self, seen: Seen, subject: &mut Subject) {
         let Some((cycle, mut made)) = self.history.made(seen.node) else { return };
@@ -476,6 +499,7 @@ impl Observer<Subject, Wire> for Owner {
     fn revive(&mut self, node: NodeIndex, _: Timestamp) -> Option<Subject> {
         *self.lives.entry(node).or_default() += 1;
         self.lose_disk(node);
+        self.note_start(node);
         self.history.restart(node);
         Some(self.subject(node))
     }
@@ -525,7 +549,7 @@ impl Campaign for Order {
             about: "Canopus in trees of height 1 to 3 under faults of hosts, slow and full disks",
             seeds: 1_000,
             once_failed: &[
-                979, 1079, 1765, 2194, 2388, 3614, 5832, 6794, 23841, 25264, 35524, 45086,
+                979, 1079, 1765, 2194, 2388, 3614, 5832, 6794, 23841, 25264, 35524, 45086, 91693,
             ],
             kinds: &[
                 FaultKind::Loss,
@@ -606,6 +630,7 @@ impl Campaign for Order {
             disks: nodes.clone().map(disk).collect(),
             lives: BTreeMap::new(),
             learning: BTreeSet::new(),
+            early: BTreeSet::new(),
             membership: Membership::new(plan, mutant == Some(Mutant::TakesEveryChange)),
             operations: operations(plan.seed, count),
             history: History::default(),
@@ -639,7 +664,10 @@ impl Campaign for Order {
         let live: Vec<NodeIndex> = nodes.filter(|node| world.is_up(*node)).collect();
         let mut run = Run { digest: world.digest(), story: watch.text, ..Run::default() };
         let may_resume = watch.inner.may_resume(&live);
-        let live = if may_resume { live } else { Vec::new() };
+        let mut live = if may_resume { live } else { Vec::new() };
+        let up = live.len();
+        live.retain(|node| !watch.inner.awaits_start(*node));
+        run.counts.push(("nodes started too early", (up - live.len()) as u64));
         watch.inner.history.judge(&live, OPERATIONS, &mut run);
         run.counts.push(("last super-leaves lost", u64::from(!may_resume)));
         run

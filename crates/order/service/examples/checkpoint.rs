@@ -22,7 +22,7 @@ fn filled() -> Keys {
     for n in 0..KEYS {
         let op = Op::put(format!("key{n:08}"), "v".repeat(VALUE_BYTES), Existing::None);
         let command = Command::Change(vec![op]);
-        keys.apply(&Call { session: 0, sequence: 0, at_ms: 0, command }.encode());
+        keys.apply(&Call { session: 0, opened: 0, sequence: 0, at_ms: 0, command }.encode());
     }
     keys
 }

@@ -1,7 +1,7 @@
 //! A client of the keys. Every change takes effect once, however often the client had to send it.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, Read as _, Write as _};
+use std::io::{self, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -93,8 +93,8 @@ impl Client {
     /// unknown whether the change was made.
     pub fn change(&mut self, ops: Vec<Op>) -> Result<Vec<Outcome>, ServiceError> {
         self.sequence += 1;
-        let (session, sequence, at_ms) = (0, self.sequence, 0);
-        let call = Call { session, sequence, at_ms, command: Command::Change(ops) };
+        let (session, opened, sequence, at_ms) = (0, 0, self.sequence, 0);
+        let call = Call { session, opened, sequence, at_ms, command: Command::Change(ops) };
         let body = call.encode();
         let (_, fields) = self.ask(op::CALL, |message| message.buffer(&body))?;
         let mut fields = Fields::new(&fields);
@@ -138,6 +138,7 @@ impl Client {
         if number == error::NO_NODE {
             return Ok(None);
         }
+        refused(number)?;
         let read = || -> Result<Found, Malformed> {
             let mut fields = Fields::new(&fields);
             let value = Bytes::copy_from_slice(fields.buffer()?);
@@ -179,7 +180,8 @@ impl Client {
     /// [`ServiceError::Unanswered`].
     pub fn watch(mut self, key: &str, below: bool) -> Result<Watching, ServiceError> {
         let mode = i32::from(below);
-        self.ask(op::ADD_WATCH, |message| message.text(key).int(mode))?;
+        let (number, _) = self.ask(op::ADD_WATCH, |message| message.text(key).int(mode))?;
+        refused(number)?;
         Ok(Watching { client: self })
     }
 
@@ -199,13 +201,18 @@ impl Client {
                 Ok(answered) => return Ok(answered),
                 Err(failed) => failed,
             };
-            self.stream = None;
+            let is_connected = self.stream.take().is_some();
             if session != 0 && self.session == 0 && number == op::CALL {
                 // The session that remembers the reply is gone.
                 return Err(ServiceError::Refused(Refusal::NoSession));
             }
             if Instant::now() >= deadline {
-                let what = format!("{}: {failed}", self.replicas[at % self.replicas.len()]);
+                let is_slow = matches!(failed.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+                let hint = match is_connected && is_slow {
+                    true => "it runs, and perhaps it lacks a majority",
+                    false => "is `evenfall run order` running?",
+                };
+                let what = format!("{}: {failed}: {hint}", self.replicas[at % self.replicas.len()]);
                 return Err(ServiceError::Unanswered(what));
             }
             self.at += 1;
@@ -283,6 +290,17 @@ impl Client {
             _ => Ok(()),
         }
     }
+}
+
+/// The refusal that the error of an answer stands for.
+fn refused(number: i32) -> Result<(), ServiceError> {
+    Err(ServiceError::Refused(match number {
+        error::OK => return Ok(()),
+        error::NO_AUTH => Refusal::NoRight,
+        error::QUOTA_EXCEEDED => Refusal::Full,
+        error::BAD_ARGUMENTS => Refusal::BadKey,
+        _ => return Err(ServiceError::Unanswered(format!("the error {number}"))),
+    }))
 }
 
 impl Drop for Client {

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::Malformed;
-use evenfall_order_machine::keys::rights::{READ, allows};
-use evenfall_order_machine::keys::{Call, Command, Identity, Keys, Reply};
+use evenfall_order_machine::keys::rights::{READ, RIGHTS_MAX, allows};
+use evenfall_order_machine::keys::{Call, Command, Identity, Keys, Refusal, Reply};
 
 use crate::jute::{FRAME_BYTES_MAX, Fields, Message, error, op};
-use crate::operations::{Query, Request, Shape, refused};
+use crate::operations::{ANSWER_BYTES_MAX, Query, Request, Shape, refused};
 use crate::replica::{Answer, Asked, Input, now_ms, random_number};
 use crate::shared::Shared;
 use crate::watches::Event;
@@ -27,12 +27,21 @@ use crate::{rights, words};
 /// Limit of the requests of a client that wait for their answers. At the limit, the replica reads
 /// nothing more from the client.
 pub const SLOTS_MAX: usize = 1_024;
+/// Bytes of the requests of a client that wait, and of their answers. At this number, the replica
+/// reads nothing more from the client, as at the limit of their number.
+const SLOTS_BYTES_HIGH: usize = 1 << 20;
+/// Bytes that a waiting request counts for beside its own.
+const SLOT_BYTES: usize = 64;
+/// So many bytes of an answer cost as much as a key that is looked at.
+const BYTES_PER_WORK: usize = 64;
+/// Most bytes of the identities of a client, which are in each of its calls.
+const IDENTITIES_BYTES_MAX: usize = 64 << 10;
 /// Bytes of answers that a client has not taken. At this number, the replica answers no further
 /// requests of the client.
 const OUTPUT_HIGH_BYTES: usize = 1 << 20;
 /// Limit of the bytes of events and answers that a client has not taken. At the limit the
 /// connection is closed. The client then connects anew and sets its watches again.
-const OUTPUT_BYTES_MAX: usize = 16 << 20;
+const OUTPUT_BYTES_MAX: usize = ANSWER_BYTES_MAX;
 /// Bytes that are read from a client before other clients have their turn.
 const READ_BYTES: usize = 256 << 10;
 /// An empty buffer of up to this length is kept for the next message.
@@ -140,6 +149,15 @@ pub struct Reading<'a> {
     pub missed: Vec<Event>,
     /// Whether the client has as many watches as it may have.
     pub is_full: bool,
+    /// What the read cost: a unit for itself, and for each key that it looked at beside its own.
+    pub work: usize,
+}
+
+impl<'a> Reading<'a> {
+    /// A read of this connection and session, for a client who is all of these.
+    pub fn new(connection: u64, session: u64, who: &'a [Identity]) -> Self {
+        Self { connection, session, who, missed: Vec::new(), is_full: false, work: 1 }
+    }
 }
 
 /// A client that is connected. See the module documentation.
@@ -153,8 +171,12 @@ pub struct Connection {
     pub session: u64,
     /// The timeout of the session.
     pub timeout_ms: u64,
+    /// The revision at which this connection opened the session.
+    opened: u64,
     /// Number of requests and of answers of this connection.
     pub packets: (u64, u64),
+    /// The bytes that the front has counted for this connection.
+    pub counted_bytes: usize,
     stream: TcpStream,
     stage: Stage,
     /// Whether the client has sent its last byte.
@@ -164,7 +186,10 @@ pub struct Connection {
     output: Vec<u8>,
     /// Bytes of the output that the client has taken.
     taken: usize,
-    slots: VecDeque<Slot>,
+    /// Requests that wait, with the bytes for which they count.
+    slots: VecDeque<(Slot, usize)>,
+    /// The sum of these bytes.
+    slots_bytes: usize,
     /// How many slots were answered.
     answered: u64,
     heard: Instant,
@@ -179,7 +204,9 @@ impl Connection {
             peer,
             session: 0,
             timeout_ms: 0,
+            opened: 0,
             packets: (0, 0),
+            counted_bytes: 0,
             stream,
             stage: Stage::New,
             is_done: false,
@@ -188,6 +215,7 @@ impl Connection {
             output: Vec::new(),
             taken: 0,
             slots: VecDeque::new(),
+            slots_bytes: 0,
             answered: 0,
             heard: Instant::now(),
             stalled: None,
@@ -215,9 +243,9 @@ impl Connection {
         (self.stage == Stage::Closing || is_silent) && !self.wants_output()
     }
 
-    /// Bytes in the buffers that this replica holds for the client.
+    /// Bytes in the buffers and waiting requests that this replica holds for the client.
     pub fn held_bytes(&self) -> usize {
-        self.input.capacity() + self.output.capacity()
+        self.input.capacity() + self.output.capacity() + self.slots_bytes
     }
 
     /// Requests that wait.
@@ -232,7 +260,7 @@ impl Connection {
 
     /// Whether a further step is possible without waiting for the client or for the order.
     pub fn can_go_on(&self) -> bool {
-        let has_answer = !matches!(self.slots.front(), None | Some(Slot::Asked(..)));
+        let has_answer = !matches!(self.slots.front(), None | Some((Slot::Asked(..), _)));
         let has_room = self.output.len() - self.taken < OUTPUT_HIGH_BYTES;
         (has_answer && has_room) || self.has_request()
     }
@@ -275,7 +303,8 @@ impl Connection {
     }
 
     fn may_take(&self) -> bool {
-        matches!(self.stage, Stage::New | Stage::Open) && self.slots.len() < SLOTS_MAX
+        let has_room = self.slots.len() < SLOTS_MAX && self.slots_bytes < SLOTS_BYTES_HIGH;
+        matches!(self.stage, Stage::New | Stage::Open) && has_room
     }
 
     /// Whether a whole request, a word of four letters, or a message that is too long has come and
@@ -332,11 +361,24 @@ impl Connection {
         Ok(())
     }
 
-    /// Hands a call or a sync to the order. The answer comes to the slot.
-    fn ask(&mut self, shared: &Shared, xid: i32, shape: Shape, input: impl FnOnce(Asked) -> Input) {
+    /// Hands a call or a sync of this many bytes to the order. The answer comes to the slot.
+    fn ask(
+        &mut self,
+        shared: &Shared,
+        (xid, bytes): (i32, usize),
+        shape: Shape,
+        input: impl FnOnce(Asked) -> Input,
+    ) {
         let asked = Asked { connection: self.id, slot: self.answered + self.slots.len() as u64 };
         shared.inbox.send(input(asked));
-        self.slots.push_back(Slot::Asked(xid, shape, Instant::now()));
+        self.wait(Slot::Asked(xid, shape, Instant::now()), bytes);
+    }
+
+    /// Adds a request that waits, and counts it for this many bytes.
+    fn wait(&mut self, slot: Slot, bytes: usize) {
+        let bytes = bytes + SLOT_BYTES;
+        self.slots_bytes += bytes;
+        self.slots.push_back((slot, bytes));
     }
 
     /// Opens a session or goes on with one.
@@ -353,9 +395,9 @@ impl Connection {
             (false, None) => return Err(End::Malformed),
         };
         let command = Command::Open { timeout_ms, password, is_new };
-        let call = Call { session, sequence: 0, at_ms: now_ms(), command };
+        let call = Call { session, opened: 0, sequence: 0, at_ms: now_ms(), command };
         (self.session, self.timeout_ms, self.stage) = (session, timeout_ms.into(), Stage::Greeting);
-        self.ask(shared, 0, Shape::Open(Hello { seen, password }), |asked| {
+        self.ask(shared, (0, 0), Shape::Open(Hello { seen, password }), |asked| {
             Input::call(&call, Some(asked))
         });
         Ok(())
@@ -364,10 +406,10 @@ impl Connection {
     /// Takes one request.
     fn request(&mut self, shared: &Shared, message: &[u8]) -> Result<(), End> {
         let mut head = Fields::new(message);
-        let (xid, number) = (head.int()?, head.int()?);
+        let (xid, number, bytes) = (head.int()?, head.int()?, message.len());
         let revision = || shared.keys().revision();
-        let session = self.session;
-        let call = |command| Call { session, sequence: 0, at_ms: now_ms(), command };
+        let (session, opened) = (self.session, self.opened);
+        let call = |command| Call { session, opened, sequence: 0, at_ms: now_ms(), command };
         let slot = match number {
             op::PING => Slot::Ready(Message::reply(PING_XID, revision(), error::OK)),
             op::AUTH => self.authenticate(shared, &mut head)?,
@@ -385,7 +427,9 @@ impl Connection {
                 Request::Sync(path, lease) => {
                     // A lease does not tell of this client's own requests that are under way.
                     let lease = lease.filter(|_| self.slots.is_empty());
-                    self.ask(shared, xid, Shape::Sync(path), |asked| Input::Sync(asked, lease));
+                    self.ask(shared, (xid, bytes), Shape::Sync(path), |asked| {
+                        Input::Sync(asked, lease)
+                    });
                     return Ok(());
                 }
                 Request::Write(command, shape) => {
@@ -393,7 +437,7 @@ impl Connection {
                         self.stage = Stage::Leaving;
                     }
                     let call = call(command);
-                    self.ask(shared, xid, shape, |asked| Input::call(&call, Some(asked)));
+                    self.ask(shared, (xid, bytes), shape, |asked| Input::call(&call, Some(asked)));
                     return Ok(());
                 }
                 Request::Retire(rack) => {
@@ -402,7 +446,11 @@ impl Connection {
                 Request::Call(body) => return self.own_call(shared, xid, &body),
             },
         };
-        self.slots.push_back(slot);
+        let bytes = match &slot {
+            Slot::Ready(answer) => answer.length(),
+            _ => bytes,
+        };
+        self.wait(slot, bytes);
         Ok(())
     }
 
@@ -428,45 +476,57 @@ impl Connection {
         let call = Call::decode(body)?;
         let (Command::Change(ops) | Command::ChangeBy(_, ops)) = call.command else {
             let reply = Message::reply(xid, 0, error::UNIMPLEMENTED);
-            self.slots.push_back(Slot::Ready(reply));
+            self.wait(Slot::Ready(reply), 0);
             return Ok(());
         };
         let command = Command::ChangeBy(self.who.clone(), ops);
-        let sequence = call.sequence;
-        let call = Call { session: self.session, sequence, at_ms: now_ms(), command };
-        self.ask(shared, xid, Shape::Call, |asked| Input::call(&call, Some(asked)));
+        let (session, opened, sequence) = (self.session, self.opened, call.sequence);
+        let call = Call { session, opened, sequence, at_ms: now_ms(), command };
+        self.ask(shared, (xid, body.len()), Shape::Call, |asked| Input::call(&call, Some(asked)));
         Ok(())
     }
 
-    /// Checks who the client says it is. A client whose proof is wrong gets an error, and the
-    /// connection ends.
+    /// Checks who the client says it is. A client whose proof is wrong, or which is too many, gets
+    /// an error, and the connection ends.
     fn authenticate(&mut self, shared: &Shared, fields: &mut Fields<'_>) -> Result<Slot, End> {
         let (_kind, scheme, proof) = (fields.int()?, fields.text()?, fields.buffer()?);
         let super_digest = shared.settings.zookeeper.super_digest.as_deref();
         let revision = shared.keys().revision();
         let Some(new) = rights::authenticate(scheme, proof, super_digest, self.peer.ip()) else {
-            self.stage = Stage::Leaving;
-            return Ok(Slot::Ready(Message::reply(AUTH_XID, revision, error::AUTH_FAILED)));
+            return Ok(self.refuse_proof(revision));
         };
         for identity in new {
-            let has_room = self.who.len() < evenfall_order_machine::keys::rights::RIGHTS_MAX;
-            if has_room && !self.who.contains(&identity) {
+            if !self.who.contains(&identity) {
                 self.who.push(identity);
             }
         }
+        let bytes = |who: &Identity| who.scheme.len() + who.name.len();
+        if self.who.len() > RIGHTS_MAX
+            || self.who.iter().map(bytes).sum::<usize>() > IDENTITIES_BYTES_MAX
+        {
+            return Ok(self.refuse_proof(revision));
+        }
         Ok(Slot::Ready(Message::reply(AUTH_XID, revision, error::OK)))
+    }
+
+    fn refuse_proof(&mut self, revision: u64) -> Slot {
+        self.stage = Stage::Leaving;
+        Slot::Ready(Message::reply(AUTH_XID, revision, error::AUTH_FAILED))
     }
 
     /// The answer of the order to a slot.
     pub fn answer_of(&mut self, slot: u64, answer: Answer, stats: &mut Stats) -> Result<(), End> {
         let at = slot.checked_sub(self.answered).and_then(|at| usize::try_from(at).ok());
-        let Some(slot) = at.and_then(|at| self.slots.get_mut(at)) else { return Ok(()) };
+        let Some((slot, bytes)) = at.and_then(|at| self.slots.get_mut(at)) else { return Ok(()) };
         // The end of the connection tells the client to ask again.
         let Answer::Applied(reply, revision) = answer else { return Err(End::Gone) };
         let nothing = Slot::Ready(Message::default());
         *slot = match core::mem::replace(slot, nothing) {
             Slot::Asked(xid, shape, since) => {
                 stats.took(since.elapsed());
+                self.slots_bytes -= *bytes;
+                *bytes = reply.bytes() + SLOT_BYTES;
+                self.slots_bytes += *bytes;
                 Slot::Answered(xid, shape, reply, revision)
             }
             other => other,
@@ -475,16 +535,31 @@ impl Connection {
     }
 
     /// Answers requests in their order, as long as answers are there and the client takes them.
-    pub fn answer(&mut self, keys: &Keys, shared: &Shared, stats: &mut Stats) -> Result<(), End> {
-        while self.output.len() - self.taken < OUTPUT_HIGH_BYTES
-            && !matches!(self.slots.front(), None | Some(Slot::Asked(..)))
-        {
-            let Some(slot) = self.slots.pop_front() else { break };
+    /// Takes the work of its reads from `room`, and begins no read when there is none.
+    pub fn answer(
+        &mut self,
+        keys: &Keys,
+        shared: &Shared,
+        stats: &mut Stats,
+        room: &mut usize,
+    ) -> Result<(), End> {
+        while self.output.len() - self.taken < OUTPUT_HIGH_BYTES {
+            match self.slots.front() {
+                None | Some((Slot::Asked(..), _)) => break,
+                Some((Slot::Read(..), _)) if *room == 0 => break,
+                Some(_) => {}
+            }
+            let Some((slot, bytes)) = self.slots.pop_front() else { break };
+            self.slots_bytes -= bytes;
             self.answered += 1;
             let message = match slot {
                 Slot::Ready(message) => message,
                 Slot::Answered(_, Shape::Open(hello), reply, revision) => {
                     self.opened(hello, &reply, revision)?
+                }
+                // As ZooKeeper does: the client of an earlier connection gets no answer here.
+                Slot::Answered(_, _, Reply::Refused(_, Refusal::Moved), _) => {
+                    return Err(End::Gone);
                 }
                 Slot::Answered(xid, shape, reply, revision) => {
                     let is_end = matches!((&shape, &reply), (Shape::Close, Reply::Done(_)));
@@ -495,10 +570,10 @@ impl Connection {
                 }
                 Slot::Read(xid, query) => {
                     let (connection, session, who) = (self.id, self.session, &self.who[..]);
-                    let (missed, is_full) = (Vec::new(), false);
-                    let mut reading = Reading { connection, session, who, missed, is_full };
+                    let mut reading = Reading::new(connection, session, who);
                     let message = query.answer(xid, keys, shared, &mut reading);
-                    let Reading { missed, is_full, .. } = reading;
+                    let Reading { missed, is_full, work, .. } = reading;
+                    *room = room.saturating_sub(work + message.length() / BYTES_PER_WORK);
                     if is_full {
                         return Err(End::Gone);
                     }
@@ -529,6 +604,7 @@ impl Connection {
         if !is_open {
             (self.session, self.timeout_ms) = (0, 0);
         }
+        self.opened = revision;
         self.stage = if is_open { Stage::Open } else { Stage::Closing };
         let mut shown = hello.password.to_le_bytes().to_vec();
         shown.resize(PASSWORD_BYTES, 0);

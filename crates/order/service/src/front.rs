@@ -15,19 +15,27 @@ use evenfall_host::Waker;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
+#[cfg(doc)]
+use crate::connection::Reading;
 use crate::connection::{Connection, End, Stats};
+use crate::replica::Input;
 use crate::shared::{Notice, Shared};
 use crate::{ServiceError, words};
 
-/// Limit of the bytes in the buffers of all clients together. Beyond the limit, a client that needs
-/// a long buffer is turned away.
+/// Limit of the bytes that are held for all clients together. Beyond the limit, a client for which
+/// many are held is turned away.
 const HELD_BYTES_MAX: usize = 256 << 20;
-/// A buffer of this length counts as a long one.
+/// So many bytes held for one client are many.
 const LONG_BYTES: usize = 64 << 10;
 /// Most sockets that one turn serves.
 const READY_MAX: usize = 1_024;
 /// Most connections that one turn accepts.
 const ACCEPTS_PER_TURN: usize = 256;
+/// Work of reads (see [`Reading::work`]) after which the front gives the keys back, so that the
+/// replica can apply what was ordered. The read that is under way then is still finished.
+const WORK_MAX: usize = 20_000;
+/// Time between two lines about clients that cannot connect.
+const REFUSED_EVERY: Duration = Duration::from_secs(5);
 /// Time between two looks for clients that are late.
 const LOOK: Duration = Duration::from_millis(500);
 /// Bytes that one read takes from a socket at most.
@@ -46,8 +54,23 @@ pub fn start(
     let failed = |error| ServiceError::Io("wait for clients".into(), error);
     let front = Front::new(Arc::clone(shared), listener, waker).map_err(failed)?;
     let thread = std::thread::Builder::new().name("order-front".into());
-    thread.spawn(move || front.run()).map_err(failed)?;
+    let ended = Ended(Arc::clone(shared));
+    let run = move || {
+        let _ended = ended;
+        front.run();
+    };
+    thread.spawn(run).map_err(failed)?;
     Ok(())
+}
+
+/// Ends the replica when the thread of its clients ends, however it ends.
+struct Ended(Arc<Shared>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.inbox.send(Input::FrontEnded);
+        self.0.inbox.wake();
+    }
 }
 
 /// All clients of a replica.
@@ -72,6 +95,10 @@ pub struct Front {
     by_address: HashMap<IpAddr, usize>,
     next: u64,
     looked: Instant,
+    /// The client that is answered first in the next turn.
+    first: u64,
+    /// When it was last said that clients cannot connect.
+    refused_at: Option<Instant>,
 }
 
 impl Front {
@@ -97,6 +124,8 @@ impl Front {
             by_address: HashMap::new(),
             next: FIRST,
             looked: Instant::now(),
+            first: FIRST,
+            refused_at: None,
         })
     }
 
@@ -142,7 +171,11 @@ impl Front {
             let (stream, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => {
+                Err(error) => {
+                    if self.refused_at.is_none_or(|at| at.elapsed() > REFUSED_EVERY) {
+                        self.refused_at = Some(Instant::now());
+                        tracing::warn!("a client cannot connect: {error}");
+                    }
                     // No file descriptor is left: some connection has to end first.
                     std::thread::sleep(Duration::from_millis(10));
                     return;
@@ -196,26 +229,7 @@ impl Front {
                 connection.say(&text);
             }
         }
-        {
-            // The events of all changes that a read sees are sent before its answer. Events of
-            // later changes are sent after the answer, because only then does the client know of
-            // the watch that the read has set.
-            let keys = shared.keys();
-            for notice in shared.take_notices() {
-                self.notice(notice, &mut due);
-            }
-            for id in &due {
-                let Some(connection) = self.connections.get_mut(id) else { continue };
-                let before = connection.session;
-                let answered = connection.answer(&keys, &shared, &mut self.stats);
-                let session = connection.session;
-                if answered.is_ok() && session != 0 && connection.is_open() {
-                    self.adopt(*id, session);
-                }
-                debug_assert!(before == session || session == 0);
-                self.check(*id, answered);
-            }
-        }
+        self.answer(&shared, &mut due);
         let mut more = BTreeSet::new();
         for id in &due {
             // A client that has taken answers may have requests that waited for room.
@@ -230,6 +244,51 @@ impl Front {
         }
         shared.inbox.wake();
         more
+    }
+
+    /// Hands out the notices that have come, and answers these clients and the clients of the
+    /// notices, as long as the keys may be held.
+    fn answer(&mut self, shared: &Shared, due: &mut BTreeSet<u64>) {
+        // The events of all changes that a read sees are sent before its answer. Events of later
+        // changes are sent after the answer, because only then does the client know of the watch
+        // that the read has set.
+        let keys = shared.keys();
+        let mut room = WORK_MAX;
+        for notice in shared.take_notices() {
+            self.notice(notice, due);
+        }
+        let in_turn: Vec<u64> =
+            due.range(self.first..).chain(due.range(..self.first)).copied().collect();
+        for id in in_turn {
+            if room == 0 {
+                // The others have something to go on with, so that the next turn begins at once.
+                self.first = id;
+                break;
+            }
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let before = connection.session;
+            let answered = connection.answer(&keys, shared, &mut self.stats, &mut room);
+            let session = connection.session;
+            if answered.is_ok() && session != 0 && connection.is_open() {
+                self.adopt(id, session);
+            }
+            debug_assert!(before == session || session == 0);
+            self.check(id, answered);
+            self.count(id);
+        }
+    }
+
+    /// Counts the bytes that are held for a client. While all clients together are above their
+    /// limit, a client for which many are held is turned away.
+    fn count(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let held = connection.held_bytes();
+        let before = core::mem::replace(&mut connection.counted_bytes, held);
+        self.held_bytes = self.held_bytes + held - before;
+        if self.held_bytes > HELD_BYTES_MAX && held > LONG_BYTES {
+            self.stats.turned_away += 1;
+            self.check(id, Err(End::Gone));
+        }
     }
 
     /// Takes the requests of a client.
@@ -281,6 +340,7 @@ impl Front {
     fn check(&mut self, id: u64, done: Result<(), End>) {
         let Err(end) = done else { return };
         let Some(connection) = self.connections.remove(&id) else { return };
+        self.held_bytes -= connection.counted_bytes;
         self.stats.malformed += u64::from(end == End::Malformed);
         self.interest.remove(&id);
         self.shared.watches().forget(id);
@@ -299,6 +359,7 @@ impl Front {
     /// Closes a connection that is over. For another connection, sets the events for which the
     /// thread waits.
     fn settle(&mut self, id: u64) {
+        self.count(id);
         let Some(connection) = self.connections.get(&id) else { return };
         if connection.is_over() {
             return self.check(id, Err(End::Gone));
@@ -316,20 +377,11 @@ impl Front {
         }
     }
 
-    /// Closes connections that are silent for too long. While all buffers together are above their
-    /// limit, it also closes connections with long buffers.
+    /// Closes connections that are silent for too long.
     fn end_late(&mut self) {
         let now = Instant::now();
         let late = self.connections.values().filter(|connection| connection.is_late(now));
-        let mut ended: Vec<u64> = late.map(|connection| connection.id).collect();
-        self.held_bytes = 0;
-        for connection in self.connections.values() {
-            let held = connection.held_bytes();
-            self.held_bytes += held;
-            if self.held_bytes > HELD_BYTES_MAX && held > LONG_BYTES {
-                ended.push(connection.id);
-            }
-        }
+        let ended: Vec<u64> = late.map(|connection| connection.id).collect();
         ended.into_iter().for_each(|id| self.check(id, Err(End::Gone)));
     }
 }

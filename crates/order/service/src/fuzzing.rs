@@ -5,7 +5,7 @@ use std::sync::mpsc::sync_channel;
 
 use bytes::Bytes;
 use evenfall_host::Waker;
-use evenfall_order_machine::keys::{Call, Identity, Keys};
+use evenfall_order_machine::keys::{Call, Command, Identity, Keys};
 
 use crate::connection::Reading;
 use crate::jute::Fields;
@@ -34,6 +34,9 @@ pub fn requests(data: &[u8]) {
     let shared = Arc::new(Shared::new(settings, Inbox::new(inputs, waker.clone()), waker));
     let mut keys = Keys::new(1 << 20);
     let who = [Identity::new("ip", "127.0.0.1"), Identity::new("digest", "ann:x")];
+    let open = Command::Open { timeout_ms: 4_000, password: 9, is_new: true };
+    keys.apply(&Call { session: 1, opened: 0, sequence: 0, at_ms: 0, command: open }.encode());
+    let opened = keys.revision();
     let (mut at, mut revision) = (0, 0);
     while let Some(head) = data.get(at..at + 2) {
         let length = usize::from(u16::from_le_bytes([head[0], head[1]]));
@@ -43,7 +46,7 @@ pub fn requests(data: &[u8]) {
         match Request::read(number, &message[4..], &who) {
             Ok(Request::Write(command, shape)) => {
                 revision += 1;
-                let call = Call { session: 1, sequence: 0, at_ms: revision, command };
+                let call = Call { session: 1, opened, sequence: 0, at_ms: revision, command };
                 let body = call.encode();
                 assert_eq!(Call::decode(&body), Ok(call));
                 shape.answer(1, revision, &keys.apply(&body).reply);
@@ -52,9 +55,7 @@ pub fn requests(data: &[u8]) {
                 let _ = Call::decode(&Bytes::copy_from_slice(&body));
             }
             Ok(Request::Read(query)) => {
-                let (missed, is_full) = (Vec::new(), false);
-                let mut to = Reading { connection: 2, session: 1, who: &who, missed, is_full };
-                query.answer(1, &keys, &shared, &mut to);
+                query.answer(1, &keys, &shared, &mut Reading::new(2, 1, &who));
             }
             _ => {}
         }

@@ -151,6 +151,8 @@ pub enum ServiceError {
     Rack(u8, &'static str),
     /// No replica answered: what the last one said.
     Unanswered(String),
+    /// The thread of the connections has ended.
+    FrontEnded,
     /// An answer cannot be read.
     Answer(evenfall_core::Malformed),
     /// An option of ZooKeeper is unknown or has a value that is not allowed: the option, and what
@@ -175,9 +177,8 @@ impl std::fmt::Display for ServiceError {
             Self::Snapshot(error) => write!(f, "the snapshot cannot be read: {error}"),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Rack(rack, why) => write!(f, "rack {rack} does not leave: {why}"),
-            Self::Unanswered(what) => {
-                write!(f, "no replica answered ({what}): is `evenfall run order` running?")
-            }
+            Self::Unanswered(what) => write!(f, "no replica answered: {what}"),
+            Self::FrontEnded => f.write_str("nobody waits for clients any more: start it again"),
             Self::Answer(error) => write!(f, "the answer cannot be read: {error}"),
             Self::Option(option, may_be) => write!(f, "{option}: {may_be}"),
         }
@@ -195,7 +196,8 @@ impl std::error::Error for ServiceError {
             Self::Disk(error) => error.source(),
             Self::Snapshot(error) | Self::Answer(error) => error.source(),
             Self::Refused(refusal) => refusal.source(),
-            Self::Unanswered(_) | Self::Option(..) | Self::Rack(..) | Self::Cluster { .. } => None,
+            Self::Unanswered(_) | Self::FrontEnded | Self::Option(..) => None,
+            Self::Rack(..) | Self::Cluster { .. } => None,
         }
     }
 }

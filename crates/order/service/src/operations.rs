@@ -22,9 +22,8 @@ const RANGE_MAX: usize = 10_000;
 const RANGE_BYTES_MAX: usize = 1 << 20;
 /// Most reads in one `multiRead`.
 const READS_MAX: usize = 4_096;
-/// Most bytes of the answer to one `multiRead`. ZooKeeper has no limit, and its clients take 4 MiB
-/// by default.
-const READS_BYTES_MAX: usize = 16 << 20;
+/// Most bytes of one answer. ZooKeeper has no limit, and its clients take 4 MiB by default.
+pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A request of a client.
 #[derive(Debug)]
@@ -118,6 +117,14 @@ fn path(fields: &mut Fields<'_>) -> Result<Result<String, i32>, Malformed> {
     let path = fields.text()?;
     let is_path = path.starts_with('/') && keys::check_key(path).is_ok();
     Ok(if is_path { Ok(path.to_owned()) } else { Err(error::BAD_ARGUMENTS) })
+}
+
+/// A key of a client, which may be no path for evenfall's own client, or the number of an error.
+/// Nothing is kept for a text that is too long to be a key.
+fn key(fields: &mut Fields<'_>) -> Result<Result<String, i32>, Malformed> {
+    let key = fields.text()?;
+    let is_key = key.len() <= keys::KEY_BYTES_MAX;
+    Ok(if is_key { Ok(key.to_owned()) } else { Err(error::BAD_ARGUMENTS) })
 }
 
 /// The version that a request expects; `None` for -1, which stands for any. No key has another
@@ -259,8 +266,11 @@ fn set_watches(number: i32, fields: &mut Fields<'_>) -> Result<Request, Malforme
     let count = if number == op::SET_WATCHES { 3 } else { 5 };
     let mut sets = Vec::new();
     for set in &all[..count] {
-        let paths = fields.texts()?.into_iter().map(str::to_owned).collect();
-        sets.push((*set, paths));
+        let paths = fields.texts()?;
+        if paths.iter().any(|path| path.len() > keys::KEY_BYTES_MAX) {
+            return Ok(Request::Error(error::BAD_ARGUMENTS));
+        }
+        sets.push((*set, paths.into_iter().map(str::to_owned).collect()));
     }
     Ok(Request::Read(Query::SetWatches(seen, sets)))
 }
@@ -292,20 +302,10 @@ impl Request {
                 let count = usize::try_from(f.int()?).unwrap_or(0).min(RANGE_MAX);
                 return Ok(Self::Read(Query::Range(prefix, first, count)));
             }
-            op::EXISTS => {
-                // Evenfall's own client asks for keys that are no paths.
-                let key = f.text()?.to_owned();
-                Query::Exists(key, f.bool()?)
-            }
-            op::GET_DATA => {
-                let key = f.text()?.to_owned();
-                Query::Data(key, f.bool()?)
-            }
-            op::ADD_WATCH => {
-                let key = f.text()?.to_owned();
-                let kind = if f.int()? == 1 { Watch::Recursive } else { Watch::Persistent };
-                Query::AddWatch(key, kind)
-            }
+            op::EXISTS | op::GET_DATA | op::ADD_WATCH => match key(f)? {
+                Ok(key) => return Self::of_key(number, key, f),
+                Err(error) => return Ok(Self::Error(error)),
+            },
             op::GET_EPHEMERALS => Query::Ephemerals(f.text()?.to_owned()),
             op::WHO_AM_I => Query::Who,
             op::RECONFIGURE => return Ok(Self::Error(error::RECONFIGURATION_DISABLED)),
@@ -321,6 +321,19 @@ impl Request {
             _ => return Ok(Self::Unknown),
         };
         Ok(Self::Read(query))
+    }
+
+    /// A read that begins with a key.
+    fn of_key(number: i32, key: String, f: &mut Fields<'_>) -> Result<Self, Malformed> {
+        Ok(Self::Read(match number {
+            op::EXISTS => Query::Exists(key, f.bool()?),
+            op::GET_DATA => Query::Data(key, f.bool()?),
+            _ => match f.int()? {
+                0 => Query::AddWatch(key, Watch::Persistent),
+                1 => Query::AddWatch(key, Watch::Recursive),
+                _ => return Ok(Self::Error(error::BAD_ARGUMENTS)),
+            },
+        }))
     }
 
     /// A read that begins with a path.
@@ -417,6 +430,7 @@ impl Query {
             }
             Self::SetWatches(seen, sets) => {
                 for (set, paths) in sets {
+                    to.work += paths.len();
                     paths.iter().for_each(|path| set_again(*seen, *set, path, keys, shared, to));
                 }
                 ok
@@ -437,12 +451,15 @@ impl Query {
                 if found { ok } else { failed(error::NO_WATCHER) }
             }
             Self::Ephemerals(prefix) => {
-                let own = keys.owned(to.session);
+                let own = keys.owned(to.session).inspect(|_| to.work += 1);
                 let own: Vec<_> = own.filter(|key| key.starts_with(prefix.as_str())).collect();
+                if is_too_long(own.iter().map(|key| key.len())) {
+                    return failed(error::BAD_ARGUMENTS);
+                }
                 own.iter().fold(ok.int(own.len() as i32), |message, key| message.text(key))
             }
             Self::Range(prefix, first, count) => {
-                range(ok, keys, (prefix.as_str(), first.as_str()), *count, to.who)
+                range(ok, keys, (prefix.as_str(), first.as_str()), *count, to)
             }
             Self::Who => to.who.iter().fold(ok.int(to.who.len() as i32), |message, one| {
                 // A digest is as good as a password, so nobody is told the digest.
@@ -458,7 +475,8 @@ impl Query {
                     return failed(error::QUOTA_EXCEEDED);
                 }
                 match entry {
-                    Ok(entry) => self.put(ok, keys, entry, to.who),
+                    Ok(entry) if self.is_too_long(entry) => failed(error::BAD_ARGUMENTS),
+                    Ok(entry) => self.put(ok, keys, entry, to),
                     Err(error) => failed(error),
                 }
             }
@@ -492,25 +510,38 @@ impl Query {
         }
     }
 
-    fn put(&self, message: Message, keys: &Keys, entry: &Entry, who: &[Identity]) -> Message {
+    /// Whether the answer would have more bytes than an answer may have.
+    fn is_too_long(&self, entry: &Entry) -> bool {
+        let names = entry.children.iter().map(|name| name.len());
+        matches!(self, Self::Children(..)) && is_too_long(names)
+    }
+
+    fn put(&self, message: Message, keys: &Keys, entry: &Entry, to: &mut Reading<'_>) -> Message {
         match self {
             Self::Exists(..) => message.stat(&entry.stat()),
             Self::Data(..) => message.optional(entry.value.as_deref()).stat(&entry.stat()),
             Self::Children(_, _, with_stat) => {
+                to.work += entry.children.len();
                 let count = entry.children.len() as i32;
                 let names = entry.children.iter();
                 let message = names.fold(message.int(count), |message, name| message.text(name));
                 if *with_stat { message.stat(&entry.stat()) } else { message }
             }
-            Self::Rights(_) => rights::put(message, entry, who).stat(&entry.stat()),
+            Self::Rights(_) => rights::put(message, entry, to.who).stat(&entry.stat()),
             Self::Count(path) => {
                 let below = if path == "/" { "/".to_owned() } else { format!("{path}/") };
                 let count = keys.range("", &below).filter(|(key, _)| &***key != "/").count();
+                to.work += count;
                 message.int(count as i32)
             }
             _ => message,
         }
     }
+}
+
+/// Whether texts of these lengths are too long for one answer.
+fn is_too_long(lengths: impl Iterator<Item = usize>) -> bool {
+    lengths.map(|length| 4 + length).sum::<usize>() > ANSWER_BYTES_MAX
 }
 
 /// The answers to several reads; `None` when they are too long together.
@@ -519,22 +550,24 @@ fn all(
     queries: &[Query],
     keys: &Keys,
     shared: &Shared,
-    to: &Reading<'_>,
+    to: &mut Reading<'_>,
 ) -> Option<Message> {
     for query in queries {
+        to.work += 1;
         let number = match query {
             Query::Data(..) => op::GET_DATA,
             _ => op::GET_CHILDREN,
         };
         message = match query.entry(keys, to.who) {
+            Ok(entry) if query.is_too_long(entry) => return None,
             Ok(entry) => {
                 query.watch(shared, to);
                 let message = message.int(number).bool(false).int(error::OK);
-                query.put(message, keys, entry, to.who)
+                query.put(message, keys, entry, to)
             }
             Err(error) => message.int(-1).bool(false).int(error).int(error),
         };
-        if message.length() > READS_BYTES_MAX {
+        if message.length() > ANSWER_BYTES_MAX {
             return None;
         }
     }
@@ -548,12 +581,13 @@ fn range(
     keys: &Keys,
     (prefix, first): (&str, &str),
     count: usize,
-    who: &[Identity],
+    to: &mut Reading<'_>,
 ) -> Message {
     let (mut found, mut bytes, mut is_cut) = (Vec::new(), 0, false);
     let is_shown =
-        |key: &str, entry: &Entry| !keys::is_always(key) && allows(&entry.rights, READ, who);
-    for (key, entry) in keys.range(first, prefix).filter(|(key, entry)| is_shown(key, entry)) {
+        |key: &str, entry: &Entry| !keys::is_always(key) && allows(&entry.rights, READ, to.who);
+    let all = keys.range(first, prefix).inspect(|_| to.work += 1);
+    for (key, entry) in all.filter(|(key, entry)| is_shown(key, entry)) {
         bytes += key.len() + entry.value.as_ref().map_or(0, Bytes::len);
         let is_long = !found.is_empty() && bytes > RANGE_BYTES_MAX;
         if found.len() == count || is_long {

@@ -75,6 +75,8 @@ pub enum Input {
     Retire(usize),
     /// What the membership service outside has.
     Outside(Option<Bytes>),
+    /// The thread of the connections has ended.
+    FrontEnded,
 }
 
 impl Input {
@@ -320,7 +322,8 @@ impl Owner {
                     commands.extend(self.look_at_keys());
                 }
                 for command in commands {
-                    let call = Call { session: 0, sequence: 0, at_ms: now_ms(), command };
+                    let call =
+                        Call { session: 0, opened: 0, sequence: 0, at_ms: now_ms(), command };
                     let input = Input::call(&call, None);
                     self.put_in(input, turns, &mut machines[0], port)?;
                 }
@@ -361,6 +364,7 @@ impl Owner {
                 self.warn_of_refused(taken);
                 return Ok(());
             }
+            Input::FrontEnded => return Err(ServiceError::FrontEnded),
             Input::Retire(rack) => {
                 let retire = |machine: &mut Canopus, now| {
                     let leaf = machine.leaves().nth(rack);

@@ -88,6 +88,57 @@ fn keys_are_put_read_compared_listed_and_watched() {
     assert!(one.get("b").expect("the replica lives").is_some());
 }
 
+/// A client that sends many long requests and waits for none of them.
+#[test]
+fn requests_that_wait_are_bounded_by_their_bytes() {
+    use crate::connection::Connection;
+    use crate::replica::Inbox;
+    use crate::shared::Shared;
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let waker = || evenfall_host::Waker::new().expect("a descriptor is left");
+    let (inputs, _calls) = std::sync::mpsc::sync_channel(1_024);
+    let shared = Shared::new(settings(directory.path()), Inbox::new(inputs, waker()), waker());
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let mut stream = TcpStream::connect(listener.local_addr().expect("a port")).expect("connected");
+    let (accepted, peer) = listener.accept().expect("a client");
+    accepted.set_nonblocking(true).expect("a socket");
+    let mut connection = Connection::new(2, accepted, peer);
+    let take = |connection: &mut Connection| {
+        connection.read(&mut [0; 65_536]).expect("connected");
+        connection.take(&shared, &mut Default::default(), &mut Vec::new()).expect("requests");
+    };
+    let hello = Message::default().int(0).long(0).int(1).long(0).buffer(&[0; 16]).bool(false);
+    stream.write_all(&hello.finish()).expect("sent");
+    while connection.queued() == 0 {
+        take(&mut connection);
+    }
+    let opened = crate::replica::Answer::Applied(Default::default(), 1);
+    connection.answer_of(0, opened, &mut Default::default()).expect("the session is opened");
+    connection
+        .answer(&shared.keys(), &shared, &mut Default::default(), &mut 1)
+        .expect("the session is open");
+
+    let mut ask = Message::default().int(1).int(op::SET_WATCHES).long(0).int(10_000);
+    for n in 0..10_000 {
+        ask = ask.text(&format!("/{n:06}"));
+    }
+    let ask = ask.int(0).int(0).finish();
+    let sync = Message::default().int(1).int(op::SYNC).text("/").finish();
+    let sender = std::thread::spawn(move || {
+        stream.write_all(&sync).expect("sent");
+        // The replica takes no more at some time, and then closes.
+        while stream.write_all(&ask).is_ok() {}
+    });
+    while connection.wants_input() || connection.has_request() {
+        take(&mut connection);
+    }
+    let (held, queued) = (connection.held_bytes(), connection.queued());
+    drop(connection);
+    sender.join().expect("the client ends");
+    assert!((5..30).contains(&queued) && held < 8 << 20, "{queued} requests, {held} bytes");
+}
+
 fn exchange(stream: &mut TcpStream, message: Message) -> Vec<u8> {
     stream.write_all(&message.finish()).expect("sent");
     let mut length = [0; 4];

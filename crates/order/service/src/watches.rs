@@ -14,6 +14,11 @@ use evenfall_order_machine::keys::{self, Change, Keys, Rights, What};
 /// Most watches of one connection.
 pub const WATCHES_MAX: usize = 100_000;
 
+/// Most bytes of the watches of one connection, and of those of all connections.
+const BYTES_MAX: (usize, usize) = (16 << 20, 256 << 20);
+/// Bytes that a watch is counted for beside its path, which is kept twice.
+const WATCH_BYTES: usize = 128;
+
 /// What a watch waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -56,17 +61,39 @@ pub struct Event {
 #[derive(Debug, Default)]
 pub struct Watches {
     by_path: BTreeMap<String, BTreeSet<(u64, Kind)>>,
-    by_connection: BTreeMap<u64, BTreeSet<(String, Kind)>>,
+    by_connection: BTreeMap<u64, Own>,
+    bytes: usize,
+}
+
+/// The watches of one connection.
+#[derive(Debug, Default)]
+struct Own {
+    all: BTreeSet<(String, Kind)>,
+    bytes: usize,
+}
+
+/// The bytes for which a watch on this path counts.
+fn bytes(path: &str) -> usize {
+    2 * path.len() + WATCH_BYTES
 }
 
 impl Watches {
     /// Sets a watch. Returns false when the connection has as many watches as it may have.
     pub fn set(&mut self, connection: u64, path: &str, kind: Kind) -> bool {
-        let own = self.by_connection.entry(connection).or_default();
-        if own.len() >= WATCHES_MAX {
+        if self.has(connection, path, kind) {
+            return true;
+        }
+        let bytes = bytes(path);
+        let own = self.by_connection.get(&connection);
+        let (count, own_bytes) = own.map_or((0, 0), |own| (own.all.len(), own.bytes));
+        let (each, all) = BYTES_MAX;
+        if count >= WATCHES_MAX || own_bytes + bytes > each || self.bytes + bytes > all {
             return false;
         }
-        own.insert((path.to_owned(), kind));
+        let own = self.by_connection.entry(connection).or_default();
+        own.all.insert((path.to_owned(), kind));
+        own.bytes += bytes;
+        self.bytes += bytes;
         self.by_path.entry(path.to_owned()).or_default().insert((connection, kind));
         true
     }
@@ -78,9 +105,12 @@ impl Watches {
 
     /// Removes a watch, and returns whether the watch was set.
     pub fn remove(&mut self, connection: u64, path: &str, kind: Kind) -> bool {
-        if let Some(own) = self.by_connection.get_mut(&connection) {
-            own.remove(&(path.to_owned(), kind));
-            if own.is_empty() {
+        if let Some(own) = self.by_connection.get_mut(&connection)
+            && own.all.remove(&(path.to_owned(), kind))
+        {
+            own.bytes -= bytes(path);
+            self.bytes -= bytes(path);
+            if own.all.is_empty() {
                 self.by_connection.remove(&connection);
             }
         }
@@ -94,7 +124,9 @@ impl Watches {
 
     /// Forgets a connection.
     pub fn forget(&mut self, connection: u64) {
-        for (path, kind) in self.by_connection.remove(&connection).unwrap_or_default() {
+        let own = self.by_connection.remove(&connection).unwrap_or_default();
+        self.bytes -= own.bytes;
+        for (path, kind) in own.all {
             self.remove(connection, &path, kind);
         }
     }
@@ -114,7 +146,7 @@ impl Watches {
 
     /// Number of watches.
     pub fn len(&self) -> usize {
-        self.by_connection.values().map(BTreeSet::len).sum()
+        self.by_connection.values().map(|own| own.all.len()).sum()
     }
 
     /// The events of these changes, in order, each with its connection. Watches that fire once are
@@ -248,5 +280,16 @@ mod tests {
         watches.set(1, "/b", Kind::Data);
         watches.forget(1);
         assert!(watches.by_path.is_empty() && watches.by_connection.is_empty());
+        assert_eq!(watches.bytes, 0);
+    }
+
+    #[test]
+    fn long_paths_count_by_their_bytes() {
+        let mut watches = Watches::default();
+        let path = |n: usize| format!("/{n:04000}");
+        let set = (0..WATCHES_MAX).take_while(|n| watches.set(1, &path(*n), Kind::Data)).count();
+        assert_eq!(set, BYTES_MAX.0 / bytes(&path(0)));
+        assert!(watches.set(1, &path(0), Kind::Data), "it is there already");
+        assert!(watches.set(2, &path(0), Kind::Data), "another connection has its own share");
     }
 }

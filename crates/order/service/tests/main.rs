@@ -1,3 +1,4 @@
 //! Replicas as processes.
 
+mod connections;
 mod processes;

@@ -22,7 +22,7 @@ const LEASES: &str = "EVENFALL_TEST_LEASES";
 /// Tells a process the number of racks.
 const RACKS: &str = "EVENFALL_TEST_RACKS";
 /// A machine may stop this process for minutes.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 #[test]
 fn replica() {
@@ -64,11 +64,12 @@ fn replica() {
 }
 
 /// A port that is free for both protocols. The address is of this test alone.
-fn free(host: u8) -> SocketAddr {
+pub fn free(host: u8) -> SocketAddr {
     evenfall_host::ports::free(Ipv4Addr::new(127, 0, 77, host).into()).expect("a port")
 }
 
-fn start(node: usize, directory: &Path, replicas: &[SocketAddr]) -> Child {
+/// Starts a replica.
+pub fn start(node: usize, directory: &Path, replicas: &[SocketAddr]) -> Child {
     start_with(node, directory, replicas, (LEASES, 0))
 }
 
@@ -92,7 +93,7 @@ fn start_with(
 }
 
 /// Processes that end with the test, however it ends.
-struct Replicas(Vec<Child>);
+pub struct Replicas(pub Vec<Child>);
 
 impl Drop for Replicas {
     fn drop(&mut self) {
@@ -103,7 +104,8 @@ impl Drop for Replicas {
     }
 }
 
-fn put(client: &mut Client, key: &str, value: u32) {
+/// Sets a key.
+pub fn put(client: &mut Client, key: &str, value: u32) {
     let op = Op::put(key, value.to_string(), Existing::Any(true));
     client.change(vec![op]).expect("a majority lives");
 }
@@ -328,7 +330,8 @@ fn idle(at: SocketAddr) -> TcpStream {
     stream
 }
 
-fn answer(stream: &mut TcpStream) -> Vec<u8> {
+/// The next message to a client.
+pub fn answer(stream: &mut TcpStream) -> Vec<u8> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).expect("an answer");
     jute::frame(length, stream, 1 << 20).expect("an answer")

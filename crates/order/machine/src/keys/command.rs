@@ -2,7 +2,7 @@
 //! behind its length in 32 bits.
 //!
 //! ```text
-//!  call   version u8 (2), session u64, sequence u64, time in ms u64, kind u8, then
+//!  call   version u8 (3), session u64, opened u64, sequence u64, time in ms u64, kind u8, then
 //!    1 change   count u16, identities, count u16, ops
 //!    2 open     timeout in ms u32, password u64, is new u8
 //!    3 touch    count u32, sessions u64 each
@@ -163,6 +163,9 @@ pub enum Command {
 pub struct Call {
     /// The session; 0 for none.
     pub session: u64,
+    /// The revision at which the connection of the call opened the session. A call of another
+    /// connection than the last is refused. Without a session it counts for nothing.
+    pub opened: u64,
     /// The client's number of the call, from 1 on; 0 for a call that is never sent again.
     pub sequence: u64,
     /// The time at the node that took the call, in milliseconds since 1970.
@@ -298,10 +301,12 @@ pub enum Refusal {
     Forgotten,
     /// The client has no right to do this.
     NoRight,
+    /// The client has connected anew since, and the call is of an earlier connection.
+    Moved,
 }
 
 impl Refusal {
-    const ALL: [(Self, &'static str); 13] = [
+    const ALL: [(Self, &'static str); 14] = [
         (Self::Malformed, "the request cannot be read"),
         (Self::NoKey, "there is no such key"),
         (Self::KeyExists, "the key exists already"),
@@ -315,6 +320,7 @@ impl Refusal {
         (Self::BadKey, "this cannot be a key"),
         (Self::Forgotten, "the request was answered long ago"),
         (Self::NoRight, "the client has no right to do this"),
+        (Self::Moved, "the session has moved to a later connection"),
     ];
 }
 
@@ -327,13 +333,16 @@ impl core::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// Bytes that an outcome is counted for beside its key.
+const OUTCOME_BYTES: usize = 128;
 
 impl Call {
     /// The body of a request.
     pub fn encode(&self) -> Bytes {
         let mut out = vec![VERSION];
-        [self.session, self.sequence, self.at_ms].iter().for_each(|w| out.extend(w.to_le_bytes()));
+        let words = [self.session, self.opened, self.sequence, self.at_ms];
+        words.iter().for_each(|word| out.extend(word.to_le_bytes()));
         match &self.command {
             Command::ChangeBy(who, ops) => {
                 out.push(1);
@@ -384,7 +393,7 @@ impl Call {
         if r.u8()? != VERSION {
             return Err(r.malformed("another version of calls"));
         }
-        let (session, sequence, at_ms) = (r.u64()?, r.u64()?, r.u64()?);
+        let (session, opened, sequence, at_ms) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
         let command = match r.u8()? {
             1 => Command::ChangeBy(rights::identities(r)?, ops(r, body)?),
             2 => {
@@ -411,7 +420,7 @@ impl Call {
             _ => return Err(r.malformed("no such command")),
         };
         r.finish()?;
-        Ok(Self { session, sequence, at_ms, command })
+        Ok(Self { session, opened, sequence, at_ms, command })
     }
 }
 
@@ -572,6 +581,15 @@ impl Kind {
 }
 
 impl Reply {
+    /// The bytes of memory for which the reply counts.
+    pub fn bytes(&self) -> usize {
+        let outcomes = match self {
+            Self::Done(outcomes) => outcomes.as_slice(),
+            Self::Refused(..) => &[],
+        };
+        outcomes.iter().map(|outcome| outcome.key.len() + OUTCOME_BYTES).sum()
+    }
+
     /// Adds the reply to a message.
     pub fn put(&self, out: &mut Vec<u8>) {
         match self {

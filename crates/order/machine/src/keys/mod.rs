@@ -11,17 +11,10 @@
 //!
 //! **Changes.** A call has a list of [`Op`]s, which take effect together or not at all.
 //!
-//! **Exactly once.** A client that gets no answer sends its call again, perhaps to another node,
-//! with the same session and the same sequence. The session keeps its last
-//! [`REPLIES_MAX`] replies, so a call that was applied already is answered and not applied again.
-//! Sequence 0 stands for a call that is never sent again.
-//!
 //! **Revisions** count the calls that could change something. The revisions of two successive
 //! changes therefore differ by one, as in ZooKeeper.
 //!
-//! **Sessions** end when their owner closes them, or by [`Command::Expire`], which is ordered like
-//! any other call. A node proposes to expire a session that nobody has touched for its timeout. The
-//! proposal names the touch that it counted from, so a touch that is ordered before it wins.
+//! **Sessions** make calls that take effect once ([`Session`]).
 //!
 //! **Rights** ([`rights`]) say which client may do what with a key.
 //!
@@ -32,9 +25,10 @@
 pub mod command;
 mod mortal;
 pub mod rights;
+mod sessions;
 mod snapshot;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -42,9 +36,8 @@ use bytes::Bytes;
 pub use command::{Call, Command, Existing, Kind, Op, Outcome, Refusal, Reply, Stat};
 pub use mortal::REAPED_MAX;
 pub use rights::{Identity, Right, Rights};
+pub use sessions::{REPLIES_BYTES_MAX, REPLIES_MAX, SESSIONS_MAX, Session};
 
-/// Number of replies that a session keeps. A client may have this many calls without an answer.
-pub const REPLIES_MAX: usize = 64;
 /// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 4_096;
 /// Most bytes of a value, as ZooKeeper allows by default.
@@ -52,8 +45,6 @@ pub const VALUE_BYTES_MAX: usize = 1_048_575;
 /// Most operations in one call, because a call counts them in 16 bits. ZooKeeper limits only the
 /// length of a message.
 pub const OPS_MAX: usize = u16::MAX as usize;
-/// Sessions at once. Opening another is refused.
-pub const SESSIONS_MAX: usize = 100_000;
 /// Keys that always exist: the root, and the keys below it that ZooKeeper's clients look for.
 const ALWAYS: [&str; 4] = ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"];
 /// Bytes that a key or a session is counted for beside its own bytes.
@@ -88,23 +79,6 @@ pub struct Entry {
     pub rights: Rights,
     /// How often the rights were set since the key was made.
     pub rights_version: u32,
-}
-
-/// A client that may ask again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Session {
-    /// Silence after which nodes propose to expire the session.
-    pub timeout_ms: u32,
-    /// The password with which the client goes on with the session at another node.
-    pub password: u64,
-    /// Number of signs of life so far.
-    pub touched: u64,
-    /// Keys that are deleted with the session.
-    owned: BTreeSet<Arc<str>>,
-    /// The last replies, by sequence.
-    replies: VecDeque<(u64, Reply)>,
-    /// The highest sequence that is no longer among the replies.
-    forgotten: u64,
 }
 
 /// What happened to a key.
@@ -150,6 +124,10 @@ pub struct Keys {
     /// For each timed key, the revision of its last change and the nodes that have since reported
     /// that the time of the key is over.
     votes: BTreeMap<Arc<str>, (u64, BTreeSet<u32>)>,
+    /// The session of each reply that is kept, by the revision of its call.
+    kept: BTreeMap<u64, u64>,
+    /// Bytes of all replies that are kept.
+    kept_bytes: usize,
     revision: u64,
     now_ms: u64,
     /// Bytes of all keys, values and rights with their overhead.
@@ -189,6 +167,8 @@ impl Keys {
             sessions: BTreeMap::new(),
             mortal: BTreeSet::new(),
             votes: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            kept_bytes: 0,
             revision: 0,
             now_ms: 0,
             bytes: 0,
@@ -263,31 +243,27 @@ impl Keys {
             return Applied { reply: Reply::Refused(0, Refusal::Malformed), ..Applied::default() };
         };
         self.now_ms = self.now_ms.max(call.at_ms);
+        let refused = |refusal| Applied { reply: Reply::Refused(0, refusal), ..Applied::default() };
         if call.sequence > 0
             && let Some(session) = self.sessions.get(&call.session)
         {
-            if let Some((_, reply)) = session.replies.iter().find(|(s, _)| *s == call.sequence) {
-                return Applied { reply: reply.clone(), ..Applied::default() };
+            if let Some(kept) = session.replies.iter().find(|kept| kept.sequence == call.sequence) {
+                return Applied { reply: kept.reply.clone(), ..Applied::default() };
             }
             if call.sequence <= session.forgotten {
-                let reply = Reply::Refused(0, Refusal::Forgotten);
-                return Applied { reply, ..Applied::default() };
+                return refused(Refusal::Forgotten);
             }
         }
-        if !matches!(call.command, Command::Touch(_)) {
+        // A refusal of this kind is not kept: the client sends the call again on its new connection.
+        if let Err(refusal) = self.check_session(&call) {
+            return refused(refusal);
+        }
+        if call.sequence > 0 || !matches!(call.command, Command::Touch(_)) {
             self.revision += 1;
         }
         let applied = self.carry_out(&call);
-        if call.sequence > 0
-            && let Some(session) = self.sessions.get_mut(&call.session)
-        {
-            session.touched += 1;
-            session.replies.push_back((call.sequence, applied.reply.clone()));
-            if session.replies.len() > REPLIES_MAX
-                && let Some((sequence, _)) = session.replies.pop_front()
-            {
-                session.forgotten = session.forgotten.max(sequence);
-            }
+        if call.sequence > 0 {
+            self.keep(call.session, call.sequence, &applied.reply);
         }
         applied
     }
@@ -331,40 +307,6 @@ impl Keys {
             Err(refusal) => Reply::Refused(0, refusal),
         };
         applied
-    }
-
-    fn open(
-        &mut self,
-        id: u64,
-        timeout_ms: u32,
-        password: u64,
-        is_new: bool,
-    ) -> Result<(), Refusal> {
-        if let Some(known) = self.sessions.get_mut(&id) {
-            if known.password != password {
-                return Err(Refusal::NoSession);
-            }
-            (known.timeout_ms, known.touched) = (timeout_ms, known.touched + 1);
-            return Ok(());
-        }
-        if !is_new {
-            return Err(Refusal::NoSession);
-        }
-        if self.sessions.len() >= SESSIONS_MAX || id == 0 {
-            return Err(Refusal::Full);
-        }
-        let session = Session { timeout_ms, password, ..Session::default() };
-        self.sessions.insert(id, session);
-        Ok(())
-    }
-
-    fn end(&mut self, id: u64, applied: &mut Applied) -> Result<(), Refusal> {
-        let session = self.sessions.remove(&id).ok_or(Refusal::NoSession)?;
-        for key in session.owned {
-            self.drop_key(key, &mut applied.changes);
-        }
-        applied.ended.push(id);
-        Ok(())
     }
 
     /// Deletes a key without children, without a check of rights.

@@ -1,13 +1,14 @@
 //! All keys and sessions as bytes.
 //!
 //! ```text
-//!  version u8 (3), revision u64, time in ms u64, count u32, sessions, count u32, keys,
+//!  version u8 (4), revision u64, time in ms u64, count u32, sessions, count u32, keys,
 //!  count u32, votes
 //!  key      key, has a value u8, value, created u64, modified u64, version u32, created ms u64,
 //!           modified ms u64, kind, owner u64, births u32, children modified u64,
 //!           version of rights u32, rights
 //!  vote     key, revision u64, count u32, nodes u32 each
-//!  session  id u64, timeout in ms u32, password u64, touched u64, forgotten u64, count u8, replies
+//!  session  id u64, timeout in ms u32, password u64, touched u64, opened u64, forgotten u64,
+//!           count u8, replies: sequence u64, revision u64, reply
 //! ```
 //!
 //! Children and the keys of sessions follow from the keys, which come in their order: a path stands
@@ -19,9 +20,10 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
 
 use super::command::{optional, put_bytes, put_optional, text};
+use super::sessions::Kept;
 use super::{Entry, Keys, Kind, Reply, Session, rights};
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 impl Keys {
     /// Everything, for a checkpoint.
@@ -42,11 +44,13 @@ impl Keys {
             out.extend(session.timeout_ms.to_le_bytes());
             out.extend(session.password.to_le_bytes());
             out.extend(session.touched.to_le_bytes());
+            out.extend(session.opened.to_le_bytes());
             out.extend(session.forgotten.to_le_bytes());
             out.push(session.replies.len() as u8);
-            for (sequence, reply) in &session.replies {
-                out.extend(sequence.to_le_bytes());
-                reply.put(out);
+            for kept in &session.replies {
+                out.extend(kept.sequence.to_le_bytes());
+                out.extend(kept.revision.to_le_bytes());
+                kept.reply.put(out);
             }
         }
         out.extend((self.entries.len() as u32).to_le_bytes());
@@ -87,6 +91,10 @@ impl Keys {
         (keys.revision, keys.now_ms) = (r.u64()?, r.u64()?);
         for _ in 0..r.u32()? {
             let (id, session) = session(r)?;
+            for kept in &session.replies {
+                keys.kept.insert(kept.revision, id);
+                keys.kept_bytes += kept.bytes();
+            }
             keys.sessions.insert(id, session);
         }
         for _ in 0..r.u32()? {
@@ -134,10 +142,12 @@ fn entry(r: &mut Reader<'_>, snapshot: &Bytes) -> Result<Entry, Malformed> {
 
 fn session(r: &mut Reader<'_>) -> Result<(u64, Session), Malformed> {
     let (id, timeout_ms, password) = (r.u64()?, r.u32()?, r.u64()?);
-    let (touched, forgotten, count) = (r.u64()?, r.u64()?, r.u8()?);
-    let mut session = Session { timeout_ms, password, touched, forgotten, ..Session::default() };
+    let (touched, opened, forgotten, count) = (r.u64()?, r.u64()?, r.u64()?, r.u8()?);
+    let mut session =
+        Session { timeout_ms, password, touched, opened, forgotten, ..Session::default() };
     for _ in 0..count {
-        session.replies.push_back((r.u64()?, Reply::read(r)?));
+        let (sequence, revision, reply) = (r.u64()?, r.u64()?, Reply::read(r)?);
+        session.replies.push_back(Kept { sequence, revision, reply });
     }
     Ok((id, session))
 }

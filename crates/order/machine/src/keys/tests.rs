@@ -17,7 +17,12 @@ fn made(key: &str) -> Op {
 }
 
 fn call(session: u64, sequence: u64, command: Command) -> Bytes {
-    Call { session, sequence, at_ms: 1_000, command }.encode()
+    by(session, 1, sequence, command)
+}
+
+/// A call of the connection that opened the session at this revision.
+fn by(session: u64, opened: u64, sequence: u64, command: Command) -> Bytes {
+    Call { session, opened, sequence, at_ms: 1_000, command }.encode()
 }
 
 fn change(keys: &mut Keys, ops: Vec<Op>) -> Applied {
@@ -61,6 +66,61 @@ fn a_call_that_is_sent_again_is_answered_and_not_applied_again() {
     }
     let late = keys.apply(&body);
     assert_eq!(late.reply, Reply::Refused(0, Refusal::Forgotten));
+}
+
+#[test]
+fn a_session_changes_keys_from_its_last_connection_and_only_while_it_lives() {
+    let mut keys = opened();
+    let write = |by_revision, sequence| {
+        let ops = vec![put("n", "x", Existing::Any(true))];
+        by(1, by_revision, sequence, Command::Change(ops))
+    };
+    assert!(matches!(keys.apply(&write(1, 1)).reply, Reply::Done(_)));
+    let again = Command::Open { timeout_ms: 4_000, password: 9, is_new: false };
+    keys.apply(&call(1, 0, again));
+    let second = keys.revision();
+    for sequence in [0, 2] {
+        let late = keys.apply(&write(1, sequence));
+        assert_eq!(late.reply, Reply::Refused(0, Refusal::Moved));
+    }
+    assert_eq!(keys.apply(&by(1, 1, 0, Command::Close)).reply, Reply::Refused(0, Refusal::Moved));
+    assert_eq!(keys.revision(), second, "nothing could change");
+    assert!(matches!(keys.apply(&write(1, 1)).reply, Reply::Done(_)), "it was applied before");
+    assert!(matches!(keys.apply(&write(second, 2)).reply, Reply::Done(_)), "the call comes again");
+    assert_eq!(keys.get("n").expect("made").version, 1);
+    let touched = keys.session(1).expect("open").touched;
+    keys.apply(&call(0, 0, Command::Expire { session: 1, touched }));
+    for (opened, sequence) in [(second, 0), (second, 3), (0, 0)] {
+        let late = keys.apply(&write(opened, sequence));
+        assert_eq!(late.reply, Reply::Refused(0, Refusal::NoSession));
+    }
+    assert_eq!(keys.get("n").expect("made").version, 1);
+}
+
+#[test]
+fn replies_that_are_kept_have_a_limit_over_all_sessions() {
+    let mut keys = Keys::new(64 << 20);
+    let mut opened = Vec::new();
+    for id in 1..=2 {
+        keys.apply(&call(id, 0, Command::Open { timeout_ms: 4_000, password: 9, is_new: true }));
+        opened.push(keys.revision());
+    }
+    let ops: Vec<Op> = (0..OPS_MAX).map(|_| put("n", "", Existing::Any(true))).collect();
+    let many = |sequence| by(1, opened[0], sequence, Command::Change(ops.clone()));
+    let small = by(2, opened[1], 1, Command::Change(vec![made("m")]));
+    keys.apply(&small);
+    for sequence in 1..=9 {
+        keys.apply(&many(sequence));
+        assert!(keys.kept_bytes <= REPLIES_BYTES_MAX);
+    }
+    assert_eq!(keys.apply(&small).reply, Reply::Refused(0, Refusal::Forgotten));
+    assert_eq!(keys.apply(&many(1)).reply, Reply::Refused(0, Refusal::Forgotten));
+    assert!(matches!(keys.apply(&many(9)).reply, Reply::Done(_)));
+    assert_eq!(Keys::decode(&keys.encode(), 64 << 20).as_ref(), Ok(&keys));
+    for (id, opened) in [1, 2].into_iter().zip(&opened) {
+        keys.apply(&by(id, *opened, 0, Command::Close));
+    }
+    assert_eq!((keys.kept_bytes, keys.kept.len()), (0, 0));
 }
 
 #[test]
