@@ -16,6 +16,17 @@
 //! ends the log. The machine has told no other node of that record or of later records, because a
 //! datagram that depends on a record leaves only after the record is written.
 //!
+//! **Marks tell damage from a torn tail.** Behind the records of each write stands a mark, a record
+//! with the upper bit of its length set:
+//!
+//! ```text
+//! 12  length of the log that was on the disk when the write was made   u64
+//! 20  place of the mark in the log                                     u64
+//! ```
+//!
+//! A log that ends in front of a place which a later mark calls written was not torn but damaged,
+//! and is refused. Damage in the last write is not told from a torn tail.
+//!
 //! **The header is written together with the first record.** A log that ends inside the header, or
 //! has zeros in the place of the header, counts as new: a crash has torn its first write before a
 //! machine got the answer to that write. Every other log without this header is refused
@@ -46,8 +57,12 @@ pub const HEAD_BYTES: usize = 12;
 pub const HEADER_BYTES: usize = 16;
 /// The version of the format that this build writes and reads. Builds before version 1 wrote logs
 /// without a header.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 const MAGIC: &[u8; 4] = b"EFLG";
+/// The bit of a length that makes a record a mark.
+const MARK: u32 = 1 << 31;
+/// Bytes of the body of a mark.
+const MARK_BYTES: usize = 16;
 
 /// Why a log is refused. A refused log stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +74,9 @@ pub enum LogError {
     Version(u8),
     /// The header does not match its checksum.
     Damaged,
+    /// No whole record begins at the first of these places, and the log was on the disk up to the
+    /// second.
+    Broken(u64, u64),
     /// The file is no log of a machine. The file begins with these bytes.
     Foreign([u8; 4]),
 }
@@ -78,6 +96,12 @@ impl fmt::Display for LogError {
             Self::Damaged => f.write_str(
                 "the log's header does not match its checksum: restore the file from a copy, or \
                  move the file away if nothing in it is needed",
+            ),
+            Self::Broken(at, written) => write!(
+                f,
+                "the log is damaged: the record at byte {at} cannot be read, and a later one says \
+                 that {written} bytes were on the disk: restore the file from a copy, or start \
+                 with an empty directory if other nodes have what it says"
             ),
             Self::Foreign(found) => write!(
                 f,
@@ -133,6 +157,9 @@ pub struct Journal<E> {
     retry_at: Option<Timestamp>,
     /// Length of the log as of the last step that is done.
     good: u64,
+    /// Length of the log that a write of this journal has brought to the disk. What another process
+    /// wrote may be in memory only.
+    synced: u64,
     /// Bytes of the records that last replaced the log.
     replaced_bytes: u64,
     last_id: u64,
@@ -153,6 +180,7 @@ impl<E> Journal<E> {
             retry_every,
             retry_at: None,
             good: 0,
+            synced: 0,
             replaced_bytes: 0,
             last_id: 0,
         }
@@ -223,6 +251,7 @@ impl<E> Journal<E> {
             return None;
         }
         if self.next.is_empty() && !self.bytes.is_empty() {
+            self.put_mark();
             let change = Change::Append(core::mem::take(&mut self.bytes).into());
             let effects = core::mem::take(&mut self.effects);
             self.next.push_back(Step { change, effects });
@@ -232,6 +261,21 @@ impl<E> Journal<E> {
         let (id, change) = (WriteId(self.last_id), step.change.clone());
         self.under_way.push_back((id, step));
         Some(Write { id, log: self.log.into(), change })
+    }
+
+    /// Ends the next write with a mark. A log of which nothing is surely on the disk needs none.
+    fn put_mark(&mut self) {
+        let (mut synced, mut begin) = (self.synced, self.good);
+        for (_, step) in &self.under_way {
+            match &step.change {
+                Change::Append(bytes) => begin += bytes.len() as u64,
+                Change::Truncate(keep) => (synced, begin) = (synced.min(*keep), begin.min(*keep)),
+                Change::Replace(bytes) => (synced, begin) = (0, bytes.len() as u64),
+            }
+        }
+        if synced > 0 {
+            put_mark(&mut self.bytes, synced, begin);
+        }
     }
 
     /// Takes the answer to a write, and returns the effects that follow. A failed write has no
@@ -261,11 +305,18 @@ impl<E> Journal<E> {
     fn done(&mut self, step: Step<E>) -> Vec<E> {
         let mut effects = Vec::new();
         match &step.change {
-            Change::Append(bytes) => self.good += bytes.len() as u64,
-            Change::Truncate(keep) => self.good = self.good.min(*keep),
+            Change::Append(bytes) => {
+                self.good += bytes.len() as u64;
+                self.synced = self.good;
+            }
+            Change::Truncate(keep) => {
+                self.good = self.good.min(*keep);
+                self.synced = self.synced.min(*keep);
+            }
             Change::Replace(bytes) => {
                 // The new log says what all earlier steps say.
                 self.good = bytes.len() as u64;
+                self.synced = self.good;
                 effects.extend(self.failed.drain(..).flat_map(|step| step.effects));
             }
         }
@@ -405,6 +456,16 @@ fn put_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[begin + 4..begin + HEAD_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
 
+/// Adds a mark to a write that begins at this place of the log.
+fn put_mark(out: &mut Vec<u8>, synced: u64, begin: u64) {
+    let (at, place) = (out.len(), begin + out.len() as u64);
+    put_with(out, |out| {
+        out.extend(synced.to_le_bytes());
+        out.extend(place.to_le_bytes());
+    });
+    out[at + 3] |= (MARK >> 24) as u8;
+}
+
 /// A hash that finds torn records: the hash of Fowler, Noll and Vo, with one multiplication for
 /// each word of eight bytes in place of each byte. Each step is a bijection of the hash, so two
 /// bodies that differ in one word never have the same hash. The hash does not protect against
@@ -431,14 +492,31 @@ pub fn read(log: &Bytes) -> Result<(Vec<Bytes>, u64), LogError> {
     if at == 0 {
         return Ok((records, 0));
     }
-    while let Some((body, sum)) = record(log, at) {
-        if checksum(&body) != sum {
-            break;
+    while let Some(record) = record(log, at) {
+        at += HEAD_BYTES + record.body.len();
+        if !record.is_mark {
+            records.push(record.body);
         }
-        at += HEAD_BYTES + body.len();
-        records.push(body);
     }
-    Ok((records, at as u64))
+    match synced(log, at) {
+        Some(synced) => Err(LogError::Broken(at as u64, synced)),
+        None => Ok((records, at as u64)),
+    }
+}
+
+/// The length of the log that was on the disk, as some mark behind this place says, if that is
+/// beyond the place.
+fn synced(log: &Bytes, from: usize) -> Option<u64> {
+    let length = (MARK | MARK_BYTES as u32).to_le_bytes();
+    let places = log[from..].windows(length.len()).enumerate();
+    let found = places.filter(|(_, bytes)| *bytes == length).map(|(place, _)| from + place);
+    let marks = found.filter_map(|place| {
+        let mark = record(log, place)?;
+        let (synced, own) = mark.body.split_first_chunk()?;
+        // The value of a client may look like a mark, and does not know its place.
+        (own == (place as u64).to_le_bytes()).then(|| u64::from_le_bytes(*synced))
+    });
+    marks.max().filter(|synced| *synced > from as u64)
 }
 
 /// Number of bytes that the header takes in a log. A log whose first write is torn has no header.
@@ -449,11 +527,9 @@ fn header_bytes(log: &Bytes) -> Result<usize, LogError> {
     }
     let [found @ .., version, _, _, _] = *header.first_chunk::<8>().expect("a header is longer");
     if found != *MAGIC {
-        let is_record = |(body, sum): (Bytes, u64)| {
-            // The checksums of earlier builds, the latest first.
-            checksum(&body) == sum || fnv1a(FNV_BASIS, &body) == sum
-        };
-        let is_earlier = record(log, 0).is_some_and(is_record);
+        // The checksums of earlier builds, the latest first.
+        let is_earlier = record(log, 0).is_some()
+            || framed_by(log, 0).is_some_and(|(_, body, sum)| fnv1a(FNV_BASIS, &body) == sum);
         return Err(if is_earlier { LogError::Unversioned } else { LogError::Foreign(found) });
     }
     if header[8..] != checksum(&header[..8]).to_le_bytes() {
@@ -465,14 +541,27 @@ fn header_bytes(log: &Bytes) -> Result<usize, LogError> {
     Ok(HEADER_BYTES)
 }
 
-/// The body of the record at this offset of the log, and the checksum that the record states.
-/// Returns `None` when the log ends before the end of the record.
-fn record(log: &Bytes, at: usize) -> Option<(Bytes, u64)> {
+/// A whole record.
+struct Found {
+    body: Bytes,
+    is_mark: bool,
+}
+
+/// The record at this offset of the log, if it is whole and matches its checksum.
+fn record(log: &Bytes, at: usize) -> Option<Found> {
+    let (is_mark, body, sum) = framed_by(log, at)?;
+    (checksum(&body) == sum).then_some(Found { body, is_mark })
+}
+
+/// Whether the record at this offset of the log is a mark, its body, and the checksum that the
+/// record states. Returns `None` when the log ends before the end of the record.
+fn framed_by(log: &Bytes, at: usize) -> Option<(bool, Bytes, u64)> {
     let r = &mut Reader::new(log.get(at..at + HEAD_BYTES)?);
-    let (len, sum) = (r.u32().ok()? as usize, r.u64().ok()?);
+    let (length, sum) = (r.u32().ok()?, r.u64().ok()?);
+    let (is_mark, len) = (length & MARK != 0, (length & !MARK) as usize);
     let begin = at + HEAD_BYTES;
     let end = begin.checked_add(len).filter(|end| *end <= log.len())?;
-    (len > 0).then(|| (log.slice(begin..end), sum))
+    (len > 0).then(|| (is_mark, log.slice(begin..end), sum))
 }
 
 #[cfg(test)]

@@ -79,6 +79,77 @@ fn a_log_is_gone_on_with_behind_its_last_whole_record() {
     assert_eq!(changes(&mut journal), [Change::Replace(bytes)], "the header goes first");
 }
 
+/// A log of three writes, of which each is on the disk before the next is made, and the places of
+/// the writes.
+fn marked() -> (Vec<u8>, [usize; 3]) {
+    let mut journal = Journal::<u32>::new("log", EVERY);
+    let mut log = Vec::new();
+    let places = [b"one", b"two", b"six"].map(|record| {
+        let begin = log.len();
+        journal.add(record, []);
+        let write = journal.poll().expect("a record");
+        let Change::Append(bytes) = write.change else { panic!("an append") };
+        log.extend_from_slice(&bytes);
+        journal.handle_written(at(1), write.id, Ok(())).expect("room");
+        begin
+    });
+    (log, places)
+}
+
+#[test]
+fn damage_in_front_of_what_was_on_the_disk_is_refused_and_a_torn_tail_is_cut() {
+    let (log, [_, second, third]) = marked();
+    let read = |log: &[u8]| open(&Bytes::copy_from_slice(log)).map(|(records, _)| records.len());
+    assert_eq!(read(&log), Ok(3));
+    for place in HEADER_BYTES..log.len() {
+        let mut damaged = log.clone();
+        damaged[place] ^= 0x40;
+        // The mark of the third write says that the second was on the disk, and that of the second
+        // that the first was.
+        let expected = match place {
+            _ if place < second => Err(LogError::Broken(HEADER_BYTES as u64, third as u64)),
+            _ if place < second + HEAD_BYTES + 3 => {
+                Err(LogError::Broken(second as u64, third as u64))
+            }
+            // The mark itself: all records in front of it are read.
+            _ if place < third => {
+                Err(LogError::Broken((second + HEAD_BYTES + 3) as u64, third as u64))
+            }
+            _ if place < third + HEAD_BYTES + 3 => Ok(2),
+            _ => Ok(3),
+        };
+        assert_eq!(read(&damaged), expected, "a bit of byte {place}");
+    }
+    for end in HEADER_BYTES..log.len() {
+        assert!(read(&log[..end]).is_ok(), "{end} bytes");
+    }
+}
+
+#[test]
+fn a_journal_that_goes_on_marks_only_what_it_has_written_itself() {
+    let (log, [.., third]) = marked();
+    let (_, mut journal) = open(&log.into()).expect("a log");
+    journal.add(b"new", []);
+    let writes = polled(&mut journal);
+    let Change::Append(bytes) = &writes[1].change else { panic!("behind the cut") };
+    assert_eq!(bytes.len(), HEAD_BYTES + 3, "an earlier process may not have synced");
+    for write in writes {
+        journal.handle_written(at(1), write.id, Ok(())).expect("room");
+    }
+    journal.add(b"and", []);
+    let write = journal.poll().expect("a record");
+    let Change::Append(bytes) = &write.change else { panic!("an append") };
+    assert_eq!(bytes.len(), 2 * HEAD_BYTES + 3 + MARK_BYTES);
+    assert!(journal.done_bytes() > third as u64);
+
+    // While a new log is on its way, nothing of it is on the disk.
+    journal.replace([b"all"], []);
+    journal.add(b"new", []);
+    let writes = polled(&mut journal);
+    let Change::Append(bytes) = &writes[1].change else { panic!("behind the new log") };
+    assert_eq!(bytes.len(), HEAD_BYTES + 3);
+}
+
 /// A log with one record.
 fn log() -> Bytes {
     let mut journal = Journal::<u32>::new("log", EVERY);
