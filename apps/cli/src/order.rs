@@ -28,10 +28,11 @@ pub struct RunArgs {
     /// each other by UDP on the same ports.
     #[arg(long, value_name = "PORT", default_value = "21811", value_parser = crate::local::first)]
     pub(crate) zookeeper: SocketAddr,
-    /// Limit of all keys and values together, in MiB. Changes beyond the limit are refused. All
-    /// replicas need the same limit, at every start.
-    #[arg(long, value_name = "MIB", default_value_t = 256)]
-    pub(crate) keys_mib: usize,
+    /// Limit of all keys and values together, in MiB; by default 256. Changes beyond the limit are
+    /// refused. The replicas agree on a limit when they start for the first time, and `evenfall kv
+    /// limit` changes it.
+    #[arg(long, value_name = "MIB")]
+    pub(crate) keys_mib: Option<usize>,
     /// Cycles for which a write lease lasts; 0 for no leases. With leases, `evenfall kv get` of a
     /// key that nobody changes is answered at once, and a change of a key waits for its lease. All
     /// replicas need the same number, and a replica keeps the number of its first start.

@@ -96,6 +96,13 @@ enum KvCommand {
         /// The number of the rack, as `evenfall kv status` shows it.
         rack: u8,
     },
+    /// Set the limit of all keys and values together. The first server has to be a replica on this
+    /// host.
+    Limit {
+        /// The limit in MiB. Changes beyond the limit are refused.
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+        mib: u32,
+    },
     /// Print the state of each replica.
     Status,
 }
@@ -153,8 +160,9 @@ pub fn kv(args: &KvArgs) -> Outcome {
                 false => println!("{}", String::from_utf8_lossy(&found.value)),
             }
         }
-        KvCommand::Watch { key, below } => return watch(client, key, *below, args.json),
+        KvCommand::Watch { key, below } => return watch(args, client, key, *below),
         KvCommand::Retire { rack } => retire(args, &mut client, *rack)?,
+        KvCommand::Limit { mib } => client.limit(*mib)?,
         KvCommand::Status => print_status(args)?,
     }
     Ok(())
@@ -202,11 +210,20 @@ fn print_range(client: &mut Client, prefix: &str, json: bool) -> Outcome {
     }
 }
 
-fn watch(client: Client, key: &str, below: bool, json: bool) -> Outcome {
+fn watch(args: &KvArgs, client: Client, key: &str, below: bool) -> Outcome {
+    let json = args.json;
     interrupt::install()?;
     let mut watching = client.watch(key, below)?;
     while !interrupt::raised() {
-        let Some(next) = watching.next(LOOK)? else { continue };
+        let next = match watching.next(LOOK) {
+            Ok(Some(next)) => next,
+            Ok(None) => continue,
+            Err(error) => {
+                eprintln!("{error}: changes may be missing, watches again");
+                watching = Client::new(args.servers.clone(), args.patience).watch(key, below)?;
+                continue;
+            }
+        };
         match json {
             true => println!("{}", json!({ "told": next.told, "key": next.key })),
             false => println!("{} {}", next.told, next.key),

@@ -120,7 +120,7 @@ pub fn run(local: &LocalArgs, args: &RunArgs, named: Option<(&Document, &str)>) 
         listen: replicas[node],
         replicas,
         directory: directory.join(node.to_string()),
-        bytes_max: args.keys_mib.saturating_mul(1 << 20),
+        bytes_max: args.keys_mib.map(|mib| mib.saturating_mul(1 << 20)),
         lease_cycles: args.lease_cycles,
         racks,
         zookeeper,
@@ -143,7 +143,7 @@ fn run_local(args: &RunArgs, count: usize, directory: &Path) -> Outcome {
         command.args(["run", "order", "--lifeline"]);
         command.arg(format!("--node={number}")).arg(format!("--of={count}"));
         command.arg(format!("--zookeeper={}", args.zookeeper));
-        command.arg(format!("--keys-mib={}", args.keys_mib));
+        command.args(args.keys_mib.map(|mib| format!("--keys-mib={mib}")));
         command.arg(format!("--lease-cycles={}", args.lease_cycles));
         command.arg(format!("--racks={}", args.racks));
         command.arg(format!("--round-trip={}", humantime::format_duration(args.round_trip)));

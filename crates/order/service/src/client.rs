@@ -120,6 +120,17 @@ impl Client {
         }
     }
 
+    /// Sets the limit of all keys and values. The connected replica has to run on this host.
+    ///
+    /// # Errors
+    /// [`ServiceError::Refused`] when the replica runs on another host, or
+    /// [`ServiceError::Unanswered`].
+    pub fn limit(&mut self, mib: u32) -> Result<(), ServiceError> {
+        let mib = i32::try_from(mib).unwrap_or(i32::MAX);
+        let (number, _) = self.ask(op::LIMIT, |message| message.int(mib))?;
+        refused(number)
+    }
+
     /// The value of a key, after all changes that were answered before this call.
     ///
     /// # Errors

@@ -1,8 +1,7 @@
 //! The settings that all replicas share and that a log depends on, in a file beside the log.
 //!
-//! The log of one replica among three says nothing about the other two, and a replay refuses the
-//! changes that do not fit into the limit of the keys. A replica that started with other numbers
-//! would lose changes or differ from the others without a word. So the file `cluster` keeps the
+//! The log of one replica among three says nothing about the other two. A replica that started with
+//! other numbers would differ from the others without a word. So the file `cluster` keeps the
 //! numbers of the first start, and a start with other numbers is refused.
 
 use std::fs::File;
@@ -33,8 +32,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), ServiceError> {
 fn words(settings: &Settings) -> String {
     let rack = |n: usize| settings.racks.of.get(n).copied().unwrap_or(0).to_string();
     let racks: Vec<String> = (0..settings.replicas.len()).map(rack).collect();
-    let (of, bytes) = (racks.len(), settings.bytes_max);
-    format!("replicas: {of}; rack of each: {}; limit of the keys: {bytes} bytes", racks.join(" "))
+    format!("replicas: {}; rack of each: {}", racks.len(), racks.join(" "))
 }
 
 /// A crash leaves the whole file or none.
@@ -54,15 +52,15 @@ mod tests {
     #[test]
     fn a_replica_starts_only_with_the_settings_of_its_first_start() {
         let directory = tempfile::tempdir().expect("a directory");
-        let settings = |replicas: u16, bytes_max| Settings {
+        let settings = |replicas: u16, racks: Vec<u8>| Settings {
             node: 0,
             listen: ([127, 0, 0, 1], 1).into(),
             replicas: (1..=replicas).map(|port| ([127, 0, 0, 1], port).into()).collect(),
             directory: directory.path().into(),
-            bytes_max,
+            bytes_max: None,
             lease_cycles: 0,
             racks: Racks {
-                of: Vec::new(),
+                of: racks,
                 second_round: SecondRound::Off,
                 round_trip: core::time::Duration::ZERO,
             },
@@ -70,9 +68,9 @@ mod tests {
             key: None,
         };
         for _ in 0..2 {
-            check(&settings(3, 1 << 20)).expect("the same settings");
+            check(&settings(3, vec![0, 0, 1])).expect("the same settings");
         }
-        for other in [settings(1, 1 << 20), settings(3, 1 << 10)] {
+        for other in [settings(1, vec![0]), settings(3, vec![0, 1, 1])] {
             let error = check(&other).expect_err("other settings").to_string();
             assert!(error.contains("cluster") && error.contains("replicas: 3"), "{error}");
         }

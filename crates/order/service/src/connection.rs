@@ -443,6 +443,18 @@ impl Connection {
                 Request::Retire(rack) => {
                     Slot::Ready(Message::reply(xid, revision(), self.retire(shared, rack)))
                 }
+                Request::Limit(_) if !self.is_of_this_host(shared) => {
+                    Slot::Ready(Message::reply(xid, revision(), error::NO_AUTH))
+                }
+                Request::Limit(mib) => {
+                    let bytes_max = u64::try_from(mib).unwrap_or(0) << 20;
+                    let command = Command::Limit { bytes: bytes_max, is_first: false };
+                    let call = Call { session: 0, ..call(command) };
+                    self.ask(shared, (xid, bytes), Shape::Delete, |asked| {
+                        Input::call(&call, Some(asked))
+                    });
+                    return Ok(());
+                }
                 Request::Call(body) => return self.own_call(shared, xid, &body),
             },
         };
@@ -454,13 +466,18 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether the client runs on the host of this replica.
+    fn is_of_this_host(&self, shared: &Shared) -> bool {
+        let ip = self.peer.ip();
+        ip.is_loopback() || ip == shared.settings.listen.ip()
+    }
+
     /// Hands in the plan that a rack leaves, and returns the error of the answer.
     fn retire(&self, shared: &Shared, rack: i32) -> i32 {
-        let (settings, ip) = (&shared.settings, self.peer.ip());
-        if !ip.is_loopback() && ip != settings.listen.ip() {
+        if !self.is_of_this_host(shared) {
             return error::NO_AUTH;
         }
-        let numbers = settings.racks.numbers();
+        let numbers = shared.settings.racks.numbers();
         let Some(at) = numbers.iter().position(|number| i32::from(*number) == rack) else {
             return error::NO_NODE;
         };

@@ -23,7 +23,7 @@ pub fn requests(data: &[u8]) {
         replicas: vec![address],
         listen: address,
         directory: Default::default(),
-        bytes_max: 1 << 20,
+        bytes_max: None,
         lease_cycles: 0,
         racks: Default::default(),
         zookeeper: Options::default(),

@@ -67,6 +67,8 @@ pub mod op {
     /// Our own: the number of a rack that is to leave as planned. A client on the replica's own
     /// host may ask for it. The answer says only that the replica has taken the plan.
     pub const RETIRE: i32 = 1_003;
+    /// Our own: sets the limit of the keys in MiB.
+    pub const LIMIT: i32 = 1_004;
 }
 
 /// Errors by their numbers.

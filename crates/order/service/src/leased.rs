@@ -49,6 +49,7 @@ pub fn of_command(command: &Command) -> LeaseKey {
         Command::Open { .. } | Command::Touch(_) => LeaseKey::of(SESSIONS),
         // The end of a session deletes keys anywhere.
         Command::Close | Command::Expire { .. } | Command::Reap { .. } => LeaseKey::ALL,
+        Command::Limit { .. } => LeaseKey::of(SESSIONS),
     }
 }
 

@@ -61,8 +61,9 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The directory of the log.
     pub directory: PathBuf,
-    /// Most bytes of keys and values. Equal at all replicas.
-    pub bytes_max: usize,
+    /// Most bytes of keys and values. The replicas agree on the limit that is proposed first, and
+    /// [`Client::limit`] changes it. `None` proposes [`keys::BYTES_MAX`].
+    pub bytes_max: Option<usize>,
     /// Cycles for which a write lease lasts; 0 without leases. All replicas need the same number.
     pub lease_cycles: u64,
     /// The racks of the replicas. All replicas need the same.

@@ -39,6 +39,8 @@ pub enum Request {
     Read(Query),
     /// The rack of this number is to leave as planned.
     Retire(i32),
+    /// The keys may take this many MiB.
+    Limit(i32),
     /// A request that is answered by an error alone.
     Error(i32),
     /// A request whose operation does not exist. ZooKeeper closes the connection after the answer.
@@ -296,6 +298,7 @@ impl Request {
             }
             op::CLOSE => return Ok(Self::Write(Command::Close, Shape::Close)),
             op::RETIRE => return Ok(Self::Retire(f.int()?)),
+            op::LIMIT => return Ok(Self::Limit(f.int()?)),
             op::CALL => return Ok(Self::Call(Bytes::copy_from_slice(f.buffer()?))),
             op::RANGE => {
                 let (prefix, first) = (f.text()?.to_owned(), f.text()?.to_owned());

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use evenfall_core::{ClockReading, NodeId, Timestamp};
 use evenfall_host::writes::Writes;
 use evenfall_host::{Waker, interrupt, random};
-use evenfall_order_machine::keys::{Call, Command, Keys, Kind, REAPED_MAX, Reply};
+use evenfall_order_machine::keys::{BYTES_MAX, Call, Command, Keys, Kind, REAPED_MAX, Reply};
 use evenfall_order_machine::outside::Wanted;
 use evenfall_order_machine::{Canopus, Config, Event, LeaseKey, OrderError, Request, journal};
 use evenfall_port::run::Loop;
@@ -142,7 +142,8 @@ struct Owner {
     calls: HashMap<u64, (u64, Asked)>,
     syncs: HashMap<u64, Asked>,
     shared: Arc<Shared>,
-    bytes_max: usize,
+    /// Whether the limit of the keys was compared with that of the settings.
+    has_compared: bool,
     wants_checkpoint: bool,
     /// For each session, the number of its signs of life, and when this replica first saw that
     /// number.
@@ -210,7 +211,7 @@ pub fn run(
         calls: HashMap::new(),
         syncs: HashMap::new(),
         shared: Arc::clone(&shared),
-        bytes_max: settings.bytes_max,
+        has_compared: false,
         wants_checkpoint: false,
         silent: HashMap::new(),
         sessions_at: Instant::now(),
@@ -427,7 +428,7 @@ impl Owner {
                 self.shared.tell(due.map(|asked| Notice::Answer(asked, answer.clone())));
             }
             Event::Installed { snapshot, unknown, .. } => {
-                match Keys::decode(&snapshot, self.bytes_max) {
+                match Keys::decode(&snapshot) {
                     Ok(keys) => self.shared.replace(keys),
                     Err(error) => self.ended = Some(ServiceError::Snapshot(error)),
                 }
@@ -516,6 +517,8 @@ impl Owner {
         if !alive.is_empty() {
             commands.push(Command::Touch(alive));
         }
+        let limit = self.shared.keys().limit();
+        commands.extend(self.look_at_limit(limit));
         let (now, keys) = (Instant::now(), self.shared.keys());
         self.silent.retain(|id, _| keys.session(*id).is_some());
         for (session, known) in keys.sessions() {
@@ -530,6 +533,25 @@ impl Owner {
             }
         }
         commands
+    }
+
+    /// The proposal of a limit of the keys while there is none. Says once that another limit than
+    /// that of the settings holds.
+    fn look_at_limit(&mut self, limit: Option<usize>) -> Option<Command> {
+        let own = self.shared.settings.bytes_max;
+        let Some(limit) = limit else {
+            let bytes = own.unwrap_or(BYTES_MAX) as u64;
+            return Some(Command::Limit { bytes, is_first: true });
+        };
+        let is_first = !core::mem::replace(&mut self.has_compared, true);
+        if is_first && own.is_some_and(|own| own != limit) {
+            tracing::warn!(
+                "the replicas have agreed that the keys may take {} MiB, and --keys-mib counts at \
+                 the first start alone: `evenfall kv limit` sets another limit",
+                limit >> 20
+            );
+        }
+        None
     }
 
     /// The age of a timed key from the log is what the clock of this host says. The age of any

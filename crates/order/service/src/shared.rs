@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use evenfall_host::Waker;
-use evenfall_order_machine::keys::Keys;
+use evenfall_order_machine::keys::{BYTES_MAX, Keys};
 use evenfall_order_machine::{Canopus, Request, Requests, VnodeId};
 
 use crate::replica::{Answer, Asked, Inbox};
@@ -74,7 +74,7 @@ impl Shared {
     /// The shared state of a replica that starts.
     pub fn new(settings: Settings, inbox: Inbox, front: Waker) -> Self {
         Self {
-            keys: RwLock::new(Keys::new(settings.bytes_max)),
+            keys: RwLock::new(Keys::new(BYTES_MAX)),
             watches: Mutex::default(),
             notices: Mutex::default(),
             front,

@@ -18,7 +18,7 @@ fn settings(directory: &std::path::Path) -> Settings {
         replicas: vec![free()],
         listen: free(),
         directory: directory.to_owned(),
-        bytes_max: 64 << 20,
+        bytes_max: Some(64 << 20),
         lease_cycles: 0,
         racks: Default::default(),
         zookeeper: Options { tick_ms: 100, ..Options::default() },
@@ -84,6 +84,13 @@ fn keys_are_put_read_compared_listed_and_watched() {
     assert_eq!((told.told, &told.key[..]), ("changed", "a"));
     let (all, more) = one.range("", "", 1).expect("an answer");
     assert_eq!((all.len(), more, &all[0].key[..]), (1, true, "a"));
+    let value = || "x".repeat(900_000);
+    one.limit(1).expect("a client of this host");
+    one.change(vec![Op::put("long", value(), Existing::None)]).expect("there is room");
+    let full = one.change(vec![Op::put("more", value(), Existing::None)]);
+    assert!(matches!(full, Err(ServiceError::Refused(Refusal::Full))), "{full:?}");
+    one.limit(2).expect("a client of this host");
+    one.change(vec![Op::put("more", value(), Existing::None)]).expect("there is room");
     strangers_are_answered_and_do_no_harm(at);
     assert!(one.get("b").expect("the replica lives").is_some());
 }

@@ -224,6 +224,7 @@ fn monitored(front: &Front) -> String {
         ("zk_quorum_size", nodes.to_string()),
         ("evenfall_node", shared.settings.node.to_string()),
         ("evenfall_cycle", shared.counters.cycle.load(Relaxed).to_string()),
+        ("evenfall_keys_max_bytes", keys.limit().map_or("none".to_owned(), |max| max.to_string())),
         ("evenfall_lease_cycles", shared.settings.lease_cycles.to_string()),
         ("evenfall_members", shared.counters.members.load(Relaxed).to_string()),
         ("evenfall_rack", shared.settings.rack().to_string()),

@@ -42,7 +42,7 @@ fn replica() {
     let listen = replicas[node];
     // Replicas on one host need no key. With one, what they tell each other is sealed.
     let key = Some(SharedKey::new(1, [7; 32]));
-    let bytes_max = 64 << 20;
+    let bytes_max = Some(64 << 20);
     let leases = std::env::var(LEASES).ok().and_then(|cycles| cycles.parse().ok());
     let lease_cycles = leases.unwrap_or(0);
     let count = std::env::var(RACKS).ok().and_then(|racks| racks.parse().ok()).unwrap_or(1);

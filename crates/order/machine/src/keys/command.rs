@@ -10,6 +10,7 @@
 //!    5 expire   session u64, touched u64
 //!    6 reap     node u32, nodes u32, count u32, keys: key, revision u64
 //!    7 trusted  count u16, ops
+//!    8 limit    bytes u64, is first u8
 //!  op     1 check    key, has a version u8, version u32
 //!         2 put      key, has a value u8, value, existing u8, version u32, kind, numbered u8,
 //!                    rights
@@ -155,6 +156,13 @@ pub enum Command {
         nodes: u32,
         /// Keys, each with the revision at which the node saw it change last.
         keys: Vec<(String, u64)>,
+    },
+    /// Sets the limit of all keys and values.
+    Limit {
+        /// The limit in bytes.
+        bytes: u64,
+        /// Whether a limit that was set before stays as it is.
+        is_first: bool,
     },
 }
 
@@ -380,6 +388,11 @@ impl Call {
                     out.extend(seen.to_le_bytes());
                 }
             }
+            Command::Limit { bytes, is_first } => {
+                out.push(8);
+                out.extend(bytes.to_le_bytes());
+                out.push(u8::from(*is_first));
+            }
         }
         out.into()
     }
@@ -417,6 +430,7 @@ impl Call {
                 Command::Reap { node, nodes, keys }
             }
             7 => Command::Change(ops(r, body)?),
+            8 => Command::Limit { bytes: r.u64()?, is_first: r.u8()? == 1 },
             _ => return Err(r.malformed("no such command")),
         };
         r.finish()?;

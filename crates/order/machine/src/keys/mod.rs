@@ -38,6 +38,8 @@ pub use mortal::REAPED_MAX;
 pub use rights::{Identity, Right, Rights};
 pub use sessions::{REPLIES_BYTES_MAX, REPLIES_MAX, SESSIONS_MAX, Session};
 
+/// Limit of the bytes of all keys and values before a call sets another.
+pub const BYTES_MAX: usize = 256 << 20;
 /// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 4_096;
 /// Most bytes of a value, as ZooKeeper allows by default.
@@ -133,6 +135,8 @@ pub struct Keys {
     /// Bytes of all keys, values and rights with their overhead.
     bytes: usize,
     bytes_max: usize,
+    /// Whether a call has set the limit.
+    has_limit: bool,
 }
 
 /// The way to undo an operation when a later operation of the same call is refused.
@@ -160,7 +164,8 @@ impl Caller<'_> {
 
 impl Keys {
     /// Only the keys that always exist. Puts are refused when keys and values would take more bytes
-    /// than `bytes_max`, which has to be equal at all replicas.
+    /// than `bytes_max`, which has to be equal at all replicas, until a call sets another limit
+    /// ([`Command::Limit`]).
     pub fn new(bytes_max: usize) -> Self {
         let mut keys = Self {
             entries: BTreeMap::new(),
@@ -173,6 +178,7 @@ impl Keys {
             now_ms: 0,
             bytes: 0,
             bytes_max,
+            has_limit: false,
         };
         for key in ALWAYS {
             // Everybody may read the configuration, and only a super user may set it.
@@ -203,6 +209,11 @@ impl Keys {
     /// Bytes of all keys and values with their overhead.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The limit of these bytes that a call has set.
+    pub fn limit(&self) -> Option<usize> {
+        self.has_limit.then_some(self.bytes_max)
     }
 
     /// A key.
@@ -296,6 +307,13 @@ impl Keys {
             Command::Expire { session, touched } => {
                 let is_same = self.sessions.get(session).is_some_and(|s| s.touched == *touched);
                 if is_same { self.end(*session, &mut applied) } else { Ok(()) }
+            }
+            Command::Limit { bytes, is_first } => {
+                if !(*is_first && self.has_limit) {
+                    self.bytes_max = usize::try_from(*bytes).unwrap_or(usize::MAX);
+                    self.has_limit = true;
+                }
+                Ok(())
             }
             Command::Reap { node, nodes, keys } => {
                 self.reap(*node, *nodes, keys, &mut applied.changes);

@@ -64,7 +64,7 @@ impl Keys {
         let is_checked = match call.command {
             Command::Change(_) | Command::ChangeBy(..) | Command::Close => call.session != 0,
             Command::Open { .. } | Command::Touch(_) => false,
-            Command::Expire { .. } | Command::Reap { .. } => false,
+            Command::Expire { .. } | Command::Reap { .. } | Command::Limit { .. } => false,
         };
         match self.sessions.get(&call.session) {
             _ if !is_checked => Ok(()),

@@ -1,7 +1,7 @@
 //! All keys and sessions as bytes.
 //!
 //! ```text
-//!  version u8 (4), revision u64, time in ms u64, count u32, sessions, count u32, keys,
+//!  version u8 (4), revision u64, time in ms u64, limit u64, has a limit u8, count u32, sessions, count u32, keys,
 //!  count u32, votes
 //!  key      key, has a value u8, value, created u64, modified u64, version u32, created ms u64,
 //!           modified ms u64, kind, owner u64, births u32, children modified u64,
@@ -38,6 +38,8 @@ impl Keys {
         out.push(VERSION);
         out.extend(self.revision.to_le_bytes());
         out.extend(self.now_ms.to_le_bytes());
+        out.extend((self.bytes_max as u64).to_le_bytes());
+        out.push(u8::from(self.has_limit));
         out.extend((self.sessions.len() as u32).to_le_bytes());
         for (id, session) in &self.sessions {
             out.extend(id.to_le_bytes());
@@ -82,13 +84,14 @@ impl Keys {
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are none of [`encode`](Self::encode).
-    pub fn decode(snapshot: &Bytes, bytes_max: usize) -> Result<Self, Malformed> {
+    pub fn decode(snapshot: &Bytes) -> Result<Self, Malformed> {
         let r = &mut Reader::new(snapshot);
         if r.u8()? != VERSION {
             return Err(r.malformed("another version of snapshots"));
         }
-        let mut keys = Self::new(bytes_max);
-        (keys.revision, keys.now_ms) = (r.u64()?, r.u64()?);
+        let (revision, now_ms, bytes_max) = (r.u64()?, r.u64()?, r.u64()?);
+        let mut keys = Self::new(usize::try_from(bytes_max).unwrap_or(usize::MAX));
+        (keys.revision, keys.now_ms, keys.has_limit) = (revision, now_ms, r.u8()? == 1);
         for _ in 0..r.u32()? {
             let (id, session) = session(r)?;
             for kept in &session.replies {

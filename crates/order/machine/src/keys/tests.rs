@@ -116,11 +116,30 @@ fn replies_that_are_kept_have_a_limit_over_all_sessions() {
     assert_eq!(keys.apply(&small).reply, Reply::Refused(0, Refusal::Forgotten));
     assert_eq!(keys.apply(&many(1)).reply, Reply::Refused(0, Refusal::Forgotten));
     assert!(matches!(keys.apply(&many(9)).reply, Reply::Done(_)));
-    assert_eq!(Keys::decode(&keys.encode(), 64 << 20).as_ref(), Ok(&keys));
+    assert_eq!(Keys::decode(&keys.encode()).as_ref(), Ok(&keys));
     for (id, opened) in [1, 2].into_iter().zip(&opened) {
         keys.apply(&by(id, *opened, 0, Command::Close));
     }
     assert_eq!((keys.kept_bytes, keys.kept.len()), (0, 0));
+}
+
+#[test]
+fn the_first_limit_holds_until_somebody_sets_another() {
+    let mut keys = opened();
+    let limit = |bytes, is_first| call(0, 0, Command::Limit { bytes, is_first });
+    let long = |key: &str| vec![put(key, &"x".repeat(3_000), Existing::Any(true))];
+    assert_eq!(keys.limit(), None);
+    keys.apply(&limit(4_000, true));
+    keys.apply(&limit(1 << 20, true));
+    assert_eq!(keys.limit(), Some(4_000));
+    assert!(matches!(change(&mut keys, long("a")).reply, Reply::Done(_)));
+    assert_eq!(change(&mut keys, long("b")).reply, Reply::Refused(0, Refusal::Full));
+    keys.apply(&limit(8_000, false));
+    assert!(matches!(change(&mut keys, long("b")).reply, Reply::Done(_)));
+    keys.apply(&limit(1_000, false));
+    let shorter = vec![put("b", "x", Existing::Any(true))];
+    assert!(matches!(change(&mut keys, shorter).reply, Reply::Done(_)), "it only gets shorter");
+    assert_eq!(Keys::decode(&keys.encode()).as_ref(), Ok(&keys));
 }
 
 #[test]
@@ -237,7 +256,7 @@ fn a_timed_key_ends_when_most_nodes_say_so_and_nothing_was_set_between() {
     change(&mut keys, vec![made("/t/c")]);
     assert_eq!(reaped(&mut keys, 1, "/t", second), 0, "there is a child");
     change(&mut keys, vec![Op::Delete { key: "/t/c".into(), version: None }]);
-    let again = Keys::decode(&keys.encode(), 1 << 20).expect("our own");
+    let again = Keys::decode(&keys.encode()).expect("our own");
     assert_eq!(again, keys, "votes are part of a snapshot");
     assert_eq!((reaped(&mut keys, 1, "/t", second), keys.get("/t")), (1, None));
     assert_eq!(reaped(&mut keys, 1, "/t", second), 0);
@@ -307,7 +326,7 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
     assert!((500..3_900).contains(&refused), "{refused}");
     let timed: Vec<_> = keys.mortal().map(|(key, e)| (key.to_owned(), e.modified)).collect();
     keys.apply(&call(0, 0, Command::Reap { node: 1, nodes: 3, keys: timed }));
-    let again = Keys::decode(&keys.encode(), 1 << 20).expect("our own");
+    let again = Keys::decode(&keys.encode()).expect("our own");
     assert_eq!(again, keys);
 }
 
