@@ -12,6 +12,7 @@ use evenfall_runtime::program::counted;
 use humantime::parse_duration;
 use serde_json::{Map, Value};
 
+use crate::settings::CONFIG;
 use crate::{Outcome, instrument, stat};
 
 /// Longest time between a signal and the end of `evenfall clock watch`.
@@ -42,7 +43,7 @@ enum Command {
 #[derive(clap::Args, Debug)]
 struct Asked {
     /// The settings file. Nodes with `http` in it are asked.
-    #[arg(long, default_value = "evenfall.toml")]
+    #[arg(long, default_value = CONFIG)]
     config: PathBuf,
     /// Ask this address instead of the nodes of the settings file. The option may be given several
     /// times.

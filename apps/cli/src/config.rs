@@ -9,7 +9,7 @@ use evenfall_multicast_service::settings::RoleName;
 use evenfall_runtime::program::counted;
 
 use crate::Outcome;
-use crate::settings::{Union, default_file};
+use crate::settings::{CONFIG, Union, default_file};
 
 /// Arguments of `evenfall config`.
 #[derive(clap::Args, Debug)]
@@ -44,7 +44,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Default => print!("{}", default_file()),
         Command::Check { file, config, set, json } => {
             let file = file.as_deref().or(config.as_deref());
-            let file = file.unwrap_or(Path::new("evenfall.toml"));
+            let file = file.unwrap_or(Path::new(CONFIG));
             let settings = Union::load_runnable(file, set)?;
             if *json {
                 println!("{}", serde_json::to_string(&settings.to_table())?);

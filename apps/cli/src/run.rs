@@ -12,7 +12,7 @@ use evenfall_multicast_service::settings::{Node, RoleName};
 use evenfall_runtime::settings;
 
 use crate::Outcome;
-use crate::settings::Union;
+use crate::settings::{CONFIG, Union};
 
 /// Nodes that an error lists. Six fit into two lines.
 const NODES_LISTED_MAX: usize = 6;
@@ -52,17 +52,14 @@ enum RoleArg {
     Flowserver,
 }
 
-/// The settings file, when none is given.
-const CONFIG: &str = "evenfall.toml";
-
 /// Arguments of `evenfall run`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The role of this process.
     role: RoleArg,
-    /// The settings file, the same on every host.
-    #[arg(long, default_value = CONFIG)]
-    config: PathBuf,
+    /// The settings file, the same on every host; evenfall.toml when left out.
+    #[arg(long)]
+    config: Option<PathBuf>,
     /// Name of the `[[node]]` of the settings that this process is. Not needed when only one node
     /// has the role.
     #[arg(long)]
@@ -170,10 +167,16 @@ fn run_agent(
     Err(crate::missing::words("the role of an agent", "agents").into())
 }
 
+impl Args {
+    fn config(&self) -> &Path {
+        self.config.as_deref().unwrap_or(Path::new(CONFIG))
+    }
+}
+
 /// Runs replicas of this machine, or with a name the replica of the settings file.
 fn run_order(args: &Args) -> Outcome {
     let Some(name) = &args.name else {
-        if args.config != Path::new(CONFIG) || !args.set.is_empty() {
+        if args.config.is_some() || !args.set.is_empty() {
             let why =
                 "--config and --set: give --name too, the replica of the settings that this is";
             return Err(why.into());
@@ -183,7 +186,7 @@ fn run_order(args: &Args) -> Outcome {
     if args.local.local.is_some() || args.order.racks != 1 {
         return Err("--local, --racks: the settings file says where the replicas are".into());
     }
-    let document = settings::Document::load(&args.config, &args.set)?;
+    let document = settings::Document::load(args.config(), &args.set)?;
     crate::order::run(&args.local, &args.order, Some((&document, name)))
 }
 
@@ -218,7 +221,7 @@ pub fn main(args: &Args) -> Outcome {
     }
     interrupt::install()?;
     let name = args.name.as_deref();
-    let load = || Union::load(&args.config, &args.set);
+    let load = || Union::load(args.config(), &args.set);
     let summary = match args.role {
         RoleArg::Order => return run_order(args),
         RoleArg::Files => return crate::files::run(&args.local, &args.files),

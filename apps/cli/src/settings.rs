@@ -17,6 +17,8 @@ mod tests;
 
 pub use self::example::default_file;
 
+/// The settings file, when none is given.
+pub const CONFIG: &str = "evenfall.toml";
 /// The role of a replica of ordered keys among the nodes.
 pub const ORDER: &str = "order";
 

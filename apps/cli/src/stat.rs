@@ -12,6 +12,7 @@ use evenfall_runtime::program::{counted, with_causes};
 use serde_json::Value;
 
 use crate::Outcome;
+use crate::settings::CONFIG;
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The settings file. Nodes with `http` in it are asked.
-    #[arg(long, default_value = "evenfall.toml")]
+    #[arg(long, default_value = CONFIG)]
     config: PathBuf,
     /// Ask this address instead of the nodes of the settings file. The option may be given several
     /// times.

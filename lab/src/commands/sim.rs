@@ -268,6 +268,8 @@ pub fn main(args: &Args) -> Outcome {
 
 /// Receivers of a simulated run over all of its trees at most. A receiver takes some 150 KB.
 const NODES_MAX: u64 = 100_000;
+/// Largest error of the clocks of hosts.
+const CLOCK_ERROR_MAX: Duration = Duration::from_secs(3_600);
 /// The highest rate of a simulated feed, in messages a second. A tree sends far fewer.
 const RATE_MAX: f64 = 10_000_000.0;
 /// Messages of a simulated run at most. The ledger keeps the times of each message.
@@ -508,6 +510,10 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
     };
     params = params.on(&args.model, args.stack);
     if let Some(error) = args.clock_error {
+        if error > CLOCK_ERROR_MAX {
+            let most = format_duration(CLOCK_ERROR_MAX);
+            return Err(format!("--clock-error {}: at most {most}", format_duration(error)).into());
+        }
         params = params.with_clock_error(error);
     }
     let config = &mut params.config;

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::cast::{DELAYS_FILE, fresh_key};
+use crate::settings::CONFIG;
 
 /// A file that the demo in a directory holds locked. A demo that finds the file unlocked may
 /// replace the files of an earlier demo.
@@ -14,7 +15,7 @@ const LOCK_FILE: &str = "demo.lock";
 /// Name of the key of a run.
 pub const KEY_FILE: &str = "evenfall.key";
 /// Name of the settings of a run.
-pub const SETTINGS_FILE: &str = "evenfall.toml";
+pub const SETTINGS_FILE: &str = CONFIG;
 
 /// A directory that belongs to this demo as long as this value lives.
 pub struct Folder {

@@ -20,6 +20,7 @@ use super::live::Wanted;
 use super::model;
 use crate::Outcome;
 use crate::demo::write_key;
+use crate::settings::CONFIG;
 
 /// Port of every agent. Each agent has an address of its own.
 const PORT: u16 = 9_400;
@@ -99,7 +100,7 @@ fn prepare(args: &Args, lab: &Lab) -> Result<(), String> {
 }
 
 fn settings_path(dir: &Path) -> PathBuf {
-    dir.join("evenfall.toml")
+    dir.join(CONFIG)
 }
 
 fn program() -> Result<Command, String> {

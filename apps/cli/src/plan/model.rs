@@ -87,7 +87,10 @@ impl Wanted {
             |error: &dyn std::fmt::Display| format!("--model-out {}: {error}", self.path.display());
         let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
         let model = pool.model(&stem, &self.base).map_err(|error| failed(&error))?;
-        fs::write(&self.path, model.to_toml()).map_err(|error| failed(&error))?;
+        let text = model.to_toml();
+        // A survey of strange delays may give numbers that no program would read again.
+        Model::parse(&stem, &text).map_err(|error| failed(&error))?;
+        fs::write(&self.path, text).map_err(|error| failed(&error))?;
         Ok(&self.path)
     }
 }

@@ -265,7 +265,7 @@ impl Keys {
                 return refused(Refusal::Forgotten);
             }
         }
-        // A refusal of this kind is not kept: the client sends the call again on its new connection.
+        // Such a refusal is not kept: the client sends the call again on its new connection.
         if let Err(refusal) = self.check_session(&call) {
             return refused(refusal);
         }

@@ -1,8 +1,8 @@
 //! All keys and sessions as bytes.
 //!
 //! ```text
-//!  version u8 (4), revision u64, time in ms u64, limit u64, has a limit u8, count u32, sessions, count u32, keys,
-//!  count u32, votes
+//!  version u8 (4), revision u64, time in ms u64, limit u64, has a limit u8,
+//!  count u32, sessions, count u32, keys, count u32, votes
 //!  key      key, has a value u8, value, created u64, modified u64, version u32, created ms u64,
 //!           modified ms u64, kind, owner u64, births u32, children modified u64,
 //!           version of rights u32, rights
