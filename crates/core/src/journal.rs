@@ -16,22 +16,20 @@
 //! ends the log. The machine has told no other node of that record or of later records, because a
 //! datagram that depends on a record leaves only after the record is written.
 //!
-//! **Marks tell damage from a torn tail.** Behind the records of each write stands a mark, a record
-//! with the upper bit of its length set:
+//! **Marks tell damage from a torn tail.** A write ends with a mark, which is a record with the upper
+//! bit of its length set. Its checksum covers that bit, too.
 //!
 //! ```text
 //! 12  length of the log that was on the disk when the write was made   u64
 //! 20  place of the mark in the log                                     u64
+//! 28  checksum of the log's first record                               u64
 //! ```
 //!
 //! A log that ends in front of a place which a later mark calls written was not torn but damaged,
-//! and is refused. Damage in the last write is not told from a torn tail.
-//!
-//! **The header is written together with the first record.** A log that ends inside the header, or
-//! has zeros in the place of the header, counts as new: a crash has torn its first write before a
-//! machine got the answer to that write. Every other log without this header is refused
-//! ([`LogError`]) and stays as it is. Another build may have written such a log in another format,
-//! and every record of another format looks torn to this build.
+//! and is refused. The checksum in a mark tells it from bytes of a client, who does not know what
+//! the first record says. Damage in the last writes is not told from a torn tail: a mark knows of
+//! the writes that were answered when its own was made. The first write of a process has no mark,
+//! because what an earlier process wrote may be in memory only.
 //!
 //! **Compaction.** [`Journal::replace`] puts new records in the place of the whole log in one step.
 //!
@@ -62,7 +60,9 @@ const MAGIC: &[u8; 4] = b"EFLG";
 /// The bit of a length that makes a record a mark.
 const MARK: u32 = 1 << 31;
 /// Bytes of the body of a mark.
-const MARK_BYTES: usize = 16;
+const MARK_BYTES: usize = 24;
+/// What the checksum of a mark differs by from that of a record with the same body.
+const MARK_SUM: u64 = 0x6d61_726b_6d61_726b;
 
 /// Why a log is refused. A refused log stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +141,8 @@ pub struct Journal<E> {
     log: &'static str,
     /// Whether the header is on the disk or on its way there.
     has_header: bool,
+    /// The checksum of the log's first record, which marks repeat.
+    key: Option<u64>,
     /// Records that no step has yet.
     bytes: Vec<u8>,
     effects: Vec<E>,
@@ -172,6 +174,7 @@ impl<E> Journal<E> {
         Self {
             log,
             has_header: false,
+            key: None,
             bytes: Vec::new(),
             effects: Vec::new(),
             next: VecDeque::new(),
@@ -200,7 +203,8 @@ impl<E> Journal<E> {
         let cut = (!bytes.is_empty()).then(|| Step::cut(good));
         let next = cut.into_iter().collect();
         let has_header = good > 0;
-        Ok((records, Self { has_header, next, good, ..Self::new(log, retry_every) }))
+        let key = records.first().map(|first| checksum(first));
+        Ok((records, Self { has_header, key, next, good, ..Self::new(log, retry_every) }))
     }
 
     /// Adds a record, and the effects that follow once the record is on the disk.
@@ -216,8 +220,10 @@ impl<E> Journal<E> {
     ) {
         if !core::mem::replace(&mut self.has_header, true) {
             self.bytes.extend(header());
+            self.key = None;
         }
-        put_with(&mut self.bytes, write);
+        let sum = put_with(&mut self.bytes, write);
+        self.key.get_or_insert(sum);
         self.effects.extend(effects);
     }
 
@@ -234,8 +240,12 @@ impl<E> Journal<E> {
 
     /// As [`replace`](Self::replace), without a copy of the records. Returns the log.
     pub fn replace_by(&mut self, records: Records, effects: impl IntoIterator<Item = E>) -> Bytes {
-        let bytes = Bytes::from(records.0);
-        self.has_header = true;
+        let Records { mut log, key } = records;
+        // The new log takes the place of the old one when it is on the disk as a whole.
+        let synced = log.len() as u64;
+        put_mark(&mut log, synced, 0, key.unwrap_or(0));
+        let bytes = Bytes::from(log);
+        (self.has_header, self.key) = (true, key);
         self.bytes.clear();
         let mut all = core::mem::take(&mut self.effects);
         all.extend(self.next.drain(..).flat_map(|step| step.effects));
@@ -273,8 +283,8 @@ impl<E> Journal<E> {
                 Change::Replace(bytes) => (synced, begin) = (0, bytes.len() as u64),
             }
         }
-        if synced > 0 {
-            put_mark(&mut self.bytes, synced, begin);
+        if let Some(key) = self.key.filter(|_| synced > 0) {
+            put_mark(&mut self.bytes, synced, begin, key);
         }
     }
 
@@ -390,14 +400,18 @@ impl<E> Journal<E> {
 
 /// The records of a new log.
 #[derive(Debug)]
-pub struct Records(Vec<u8>);
+pub struct Records {
+    log: Vec<u8>,
+    /// The checksum of the first record.
+    key: Option<u64>,
+}
 
 impl Records {
     /// No records, with room for this many bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         let mut log = Vec::with_capacity(HEADER_BYTES + bytes);
         log.extend(header());
-        Self(log)
+        Self { log, key: None }
     }
 
     fn of<R: AsRef<[u8]>>(records: impl IntoIterator<Item = R>) -> Self {
@@ -408,15 +422,16 @@ impl Records {
 
     /// Adds a record.
     pub fn add(&mut self, record: &[u8]) {
-        put(&mut self.0, record);
+        self.add_with(|out| out.extend_from_slice(record));
     }
 
     /// Adds the record that `write` appends to a buffer. Returns the place of the record in the
     /// log.
     pub fn add_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
-        let begin = self.0.len() + HEAD_BYTES;
-        put_with(&mut self.0, write);
-        begin..self.0.len()
+        let begin = self.log.len() + HEAD_BYTES;
+        let sum = put_with(&mut self.log, write);
+        self.key.get_or_insert(sum);
+        begin..self.log.len()
     }
 }
 
@@ -432,7 +447,7 @@ pub fn header() -> [u8; HEADER_BYTES] {
 
 /// The bytes of a log that has these records alone.
 pub fn log_of<R: AsRef<[u8]>>(records: impl IntoIterator<Item = R>) -> Bytes {
-    Records::of(records).0.into()
+    Records::of(records).log.into()
 }
 
 /// The bytes of a record in a log.
@@ -446,24 +461,30 @@ fn put(out: &mut Vec<u8>, body: &[u8]) {
     put_with(out, |out| out.extend_from_slice(body));
 }
 
-fn put_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+/// Adds the record that `write` appends. Returns its checksum.
+fn put_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> u64 {
     let begin = out.len();
     out.extend([0; HEAD_BYTES]);
     write(out);
     let body = &out[begin + HEAD_BYTES..];
     let (length, checksum) = (body.len() as u32, checksum(body));
+    put_head(out, begin, length, checksum);
+    checksum
+}
+
+/// Sets the head of the record that begins at this place of a buffer.
+fn put_head(out: &mut [u8], begin: usize, length: u32, checksum: u64) {
     out[begin..begin + 4].copy_from_slice(&length.to_le_bytes());
     out[begin + 4..begin + HEAD_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// Adds a mark to a write that begins at this place of the log.
-fn put_mark(out: &mut Vec<u8>, synced: u64, begin: u64) {
+fn put_mark(out: &mut Vec<u8>, synced: u64, begin: u64, key: u64) {
     let (at, place) = (out.len(), begin + out.len() as u64);
-    put_with(out, |out| {
-        out.extend(synced.to_le_bytes());
-        out.extend(place.to_le_bytes());
+    let sum = put_with(out, |out| {
+        [synced, place, key].iter().for_each(|word| out.extend(word.to_le_bytes()));
     });
-    out[at + 3] |= (MARK >> 24) as u8;
+    put_head(out, at, MARK | MARK_BYTES as u32, sum ^ MARK_SUM);
 }
 
 /// A hash that finds torn records: the hash of Fowler, Noll and Vo, with one multiplication for
@@ -489,32 +510,35 @@ fn checksum(body: &[u8]) -> u64 {
 /// When the log has another format than this version.
 pub fn read(log: &Bytes) -> Result<(Vec<Bytes>, u64), LogError> {
     let (mut records, mut at) = (Vec::new(), header_bytes(log)?);
-    if at == 0 {
-        return Ok((records, 0));
+    let mut key = None;
+    // A log without a header has no records, and yet marks when the header is damaged.
+    while at > 0
+        && let Some(found) = found_at(log, at)
+    {
+        at += match found {
+            Found::Record(body) => {
+                key = key.or_else(|| Some(checksum(&body)));
+                records.push(body);
+                HEAD_BYTES + records[records.len() - 1].len()
+            }
+            Found::Mark(_) => HEAD_BYTES + MARK_BYTES,
+        };
     }
-    while let Some(record) = record(log, at) {
-        at += HEAD_BYTES + record.body.len();
-        if !record.is_mark {
-            records.push(record.body);
-        }
-    }
-    match synced(log, at) {
+    match synced(log, at, key) {
         Some(synced) => Err(LogError::Broken(at as u64, synced)),
         None => Ok((records, at as u64)),
     }
 }
 
 /// The length of the log that was on the disk, as some mark behind this place says, if that is
-/// beyond the place.
-fn synced(log: &Bytes, from: usize) -> Option<u64> {
+/// beyond the place. `key` is the checksum of the first record, if that could be read.
+fn synced(log: &Bytes, from: usize, key: Option<u64>) -> Option<u64> {
     let length = (MARK | MARK_BYTES as u32).to_le_bytes();
     let places = log[from..].windows(length.len()).enumerate();
     let found = places.filter(|(_, bytes)| *bytes == length).map(|(place, _)| from + place);
-    let marks = found.filter_map(|place| {
-        let mark = record(log, place)?;
-        let (synced, own) = mark.body.split_first_chunk()?;
-        // The value of a client may look like a mark, and does not know its place.
-        (own == (place as u64).to_le_bytes()).then(|| u64::from_le_bytes(*synced))
+    let marks = found.filter_map(|place| match found_at(log, place) {
+        Some(Found::Mark(mark)) if key.is_none_or(|key| key == mark.key) => Some(mark.synced),
+        _ => None,
     });
     marks.max().filter(|synced| *synced > from as u64)
 }
@@ -528,7 +552,7 @@ fn header_bytes(log: &Bytes) -> Result<usize, LogError> {
     let [found @ .., version, _, _, _] = *header.first_chunk::<8>().expect("a header is longer");
     if found != *MAGIC {
         // The checksums of earlier builds, the latest first.
-        let is_earlier = record(log, 0).is_some()
+        let is_earlier = matches!(found_at(log, 0), Some(Found::Record(_)))
             || framed_by(log, 0).is_some_and(|(_, body, sum)| fnv1a(FNV_BASIS, &body) == sum);
         return Err(if is_earlier { LogError::Unversioned } else { LogError::Foreign(found) });
     }
@@ -541,16 +565,30 @@ fn header_bytes(log: &Bytes) -> Result<usize, LogError> {
     Ok(HEADER_BYTES)
 }
 
-/// A whole record.
-struct Found {
-    body: Bytes,
-    is_mark: bool,
+/// What stands whole at a place of a log.
+enum Found {
+    /// A record with this body.
+    Record(Bytes),
+    Mark(Mark),
 }
 
-/// The record at this offset of the log, if it is whole and matches its checksum.
-fn record(log: &Bytes, at: usize) -> Option<Found> {
+/// See the module documentation.
+struct Mark {
+    synced: u64,
+    key: u64,
+}
+
+/// The record or the mark at this offset of the log, if it is whole and matches its checksum. A
+/// mark has to know its place.
+fn found_at(log: &Bytes, at: usize) -> Option<Found> {
     let (is_mark, body, sum) = framed_by(log, at)?;
-    (checksum(&body) == sum).then_some(Found { body, is_mark })
+    if !is_mark {
+        return (checksum(&body) == sum).then_some(Found::Record(body));
+    }
+    let r = &mut Reader::new(&body);
+    let (synced, place, key) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?);
+    let is_it = body.len() == MARK_BYTES && checksum(&body) ^ MARK_SUM == sum;
+    (is_it && place == at as u64 && synced <= place).then_some(Found::Mark(Mark { synced, key }))
 }
 
 /// Whether the record at this offset of the log is a mark, its body, and the checksum that the

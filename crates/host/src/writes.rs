@@ -109,6 +109,19 @@ impl Writes {
         }
     }
 
+    /// Says that a log of this many bytes has whole records up to the byte `whole` alone, and what
+    /// to do when it is damaged.
+    pub fn warn_of_cut(&self, log: &str, bytes: u64, whole: u64, advice: &str) {
+        if whole < bytes {
+            tracing::warn!(
+                "{}: no whole record begins at byte {whole}: the last {} bytes are cut off. A \
+                 crash leaves such an end. If nothing crashed, the file is damaged: {advice}",
+                self.directory.join(log).display(),
+                bytes - whole
+            );
+        }
+    }
+
     /// The bytes of a log, with which a machine starts; empty when the log is missing.
     ///
     /// # Errors

@@ -218,6 +218,7 @@ fn watch(args: &KvArgs, client: Client, key: &str, below: bool) -> Outcome {
         let next = match watching.next(LOOK) {
             Ok(Some(next)) => next,
             Ok(None) => continue,
+            Err(_) if interrupt::raised() => break,
             Err(error) => {
                 eprintln!("{error}: changes may be missing, watches again");
                 watching = Client::new(args.servers.clone(), args.patience).watch(key, below)?;

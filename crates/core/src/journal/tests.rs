@@ -76,7 +76,9 @@ fn a_log_is_gone_on_with_behind_its_last_whole_record() {
     assert!(records.is_empty());
     assert_eq!(journal.poll(), None, "a new log has nothing to cut");
     journal.replace([b"one", b"two"], []);
-    assert_eq!(changes(&mut journal), [Change::Replace(bytes)], "the header goes first");
+    let replaced = changes(&mut journal);
+    let [Change::Replace(log)] = &replaced[..] else { panic!("a new log") };
+    assert!(log.starts_with(&bytes), "the header goes first");
 }
 
 /// A log of three writes, of which each is on the disk before the next is made, and the places of
@@ -101,28 +103,60 @@ fn damage_in_front_of_what_was_on_the_disk_is_refused_and_a_torn_tail_is_cut() {
     let (log, [_, second, third]) = marked();
     let read = |log: &[u8]| open(&Bytes::copy_from_slice(log)).map(|(records, _)| records.len());
     assert_eq!(read(&log), Ok(3));
-    for place in HEADER_BYTES..log.len() {
+    for (place, bit) in (0..log.len()).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
         let mut damaged = log.clone();
-        damaged[place] ^= 0x40;
+        damaged[place] ^= 1 << bit;
         // The mark of the third write says that the second was on the disk, and that of the second
         // that the first was.
+        let (mark, last) = (second + HEAD_BYTES + 3, third + HEAD_BYTES + 3);
         let expected = match place {
+            _ if place < HEADER_BYTES => {
+                assert!(read(&damaged).is_err(), "bit {bit} of byte {place}");
+                continue;
+            }
             _ if place < second => Err(LogError::Broken(HEADER_BYTES as u64, third as u64)),
-            _ if place < second + HEAD_BYTES + 3 => {
-                Err(LogError::Broken(second as u64, third as u64))
-            }
+            _ if place < mark => Err(LogError::Broken(second as u64, third as u64)),
             // The mark itself: all records in front of it are read.
-            _ if place < third => {
-                Err(LogError::Broken((second + HEAD_BYTES + 3) as u64, third as u64))
-            }
-            _ if place < third + HEAD_BYTES + 3 => Ok(2),
+            _ if place < third => Err(LogError::Broken(mark as u64, third as u64)),
+            _ if place < last => Ok(2),
             _ => Ok(3),
         };
-        assert_eq!(read(&damaged), expected, "a bit of byte {place}");
+        assert_eq!(read(&damaged), expected, "bit {bit} of byte {place}");
     }
+    let zeros = [&[0; HEADER_BYTES], &log[HEADER_BYTES..]].concat();
+    assert_eq!(read(&zeros), Err(LogError::Broken(0, third as u64)));
     for end in HEADER_BYTES..log.len() {
         assert!(read(&log[..end]).is_ok(), "{end} bytes");
     }
+}
+
+#[test]
+fn a_log_that_was_replaced_as_a_whole_is_not_torn() {
+    let mut journal = Journal::<u32>::new("log", EVERY);
+    journal.replace([b"one", b"two"], []);
+    let write = journal.poll().expect("a new log");
+    let Change::Replace(log) = write.change else { panic!("a new log") };
+    assert_eq!(open(&log).expect("a log of ours").0.len(), 2);
+    let mark = log.len() - HEAD_BYTES - MARK_BYTES;
+    for (place, bit) in (HEADER_BYTES..mark).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
+        let mut damaged = log.to_vec();
+        damaged[place] ^= 1 << bit;
+        let Err(LogError::Broken(_, written)) = open(&damaged.into()) else {
+            panic!("bit {bit} of byte {place}")
+        };
+        assert_eq!(written, mark as u64);
+    }
+}
+
+#[test]
+fn bytes_of_a_client_that_look_like_marks_are_no_marks() {
+    let (log, [.., third]) = marked();
+    let mut forged = log[..third].to_vec();
+    // The first page of the last write is lost, and a client has put marks for all places into it.
+    forged.extend([0; 64]);
+    let begin = forged.len() as u64;
+    (0..64).for_each(|key| put_mark(&mut forged, begin, 0, key));
+    assert_eq!(open(&forged.into()).map(|(records, _)| records.len()), Ok(2));
 }
 
 #[test]
@@ -235,8 +269,9 @@ fn a_log_is_long_when_it_is_four_times_as_long_as_its_replacement() {
     assert!(!journal.is_long(0), "the replacement is not written yet");
     let write = journal.poll().expect("a replacement");
     journal.handle_written(at(0), write.id, Ok(())).expect("room");
-    journal.add(&[0; 287], []);
-    assert_eq!((journal.len(), journal.is_long(100)), (399, false));
+    // The replacement has 100 bytes and a mark.
+    journal.add(&[0; 287 + 3 * (HEAD_BYTES + MARK_BYTES)], []);
+    assert_eq!((journal.len(), journal.is_long(100)), (4 * 136 - 1, false));
     journal.add(&[0], []);
     assert!(journal.is_long(100));
 }

@@ -243,6 +243,12 @@ impl Dataserver {
         }
     }
 
+    /// Bytes of the log that are on the disk. After a start, those of whole records: the rest is
+    /// cut off.
+    pub fn logged_bytes(&self) -> u64 {
+        self.journal.done_bytes()
+    }
+
     /// Gives the chunks to their copies. Chunks that belong to no copy are removed, and so are
     /// chunks behind a gap.
     fn adopt(&mut self, mut chunks: Vec<(FileId, u64, Scan)>) {

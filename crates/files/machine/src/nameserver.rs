@@ -181,6 +181,12 @@ impl Nameserver {
         Ok(server)
     }
 
+    /// Bytes of the log that are on the disk. After a start, those of whole records: the rest is
+    /// cut off.
+    pub fn logged_bytes(&self) -> u64 {
+        self.journal.done_bytes()
+    }
+
     /// The names as they are now. The last changes may not be in the log yet.
     pub fn space(&self) -> &Space {
         &self.space

@@ -193,7 +193,7 @@ impl Client {
         let mode = i32::from(below);
         let (number, _) = self.ask(op::ADD_WATCH, |message| message.text(key).int(mode))?;
         refused(number)?;
-        Ok(Watching { client: self })
+        Ok(Watching { client: self, asked: None })
     }
 
     /// Asks until a replica answers. An error that the keys gave is part of the answer.
@@ -341,6 +341,8 @@ pub fn status(replica: SocketAddr) -> io::Result<BTreeMap<String, String>> {
 #[derive(Debug)]
 pub struct Watching {
     client: Client,
+    /// When the first ping was sent that has no answer.
+    asked: Option<Instant>,
 }
 
 impl Watching {
@@ -360,6 +362,9 @@ impl Watching {
         let begun = stream.buffer().is_empty().then(|| stream.get_ref().peek(&mut [0]));
         if let Some(Err(error)) = begun {
             if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+                if self.asked.get_or_insert_with(Instant::now).elapsed() > ATTEMPT {
+                    return Err(ended(ErrorKind::TimedOut.into()));
+                }
                 client.send(Message::default().int(PING_XID).int(op::PING)).map_err(ended)?;
                 return Ok(None);
             }
@@ -370,6 +375,7 @@ impl Watching {
             client.stream.as_ref().ok_or_else(|| ended(io::ErrorKind::NotConnected.into()))?;
         stream.get_ref().set_read_timeout(Some(CONNECT * 10)).map_err(ended)?;
         let (xid, _, bytes) = client.receive().map_err(ended)?;
+        self.asked = None;
         if xid != EVENT_XID {
             return Ok(None);
         }

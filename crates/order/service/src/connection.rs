@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::Malformed;
-use evenfall_order_machine::keys::rights::{READ, RIGHTS_MAX, allows};
+use evenfall_order_machine::keys::rights::{IDENTITIES_MAX, READ, allows};
 use evenfall_order_machine::keys::{Call, Command, Identity, Keys, Refusal, Reply};
 
 use crate::jute::{FRAME_BYTES_MAX, Fields, Message, error, op};
@@ -182,6 +182,7 @@ pub struct Connection {
     /// Whether the client has sent its last byte.
     is_done: bool,
     who: Vec<Identity>,
+    who_bytes: usize,
     input: Vec<u8>,
     output: Vec<u8>,
     /// Bytes of the output that the client has taken.
@@ -211,6 +212,7 @@ impl Connection {
             stage: Stage::New,
             is_done: false,
             who: vec![Identity::new("ip", &peer.ip().to_string())],
+            who_bytes: 0,
             input: Vec::new(),
             output: Vec::new(),
             taken: 0,
@@ -245,12 +247,18 @@ impl Connection {
 
     /// Bytes in the buffers and waiting requests that this replica holds for the client.
     pub fn held_bytes(&self) -> usize {
-        self.input.capacity() + self.output.capacity() + self.slots_bytes
+        self.input.capacity() + self.output.capacity() + self.slots_bytes + self.who_bytes
     }
 
     /// Requests that wait.
     pub fn queued(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Whether these keys have the session as this connection has opened it.
+    pub fn is_known_to(&self, keys: &Keys) -> bool {
+        let session = keys.session(self.session);
+        !self.is_open() || session.is_some_and(|session| session.opened == self.opened)
     }
 
     /// Whether the client has its session.
@@ -352,7 +360,7 @@ impl Connection {
                 _ => self.request(shared, message)?,
             }
         }
-        if self.session != 0 && at > 0 {
+        if self.is_open() && at > 0 {
             shared.touch(self.session);
         }
         self.input = input;
@@ -446,6 +454,9 @@ impl Connection {
                 Request::Limit(_) if !self.is_of_this_host(shared) => {
                     Slot::Ready(Message::reply(xid, revision(), error::NO_AUTH))
                 }
+                Request::Limit(..1) => {
+                    Slot::Ready(Message::reply(xid, revision(), error::BAD_ARGUMENTS))
+                }
                 Request::Limit(mib) => {
                     let bytes_max = u64::try_from(mib).unwrap_or(0) << 20;
                     let command = Command::Limit { bytes: bytes_max, is_first: false };
@@ -460,6 +471,7 @@ impl Connection {
         };
         let bytes = match &slot {
             Slot::Ready(answer) => answer.length(),
+            Slot::Read(_, query) => bytes + query.overhead_bytes(),
             _ => bytes,
         };
         self.wait(slot, bytes);
@@ -518,9 +530,8 @@ impl Connection {
             }
         }
         let bytes = |who: &Identity| who.scheme.len() + who.name.len();
-        if self.who.len() > RIGHTS_MAX
-            || self.who.iter().map(bytes).sum::<usize>() > IDENTITIES_BYTES_MAX
-        {
+        self.who_bytes = self.who.iter().map(bytes).sum();
+        if self.who.len() > IDENTITIES_MAX || self.who_bytes > IDENTITIES_BYTES_MAX {
             return Ok(self.refuse_proof(revision));
         }
         Ok(Slot::Ready(Message::reply(AUTH_XID, revision, error::OK)))
@@ -580,7 +591,9 @@ impl Connection {
                 }
                 Slot::Answered(xid, shape, reply, revision) => {
                     let is_end = matches!((&shape, &reply), (Shape::Close, Reply::Done(_)));
-                    if is_end {
+                    // A client whose session has ended needs a new one.
+                    let has_ended = matches!(reply, Reply::Refused(_, Refusal::NoSession));
+                    if is_end || has_ended {
                         self.stage = Stage::Closing;
                     }
                     shape.answer(xid, revision, &reply)

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenfall_host::Waker;
+use evenfall_order_machine::keys::Keys;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
@@ -255,7 +256,7 @@ impl Front {
         let keys = shared.keys();
         let mut room = WORK_MAX;
         for notice in shared.take_notices() {
-            self.notice(notice, due);
+            self.notice(notice, &keys, due);
         }
         let in_turn: Vec<u64> =
             due.range(self.first..).chain(due.range(..self.first)).copied().collect();
@@ -300,7 +301,7 @@ impl Front {
         }
     }
 
-    fn notice(&mut self, notice: Notice, due: &mut BTreeSet<u64>) {
+    fn notice(&mut self, notice: Notice, keys: &Keys, due: &mut BTreeSet<u64>) {
         let (id, done) = match notice {
             Notice::Answer(asked, answer) => {
                 let id = asked.connection;
@@ -311,7 +312,7 @@ impl Front {
                 let Some(connection) = self.connections.get_mut(&id) else { return };
                 (id, connection.tell(&event, &mut self.stats))
             }
-            Notice::Ended(session) => {
+            Notice::Left(session) => {
                 let Some(id) = self.by_session.get(&session).copied() else { return };
                 // A client that has asked to close its session still waits for the answer.
                 let is_asked = self.connections.get(&id).is_some_and(Connection::is_leaving);
@@ -319,6 +320,10 @@ impl Front {
             }
             Notice::Missed(ids) => {
                 ids.into_iter().for_each(|id| self.check(id, Err(End::Gone)));
+                let all = self.connections.values();
+                let left = all.filter(|connection| !connection.is_known_to(keys));
+                let left: Vec<u64> = left.map(|connection| connection.id).collect();
+                left.into_iter().for_each(|id| self.check(id, Err(End::Gone)));
                 return;
             }
         };

@@ -471,7 +471,7 @@ impl Query {
                 message.text(&one.scheme).text(name)
             }),
             _ => {
-                let entry = self.entry(keys, to.who);
+                let entry = self.entry(keys, to);
                 let is_missing = matches!(entry, Err(error::NO_NODE));
                 let sets = entry.is_ok() || (is_missing && matches!(self, Self::Exists(..)));
                 if sets && !self.watch(shared, to) {
@@ -486,8 +486,18 @@ impl Query {
         }
     }
 
+    /// Bytes that the read takes in memory beside those of its message.
+    pub fn overhead_bytes(&self) -> usize {
+        let texts = match self {
+            Self::SetWatches(_, sets) => sets.iter().map(|(_, paths)| paths.len()).sum(),
+            Self::Multi(queries) => queries.len(),
+            _ => 1,
+        };
+        texts * size_of::<Self>()
+    }
+
     /// The entry that the read is about, if the client may read it.
-    fn entry<'a>(&self, keys: &'a Keys, who: &[Identity]) -> Result<&'a Entry, i32> {
+    fn entry<'a>(&self, keys: &'a Keys, to: &mut Reading<'_>) -> Result<&'a Entry, i32> {
         let (path, bits) = match self {
             Self::Exists(path, _)
             | Self::Data(path, _)
@@ -497,7 +507,11 @@ impl Query {
             _ => return Err(error::UNIMPLEMENTED),
         };
         let entry = keys.get(path).ok_or(error::NO_NODE)?;
-        if allows(&entry.rights, bits, who) { Ok(entry) } else { Err(error::NO_AUTH) }
+        to.work += entry.rights.len() * to.who.len();
+        if matches!(self, Self::Children(..)) {
+            to.work += entry.children.len();
+        }
+        if allows(&entry.rights, bits, to.who) { Ok(entry) } else { Err(error::NO_AUTH) }
     }
 
     /// Sets the watch that the read asks for. Returns false when the client has too many watches.
@@ -524,7 +538,6 @@ impl Query {
             Self::Exists(..) => message.stat(&entry.stat()),
             Self::Data(..) => message.optional(entry.value.as_deref()).stat(&entry.stat()),
             Self::Children(_, _, with_stat) => {
-                to.work += entry.children.len();
                 let count = entry.children.len() as i32;
                 let names = entry.children.iter();
                 let message = names.fold(message.int(count), |message, name| message.text(name));
@@ -561,10 +574,10 @@ fn all(
             Query::Data(..) => op::GET_DATA,
             _ => op::GET_CHILDREN,
         };
-        message = match query.entry(keys, to.who) {
+        message = match query.entry(keys, to) {
             Ok(entry) if query.is_too_long(entry) => return None,
             Ok(entry) => {
-                query.watch(shared, to);
+                to.is_full |= !query.watch(shared, to);
                 let message = message.int(number).bool(false).int(error::OK);
                 query.put(message, keys, entry, to)
             }

@@ -144,6 +144,8 @@ struct Owner {
     shared: Arc<Shared>,
     /// Whether the limit of the keys was compared with that of the settings.
     has_compared: bool,
+    /// The last committed cycle when this replica last proposed a limit.
+    limit_asked: Option<u64>,
     wants_checkpoint: bool,
     /// For each session, the number of its signs of life, and when this replica first saw that
     /// number.
@@ -180,7 +182,8 @@ pub fn run(
     let config = configured(settings);
     let machine = machine(settings, config, &log)?;
     cluster::check(settings)?;
-    warn_of_cut(settings, log.len() as u64, machine.logged_bytes());
+    let advice = "give this replica an empty directory while the others run";
+    writes.warn_of_cut(journal::LOG, log.len() as u64, machine.logged_bytes(), advice);
     let node = machine.node();
     drop(log);
     let address = settings.replicas[settings.node];
@@ -212,6 +215,7 @@ pub fn run(
         syncs: HashMap::new(),
         shared: Arc::clone(&shared),
         has_compared: false,
+        limit_asked: None,
         wants_checkpoint: false,
         silent: HashMap::new(),
         sessions_at: Instant::now(),
@@ -250,19 +254,6 @@ fn machine(settings: &Settings, config: Config, log: &Bytes) -> Result<Canopus, 
         }
         _ => error.into(),
     })
-}
-
-/// Says that the log has more bytes than its whole records take.
-fn warn_of_cut(settings: &Settings, bytes: u64, whole: u64) {
-    if whole < bytes {
-        tracing::warn!(
-            "{}: no whole record begins at byte {whole}: the last {} bytes are cut off. A crash \
-             leaves such an end. If nothing crashed, the file is damaged: give this replica an \
-             empty directory while the others run",
-            settings.directory.join(journal::LOG).display(),
-            bytes - whole
-        );
-    }
 }
 
 /// Keeps a second replica from writing into the same directory.
@@ -540,8 +531,11 @@ impl Owner {
     fn look_at_limit(&mut self, limit: Option<usize>) -> Option<Command> {
         let own = self.shared.settings.bytes_max;
         let Some(limit) = limit else {
+            // Without a new cycle, the last proposal still waits.
+            let cycle = self.shared.counters.cycle.load(Relaxed);
+            let is_new = self.limit_asked.replace(cycle) != Some(cycle);
             let bytes = own.unwrap_or(BYTES_MAX) as u64;
-            return Some(Command::Limit { bytes, is_first: true });
+            return is_new.then_some(Command::Limit { bytes, is_first: true });
         };
         let is_first = !core::mem::replace(&mut self.has_compared, true);
         if is_first && own.is_some_and(|own| own != limit) {

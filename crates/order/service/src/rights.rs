@@ -46,7 +46,8 @@ pub fn read(
     who: &[Identity],
 ) -> Result<Result<Vec<Right>, i32>, Malformed> {
     let count = fields.count()?;
-    let (mut rights, mut is_valid) = (Vec::new(), count > 0);
+    let is_short = usize::try_from(count).is_ok_and(|count| count <= RIGHTS_MAX);
+    let (mut rights, mut is_valid) = (Vec::new(), count > 0 && is_short);
     for _ in 0..count {
         let (bits, scheme, name) = (fields.int()? as u32, fields.text()?, fields.text()?);
         let named = vec![Identity::new(scheme, name)];

@@ -40,8 +40,8 @@ pub enum Notice {
     Answer(Asked, Answer),
     /// An event for a connection.
     Event(u64, Event),
-    /// A session has ended.
-    Ended(u64),
+    /// A session has ended, or has moved to another connection.
+    Left(u64),
     /// Keys have changed without events, so these connections have missed events.
     Missed(Vec<u64>),
 }
@@ -124,7 +124,7 @@ impl Shared {
                 let events = self.watches().fire(&applied.changes, &keys);
                 notices.extend(events.into_iter().map(|(to, event)| Notice::Event(to, event)));
             }
-            notices.extend(applied.ended.into_iter().map(Notice::Ended));
+            notices.extend(applied.ended.into_iter().chain(applied.moved).map(Notice::Left));
             let answer =
                 |asked| Notice::Answer(asked, Answer::Applied(applied.reply, keys.revision()));
             notices.extend(asked(&request).map(answer));

@@ -77,6 +77,8 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     if options.key.is_some() {
         machine.trust_senders();
     }
+    let advice = "give this dataserver an empty directory, and its files are copied anew";
+    writes.warn_of_cut(LOG, log.len() as u64, machine.logged_bytes(), advice);
     drop(log);
     let key = options.key.as_ref();
     let (owner, inbox) = Owner::new(machine, (listen, key), writes, ROOM_EVERY)?;

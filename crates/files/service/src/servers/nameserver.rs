@@ -47,6 +47,8 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let seed = owner::random_number()?;
     let machine = Nameserver::new(config, seed, &log);
     let machine = machine.map_err(|e| ServiceError::Log(options.directory.join(LOG), e))?;
+    let advice = "move it away, and `evenfall files rebuild` writes it anew from a copy";
+    writes.warn_of_cut(LOG, log.len() as u64, machine.logged_bytes(), advice);
     drop(log);
     let listen = options.listen;
     let key = options.key.as_ref();

@@ -114,6 +114,8 @@ pub struct Applied {
     pub changes: Vec<Change>,
     /// Sessions that have ended.
     pub ended: Vec<u64>,
+    /// The session that has moved to another connection.
+    pub moved: Option<u64>,
 }
 
 /// The keys of one replica. See the module documentation.
@@ -293,7 +295,10 @@ impl Keys {
                 return applied;
             }
             Command::Open { timeout_ms, password, is_new } => {
-                self.open(call.session, *timeout_ms, *password, *is_new)
+                let is_known = self.sessions.contains_key(&call.session);
+                let opened = self.open(call.session, *timeout_ms, *password, *is_new);
+                applied.moved = (is_known && opened.is_ok()).then_some(call.session);
+                opened
             }
             Command::Touch(ids) => {
                 for id in ids {

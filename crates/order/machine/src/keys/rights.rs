@@ -33,8 +33,13 @@ pub const DELETE: u32 = 8;
 pub const ADMIN: u32 = 16;
 /// Everything.
 pub const ALL: u32 = 31;
-/// Most entries of a list of rights, and most identities of a client.
-pub const RIGHTS_MAX: usize = 1_024;
+/// Most entries of a list of rights. An operation compares each of them with each identity of its
+/// client.
+pub const RIGHTS_MAX: usize = 128;
+/// Most identities of a client.
+pub const IDENTITIES_MAX: usize = 16;
+/// Bytes that a right is counted for beside its texts.
+const RIGHT_BYTES: usize = 96;
 
 /// A client's identity in a scheme of identities.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,7 +128,7 @@ fn is_in_network(name: &str, network_name: &str) -> bool {
 }
 
 pub(super) fn size(rights: &[Right]) -> usize {
-    rights.iter().map(|right| 16 + right.who.scheme.len() + right.who.name.len()).sum()
+    rights.iter().map(|right| RIGHT_BYTES + right.who.scheme.len() + right.who.name.len()).sum()
 }
 
 pub(super) fn put(out: &mut Vec<u8>, rights: &[Right]) {
@@ -136,7 +141,7 @@ pub(super) fn put(out: &mut Vec<u8>, rights: &[Right]) {
 
 pub(super) fn read(r: &mut Reader<'_>) -> Result<Rights, Malformed> {
     let mut rights = Vec::new();
-    for _ in 0..count(r)? {
+    for _ in 0..count(r, RIGHTS_MAX)? {
         rights.push(Right { bits: r.u32()?, who: Identity::read(r)? });
     }
     Ok(rights.into())
@@ -149,15 +154,15 @@ pub(super) fn put_identities(out: &mut Vec<u8>, who: &[Identity]) {
 
 pub(super) fn identities(r: &mut Reader<'_>) -> Result<Vec<Identity>, Malformed> {
     let mut who = Vec::new();
-    for _ in 0..count(r)? {
+    for _ in 0..count(r, IDENTITIES_MAX)? {
         who.push(Identity::read(r)?);
     }
     Ok(who)
 }
 
-fn count(r: &mut Reader<'_>) -> Result<u16, Malformed> {
+fn count(r: &mut Reader<'_>, most: usize) -> Result<u16, Malformed> {
     let count = r.u16()?;
-    if usize::from(count) > RIGHTS_MAX {
+    if usize::from(count) > most {
         return Err(r.malformed("too many rights or identities"));
     }
     Ok(count)
