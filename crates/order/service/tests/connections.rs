@@ -57,9 +57,8 @@ fn a_session_that_moved_or_ended_changes_nothing_from_its_earlier_connection() {
     assert!(is_closed(&mut first), "ZooKeeper closes this connection, too");
     assert!(has("/one") && !has("/moved"));
 
-    // The last connection of the session changes keys, and then an earlier one ends nothing.
+    // A replica that the session leaves closes the connection, whether it asks for anything or not.
     let (mut third, ..) = open(addresses[2], session, &password);
-    second.write_all(&Message::default().int(2).int(op::CLOSE).finish()).ok();
     assert!(is_closed(&mut second));
     create(&mut third, "/two");
     assert_eq!(Fields::new(&answer(&mut third)[12..]).int(), Ok(error::OK));
@@ -72,6 +71,9 @@ fn a_session_that_moved_or_ended_changes_nothing_from_its_earlier_connection() {
 fn dear_reads_of_one_connection_hold_up_no_changes() {
     const NODES: usize = 8_000;
     const COUNTS: i32 = 1_000;
+    const ATTEMPTS: usize = 30;
+    /// The requests come in two or three pieces, and a change may come between these.
+    const FEW: usize = 5;
     let directory = tempfile::tempdir().expect("a directory");
     let at = free(23);
     let _replica = Replicas(vec![start(0, directory.path(), &[at])]);
@@ -86,19 +88,26 @@ fn dear_reads_of_one_connection_hold_up_no_changes() {
         .flat_map(|n| Message::default().int(n).int(op::COUNT_CHILDREN).text("/").finish());
     let asks: Vec<u8> = asks.collect();
     let is_done = AtomicBool::new(false);
-    let zxids: Vec<i64> = std::thread::scope(|scope| {
+    let failed = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_done.load(SeqCst) {
                 put(&mut client, "key", 0);
             }
         });
-        counts.write_all(&asks).expect("taken");
-        let zxid = |_| Fields::new(&answer(&mut counts)[4..]).long().expect("a zxid");
-        let zxids = (0..COUNTS).map(zxid).collect();
+        // On a busy machine the other client may hardly have its turn.
+        let changes = (0..ATTEMPTS).map(|_| changes_between(&mut counts, &asks, COUNTS));
+        let changes = changes.inspect(|changes| println!("{changes} changes between counts"));
+        let failed = changes.take_while(|changes| *changes <= FEW).count();
         is_done.store(true, SeqCst);
-        zxids
+        failed
     });
-    let changes = zxids.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    println!("{COUNTS} counts of {NODES} nodes saw {changes} changes in between");
-    assert!(changes > 10, "{changes} changes between {COUNTS} counts");
+    assert!(failed < ATTEMPTS, "at most {FEW} changes between {COUNTS} counts");
+}
+
+/// Asks for many counts, and returns how often the zxid of the answers changed.
+fn changes_between(counts: &mut TcpStream, asks: &[u8], count: i32) -> usize {
+    counts.write_all(asks).expect("taken");
+    let zxid = |_| Fields::new(&answer(counts)[4..]).long().expect("a zxid");
+    let zxids: Vec<i64> = (0..count).map(zxid).collect();
+    zxids.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
