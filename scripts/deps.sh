@@ -23,6 +23,7 @@ wanted=(
   "unzip     unzip            feed files that come as zip archives"
   "mpicc     libopenmpi-dev   MPI_Alltoallv beside bench shuffle (bench-peers/shuffle)"
   "mpirun    openmpi-bin      the same"
+  "ovsdb-tool openvswitch-switch the test of flows of files through switches"
 )
 
 missing=()

@@ -16,8 +16,8 @@
 //! ends the log. The machine has told no other node of that record or of later records, because a
 //! datagram that depends on a record leaves only after the record is written.
 //!
-//! **Marks tell damage from a torn tail.** A write ends with a mark, which is a record with the upper
-//! bit of its length set. Its checksum covers that bit, too.
+//! **Marks tell damage from a torn tail.** A write ends with a mark, which is a record with the
+//! upper bit of its length set. Its checksum covers that bit, too.
 //!
 //! ```text
 //! 12  length of the log that was on the disk when the write was made   u64

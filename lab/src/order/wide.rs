@@ -46,9 +46,9 @@ const WRITES_MAX: usize = 30;
 const READS_MAX: usize = 50;
 /// First bytes of the datagrams between clients and replicas.
 const MAGIC: [u8; 4] = *b"CLIE";
-/// Processor time of a write at one replica: a third of what three replicas of `evenfall bench order`
-/// took together in the slowest sitting, in memory with 6,000 writes under way. The sittings of
-/// docs/results/order.md took .25 to .40 us.
+/// Processor time of a write at one replica: a third of what three replicas of `evenfall bench
+/// order` took together in the slowest sitting, in memory with 6,000 writes under way. The sittings
+/// of docs/results/order.md took .25 to .40 us.
 const WRITE_COST: Duration = Duration::from_nanos(130);
 /// A rate at which no request waits for a processor, and a rate beyond all limits.
 const LOW_PER_S: f64 = 50_000.0;
