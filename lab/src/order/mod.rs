@@ -655,6 +655,7 @@ impl Campaign for Order {
         owner.operations.extend(vanish::retirement(plan));
         owner.operations.extend(vanish::checkpoints(plan));
         owner.operations.extend(membership::looks(plan, count));
+        owner.operations.extend(racks::nudges(plan, count));
         for (token, operation) in owner.operations.iter().enumerate() {
             world.invoke_at(operation.at, operation.node, token as u64);
         }

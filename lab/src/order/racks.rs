@@ -2,11 +2,12 @@
 //! three super-leaves. Up to four times one of them vanishes or leaves.
 
 use core::ops::RangeInclusive;
+use core::time::Duration;
 
-use evenfall_sim::Plan;
 use evenfall_sim::campaign::Outline;
+use evenfall_sim::{NodeIndex, Plan};
 
-use super::{Check, Mutant};
+use super::{Check, END, Kind, LAST_AT, Mutant, Operation};
 
 /// The knob that the seeds of this campaign have.
 pub const KNOB: (&str, RangeInclusive<u64>) = ("outside", 1..=1);
@@ -16,13 +17,28 @@ pub fn is_of(plan: &Plan) -> bool {
     plan.knobs.iter().any(|(name, _)| *name == KNOB.0)
 }
 
+/// Time between two writes at the end of a seed.
+const NUDGE_EVERY: Duration = Duration::from_millis(5);
+
+/// Time from the last of these writes to the end of a seed.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Writes at the end of a seed, at all nodes in turn. A super-leaf that comes back after the loss of
+/// a disk waits for some cycles of the others, and the service keeps these going.
+pub fn nudges(plan: &Plan, nodes: u32) -> Vec<Operation> {
+    let times = (1..).map(|number| LAST_AT + NUDGE_EVERY * number);
+    let nodes = (0..nodes).map(NodeIndex).cycle();
+    let writes = times.zip(nodes).map(|(at, node)| Operation { at, node, kind: Kind::Write });
+    writes.take_while(|write| is_of(plan) && write.at + SETTLE < END).collect()
+}
+
 /// The outline of the campaign, out of that of `order`.
 pub fn outline(order: &Outline<Mutant, Check>) -> Outline<Mutant, Check> {
     Outline {
         name: "racks",
         about: "Canopus while super-leaves vanish and a service outside says which have",
         seeds: order.seeds,
-        once_failed: &[1208, 1404, 4992],
+        once_failed: &[1208, 1404, 4394, 4992],
         kinds: order.kinds,
         // No seed has write leases, which the first count is about.
         counts_min: &order.counts_min[1..],

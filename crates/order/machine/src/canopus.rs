@@ -157,6 +157,8 @@ pub struct Canopus {
     /// member.
     pub(crate) early: BTreeMap<(NodeId, u64), Proposal>,
     pub(crate) started: u64,
+    /// The last cycle that an earlier life of this replica started.
+    pub(crate) started_before: u64,
     pub(crate) committed: u64,
     /// Round 1 is over in all cycles up to this one.
     pub(crate) gathered: u64,
@@ -255,6 +257,7 @@ impl Canopus {
             cycles: BTreeMap::new(),
             early: BTreeMap::new(),
             started: 0,
+            started_before: 0,
             committed: 0,
             gathered: 0,
             seen: 0,

@@ -94,7 +94,7 @@ impl Canopus {
         for cycle in self.committed + 1..=self.started {
             self.cycles.entry(cycle).or_default();
         }
-        self.seen = self.started;
+        (self.seen, self.started_before) = (self.started, self.started);
     }
 
     /// Takes an entry from the log into its group.

@@ -505,7 +505,10 @@ impl Owner {
     fn look_at_sessions(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         let alive = self.shared.take_alive();
-        if !alive.is_empty() {
+        // A rack that comes back after the loss of a disk waits for some cycles of the others, and
+        // without changes there are none.
+        let is_rack_out = self.shared.counters.racks_out.load(Relaxed) != 0;
+        if !alive.is_empty() || is_rack_out {
             commands.push(Command::Touch(alive));
         }
         let limit = self.shared.keys().limit();
