@@ -26,10 +26,10 @@
 //! ```
 //!
 //! A log that ends in front of a place which a later mark calls written was not torn but damaged,
-//! and is refused. The checksum in a mark tells it from bytes of a client, who does not know what
-//! the first record says. Damage in the last writes is not told from a torn tail: a mark knows of
-//! the writes that were answered when its own was made. The first write of a process has no mark,
-//! because what an earlier process wrote may be in memory only.
+//! and is refused. The place and the checksum in a mark tell it from bytes of a client, who hardly
+//! knows where they will stand and what the first record says. Damage in the last writes is not told
+//! from a torn tail: a mark knows of the writes that were answered when its own was made. The first
+//! write of a process has no mark, because what an earlier process wrote may be in memory only.
 //!
 //! **Compaction.** [`Journal::replace`] puts new records in the place of the whole log in one step.
 //!
@@ -55,7 +55,7 @@ pub const HEAD_BYTES: usize = 12;
 pub const HEADER_BYTES: usize = 16;
 /// The version of the format that this build writes and reads. Builds before version 1 wrote logs
 /// without a header.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 const MAGIC: &[u8; 4] = b"EFLG";
 /// The bit of a length that makes a record a mark.
 const MARK: u32 = 1 << 31;
@@ -193,7 +193,7 @@ impl<E> Journal<E> {
     /// on behind those records. The journal's first write cuts a torn tail off.
     ///
     /// # Errors
-    /// When the log has no header of this version.
+    /// When the log has no header of this version, or is damaged in front of its last writes.
     pub fn open(
         log: &'static str,
         retry_every: Duration,
@@ -507,7 +507,7 @@ fn checksum(body: &[u8]) -> u64 {
 /// bytes.
 ///
 /// # Errors
-/// When the log has another format than this version.
+/// When the log has another format than this version, or is damaged in front of its last writes.
 pub fn read(log: &Bytes) -> Result<(Vec<Bytes>, u64), LogError> {
     let (mut records, mut at) = (Vec::new(), header_bytes(log)?);
     let mut key = None;

@@ -23,8 +23,8 @@ const NUDGE_EVERY: Duration = Duration::from_millis(5);
 /// Time from the last of these writes to the end of a seed.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Writes at the end of a seed, at all nodes in turn. A super-leaf that comes back after the loss of
-/// a disk waits for some cycles of the others, and the service keeps these going.
+/// Writes at the end of a seed, at all nodes in turn. A super-leaf that comes back after the loss
+/// of a disk waits for some cycles of the others, and the service keeps these going.
 pub fn nudges(plan: &Plan, nodes: u32) -> Vec<Operation> {
     let times = (1..).map(|number| LAST_AT + NUDGE_EVERY * number);
     let nodes = (0..nodes).map(NodeIndex).cycle();

@@ -148,6 +148,22 @@ fn a_log_that_was_replaced_as_a_whole_is_not_torn() {
     }
 }
 
+/// A log of another build has to be refused by its version, and not to look torn.
+#[test]
+fn a_change_of_the_format_needs_another_version() {
+    let (log, [_, second, third]) = marked();
+    let mark = &log[third - HEAD_BYTES - MARK_BYTES..third];
+    let expected = [
+        &[MARK_BYTES as u8, 0, 0, 0x80][..],
+        &(checksum(&mark[HEAD_BYTES..]) ^ MARK_SUM).to_le_bytes(),
+        &(second as u64).to_le_bytes(),
+        &((third - HEAD_BYTES - MARK_BYTES) as u64).to_le_bytes(),
+        &checksum(b"one").to_le_bytes(),
+    ];
+    assert_eq!((mark, VERSION), (&expected.concat()[..], 3));
+    assert_eq!(fnv1a(FNV_BASIS, &log), 18_206_150_508_458_149_149);
+}
+
 #[test]
 fn bytes_of_a_client_that_look_like_marks_are_no_marks() {
     let (log, [.., third]) = marked();

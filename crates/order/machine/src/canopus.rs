@@ -235,7 +235,6 @@ impl Canopus {
         let leaf = tree.super_leaf_of(me).ok_or(OrderError::Stranger(me))?.clone();
         let (bodies, journal) =
             Journal::open(journal::LOG, config.full_retry, log).map_err(OrderError::Log)?;
-        let records = journal::records(&bodies)?;
         let racks = tree.racks();
         let rack = racks.iter().position(|rack| rack.contains(&me)).unwrap_or(0);
         let others = leaf.members.iter().filter(|member| member.node != me);
@@ -300,7 +299,7 @@ impl Canopus {
             racks,
             rack,
         };
-        replica.replay(records)?;
+        replica.replay(journal::records(&bodies)?)?;
         Ok(replica)
     }
 

@@ -456,8 +456,8 @@ impl Canopus {
         let table = &self.table;
         self.sponsored.retain(|(node, _)| table.home(*node) != Some(leaf));
         if leaf == self.ancestors[0] {
-            // A replica that was down then, and learns of the plan later, is started for good. So is a
-            // replica whose earlier life proposed in this cycle.
+            // A replica that was down then, and learns of the plan later, is started for good. So
+            // is a replica whose earlier life proposed in this cycle.
             let own = self.groups.get(&self.me).map_or(0, |own| own.mine().have);
             self.is_leaving |= own > cycle && cycle > self.started_before;
         }

@@ -101,7 +101,13 @@ impl Client {
         let bytes = fields.buffer().map_err(ServiceError::Answer)?;
         match Reply::read(&mut Reader::new(bytes)).map_err(ServiceError::Answer)? {
             Reply::Done(outcomes) => Ok(outcomes),
-            Reply::Refused(_, refusal) => Err(ServiceError::Refused(refusal)),
+            Reply::Refused(_, refusal) => {
+                if refusal == Refusal::NoSession {
+                    // The next call opens another session.
+                    (self.stream, self.session) = (None, 0);
+                }
+                Err(ServiceError::Refused(refusal))
+            }
         }
     }
 
@@ -397,6 +403,7 @@ impl Watching {
 
     /// The client, to read what has changed.
     pub fn client(&mut self) -> &mut Client {
+        self.asked = None;
         &mut self.client
     }
 }

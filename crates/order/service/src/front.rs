@@ -270,10 +270,15 @@ impl Front {
             let before = connection.session;
             let answered = connection.answer(&keys, shared, &mut self.stats, &mut room);
             let session = connection.session;
+            debug_assert!(before == session || session == 0);
+            // The session may have moved on before this connection got to know that it has it.
+            let answered = match connection.is_known_to(&keys) {
+                true => answered,
+                false => Err(End::Gone),
+            };
             if answered.is_ok() && session != 0 && connection.is_open() {
                 self.adopt(id, session);
             }
-            debug_assert!(before == session || session == 0);
             self.check(id, answered);
             self.count(id);
         }

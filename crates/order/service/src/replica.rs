@@ -393,6 +393,8 @@ impl Owner {
         };
         if let Err(error) = is_in {
             tracing::debug!("a call was refused: {error}");
+            // It may have been the proposal of a limit.
+            self.limit_asked = None;
             let call = self.calls.remove(&sequence).map(|(_, asked)| asked);
             let asked = call.or_else(|| self.syncs.remove(&sequence));
             self.tell(asked, Answer::Unknown);
