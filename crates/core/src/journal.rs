@@ -27,9 +27,10 @@
 //!
 //! A log that ends in front of a place which a later mark calls written was not torn but damaged,
 //! and is refused. The place and the checksum in a mark tell it from bytes of a client, who hardly
-//! knows where they will stand and what the first record says. Damage in the last writes is not told
-//! from a torn tail: a mark knows of the writes that were answered when its own was made. The first
-//! write of a process has no mark, because what an earlier process wrote may be in memory only.
+//! knows where they will stand and what the first record says. Damage in the last writes is not
+//! told from a torn tail: a mark knows of the writes that were answered when its own was made. The
+//! first write of a process has no mark, because what an earlier process wrote may be in memory
+//! only.
 //!
 //! **Compaction.** [`Journal::replace`] puts new records in the place of the whole log in one step.
 //!
