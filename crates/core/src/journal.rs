@@ -16,8 +16,14 @@
 //! ends the log. The machine has told no other node of that record or of later records, because a
 //! datagram that depends on a record leaves only after the record is written.
 //!
-//! **Marks tell damage from a torn tail.** A write ends with a mark, which is a record with the
-//! upper bit of its length set. Its checksum covers that bit, too.
+//! **The header is written together with the first record.** A log that ends inside the header, or
+//! has zeros in the place of the header and no marks behind it, counts as new: a crash has torn its
+//! first write before a machine got the answer to that write. Every other log without this header
+//! is refused ([`LogError`]) and stays as it is. Another build may have written such a log in
+//! another format, and every record of another format looks torn to this build.
+//!
+//! **Marks tell damage from a torn tail.** A write ends with a mark. A mark is a record with the
+//! upper bit of its length set. The checksum of a mark covers this bit, too.
 //!
 //! ```text
 //! 12  length of the log that was on the disk when the write was made   u64
@@ -25,12 +31,14 @@
 //! 28  checksum of the log's first record                               u64
 //! ```
 //!
-//! A log that ends in front of a place which a later mark calls written was not torn but damaged,
-//! and is refused. The place and the checksum in a mark tell it from bytes of a client, who hardly
-//! knows where they will stand and what the first record says. Damage in the last writes is not
-//! told from a torn tail: a mark knows of the writes that were answered when its own was made. The
-//! first write of a process has no mark, because what an earlier process wrote may be in memory
-//! only.
+//! A mark proves that the log was on the disk up to a place. A log whose whole records end in front
+//! of that place was not torn but damaged, and is refused. Bytes of a client may look like a mark,
+//! but a client hardly knows the place of its bytes and the checksum of the first record.
+//!
+//! Two kinds of writes are without such proof, and damage in them looks like a torn tail. A mark
+//! knows only of the writes that were answered when its own write was made, so that the last writes
+//! of a log are not covered. The first write of a process has no mark, because the writes of an
+//! earlier process may be in memory only.
 //!
 //! **Compaction.** [`Journal::replace`] puts new records in the place of the whole log in one step.
 //!
@@ -62,7 +70,7 @@ const MAGIC: &[u8; 4] = b"EFLG";
 const MARK: u32 = 1 << 31;
 /// Bytes of the body of a mark.
 const MARK_BYTES: usize = 24;
-/// What the checksum of a mark differs by from that of a record with the same body.
+/// The checksum of a mark is that of its body, XORed with this number.
 const MARK_SUM: u64 = 0x6d61_726b_6d61_726b;
 
 /// Why a log is refused. A refused log stays as it is.
@@ -75,8 +83,8 @@ pub enum LogError {
     Version(u8),
     /// The header does not match its checksum.
     Damaged,
-    /// No whole record begins at the first of these places, and the log was on the disk up to the
-    /// second.
+    /// The log is damaged in front of its last writes. The first number is the byte at which no
+    /// whole record begins. The second is how many bytes of the log were on the disk.
     Broken(u64, u64),
     /// The file is no log of a machine. The file begins with these bytes.
     Foreign([u8; 4]),
@@ -160,8 +168,8 @@ pub struct Journal<E> {
     retry_at: Option<Timestamp>,
     /// Length of the log as of the last step that is done.
     good: u64,
-    /// Length of the log that a write of this journal has brought to the disk. What another process
-    /// wrote may be in memory only.
+    /// Length of the log that a write of this journal has brought to the disk. The writes of an
+    /// earlier process may be in memory only, and count for nothing here.
     synced: u64,
     /// Bytes of the records that last replaced the log.
     replaced_bytes: u64,
@@ -512,7 +520,7 @@ fn checksum(body: &[u8]) -> u64 {
 pub fn read(log: &Bytes) -> Result<(Vec<Bytes>, u64), LogError> {
     let (mut records, mut at) = (Vec::new(), header_bytes(log)?);
     let mut key = None;
-    // A log without a header has no records, and yet marks when the header is damaged.
+    // Without a header no record is read. If the header was damaged, the marks are still there.
     while at > 0
         && let Some(found) = found_at(log, at)
     {
@@ -592,8 +600,8 @@ fn found_at(log: &Bytes, at: usize) -> Option<Found> {
     (is_it && place == at as u64 && synced <= place).then_some(Found::Mark(Mark { synced, key }))
 }
 
-/// Whether the record at this offset of the log is a mark, its body, and the checksum that the
-/// record states. Returns `None` when the log ends before the end of the record.
+/// The parts of the record at this offset of the log: whether it is a mark, its body, and the
+/// checksum that the record states. The result is `None` when the log ends inside the record.
 fn framed_by(log: &Bytes, at: usize) -> Option<(bool, Bytes, u64)> {
     let r = &mut Reader::new(log.get(at..at + HEAD_BYTES)?);
     let (length, sum) = (r.u32().ok()?, r.u64().ok()?);
