@@ -208,11 +208,10 @@ impl<E> Journal<E> {
         retry_every: Duration,
         bytes: &Bytes,
     ) -> Result<(Vec<Bytes>, Self), LogError> {
-        let (records, good) = read(bytes)?;
+        let Whole { records, good, key } = whole(bytes)?;
         let cut = (!bytes.is_empty()).then(|| Step::cut(good));
         let next = cut.into_iter().collect();
         let has_header = good > 0;
-        let key = records.first().map(|first| checksum(first));
         Ok((records, Self { has_header, key, next, good, ..Self::new(log, retry_every) }))
     }
 
@@ -518,24 +517,38 @@ fn checksum(body: &[u8]) -> u64 {
 /// # Errors
 /// When the log has another format than this version, or is damaged in front of its last writes.
 pub fn read(log: &Bytes) -> Result<(Vec<Bytes>, u64), LogError> {
-    let (mut records, mut at) = (Vec::new(), header_bytes(log)?);
-    let mut key = None;
+    whole(log).map(|whole| (whole.records, whole.good))
+}
+
+/// The whole records at the beginning of a log.
+struct Whole {
+    /// The bodies of the records.
+    records: Vec<Bytes>,
+    /// Bytes of the log up to the end of the last record or mark.
+    good: u64,
+    /// The checksum of the first record.
+    key: Option<u64>,
+}
+
+fn whole(log: &Bytes) -> Result<Whole, LogError> {
+    let (mut records, mut key, mut at) = (Vec::new(), None, header_bytes(log)?);
     // Without a header no record is read. If the header was damaged, the marks are still there.
     while at > 0
         && let Some(found) = found_at(log, at)
     {
-        at += match found {
-            Found::Record(body) => {
-                key = key.or_else(|| Some(checksum(&body)));
+        at += HEAD_BYTES;
+        match found {
+            Found::Record(body, sum) => {
+                at += body.len();
+                key.get_or_insert(sum);
                 records.push(body);
-                HEAD_BYTES + records[records.len() - 1].len()
             }
-            Found::Mark(_) => HEAD_BYTES + MARK_BYTES,
-        };
+            Found::Mark(_) => at += MARK_BYTES,
+        }
     }
     match synced(log, at, key) {
         Some(synced) => Err(LogError::Broken(at as u64, synced)),
-        None => Ok((records, at as u64)),
+        None => Ok(Whole { records, good: at as u64, key }),
     }
 }
 
@@ -561,7 +574,7 @@ fn header_bytes(log: &Bytes) -> Result<usize, LogError> {
     let [found @ .., version, _, _, _] = *header.first_chunk::<8>().expect("a header is longer");
     if found != *MAGIC {
         // The checksums of earlier builds, the latest first.
-        let is_earlier = matches!(found_at(log, 0), Some(Found::Record(_)))
+        let is_earlier = matches!(found_at(log, 0), Some(Found::Record(..)))
             || framed_by(log, 0).is_some_and(|(_, body, sum)| fnv1a(FNV_BASIS, &body) == sum);
         return Err(if is_earlier { LogError::Unversioned } else { LogError::Foreign(found) });
     }
@@ -576,8 +589,8 @@ fn header_bytes(log: &Bytes) -> Result<usize, LogError> {
 
 /// What stands whole at a place of a log.
 enum Found {
-    /// A record with this body.
-    Record(Bytes),
+    /// A record with this body and this checksum.
+    Record(Bytes, u64),
     Mark(Mark),
 }
 
@@ -592,7 +605,7 @@ struct Mark {
 fn found_at(log: &Bytes, at: usize) -> Option<Found> {
     let (is_mark, body, sum) = framed_by(log, at)?;
     if !is_mark {
-        return (checksum(&body) == sum).then_some(Found::Record(body));
+        return (checksum(&body) == sum).then_some(Found::Record(body, sum));
     }
     let r = &mut Reader::new(&body);
     let (synced, place, key) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?);

@@ -429,9 +429,11 @@ impl Owner {
     fn awaits_start(&self, node: NodeIndex) -> bool {
         let mut table = Table::new(&self.tree);
         let Some(leaf) = table.home(NodeId(node.0)) else { return false };
+        if !self.early.contains(&leaf) || !self.history.left_as_planned(leaf) {
+            return false;
+        }
         self.history.apply(&mut table, &config(&self.plan));
-        let is_out = table.leaf_incarnation(leaf, u64::MAX).is_none();
-        is_out && self.early.contains(&leaf) && self.history.left_as_planned(leaf)
+        table.leaf_incarnation(leaf, u64::MAX).is_none()
     }
 
     /// Gives a replica what its cycles have made.

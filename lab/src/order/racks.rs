@@ -26,10 +26,13 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Writes at the end of a seed, at all nodes in turn. A super-leaf that comes back after the loss
 /// of a disk waits for some cycles of the others, and the service keeps these going.
 pub fn nudges(plan: &Plan, nodes: u32) -> Vec<Operation> {
+    if !is_of(plan) {
+        return Vec::new();
+    }
     let times = (1..).map(|number| LAST_AT + NUDGE_EVERY * number);
     let nodes = (0..nodes).map(NodeIndex).cycle();
     let writes = times.zip(nodes).map(|(at, node)| Operation { at, node, kind: Kind::Write });
-    writes.take_while(|write| is_of(plan) && write.at + SETTLE < END).collect()
+    writes.take_while(|write| write.at + SETTLE < END).collect()
 }
 
 /// The outline of the campaign, out of that of `order`.

@@ -32,7 +32,7 @@ pub const SLOTS_MAX: usize = 1_024;
 const SLOTS_BYTES_HIGH: usize = 1 << 20;
 /// Bytes that a waiting request counts for beside its own.
 const SLOT_BYTES: usize = 64;
-/// So many bytes of an answer cost as much as a key that is looked at.
+/// Bytes of an answer that cost one unit of work.
 const BYTES_PER_WORK: usize = 64;
 /// Most bytes of the identities of a client, which are in each of its calls.
 const IDENTITIES_BYTES_MAX: usize = 64 << 10;
@@ -149,7 +149,8 @@ pub struct Reading<'a> {
     pub missed: Vec<Event>,
     /// Whether the client has as many watches as it may have.
     pub is_full: bool,
-    /// What the read cost: a unit for itself, and for each key that it looked at beside its own.
+    /// The units of work that the read cost: one for itself, one for each further key that it
+    /// looked at, and one for each comparison of a right with an identity.
     pub work: usize,
 }
 
@@ -458,8 +459,7 @@ impl Connection {
                     Slot::Ready(Message::reply(xid, revision(), error::BAD_ARGUMENTS))
                 }
                 Request::Limit(mib) => {
-                    let bytes_max = u64::try_from(mib).unwrap_or(0) << 20;
-                    let command = Command::Limit { bytes: bytes_max, is_first: false };
+                    let command = Command::Limit { bytes: (mib as u64) << 20, is_first: false };
                     let call = Call { session: 0, ..call(command) };
                     self.ask(shared, (xid, bytes), Shape::Delete, |asked| {
                         Input::call(&call, Some(asked))
@@ -515,8 +515,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks who the client says it is. A client whose proof is wrong, or which is too many, gets
-    /// an error, and the connection ends.
+    /// Checks who the client says it is. A client whose proof is wrong, or who has too many
+    /// identities, gets an error. The connection then ends.
     fn authenticate(&mut self, shared: &Shared, fields: &mut Fields<'_>) -> Result<Slot, End> {
         let (_kind, scheme, proof) = (fields.int()?, fields.text()?, fields.buffer()?);
         let super_digest = shared.settings.zookeeper.super_digest.as_deref();
@@ -563,7 +563,8 @@ impl Connection {
     }
 
     /// Answers requests in their order, as long as answers are there and the client takes them.
-    /// Takes the work of its reads from `room`, and begins no read when there is none.
+    /// `room` is the work that reads may still cost. Each read lowers `room`, and no read begins
+    /// when it is 0.
     pub fn answer(
         &mut self,
         keys: &Keys,

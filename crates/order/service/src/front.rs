@@ -23,10 +23,10 @@ use crate::replica::Input;
 use crate::shared::{Notice, Shared};
 use crate::{ServiceError, words};
 
-/// Limit of the bytes that are held for all clients together. Beyond the limit, a client for which
-/// many are held is turned away.
+/// Limit of the bytes that this replica holds for all clients together. Beyond the limit, a client
+/// with many bytes is turned away.
 const HELD_BYTES_MAX: usize = 256 << 20;
-/// So many bytes held for one client are many.
+/// Only clients for which more bytes than these are held are turned away at that limit.
 const LONG_BYTES: usize = 64 << 10;
 /// Most sockets that one turn serves.
 const READY_MAX: usize = 1_024;
@@ -284,8 +284,9 @@ impl Front {
         }
     }
 
-    /// Counts the bytes that are held for a client. While all clients together are above their
-    /// limit, a client for which many are held is turned away.
+    /// Counts anew how many bytes this replica holds for a client. The client is turned away when
+    /// this replica holds more than [`HELD_BYTES_MAX`] for all clients, and more than
+    /// [`LONG_BYTES`] for this one.
     fn count(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let held = connection.held_bytes();

@@ -179,7 +179,9 @@ impl std::fmt::Display for ServiceError {
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Rack(rack, why) => write!(f, "rack {rack} does not leave: {why}"),
             Self::Unanswered(what) => write!(f, "no replica answered: {what}"),
-            Self::FrontEnded => f.write_str("nobody waits for clients any more: start it again"),
+            Self::FrontEnded => {
+                f.write_str("the thread that serves clients has ended: start the replica again")
+            }
             Self::Answer(error) => write!(f, "the answer cannot be read: {error}"),
             Self::Option(option, may_be) => write!(f, "{option}: {may_be}"),
         }

@@ -39,7 +39,7 @@ pub enum Request {
     Read(Query),
     /// The rack of this number is to leave as planned.
     Retire(i32),
-    /// The keys may take this many MiB.
+    /// The limit of all keys and values is to be this many MiB.
     Limit(i32),
     /// A request that is answered by an error alone.
     Error(i32),

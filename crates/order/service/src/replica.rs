@@ -393,7 +393,7 @@ impl Owner {
         };
         if let Err(error) = is_in {
             tracing::debug!("a call was refused: {error}");
-            // It may have been the proposal of a limit.
+            // The refused call may have proposed a limit, which has to be proposed again.
             self.limit_asked = None;
             let call = self.calls.remove(&sequence).map(|(_, asked)| asked);
             let asked = call.or_else(|| self.syncs.remove(&sequence));
@@ -531,8 +531,8 @@ impl Owner {
         commands
     }
 
-    /// The proposal of a limit of the keys while there is none. Says once that another limit than
-    /// that of the settings holds.
+    /// Proposes a limit of the keys while there is none. A warning says once that the limit which
+    /// holds is not that of the settings.
     fn look_at_limit(&mut self, limit: Option<usize>) -> Option<Command> {
         let own = self.shared.settings.bytes_max;
         let Some(limit) = limit else {
@@ -542,8 +542,8 @@ impl Owner {
             let bytes = own.unwrap_or(BYTES_MAX) as u64;
             return is_new.then_some(Command::Limit { bytes, is_first: true });
         };
-        let is_first = !core::mem::replace(&mut self.has_compared, true);
-        if is_first && own.is_some_and(|own| own != limit) {
+        let was_compared = core::mem::replace(&mut self.has_compared, true);
+        if !was_compared && own.is_some_and(|own| own != limit) {
             tracing::warn!(
                 "the replicas have agreed that the keys may take {} MiB, and --keys-mib counts at \
                  the first start alone: `evenfall kv limit` sets another limit",

@@ -161,7 +161,7 @@ pub enum Command {
     Limit {
         /// The limit in bytes.
         bytes: u64,
-        /// Whether a limit that was set before stays as it is.
+        /// Whether the call changes nothing when an earlier call has set a limit.
         is_first: bool,
     },
 }
