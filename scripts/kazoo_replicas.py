@@ -11,7 +11,7 @@ from kazoo.testing import harness
 FIRST = 21811
 COUNT = 3
 # The tests open sessions of 0.8 seconds.
-OPTIONS = ["minSessionTimeout=500", "maxSessionTimeout=60000"]
+OPTIONS = ["minSessionTimeout=500", "maxSessionTimeout=60000", "4lw.commands.whitelist=*"]
 
 
 class Replica:

@@ -14,9 +14,9 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tracing::level_filters::LevelFilter;
@@ -37,6 +37,16 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// How often a process that ends looks for room in the queue.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// What begins each line of this process.
+static NAME: OnceLock<String> = OnceLock::new();
+
+/// Lets each later line of this process begin with this name, because several processes write to
+/// one terminal. Only the first call counts.
+pub fn name(name: &str) {
+    // A second call finds the name of the first.
+    let _ = NAME.set(format!("{name}: "));
+}
+
 enum Line {
     Note(Vec<u8>),
     /// The end of the notes. The answer comes after all earlier notes are written.
@@ -53,7 +63,9 @@ struct Queue {
 impl Write for &Queue {
     /// Takes one note. The formatter hands over whole lines.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.to.try_send(Line::Note(line.to_vec())).is_err() {
+        let name = NAME.get().map_or("", String::as_str);
+        let note = [name.as_bytes(), line].concat();
+        if self.to.try_send(Line::Note(note)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use evenfall_files_service::settings::{DATASERVER, FLOWSERVER, NAMESERVER};
 use evenfall_files_service::{Options, Settings, run_dataserver, run_flowserver, run_nameserver};
+use evenfall_runtime::notes;
 
 use super::ServersArgs;
 use crate::Outcome;
@@ -27,6 +28,7 @@ pub fn run(local: &LocalArgs, args: &ServersArgs) -> Outcome {
         return run_local(args, local.local.unwrap_or(LOCAL), directory);
     };
     let listen = at(args.webhdfs, node)?;
+    notes::name(&name(node));
     let own = if node == 0 { "names".to_owned() } else { format!("data-{node}") };
     let mut options = Options::local(listen, args.webhdfs, directory.join(&own));
     options.name = own;

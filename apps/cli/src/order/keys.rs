@@ -234,8 +234,9 @@ fn watch(args: &KvArgs, client: Client, key: &str, below: bool) -> Outcome {
 }
 
 /// The values that `kv status` shows of a replica, each with its name in `mntr`.
-const SHOWN: [(&str, &str); 9] = [
+const SHOWN: [(&str, &str); 10] = [
     ("state", "zk_server_state"),
+    ("disk", "evenfall_disk"),
     ("revision", "evenfall_revision"),
     ("cycle", "evenfall_cycle"),
     ("keys", "zk_znode_count"),

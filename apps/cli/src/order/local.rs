@@ -5,6 +5,7 @@ use std::path::Path;
 
 use evenfall_core::SharedKey;
 use evenfall_order_service::{Options, Racks, SecondRound, Settings};
+use evenfall_runtime::notes;
 use evenfall_runtime::settings::{Document, Node, Run, check_closed, check_nodes};
 
 use super::{RunArgs, membership};
@@ -97,6 +98,9 @@ pub fn run(local: &LocalArgs, args: &RunArgs, named: Option<(&Document, &str)>) 
         Some((document, name)) => in_settings(document, name)?,
         None => beside(local, args)?,
     };
+    if named.is_none() {
+        notes::name(&replica(node));
+    }
     let of = replicas.len();
     let second_round = match (args.second_round, &args.membership) {
         (true, _) => SecondRound::Consensus,
@@ -132,6 +136,10 @@ pub fn run(local: &LocalArgs, args: &RunArgs, named: Option<(&Document, &str)>) 
     Ok(evenfall_order_service::run(&settings, membership, started)?)
 }
 
+fn replica(number: usize) -> String {
+    format!("replica {number}")
+}
+
 fn run_local(args: &RunArgs, count: usize, directory: &Path) -> Outcome {
     if !(1..=LOCAL_MAX).contains(&count) {
         return Err(format!("--local {count}: from 1 to {LOCAL_MAX} replicas").into());
@@ -139,7 +147,7 @@ fn run_local(args: &RunArgs, count: usize, directory: &Path) -> Outcome {
     if !(1..=count).contains(&args.racks) {
         return Err(format!("--racks {}: from 1 to the {count} replicas", args.racks).into());
     }
-    supervise(count, &|number| format!("replica {number}"), &|number, command| {
+    supervise(count, &replica, &|number, command| {
         command.args(["run", "order", "--lifeline"]);
         command.arg(format!("--node={number}")).arg(format!("--of={count}"));
         command.arg(format!("--zookeeper={}", args.zookeeper));

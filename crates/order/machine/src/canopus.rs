@@ -411,6 +411,11 @@ impl Canopus {
         self.disks.votes() && self.table.latest(self.me).is_some()
     }
 
+    /// Whether a write has failed because the disk is full, and has not succeeded since.
+    pub fn is_disk_full(&self) -> bool {
+        self.journal.is_failing()
+    }
+
     /// Requests and reads that wait for a cycle to start or for their cycle to end.
     pub fn waiting(&self) -> usize {
         self.pending.len() + self.proposed.values().map(Vec::len).sum::<usize>()

@@ -332,7 +332,7 @@ impl Drop for Client {
 /// What a replica reports about itself: values by their names.
 ///
 /// # Errors
-/// When the replica cannot be reached.
+/// When the replica cannot be reached, or does not answer the word `mntr`.
 pub fn status(replica: SocketAddr) -> io::Result<BTreeMap<String, String>> {
     let mut stream = TcpStream::connect_timeout(&replica, CONNECT)?;
     stream.set_read_timeout(Some(CONNECT))?;
@@ -340,7 +340,12 @@ pub fn status(replica: SocketAddr) -> io::Result<BTreeMap<String, String>> {
     let mut text = String::new();
     stream.take(STATUS_BYTES_MAX).read_to_string(&mut text)?;
     let rows = text.lines().filter_map(|line| line.split_once('\t'));
-    Ok(rows.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    let rows: BTreeMap<_, _> =
+        rows.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    if rows.is_empty() {
+        return Err(io::Error::other("its 4lw.commands.whitelist lacks mntr"));
+    }
+    Ok(rows)
 }
 
 /// A watch. See [`Client::watch`].

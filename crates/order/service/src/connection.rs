@@ -194,7 +194,8 @@ pub struct Connection {
     slots_bytes: usize,
     /// How many slots were answered.
     answered: u64,
-    heard: Instant,
+    /// When the client last sent bytes.
+    pub heard: Instant,
     stalled: Option<Instant>,
 }
 

@@ -23,8 +23,8 @@ use crate::replica::Input;
 use crate::shared::{Notice, Shared};
 use crate::{ServiceError, words};
 
-/// Limit of the bytes that this replica holds for all clients together. Beyond the limit, a client
-/// with many bytes is turned away.
+/// Limit of the bytes that this replica holds for all clients together. Beyond the limit, clients
+/// with many bytes are turned away.
 const HELD_BYTES_MAX: usize = 256 << 20;
 /// Only clients for which more bytes than these are held are turned away at that limit.
 const LONG_BYTES: usize = 64 << 10;
@@ -284,15 +284,20 @@ impl Front {
         }
     }
 
-    /// Counts anew how many bytes this replica holds for a client. The client is turned away when
-    /// this replica holds more than [`HELD_BYTES_MAX`] for all clients, and more than
-    /// [`LONG_BYTES`] for this one.
+    /// Counts anew how many bytes this replica holds for a client. While this replica holds more
+    /// than [`HELD_BYTES_MAX`] for all clients, a client with more than [`LONG_BYTES`] is turned
+    /// away: the one that has been silent for longest. So a client that is sending a long write
+    /// stays, and clients that have stopped in the middle of one go.
     fn count(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let held = connection.held_bytes();
         let before = core::mem::replace(&mut connection.counted_bytes, held);
         self.held_bytes = self.held_bytes + held - before;
-        if self.held_bytes > HELD_BYTES_MAX && held > LONG_BYTES {
+        while self.held_bytes > HELD_BYTES_MAX {
+            let all = self.connections.values();
+            let long = all.filter(|connection| connection.counted_bytes > LONG_BYTES);
+            let Some(silent) = long.min_by_key(|connection| connection.heard) else { return };
+            let id = silent.id;
             self.stats.turned_away += 1;
             self.check(id, Err(End::Gone));
         }

@@ -1,11 +1,13 @@
 //! Options that ZooKeeper's servers read from their file `zoo.cfg`, under ZooKeeper's names.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::ServiceError;
+use crate::words::{WORDS, Word};
 
 /// The names of the options, each with its allowed values.
-const NAMES: [(&str, &str); 7] = [
+const NAMES: [(&str, &str); 8] = [
     ("tickTime", "milliseconds, from 1 to 60000"),
     ("minSessionTimeout", "milliseconds, from 100 to 600000"),
     ("maxSessionTimeout", "milliseconds, from 100 to 600000"),
@@ -13,7 +15,11 @@ const NAMES: [(&str, &str); 7] = [
     ("maxCnxns", "connections; 0 for any number"),
     ("superDigest", "NAME:BASE64(SHA1(NAME:PASSWORD))"),
     ("znode.container.checkIntervalMs", "milliseconds, from 100 to 86400000"),
+    ("4lw.commands.whitelist", "words of four letters, such as ruok,mntr; * for all words"),
 ];
+/// The words that are answered by default: none of them lists clients, sessions or watches, or
+/// resets what is counted.
+const OPEN: [&Word; 6] = [b"conf", b"envi", b"isro", b"mntr", b"ruok", b"srvr"];
 
 /// See the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +39,8 @@ pub struct Options {
     /// `znode.container.checkIntervalMs`: time between two looks for containers and timed nodes
     /// that are over, in milliseconds.
     pub reap_every_ms: u32,
+    /// `4lw.commands.whitelist`: the words of four letters that are answered.
+    pub words: BTreeSet<Word>,
 }
 
 impl Default for Options {
@@ -48,6 +56,7 @@ impl Default for Options {
             connections_max: 20_000,
             super_digest: None,
             reap_every_ms: 60_000,
+            words: OPEN.into_iter().copied().collect(),
         }
     }
 }
@@ -59,8 +68,9 @@ impl Options {
     /// [`ServiceError::Option`] names the option, or all options when the name is unknown.
     pub fn set(&mut self, option: &str) -> Result<(), ServiceError> {
         const UNKNOWN: &str = "options are tickTime, minSessionTimeout, maxSessionTimeout, \
-                               maxClientCnxns, maxCnxns, superDigest and \
-                               znode.container.checkIntervalMs, each with =VALUE";
+                               maxClientCnxns, maxCnxns, superDigest, \
+                               znode.container.checkIntervalMs and 4lw.commands.whitelist, \
+                               each with =VALUE";
         let wrong = |may_be| ServiceError::Option(option.to_owned(), may_be);
         let (name, value) = option.split_once('=').ok_or_else(|| wrong(UNKNOWN))?;
         let known = NAMES.iter().find(|(known, _)| *known == name);
@@ -79,6 +89,9 @@ impl Options {
                 self.super_digest = Some(value.to_owned());
             }
             "superDigest" => return Err(wrong(may_be)),
+            "4lw.commands.whitelist" => {
+                self.words = words(value).ok_or_else(|| wrong(may_be))?;
+            }
             _ => self.reap_every_ms = within(100, 86_400_000)?,
         }
         Ok(())
@@ -105,6 +118,15 @@ impl Options {
     }
 }
 
+/// The words of a list with commas. `None` when one of them is no word.
+fn words(list: &str) -> Option<BTreeSet<Word>> {
+    if list.trim() == "*" {
+        return Some(WORDS.into_iter().copied().collect());
+    }
+    let word = |text: &str| WORDS.into_iter().copied().find(|word| word == text.trim().as_bytes());
+    list.split(',').map(word).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +142,12 @@ mod tests {
         for wrong in ["tickTime", "tickTime=x", "tickTime=0", "syncLimit=5", "superDigest=:x"] {
             assert!(options.set(wrong).is_err(), "{wrong}");
         }
+        for wrong in ["4lw.commands.whitelist=", "4lw.commands.whitelist=ruok,kill"] {
+            assert!(options.set(wrong).is_err(), "{wrong}");
+        }
+        options.set("4lw.commands.whitelist=ruok, wchp").expect("two words");
+        assert_eq!(options.words, [*b"ruok", *b"wchp"].into());
+        options.set("4lw.commands.whitelist=*").expect("all words");
+        assert_eq!(options.words.len(), WORDS.len());
     }
 }

@@ -2,7 +2,7 @@
 //! clients.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use evenfall_host::Waker;
@@ -20,6 +20,8 @@ pub struct Counters {
     pub cycle: AtomicU64,
     /// Whether this replica takes part: 0 or 1.
     pub is_member: AtomicU64,
+    /// Whether this replica waits for room on its disk.
+    pub is_disk_full: AtomicBool,
     /// Replicas that take part.
     pub members: AtomicU64,
     /// A bit for each rack that takes no part.
@@ -153,7 +155,9 @@ impl Shared {
     /// Takes over the counters of the machine.
     pub fn note(&self, machine: &Canopus) {
         self.counters.cycle.store(machine.committed(), Relaxed);
-        self.counters.is_member.store(machine.is_member().into(), Relaxed);
+        let is_full = machine.is_disk_full();
+        self.counters.is_member.store((machine.is_member() && !is_full).into(), Relaxed);
+        self.counters.is_disk_full.store(is_full, Relaxed);
         self.counters.members.store(machine.members() as u64, Relaxed);
         let bits = |has: &dyn Fn(VnodeId) -> bool| {
             let racks = machine.leaves().take(Racks::MAX).enumerate();

@@ -154,11 +154,14 @@ fn exchange(stream: &mut TcpStream, message: Message) -> Vec<u8> {
 }
 
 fn strangers_are_answered_and_do_no_harm(at: SocketAddr) {
-    let mut text = String::new();
-    let mut stream = TcpStream::connect(at).expect("connected");
-    stream.write_all(b"ruok").expect("sent");
-    stream.read_to_string(&mut text).expect("an answer");
-    assert_eq!(text, "imok");
+    let closed = "wchp is not executed because it is not in the whitelist.\n";
+    for (word, answer) in [(b"ruok", "imok"), (b"wchp", closed)] {
+        let mut text = String::new();
+        let mut stream = TcpStream::connect(at).expect("connected");
+        stream.write_all(word).expect("sent");
+        stream.read_to_string(&mut text).expect("an answer");
+        assert_eq!(text, answer);
+    }
 
     // A length beyond all limits, and a greeting that is cut.
     for bytes in [&[255; 8][..], &[0, 0, 0, 4, 1, 2, 3, 4]] {

@@ -6,7 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::front::Front;
 
-const WORDS: [&[u8; 4]; 16] = [
+/// The bytes of a word.
+pub type Word = [u8; 4];
+
+/// All words that a replica knows.
+pub const WORDS: [&Word; 16] = [
     b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"gtmk", b"isro", b"mntr", b"ruok",
     b"srst", b"srvr", b"stat", b"wchc", b"wchp", b"wchs",
 ];
@@ -15,12 +19,16 @@ const VERSION: &str = concat!("3.8.0-evenfall ", env!("CARGO_PKG_VERSION"));
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// Whether the first bytes of a connection are a word.
-pub fn is_word(first: &[u8; 4]) -> bool {
+pub fn is_word(first: &Word) -> bool {
     WORDS.contains(&first)
 }
 
-/// The answer to a word.
-pub fn answer(word: &[u8; 4], front: &mut Front) -> String {
+/// The answer to a word. A word outside `4lw.commands.whitelist` gets ZooKeeper's refusal.
+pub fn answer(word: &Word, front: &mut Front) -> String {
+    if !front.shared.settings.zookeeper.words.contains(word) {
+        let word = String::from_utf8_lossy(word);
+        return format!("{word} is not executed because it is not in the whitelist.\n");
+    }
     let mut text = match word {
         b"ruok" => "imok".into(),
         b"isro" => "rw".into(),
@@ -117,8 +125,8 @@ fn state(front: &Front, with_clients: bool) -> String {
     )
 }
 
-/// The mode that monitors read. No replica leads, so a replica that takes part is a follower, and a
-/// replica that does not is an observer.
+/// The mode that monitors read. No replica leads. A replica that takes part is a follower, and any
+/// other replica, such as one with a full disk, is an observer.
 fn mode(front: &Front) -> &'static str {
     match front.shared.counters.is_member.load(Relaxed) {
         1 => "follower",
@@ -203,6 +211,7 @@ fn monitored(front: &Front) -> String {
     let ephemerals = keys.sessions().map(|(id, _)| keys.owned(id).count()).sum::<usize>();
     let waiting = shared.counters.waiting.load(Relaxed);
     let nodes = shared.settings.replicas.len();
+    let is_full = shared.counters.is_disk_full.load(Relaxed);
     let rows = [
         ("zk_version", VERSION.to_owned()),
         ("zk_server_state", mode(front).to_owned()),
@@ -223,6 +232,7 @@ fn monitored(front: &Front) -> String {
         ("zk_uptime", front.started.elapsed().as_millis().to_string()),
         ("zk_quorum_size", nodes.to_string()),
         ("evenfall_node", shared.settings.node.to_string()),
+        ("evenfall_disk", if is_full { "full" } else { "ok" }.to_owned()),
         ("evenfall_cycle", shared.counters.cycle.load(Relaxed).to_string()),
         ("evenfall_keys_max_bytes", keys.limit().map_or("none".to_owned(), |max| max.to_string())),
         ("evenfall_lease_cycles", shared.settings.lease_cycles.to_string()),

@@ -241,6 +241,7 @@ public abstract class ClientBase extends ZKTestCase {
         // The time of a tick is that of ZooKeeper's tests. The password of the super user is "test".
         if (replicas == null) {
             replicas = new Replicas(port, tmpDir, "tickTime=3000", "maxClientCnxns=" + maxCnxns,
+                    "4lw.commands.whitelist=*",
                     "superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
         }
         replicas.start();
