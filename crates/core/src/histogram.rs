@@ -166,8 +166,9 @@ impl SparseHistogram {
 }
 
 /// Median, p90, p99 and maximum of a sample in microseconds, as the `--json` of every command
-/// prints them. The quantiles are exact: they are nearest ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+/// prints them. The quantiles are exact: they are nearest ranks. All four are NaN for an empty
+/// sample, and `null` in JSON.
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Summary {
     /// Median.
     pub p50: f64,
@@ -180,11 +181,25 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises nanoseconds, and sorts its argument. An empty sample gives zeros.
+    /// The summary of an empty sample.
+    pub const EMPTY: Self = Self { p50: f64::NAN, p90: f64::NAN, p99: f64::NAN, max: f64::NAN };
+
+    /// Summarises nanoseconds, and sorts its argument.
     pub fn of_nanos(sample: &mut [i64]) -> Self {
         sample.sort_unstable();
-        let us = |q| nearest_rank(sample, q).map_or(0.0, |ns| ns as f64 / 1e3);
+        let us = |q| nearest_rank(sample, q).map_or(f64::NAN, |ns| ns as f64 / 1e3);
         Self { p50: us(0.5), p90: us(0.9), p99: us(0.99), max: us(1.0) }
+    }
+
+    fn bits(&self) -> [u64; 4] {
+        [self.p50, self.p90, self.p99, self.max].map(f64::to_bits)
+    }
+}
+
+/// Summaries of empty samples are equal.
+impl PartialEq for Summary {
+    fn eq(&self, other: &Self) -> bool {
+        self.bits() == other.bits()
     }
 }
 
@@ -250,6 +265,6 @@ mod tests {
         let mut sample: Vec<i64> = (1..=100).rev().map(|us| us * 1000).collect();
         let s = Summary::of_nanos(&mut sample);
         assert_eq!((s.p50, s.p90, s.p99, s.max), (50.0, 90.0, 99.0, 100.0));
-        assert_eq!(Summary::of_nanos(&mut []), Summary::default());
+        assert_eq!(Summary::of_nanos(&mut []), Summary::EMPTY);
     }
 }

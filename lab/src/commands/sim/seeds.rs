@@ -76,12 +76,14 @@ fn print_each(name: &str, means: &Value, halves: &Value) {
     }
 }
 
-/// Whether all values are rows of equally many numbers, as the two ends of an interval are.
+/// Whether all values are rows of equally many numbers, as the two ends of an interval are. An end
+/// that is not known is null.
 fn are_rows(values: &[&Value]) -> bool {
     let len = values[0].as_array().map(Vec::len);
     let is_row = |value: &&Value| {
         let list = value.as_array();
-        list.map(Vec::len) == len && list.is_some_and(|list| list.iter().all(Value::is_number))
+        let is_end = |end: &Value| end.is_number() || end.is_null();
+        list.map(Vec::len) == len && list.is_some_and(|list| list.iter().all(is_end))
     };
     len > Some(0) && values.iter().all(is_row)
 }

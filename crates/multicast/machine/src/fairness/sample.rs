@@ -160,10 +160,10 @@ impl Sample {
         }
     }
 
-    /// Median, p90, p99 and maximum in microseconds; zeros when empty.
+    /// Median, p90, p99 and maximum in microseconds.
     pub fn summary(&mut self) -> Summary {
         let q = self.quantiles_us(&[0.5, 0.9, 0.99, 1.0]);
-        q.map_or_else(Summary::default, |q| Summary { p50: q[0], p90: q[1], p99: q[2], max: q[3] })
+        q.map_or(Summary::EMPTY, |q| Summary { p50: q[0], p90: q[1], p99: q[2], max: q[3] })
     }
 
     /// Points `(microseconds, share of values at or below)`, at most [`CDF_POINTS_MAX`]. Points in

@@ -5,17 +5,22 @@ use std::fmt::Write as _;
 use evenfall_core::Summary;
 use evenfall_multicast_machine::fairness::{Between, Results};
 
-/// A row of percentiles in microseconds.
+/// A row of percentiles in microseconds. An empty sample has none.
 fn row(text: &mut String, name: &str, s: &Summary) {
-    let _ =
-        writeln!(text, "  {name:<18}{:>11.1}{:>11.1}{:>11.1}{:>11.1}", s.p50, s.p90, s.p99, s.max);
+    let _ = match *s == Summary::EMPTY {
+        true => writeln!(text, "  {name:<18}{:>11}{:>11}{:>11}{:>11}", "-", "-", "-", "-"),
+        false => {
+            let Summary { p50, p90, p99, max } = s;
+            writeln!(text, "  {name:<18}{p50:>11.1}{p90:>11.1}{p99:>11.1}{max:>11.1}")
+        }
+    };
 }
 
 /// Two rows below a delivery window: the limits of the true window by the errors of the clocks.
 /// Equal limits give no rows.
 fn limits(text: &mut String, between: &Between) {
     let all = [between.p50, between.p90, between.p99, between.max];
-    if all.iter().all(|[least, most]| least == most) {
+    if all.iter().all(|[least, most]| least == most || least.is_nan()) {
         return;
     }
     for (name, which) in [("at least", 0), ("at most", 1)] {

@@ -1,7 +1,7 @@
 //! The first sentence of a report: whether the run was fair, to how many receivers, and where it
 //! was worst. The page, the terminal and the demonstration all print these words.
 
-use evenfall_core::{ClockError, math};
+use evenfall_core::{ClockError, Summary, math};
 use evenfall_multicast_machine::fairness::{Outcome, ReceiverLine};
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ fn worst(outcome: &Outcome, nodes: &[NodeInfo]) -> String {
 /// How far apart the releases at different receivers were, and how far apart the arrivals.
 fn windows(report: &Report) -> String {
     let results = &report.outcome.results;
-    if results.receivers < 2 {
+    if results.receivers < 2 || results.arrival_window_us == Summary::EMPTY {
         return String::new();
     }
     let arrived = microseconds(results.arrival_window_us.p50);
@@ -151,6 +151,7 @@ fn whole(number: u64) -> String {
 
 fn microseconds(us: f64) -> String {
     match us.abs() {
+        size if size.is_nan() => "unknown".to_owned(),
         size if size >= 1e6 => format!("{:.2} s", us / 1e6),
         size if size >= 1e4 => format!("{:.1} ms", us / 1e3),
         size if size >= 100.0 => format!("{us:.0} us"),
