@@ -16,7 +16,8 @@ use clap::Subcommand;
 use evenfall_feed_service::Feed;
 use evenfall_multicast_recorder::recording::is_file_of;
 use evenfall_store_engine::{
-    Archive, Client, Opened, RecordSource, RemoteSource, Store, StoreConfig, StoreFile, names, seal,
+    Archive, BucketOptions, Client, ClusterSource, Freshness, Opened, RecordSource, RemoteSource,
+    Store, StoreConfig, StoreFile, names, seal,
 };
 use evenfall_store_format::layout::{parse_chunk_name, parse_journal_name};
 use evenfall_store_format::retention::Retention;
@@ -63,8 +64,9 @@ enum Command {
 /// The place of a store.
 #[derive(clap::Args, Debug)]
 struct Place {
-    /// The store's directory, tcp://127.0.0.1:7410 for a server, or etcd://127.0.0.1:2379/name for
-    /// a cluster. With --objects, the directory or address of its objects.
+    /// The store's directory, tcp://127.0.0.1:7410 for a server, or etcd://127.0.0.1:2379/name or
+    /// order://127.0.0.1:21811/name for a cluster. With --objects, the directory or address of its
+    /// objects.
     dir: PathBuf,
     /// Read only the objects, as a second node does.
     #[arg(long)]
@@ -238,17 +240,11 @@ impl Place {
         !self.objects && self.dir.to_str().is_some_and(|place| place.starts_with("tcp://"))
     }
 
-    #[cfg(feature = "etcd")]
     fn cluster(&self, names: &str) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
-        use evenfall_store_engine::{BucketOptions, ClusterSource, Freshness};
+        backing::check_names(names)?;
         let freshness = if self.fresh { Freshness::Fresh } else { Freshness::Published };
         let options = BucketOptions::default();
         Ok(Box::new(ClusterSource::open(names, None, &options, freshness)?))
-    }
-
-    #[cfg(not(feature = "etcd"))]
-    fn cluster(&self, _: &str) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
-        Err(backing::missing_names())
     }
 
     fn source(&self) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
@@ -257,7 +253,7 @@ impl Place {
             return Ok(Box::new(RemoteSource::new(connect(address)?)));
         }
         let place = self.dir.display().to_string();
-        if place.starts_with("etcd://") {
+        if backing::is_names(&place) {
             return self.cluster(&place);
         }
         if !self.objects {

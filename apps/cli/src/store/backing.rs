@@ -16,7 +16,8 @@ pub struct Backing {
     /// the store.
     #[arg(long, value_name = "PLACE")]
     objects: Option<String>,
-    /// Names in etcd, shared by the store nodes of a cluster: etcd://127.0.0.1:2379/name.
+    /// Names that the store nodes of a cluster share: in etcd, etcd://127.0.0.1:2379/name, or in
+    /// evenfall's own ordered keys, order://127.0.0.1:21811,127.0.0.1:21812/name.
     #[arg(long, value_name = "ADDRESS")]
     names: Option<String>,
     /// Time after which a silent node of the cluster may be replaced, such as 10s; 2s at least.
@@ -60,9 +61,7 @@ impl Backing {
         }
         let remembered = remembered(dir)?;
         let names = self.names.clone().map_or_else(|| Names::cluster_of(dir), |n| Ok(Some(n)))?;
-        if names.is_some() && !cfg!(feature = "etcd") {
-            return Err(missing_names());
-        }
+        names.as_deref().map_or(Ok(()), check_names)?;
         let cluster = names.map(|address| ClusterConfig {
             address,
             lease: self.lease,
@@ -91,19 +90,26 @@ impl Appends {
 }
 
 /// Where the objects of a cluster are, once a node has said so.
-#[cfg(feature = "etcd")]
 fn objects_of(names: &str) -> Result<Option<String>, Box<dyn std::error::Error>> {
     Ok(evenfall_store_engine::names::cluster::Cluster::open(names)?.objects()?)
 }
 
-#[cfg(not(feature = "etcd"))]
-fn objects_of(_: &str) -> Result<Option<String>, Box<dyn std::error::Error>> {
-    Err(missing_names())
+/// Whether a place is the address of a cluster's names.
+pub fn is_names(place: &str) -> bool {
+    place.starts_with("etcd://") || place.starts_with("order://")
 }
 
-/// The error of a build without etcd for a command that needs names in etcd.
-pub fn missing_names() -> Box<dyn std::error::Error> {
-    crate::missing::words("names in etcd", "etcd").into()
+/// Checks that this build reaches the names at such an address.
+pub fn check_names(address: &str) -> Result<(), Box<dyn std::error::Error>> {
+    match address.split_once("://") {
+        Some(("etcd", _)) if !cfg!(feature = "etcd") => {
+            Err(crate::missing::words("names in etcd", "etcd").into())
+        }
+        Some(("order", _)) if !cfg!(feature = "order") => {
+            Err(crate::missing::words("names in ordered keys", "order").into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The configuration of a store whose objects are where its directory says.

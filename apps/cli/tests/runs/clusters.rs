@@ -1,5 +1,5 @@
-//! Store nodes as processes over a real etcd. One node is stopped for longer than its lease, and
-//! another node is killed.
+//! Store nodes as processes over a real etcd, and over ordered keys. One node is stopped for longer
+//! than its lease, and another node is killed.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::net::SocketAddr;
@@ -65,44 +65,45 @@ fn rows(args: &[&str]) -> usize {
 
 #[test]
 fn a_primary_that_was_stopped_past_its_lease_is_replaced_and_acknowledges_nothing_more() {
-    let Some(etcd) = servers::etcd() else { return };
-    let scratch = Scratch::beside();
-    let place = |name: &str| scratch.path(name).display().to_string();
-    let (names, objects) = (servers::names_at(&etcd), place("objects"));
-    let common = ["--names", &names, "--lease", "2s", "--objects", &objects, "--take-over"];
-    let old = Node::start(&place("first"), &common);
-    let mut client = Client::connect(old.address).expect("a connection");
-    assert_eq!(append(&mut client, 0..5_000, Level::Object), Ok(0));
-    let mut new = Node::start(&place("second"), &common);
-    let mut other = Client::connect(new.address).expect("a connection");
-    let told = append(&mut other, 5_000..5_100, Level::Local).unwrap_err();
-    assert!(told.contains(&format!("append at tcp://{}", old.address)), "{told}");
+    servers::each_directory(|directory| {
+        let scratch = Scratch::beside();
+        let place = |name: &str| scratch.path(name).display().to_string();
+        let (names, objects) = (directory.address(), place("objects"));
+        let common = ["--names", &names, "--lease", "2s", "--objects", &objects, "--take-over"];
+        let old = Node::start(&place("first"), &common);
+        let mut client = Client::connect(old.address).expect("a connection");
+        assert_eq!(append(&mut client, 0..5_000, Level::Object), Ok(0));
+        let mut new = Node::start(&place("second"), &common);
+        let mut other = Client::connect(new.address).expect("a connection");
+        let told = append(&mut other, 5_000..5_100, Level::Local).unwrap_err();
+        assert!(told.contains(&format!("append at tcp://{}", old.address)), "{told}");
 
-    signal(old.child.id(), "STOP");
-    new.says("1 files taken over");
-    signal(old.child.id(), "CONT");
-    let refused = append(&mut client, 5_000..5_100, Level::Memory);
-    assert!(refused.is_err(), "{refused:?}");
-    let ended = finish(old.child);
-    assert!(!ended.ok && ended.err.contains("lease lost"), "{}", ended.err);
+        signal(old.child.id(), "STOP");
+        new.says("1 files taken over");
+        signal(old.child.id(), "CONT");
+        let refused = append(&mut client, 5_000..5_100, Level::Memory);
+        assert!(refused.is_err(), "{refused:?}");
+        let ended = finish(old.child);
+        assert!(!ended.ok && ended.err.contains("lease lost"), "{}", ended.err);
 
-    assert_eq!(append(&mut other, 6_000..6_500, Level::Object), Ok(5_000));
-    assert_eq!(append(&mut other, 6_500..6_600, Level::Memory), Ok(5_500));
-    assert_eq!(rows(&["store", "read", &names, "a"]), 5_500);
-    assert_eq!(rows(&["store", "read", &names, "a", "--fresh"]), 5_600);
-    // The published records can be read while no node runs, and the next node has them too.
-    process::send(new.child.id(), Signal::Kill);
-    new.child.wait().expect("its end");
-    let published = rows(&["store", "read", &names, "a"]);
-    assert!(published == 5_500 || published == 5_600, "{published}");
-    let mut third = Node::start(&place("third"), &common);
-    third.says("1 files taken over");
-    let mut client = Client::connect(third.address).expect("a connection");
-    assert_eq!(append(&mut client, 7_000..7_001, Level::Local), Ok(published as u64));
-    process::send(third.child.id(), Signal::Terminate);
-    let ended = finish(third.child);
-    assert!(ended.ok, "{}", ended.err);
-    assert_eq!(rows(&["store", "read", &objects, "a", "--objects"]), published + 1);
-    let proven = say(&["store", "verify", &place("third")]);
-    assert!(proven.ok, "{}{}", proven.out, proven.err);
+        assert_eq!(append(&mut other, 6_000..6_500, Level::Object), Ok(5_000));
+        assert_eq!(append(&mut other, 6_500..6_600, Level::Memory), Ok(5_500));
+        assert_eq!(rows(&["store", "read", &names, "a"]), 5_500);
+        assert_eq!(rows(&["store", "read", &names, "a", "--fresh"]), 5_600);
+        // The published records can be read while no node runs, and the next node has them too.
+        process::send(new.child.id(), Signal::Kill);
+        new.child.wait().expect("its end");
+        let published = rows(&["store", "read", &names, "a"]);
+        assert!(published == 5_500 || published == 5_600, "{published}");
+        let mut third = Node::start(&place("third"), &common);
+        third.says("1 files taken over");
+        let mut client = Client::connect(third.address).expect("a connection");
+        assert_eq!(append(&mut client, 7_000..7_001, Level::Local), Ok(published as u64));
+        process::send(third.child.id(), Signal::Terminate);
+        let ended = finish(third.child);
+        assert!(ended.ok, "{}", ended.err);
+        assert_eq!(rows(&["store", "read", &objects, "a", "--objects"]), published + 1);
+        let proven = say(&["store", "verify", &place("third")]);
+        assert!(proven.ok, "{}{}", proven.out, proven.err);
+    });
 }

@@ -115,8 +115,7 @@ fn a_rack_of_the_settings_leaves_as_planned_and_comes_back() {
 #[test]
 fn one_of_two_racks_may_vanish_when_etcd_says_who_has() {
     let Some(etcd) = servers::etcd() else { return };
-    let names = format!("etcd://127.0.0.1:{}/racks", etcd.port);
-    let mut keys = Keys::start(&["--membership", &names]);
+    let mut keys = Keys::start(&["--membership", &etcd.address_of("racks")]);
     keys.end_right("KILL");
     let killed = Instant::now();
     let said = keys.kv(&["put", "key", "2"]);
@@ -145,13 +144,12 @@ fn one_of_two_racks_may_vanish_when_etcd_says_who_has() {
 #[test]
 fn replicas_that_start_again_notice_that_etcd_lost_their_list() {
     let Some(etcd) = servers::etcd() else { return };
-    let names = |name: &str| format!("etcd://127.0.0.1:{}/{name}", etcd.port);
-    let mut keys = Keys::start(&["--membership", &names("racks")]);
+    let mut keys = Keys::start(&["--membership", &etcd.address_of("racks")]);
     keys.end_right("KILL");
     assert!(keys.kv(&["put", "key", "2"]).ok);
     keys.start_right();
     // Nobody has written anything under the other name.
-    keys.more[1] = names("empty");
+    keys.more[1] = etcd.address_of("empty");
     for n in 0..6 {
         signal(keys.replicas[n].id(), "INT");
         keys.replicas[n].wait().expect("its end");

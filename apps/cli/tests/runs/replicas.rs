@@ -143,37 +143,38 @@ fn without_the_second_node_replica_is_refused_by_its_name_and_caught_up_with_whe
 
 #[test]
 fn a_second_node_of_a_cluster_becomes_the_primary_of_what_it_has_and_no_other_node_does() {
-    let Some(etcd) = servers::etcd() else { return };
-    let scratch = Scratch::beside();
-    let place = |name: &str| scratch.path(name).display().to_string();
-    let (names, objects) = (servers::names_at(&etcd), place("objects"));
-    let common = ["--names", &names, "--lease", "2s", "--objects", &objects, "--take-over"];
-    let mut second = Node::start(&place("second"), &common);
-    let replica = second.address.to_string();
-    let first = Node::start(&place("first"), &[&common[..], &["--replica", &replica]].concat());
-    // The third node knows only the objects, which have fewer records, and must not take the file
-    // over.
-    let third = Node::start(&place("third"), &common);
-    let mut client = connect(first.address);
-    assert_eq!(append_replica(&mut client, 0..BATCH), 0);
-    let acknowledged = append_until_killed(first, BATCH);
-    second.says("taking over");
-    second.says("serving");
-    let end = there(second.address);
-    assert!(end >= acknowledged, "{end} of {acknowledged}");
-    let mut client = connect(second.address);
-    assert_eq!(append(&mut client, end..end + BATCH, Level::Object), Ok(end));
-    let told = append(&mut connect(third.address), 0..1, Level::Local).unwrap_err();
-    assert!(told.contains(&format!("append at tcp://{replica}")), "{told}");
+    servers::each_directory(|directory| {
+        let scratch = Scratch::beside();
+        let place = |name: &str| scratch.path(name).display().to_string();
+        let (names, objects) = (directory.address(), place("objects"));
+        let common = ["--names", &names, "--lease", "2s", "--objects", &objects, "--take-over"];
+        let mut second = Node::start(&place("second"), &common);
+        let replica = second.address.to_string();
+        let first = Node::start(&place("first"), &[&common[..], &["--replica", &replica]].concat());
+        // The third node knows only the objects, which have fewer records, and must not take the
+        // file over.
+        let third = Node::start(&place("third"), &common);
+        let mut client = connect(first.address);
+        assert_eq!(append_replica(&mut client, 0..BATCH), 0);
+        let acknowledged = append_until_killed(first, BATCH);
+        second.says("taking over");
+        second.says("serving");
+        let end = there(second.address);
+        assert!(end >= acknowledged, "{end} of {acknowledged}");
+        let mut client = connect(second.address);
+        assert_eq!(append(&mut client, end..end + BATCH, Level::Object), Ok(end));
+        let told = append(&mut connect(third.address), 0..1, Level::Local).unwrap_err();
+        assert!(told.contains(&format!("append at tcp://{replica}")), "{told}");
 
-    // The old primary comes back, learns that it is no longer the primary, and becomes the second
-    // node.
-    let first = Node::start(&place("first"), &common);
-    let told = append(&mut connect(first.address), 0..1, Level::Local).unwrap_err();
-    assert!(told.contains(&format!("append at tcp://{replica}")), "{told}");
-    for node in [first, second, third] {
-        process::send(node.child.id(), Signal::Terminate);
-        let ended = finish(node.child);
-        assert!(ended.ok, "{}", ended.err);
-    }
+        // The old primary comes back, learns that it is no longer the primary, and becomes the
+        // second node.
+        let first = Node::start(&place("first"), &common);
+        let told = append(&mut connect(first.address), 0..1, Level::Local).unwrap_err();
+        assert!(told.contains(&format!("append at tcp://{replica}")), "{told}");
+        for node in [first, second, third] {
+            process::send(node.child.id(), Signal::Terminate);
+            let ended = finish(node.child);
+            assert!(ended.ok, "{}", ended.err);
+        }
+    });
 }

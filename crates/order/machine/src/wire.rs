@@ -51,7 +51,7 @@ use crate::{Change, LeaseKey, Proposal, Reason, RequestSet, Requests, State, Vno
 /// "EO" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EO");
 /// Version of this layout. Another version is refused.
-pub const VERSION: u8 = 7;
+pub const VERSION: u8 = 8;
 
 /// Kinds of datagrams, as the fourth byte of the head tells them.
 pub mod kind {

@@ -13,9 +13,9 @@ use crate::ServiceError;
 use crate::jute::{Fields, Message, error, frame, op};
 use crate::watches::Told;
 
-/// Timeout of the session. The client has no ephemeral keys, so the longest timeout that replicas
-/// give does no harm when the client is killed.
-const TIMEOUT_MS: i32 = 60_000;
+/// Timeout of the session of a client that asks for none. Such a client has no ephemeral keys, so
+/// the longest timeout that replicas give does no harm when the client is killed.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// A client that gets no answer for this long repeats its request at another replica.
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// A client that gets no connection for this long tries another replica.
@@ -57,6 +57,8 @@ pub struct Client {
     at: usize,
     stream: Option<BufReader<TcpStream>>,
     session: u64,
+    /// The timeout of the session: what was asked for, and what the replicas gave.
+    timeout: (Duration, Duration),
     password: Vec<u8>,
     /// The newest revision that was seen.
     revision: i64,
@@ -78,12 +80,46 @@ impl Client {
             at: 0,
             stream: None,
             session: 0,
+            timeout: (TIMEOUT, TIMEOUT),
             password: vec![0; 16],
             revision: 0,
             sequence: 0,
             xid: 0,
             patience,
         }
+    }
+
+    /// The client with another timeout of its session. When the client is silent for longer, the
+    /// session ends, and with it the client's ephemeral keys. Each change is a sign of life that is
+    /// ordered. A change of nothing is one, too.
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout.0 = timeout;
+        self
+    }
+
+    /// The session and the timeout that the replicas gave it. Opens a session when there is none.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unanswered`].
+    pub fn session(&mut self) -> Result<(u64, Duration), ServiceError> {
+        self.ask(op::SYNC_KEY, |message| message.text(""))?;
+        Ok((self.session, self.timeout.1))
+    }
+
+    /// Ends the session, and with it the client's ephemeral keys. The next call opens another one.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unanswered`]. The session then ends at its timeout.
+    pub fn end(&mut self) -> Result<(), ServiceError> {
+        let ended = self.ask(op::CLOSE, |message| message);
+        self.abandon();
+        ended.map(|_| ())
+    }
+
+    /// Leaves the session, which ends at its timeout, as if the client were killed. The next call
+    /// opens another one.
+    pub fn abandon(&mut self) {
+        (self.stream, self.session) = (None, 0);
     }
 
     /// Changes keys: all operations, or none.
@@ -103,8 +139,7 @@ impl Client {
             Reply::Done(outcomes) => Ok(outcomes),
             Reply::Refused(_, refusal) => {
                 if refusal == Refusal::NoSession {
-                    // The next call opens another session.
-                    (self.stream, self.session) = (None, 0);
+                    self.abandon();
                 }
                 Err(ServiceError::Refused(refusal))
             }
@@ -292,14 +327,16 @@ impl Client {
         stream.set_read_timeout(Some(self.patience.clamp(ROUND, ATTEMPT)))?;
         stream.set_write_timeout(Some(self.patience.clamp(ROUND, ATTEMPT)))?;
         self.stream = Some(BufReader::new(stream));
-        let hello = Message::default().int(0).long(self.revision).int(TIMEOUT_MS);
+        let asked_ms = i32::try_from(self.timeout.0.as_millis()).unwrap_or(i32::MAX);
+        let hello = Message::default().int(0).long(self.revision).int(asked_ms);
         let hello = hello.long(self.session as i64).buffer(&self.password).bool(false);
         self.send(hello)?;
         let bytes = self.read_frame()?;
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let mut answer = Fields::new(&bytes);
-        let (_protocol, _timeout) =
+        let (_protocol, given_ms) =
             (answer.int().map_err(invalid)?, answer.int().map_err(invalid)?);
+        self.timeout.1 = Duration::from_millis(given_ms.max(0) as u64);
         self.session = answer.long().map_err(invalid)? as u64;
         self.password = answer.buffer().map_err(invalid)?.to_vec();
         match self.session {
@@ -366,7 +403,7 @@ impl Watching {
         let ended = |error: io::Error| ServiceError::Unanswered(error.to_string());
         let client = &mut self.client;
         // A ping keeps the session, and its answer ends the wait.
-        let wait = wait.clamp(ROUND, Duration::from_millis(TIMEOUT_MS as u64 / 3));
+        let wait = wait.clamp(ROUND, ROUND.max(client.timeout.1 / 3));
         let stream =
             client.stream.as_ref().ok_or_else(|| ended(io::ErrorKind::NotConnected.into()))?;
         stream.get_ref().set_read_timeout(Some(wait)).map_err(ended)?;

@@ -56,6 +56,7 @@ pub fn of_command(command: &Command) -> LeaseKey {
 fn op_key(op: &Op) -> &str {
     match op {
         Op::Check { key, .. }
+        | Op::Expect { key, .. }
         | Op::Put { key, .. }
         | Op::Delete { key, .. }
         | Op::SetRights { key, .. } => key,

@@ -35,7 +35,6 @@
 pub mod archive;
 pub mod bucket;
 pub mod client;
-#[cfg(feature = "etcd")]
 pub mod cluster_source;
 #[cfg(feature = "arrow")]
 pub mod columns;
@@ -61,7 +60,6 @@ mod tests;
 pub use archive::Archive;
 pub use bucket::{Bucket, BucketOptions};
 pub use client::{Client, Completion, RemoteFile, RemoteSource};
-#[cfg(feature = "etcd")]
 pub use cluster_source::{ClusterSource, Freshness};
 pub use directory::Directory;
 pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile, TakenOver};

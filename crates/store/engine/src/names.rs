@@ -4,22 +4,24 @@
 //! ```text
 //!  Names ──> Embedded   one redb file; the lock of the directory keeps a second writer out
 //!       └──> Membership   of one node in names that several nodes share
-//!              └─ Member    in a Cluster in etcd; a lease keeps a second writer out
-//!                   └─ Lease   held by a thread, asked before anything is acknowledged
+//!              └─ Member    in a Cluster; a lease keeps a second writer out
+//!                   ├─ Lease       held by a thread, asked before anything is acknowledged
+//!                   └─ Directory   Etcd or Ordered: keys with transactions and leases
 //! ```
 //!
 //! Each life of a store node has a token that is greater than all before, and claims files with it.
 //! Every segment, tail, block of metadata and journal frame carries the token. Every later change
 //! of a file's entry succeeds only while the entry still has the token.
 
-#[cfg(feature = "etcd")]
 pub mod cluster;
 pub mod embedded;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-#[cfg(feature = "etcd")]
 pub mod lease;
 pub mod membership;
+#[cfg(feature = "order")]
+pub mod ordered;
+pub mod shared;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -137,8 +139,8 @@ pub struct Claimed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NamesError {
-    /// This build has no names in etcd: it lacks the feature `etcd`.
-    NoCluster,
+    /// This build has no names at such an address: it lacks this feature.
+    Lacks(&'static str),
     /// The directory did not answer in time. The request may have been carried out or not.
     Unavailable(String),
     /// The directory refused, or is damaged. The text is the directory's own.
@@ -181,9 +183,10 @@ pub enum NamesError {
 impl std::fmt::Display for NamesError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoCluster => {
-                f.write_str("names in etcd are not in this build: it lacks the feature etcd")
-            }
+            Self::Lacks(feature) => write!(
+                f,
+                "names at {feature}:// are not in this build: it lacks the feature {feature}"
+            ),
             Self::Unavailable(what) => write!(f, "the directory of names does not answer: {what}"),
             Self::Failed(what) => write!(f, "directory of names: {what}"),
             Self::LeaseLost { node, is_over: true } => write!(
@@ -222,8 +225,8 @@ impl std::error::Error for NamesError {}
 /// The settings of a store that belongs to a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// Address of the cluster: `etcd://127.0.0.1:2379/name`. Several endpoints are separated by
-    /// commas.
+    /// Address of the cluster: `etcd://127.0.0.1:2379/name` or `order://127.0.0.1:21811/name`.
+    /// Several endpoints are separated by commas.
     pub address: String,
     /// Time of the lease. A node that is not heard of for this long may be replaced. Whole seconds,
     /// 2 at least.
@@ -272,12 +275,6 @@ impl Names {
         Self::join(local, config)
     }
 
-    #[cfg(not(feature = "etcd"))]
-    fn join(_: Embedded, _: &ClusterConfig) -> Result<Self, NamesError> {
-        Err(NamesError::NoCluster)
-    }
-
-    #[cfg(feature = "etcd")]
     fn join(local: Embedded, config: &ClusterConfig) -> Result<Self, NamesError> {
         /// The setting under which a directory remembers its number in a cluster.
         const NODE: &str = "node";

@@ -204,12 +204,18 @@ fn an_address_that_this_build_cannot_reach_names_the_feature() {
     let bucket = crate::Bucket::open("s3://ticks");
     let bucket = bucket.map_or_else(|error| error.to_string(), |_| String::new());
     assert_eq!(bucket.contains("feature buckets"), cfg!(not(feature = "cloud")), "{bucket}");
-    let cluster = crate::ClusterConfig {
-        address: "etcd://192.0.2.1:2379/ticks".into(),
-        lease: std::time::Duration::from_secs(2),
-        take_over: false,
+    let said = |scheme: &str| {
+        let cluster = crate::ClusterConfig {
+            address: format!("{scheme}://192.0.2.1:2379/ticks"),
+            lease: std::time::Duration::from_secs(2),
+            take_over: false,
+        };
+        let names = crate::Names::open(&directory.path().join("names"), 1, Some(&cluster));
+        names.map_or_else(|error| error.to_string(), |_| String::new())
     };
-    let names = crate::Names::open(&directory.path().join("names"), 1, Some(&cluster));
-    let names = names.map_or_else(|error| error.to_string(), |_| String::new());
-    assert_eq!(names.contains("feature etcd"), cfg!(not(feature = "etcd")), "{names}");
+    let (etcd, order) = (said("etcd"), said("order"));
+    assert_eq!(etcd.contains("feature etcd"), cfg!(not(feature = "etcd")), "{etcd}");
+    assert_eq!(order.contains("feature order"), cfg!(not(feature = "order")), "{order}");
+    let other = said("zookeeper");
+    assert!(other.contains("zookeeper://192.0.2.1:2379/ticks is no directory"), "{other}");
 }

@@ -16,6 +16,8 @@
 //!                    rights
 //!         3 delete   key, has a version u8, version u32
 //!         4 rights   key, has a version u8, version u32, rights
+//!         5 expect   key, state u8, number u64
+//!  state          0 modified at this revision, 1 owned by this session
 //!  rights         count u16, rights: bits u32, identity
 //!  identity       scheme, name
 //!  kind           0 persistent, 1 ephemeral, 2 container, 3 timed: ms u64
@@ -64,6 +66,16 @@ impl Existing {
     }
 }
 
+/// The state that [`Op::Expect`] asks for. A version counts from the making of a key, so that a key
+/// which was deleted and made again may have the version of before; both states here tell the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The value was last set at this revision; 0 for a missing key.
+    Modified(u64),
+    /// The key is ephemeral, of this session.
+    Owned(u64),
+}
+
 /// A part of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -73,6 +85,13 @@ pub enum Op {
         key: String,
         /// The version, or any.
         version: Option<u32>,
+    },
+    /// Refuses the call when the key is in another state.
+    Expect {
+        /// The key.
+        key: String,
+        /// The state.
+        state: State,
     },
     /// Makes the key or sets its value.
     Put {
@@ -507,6 +526,16 @@ fn put_op(out: &mut Vec<u8>, op: &Op) {
             put_bytes(out, key.as_bytes());
             put_version(out, *version);
         }
+        Op::Expect { key, state } => {
+            out.push(5);
+            put_bytes(out, key.as_bytes());
+            let (tag, number) = match state {
+                State::Modified(revision) => (0, *revision),
+                State::Owned(session) => (1, *session),
+            };
+            out.push(tag);
+            out.extend(number.to_le_bytes());
+        }
         Op::Put { key, value, existing, kind, numbered, rights } => {
             out.push(2);
             put_bytes(out, key.as_bytes());
@@ -542,6 +571,11 @@ fn op(r: &mut Reader<'_>, body: &Bytes) -> Result<Op, Malformed> {
     let key = text(r)?.to_owned();
     Ok(match tag {
         1 => Op::Check { key, version: version(r)? },
+        5 => match (r.u8()?, r.u64()?) {
+            (0, revision) => Op::Expect { key, state: State::Modified(revision) },
+            (1, session) => Op::Expect { key, state: State::Owned(session) },
+            _ => return Err(r.malformed("no such state")),
+        },
         2 => {
             let value = optional(r, body)?;
             let (tag, version) = (r.u8()?, r.u32()?);

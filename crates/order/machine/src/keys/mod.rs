@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use command::{Call, Command, Existing, Kind, Op, Outcome, Refusal, Reply, Stat};
+pub use command::{Call, Command, Existing, Kind, Op, Outcome, Refusal, Reply, Stat, State};
 pub use mortal::REAPED_MAX;
 pub use rights::{Identity, Right, Rights};
 pub use sessions::{REPLIES_BYTES_MAX, REPLIES_MAX, SESSIONS_MAX, Session};
@@ -371,6 +371,10 @@ impl Keys {
                 check_version(entry.version, *version)?;
                 return Ok(Outcome::new(key.as_str().into(), entry));
             }
+            Op::Expect { key, state } => {
+                let stat = self.expect(caller, key, *state)?;
+                return Ok(Outcome { key: key.as_str().into(), stat });
+            }
             Op::Put { key, numbered, .. } => {
                 match *numbered || !self.entries.contains_key(key.as_str()) {
                     true => (self.create(caller, op, undos)?, What::Created),
@@ -394,6 +398,22 @@ impl Keys {
         let entry = self.entries.get(&key).ok_or(Refusal::NoKey)?;
         changes.push(Change { key: key.clone(), what, rights: entry.rights.clone() });
         Ok(Outcome::new(key, entry))
+    }
+
+    /// The stat of a key that has to be in this state; that of a missing key is all zeros.
+    fn expect(&self, caller: &Caller<'_>, key: &str, state: State) -> Result<Stat, Refusal> {
+        check_key(key)?;
+        let Some(entry) = self.entries.get(key) else {
+            let is_expected = state == State::Modified(0);
+            return is_expected.then(Stat::default).ok_or(Refusal::NoKey);
+        };
+        caller.needs(rights::READ, entry)?;
+        let is_so = match state {
+            State::Modified(0) => return Err(Refusal::KeyExists),
+            State::Modified(revision) => entry.modified == revision,
+            State::Owned(session) => (entry.kind, entry.owner) == (Kind::Ephemeral, session),
+        };
+        if is_so { Ok(entry.stat()) } else { Err(Refusal::BadVersion) }
     }
 
     /// Makes the key of a put.

@@ -205,6 +205,29 @@ fn asked_by(keys: &mut Keys, name: &str, op: Op) -> Reply {
 }
 
 #[test]
+fn a_key_that_was_made_again_is_in_another_state() {
+    let mut keys = opened();
+    let expect = |key: &str, state| vec![Op::Expect { key: key.into(), state }];
+    let says = |keys: &mut Keys, key: &str, state| change(keys, expect(key, state)).reply;
+    let no = |refusal| Reply::Refused(0, refusal);
+    assert!(matches!(says(&mut keys, "k", State::Modified(0)), Reply::Done(_)), "missing");
+    assert_eq!(says(&mut keys, "k", State::Modified(1)), no(Refusal::NoKey));
+    assert_eq!(says(&mut keys, "k", State::Owned(1)), no(Refusal::NoKey));
+    change(&mut keys, vec![put("k", "x", Existing::None)]);
+    let first = keys.get("k").expect("the key").modified;
+    assert!(matches!(says(&mut keys, "k", State::Modified(first)), Reply::Done(_)));
+    assert_eq!(says(&mut keys, "k", State::Modified(0)), no(Refusal::KeyExists));
+    assert_eq!(says(&mut keys, "k", State::Owned(1)), no(Refusal::BadVersion), "not ephemeral");
+    change(&mut keys, vec![Op::Delete { key: "k".into(), version: None }]);
+    change(&mut keys, vec![put("k", "x", Existing::None)]);
+    assert_eq!(keys.get("k").expect("the key").version, 0, "as before");
+    assert_eq!(says(&mut keys, "k", State::Modified(first)), no(Refusal::BadVersion));
+    keys.apply(&call(1, 0, Command::Change(vec![new("/e", Kind::Ephemeral, false, vec![])])));
+    assert!(matches!(says(&mut keys, "/e", State::Owned(1)), Reply::Done(_)));
+    assert_eq!(says(&mut keys, "/e", State::Owned(2)), no(Refusal::BadVersion));
+}
+
+#[test]
 fn a_client_without_the_right_is_refused_and_the_right_is_that_of_the_key_or_its_parent() {
     let mut keys = opened();
     let set = |key: &str, version, rights| Op::SetRights { key: key.into(), version, rights };
@@ -295,8 +318,12 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
                 _ => Vec::new(),
             };
             let version = prng.chance(0.3).then(|| prng.below(3) as u32);
-            match prng.below(5) {
+            match prng.below(6) {
                 0 => Op::Check { key, version },
+                5 => {
+                    let states = [State::Modified(prng.below(99)), State::Owned(prng.below(2))];
+                    Op::Expect { key, state: states[prng.below(2) as usize] }
+                }
                 1 => Op::Delete { key, version },
                 2 => Op::SetRights { key, version, rights },
                 _ => {

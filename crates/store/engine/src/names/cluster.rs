@@ -1,11 +1,13 @@
-//! The directory of names of many store nodes, in etcd.
+//! The directory of names of many store nodes, in etcd or in ordered keys.
 //!
 //! ```text
-//!  /evenfall/<name>/counters/file, /token, /node     the last number that was given out
-//!  /evenfall/<name>/objects                          where the objects are
-//!  /evenfall/<name>/nodes/<node>                     token and address; goes with the node's lease
-//!  /evenfall/<name>/files/<name of a file>           its entry
+//!  evenfall/<name>/counters/file, /token, /node     the last number that was given out
+//!  evenfall/<name>/objects                          where the objects are
+//!  evenfall/<name>/nodes/<node>                     token and address; goes with the node's lease
+//!  evenfall/<name>/files/<name of a file>           its entry
 //! ```
+//!
+//! In etcd each key has a slash in front.
 //!
 //! A node writes on two conditions in one transaction: its key among the nodes belongs to its own
 //! lease, and the entry is unchanged since it was read, with the node's own token. To take a file
@@ -19,18 +21,19 @@ use std::time::{Duration, Instant};
 use evenfall_store_format::{FileId, Schema};
 use serde::{Deserialize, Serialize};
 
-use super::etcd::{self, Etcd};
 use super::lease::Lease;
 use super::membership::Membership;
+use super::shared::{self, Directory};
 use super::{Claimed, Entry, NamesError};
 
-/// Files of one transaction. etcd takes 128 conditions and steps.
+/// Files of one transaction. etcd takes 128 conditions and steps, ordered keys take more.
 const BATCH_FILES: usize = 50;
 /// Times that a transaction is tried while other nodes write.
 const TRIES: u32 = 50;
 /// How often a node looks while it waits for its number.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How much later than promised an unrenewed lease may end, because etcd looks twice a second.
+/// How much later than promised an unrenewed lease may end, because etcd looks twice a second, and
+/// ordered keys four times.
 const LEASE_SLACK: Duration = Duration::from_secs(3);
 
 /// A store node that holds a lease.
@@ -44,7 +47,7 @@ pub struct Node {
 
 /// The directory of names as any reader sees it.
 pub struct Cluster {
-    etcd: Arc<Etcd>,
+    directory: Arc<dyn Directory>,
     prefix: String,
 }
 
@@ -52,9 +55,8 @@ fn failed(what: impl Into<String>) -> NamesError {
     NamesError::Failed(what.into())
 }
 
-fn decode<T: serde::de::DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, NamesError> {
-    serde_json::from_slice(value)
-        .map_err(|error| failed(format!("etcd key {}: {error}", String::from_utf8_lossy(key))))
+fn decode<T: serde::de::DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, NamesError> {
+    serde_json::from_slice(value).map_err(|error| failed(format!("the key {key}: {error}")))
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {
@@ -62,13 +64,15 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 }
 
 impl Cluster {
-    /// Opens `etcd://127.0.0.1:2379/name`. Several endpoints are separated by commas.
+    /// Opens `etcd://127.0.0.1:2379/name` or `order://127.0.0.1:21811/name`. Several endpoints are
+    /// separated by commas.
     ///
     /// # Errors
-    /// When the text is no such address. No connection is made yet.
+    /// When the text is no such address, or this build lacks the feature. No connection is made
+    /// yet.
     pub fn open(address: &str) -> Result<Self, NamesError> {
-        let (etcd, prefix) = Etcd::open(address)?;
-        Ok(Self { etcd: Arc::new(etcd), prefix })
+        let (directory, prefix) = shared::open(address)?;
+        Ok(Self { directory, prefix })
     }
 
     fn key(&self, rest: impl std::fmt::Display) -> String {
@@ -95,10 +99,9 @@ impl Cluster {
     fn listed(&self) -> Result<Vec<(String, Entry, i64)>, NamesError> {
         let prefix = self.key("files/");
         let mut all = Vec::new();
-        for found in self.etcd.list(&prefix)? {
-            let name = found.key.get(prefix.len()..).unwrap_or_default();
-            let name = String::from_utf8(name.to_vec()).map_err(|e| failed(e.to_string()))?;
-            all.push((name, decode(&found.key, &found.value)?, found.mod_revision));
+        for found in self.directory.list(&prefix)? {
+            let name = found.key.get(prefix.len()..).unwrap_or_default().to_owned();
+            all.push((name, decode(&found.key, &found.value)?, found.revision));
         }
         Ok(all)
     }
@@ -108,7 +111,7 @@ impl Cluster {
     /// # Errors
     /// As [`list`](Self::list).
     pub fn find(&self, name: &str) -> Result<Option<Entry>, NamesError> {
-        let found = self.etcd.get(&self.file_key(name))?;
+        let found = self.directory.get(&self.file_key(name))?;
         found.map(|found| decode(&found.key, &found.value)).transpose()
     }
 
@@ -119,11 +122,10 @@ impl Cluster {
     pub fn nodes(&self) -> Result<BTreeMap<u32, Node>, NamesError> {
         let prefix = self.key("nodes/");
         let mut nodes = BTreeMap::new();
-        for found in self.etcd.list(&prefix)? {
+        for found in self.directory.list(&prefix)? {
             let digits = found.key.get(prefix.len()..).unwrap_or_default();
-            let digits = String::from_utf8_lossy(digits);
-            let number = u32::from_str_radix(&digits, 16)
-                .map_err(|_| failed(format!("etcd: {digits} is no store node")))?;
+            let number = u32::from_str_radix(digits, 16)
+                .map_err(|_| failed(format!("{}: this is no store node", found.key)))?;
             nodes.insert(number, decode(&found.key, &found.value)?);
         }
         Ok(nodes)
@@ -134,7 +136,7 @@ impl Cluster {
     /// # Errors
     /// As [`list`](Self::list).
     pub fn objects(&self) -> Result<Option<String>, NamesError> {
-        let found = self.etcd.get(&self.key("objects"))?;
+        let found = self.directory.get(&self.key("objects"))?;
         Ok(found.map(|found| String::from_utf8_lossy(&found.value).into_owned()))
     }
 
@@ -144,8 +146,8 @@ impl Cluster {
     /// As for [`list`](Self::list). Also when the objects are elsewhere.
     pub fn set_objects(&self, place: &str) -> Result<(), NamesError> {
         let key = self.key("objects");
-        self.etcd
-            .commit(vec![etcd::is_absent(&key)], vec![etcd::put(&key, place.to_owned(), 0)])?;
+        self.directory
+            .commit(vec![shared::is_absent(&key)], vec![shared::put(&key, place.to_owned(), 0)])?;
         match self.objects()? {
             Some(there) if there != place => Err(failed(format!(
                 "the objects of this directory of names are at {there}, not at {place}"
@@ -159,8 +161,8 @@ impl Cluster {
         let key = self.key(format_args!("counters/{counter}"));
         for _ in 0..TRIES {
             let (last, seen) = self.counter(&key)?;
-            let steps = vec![etcd::put(&key, (last + 1).to_string(), 0)];
-            if self.etcd.commit(vec![etcd::is_unchanged(&key, seen)], steps)? {
+            let steps = vec![shared::put(&key, (last + 1).to_string(), 0)];
+            if self.directory.commit(vec![shared::is_unchanged(&key, seen)], steps)? {
                 return Ok(last + 1);
             }
         }
@@ -172,8 +174,10 @@ impl Cluster {
         let key = self.key(format_args!("counters/{counter}"));
         for _ in 0..TRIES {
             let (last, seen) = self.counter(&key)?;
-            let steps = vec![etcd::put(&key, least.to_string(), 0)];
-            if last >= least || self.etcd.commit(vec![etcd::is_unchanged(&key, seen)], steps)? {
+            let steps = vec![shared::put(&key, least.to_string(), 0)];
+            if last >= least
+                || self.directory.commit(vec![shared::is_unchanged(&key, seen)], steps)?
+            {
                 return Ok(());
             }
         }
@@ -182,8 +186,8 @@ impl Cluster {
 
     /// A counter and its last change.
     fn counter(&self, key: &str) -> Result<(u64, i64), NamesError> {
-        let Some(found) = self.etcd.get(key)? else { return Ok((0, 0)) };
-        Ok((decode(&found.key, &found.value)?, found.mod_revision))
+        let Some(found) = self.directory.get(key)? else { return Ok((0, 0)) };
+        Ok((decode(&found.key, &found.value)?, found.revision))
     }
 
     /// A number for a store node that has none.
@@ -211,16 +215,19 @@ impl Member {
     /// # Errors
     /// As for [`Cluster::list`]. Also when another process keeps the key.
     pub fn join(cluster: Cluster, node: u32, ttl: Duration) -> Result<Self, NamesError> {
-        let lease = Lease::take(&cluster.etcd, node, ttl)?;
+        let lease = Lease::take(&cluster.directory, node, ttl)?;
         let key = cluster.node_key(node);
         let end = Instant::now() + lease.ttl() + LEASE_SLACK;
         let value = encode(&Node { token: 0, address: None });
         loop {
-            let condition = vec![etcd::is_absent(&key)];
-            let taken =
-                cluster.etcd.commit(condition, vec![etcd::put(&key, value.clone(), lease.id())])?;
+            let condition = vec![shared::is_absent(&key)];
+            let taken = cluster
+                .directory
+                .commit(condition, vec![shared::put(&key, value.clone(), lease.id())])?;
             // The answer to an earlier try may have been lost.
-            if taken || cluster.etcd.commit(vec![etcd::has_lease(&key, lease.id())], vec![])? {
+            if taken
+                || cluster.directory.commit(vec![shared::has_lease(&key, lease.id())], vec![])?
+            {
                 break;
             }
             if Instant::now() > end {
@@ -239,12 +246,12 @@ impl Member {
     /// A transaction on condition that our lease holds.
     fn commit(
         &self,
-        mut compare: Vec<etcd::Compare>,
-        steps: Vec<etcd::Step>,
+        mut compare: Vec<shared::Condition>,
+        steps: Vec<shared::Step>,
     ) -> Result<bool, NamesError> {
         let key = self.cluster.node_key(self.node);
-        compare.push(etcd::has_lease(&key, self.lease.id()));
-        self.cluster.etcd.commit(compare, steps)
+        compare.push(shared::has_lease(&key, self.lease.id()));
+        self.cluster.directory.commit(compare, steps)
     }
 
     fn not_primary(&self, name: &str, entry: &Entry) -> Result<NamesError, NamesError> {
@@ -263,10 +270,10 @@ impl Member {
         let keys: Vec<String> = files.iter().map(|(name, _)| cluster.file_key(name)).collect();
         for _ in 0..TRIES {
             let (mut last, seen) = cluster.counter(&counter)?;
-            let (mut compare, mut steps) = (vec![etcd::is_unchanged(&counter, seen)], vec![]);
+            let (mut compare, mut steps) = (vec![shared::is_unchanged(&counter, seen)], vec![]);
             let mut entries = Vec::new();
             for ((name, schema), (key, found)) in
-                files.iter().zip(keys.iter().zip(cluster.etcd.get_all(&keys)?))
+                files.iter().zip(keys.iter().zip(cluster.directory.get_all(&keys)?))
             {
                 if let Some(found) = found {
                     let entry: Entry = decode(&found.key, &found.value)?;
@@ -280,14 +287,14 @@ impl Member {
                 }
                 last += 1;
                 let entry = Entry::new(FileId(last), schema, self.node, self.token());
-                compare.push(etcd::is_absent(key));
-                steps.push(etcd::put(key, encode(&entry), 0));
+                compare.push(shared::is_absent(key));
+                steps.push(shared::put(key, encode(&entry), 0));
                 entries.push((entry, true));
             }
             if steps.is_empty() {
                 return Ok(entries);
             }
-            steps.push(etcd::put(&counter, last.to_string(), 0));
+            steps.push(shared::put(&counter, last.to_string(), 0));
             if self.commit(compare, steps)? {
                 return Ok(entries);
             }
@@ -304,14 +311,14 @@ impl Member {
         let (mut compare, mut steps, mut new) = (vec![], vec![], vec![]);
         let others: BTreeSet<u32> = batch.iter().map(|(_, entry, _)| entry.primary).collect();
         for other in others.into_iter().filter(|other| *other != self.node) {
-            compare.push(etcd::is_absent(&self.cluster.node_key(other)));
+            compare.push(shared::is_absent(&self.cluster.node_key(other)));
         }
         for (name, entry, seen) in batch {
             let key = self.cluster.file_key(name);
             let was_ours = entry.primary == self.node;
             let entry = Entry { primary: self.node, token: self.token(), ..entry.clone() };
-            compare.push(etcd::is_unchanged(&key, *seen));
-            steps.push(etcd::put(&key, encode(&entry), 0));
+            compare.push(shared::is_unchanged(&key, *seen));
+            steps.push(shared::put(&key, encode(&entry), 0));
             new.push(Claimed { name: name.clone(), entry, was_ours });
         }
         let done = self.commit(compare, steps)?;
@@ -324,19 +331,19 @@ impl Member {
     fn rewrite(
         &self,
         names: &[&str],
-        step: &dyn Fn(&str, Entry) -> etcd::Step,
+        step: &dyn Fn(&str, Entry) -> shared::Step,
     ) -> Result<(), NamesError> {
         let keys: Vec<String> = names.iter().map(|name| self.cluster.file_key(name)).collect();
         for _ in 0..TRIES {
             let (mut compare, mut steps) = (vec![], vec![]);
-            for (key, found) in keys.iter().zip(self.cluster.etcd.get_all(&keys)?) {
+            for (key, found) in keys.iter().zip(self.cluster.directory.get_all(&keys)?) {
                 let Some(found) = found else { continue };
                 let entry: Entry = decode(&found.key, &found.value)?;
                 let (file, token, newer) = (entry.id, self.token(), entry.token);
                 if (entry.primary, newer) != (self.node, token) {
                     return Err(NamesError::Fenced { file, token, newer });
                 }
-                compare.push(etcd::is_unchanged(key, found.mod_revision));
+                compare.push(shared::is_unchanged(key, found.revision));
                 steps.push(step(key, entry));
             }
             if self.commit(compare, steps)? {
@@ -392,7 +399,7 @@ impl Membership for Member {
     fn serve_at(&self, address: Option<String>) -> Result<(), NamesError> {
         let key = self.cluster.node_key(self.node);
         let value = encode(&Node { token: self.token(), address });
-        self.commit(vec![], vec![etcd::put(&key, value, self.lease.id())]).and_then(|done| {
+        self.commit(vec![], vec![shared::put(&key, value, self.lease.id())]).and_then(|done| {
             let over = NamesError::LeaseLost { node: self.node, is_over: true };
             if done { Ok(()) } else { Err(over) }
         })
@@ -472,13 +479,13 @@ impl Membership for Member {
         names.chunks(BATCH_FILES).try_for_each(|batch| {
             self.rewrite(batch, &|key, mut entry| {
                 change(&mut entry);
-                etcd::put(key, encode(&entry), 0)
+                shared::put(key, encode(&entry), 0)
             })
         })
     }
 
     fn remove(&self, name: &str) -> Result<(), NamesError> {
-        self.rewrite(&[name], &|key, _| etcd::delete(key))
+        self.rewrite(&[name], &|key, _| shared::delete(key))
     }
 
     fn restore(&self, files: &[(String, Entry)]) -> Result<(), NamesError> {
@@ -494,7 +501,7 @@ impl Membership for Member {
         self.serve_at(None)?;
         for (name, entry) in files {
             let key = cluster.file_key(name);
-            self.commit(vec![etcd::is_absent(&key)], vec![etcd::put(&key, encode(entry), 0)])?;
+            self.commit(vec![shared::is_absent(&key)], vec![shared::put(&key, encode(entry), 0)])?;
         }
         Ok(())
     }

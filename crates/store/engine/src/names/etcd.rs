@@ -4,8 +4,7 @@
 //! this module travel over the same gRPC as our own control planes.
 //!
 //! Endpoints are asked in turn, beginning with the endpoint that answered last. One endpoint may
-//! carry out a request whose answer is lost, and the next endpoint then gets it again. Every write
-//! is therefore a transaction that has no effect the second time.
+//! carry out a request whose answer is lost, and the next endpoint then gets it again.
 
 pub mod wire;
 
@@ -13,7 +12,6 @@ use std::net::ToSocketAddrs as _;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use bytes::Bytes;
 use prost::Message;
 use tokio::runtime::Runtime;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -21,12 +19,13 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-pub use self::wire::{Compare, KeyValue, Step};
 use self::wire::{
-    DeleteRangeRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseRequest, LeaseResponse,
-    PutRequest, RangeRequest, RangeResponse, RequestOp, Target, TxnRequest, TxnResponse,
+    Compare, DeleteRangeRequest, KeyValue, LeaseGrantRequest, LeaseGrantResponse, LeaseRequest,
+    LeaseResponse, PutRequest, RangeRequest, RangeResponse, RequestOp, Target, TxnRequest,
+    TxnResponse,
 };
 use super::NamesError;
+use super::shared::{Condition, Directory, Found, Step};
 use crate::expect_loopback;
 
 /// An endpoint that does not take a connection within this time is skipped.
@@ -47,26 +46,6 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Opens `etcd://127.0.0.1:2379/name`. Several endpoints are separated by commas. Returns also
-    /// the prefix of the keys of that name.
-    ///
-    /// # Errors
-    /// When the text is no such address. No connection is made yet.
-    pub fn open(address: &str) -> Result<(Self, String), NamesError> {
-        let parts = address.strip_prefix("etcd://").and_then(|rest| rest.split_once('/'));
-        let is_name = |name: &str| {
-            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            !name.is_empty() && name.chars().all(allowed)
-        };
-        let Some((endpoints, name)) = parts.filter(|(_, name)| is_name(name)) else {
-            return Err(NamesError::Failed(format!(
-                "{address} is no name in etcd: say etcd://127.0.0.1:2379/name, the name in \
-                 letters, digits, dots and dashes"
-            )));
-        };
-        Ok((Self::connect(endpoints)?, format!("/evenfall/{name}/")))
-    }
-
     /// Prepares connections to `host:port`, several separated by commas. A connection is made when
     /// it is needed.
     ///
@@ -139,22 +118,17 @@ impl Etcd {
             Ok(answer.into_inner())
         })
     }
+}
 
-    /// The value of a key; `None` when the key is missing.
-    ///
-    /// # Errors
-    /// [`NamesError::Unavailable`], [`NamesError::Failed`]. All methods have these errors.
-    pub fn get(&self, key: &str) -> Result<Option<KeyValue>, NamesError> {
+impl Directory for Etcd {
+    fn get(&self, key: &str) -> Result<Option<Found>, NamesError> {
         let request = RangeRequest { key: key.to_owned().into(), ..RangeRequest::default() };
         let answer: RangeResponse = self.call("/etcdserverpb.KV/Range", &request)?;
-        Ok(answer.kvs.into_iter().next())
+        answer.kvs.into_iter().next().map(found).transpose()
     }
 
-    /// Every key that begins with `prefix`, in order, as of one moment.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn list(&self, prefix: &str) -> Result<Vec<KeyValue>, NamesError> {
+    /// All pages are as of one moment.
+    fn list(&self, prefix: &str) -> Result<Vec<Found>, NamesError> {
         let mut end = prefix.as_bytes().to_vec();
         // Prefixes are ASCII and end in a slash, so the next byte value ends the range.
         if let Some(last) = end.last_mut() {
@@ -171,18 +145,16 @@ impl Etcd {
             let answer: RangeResponse = self.call("/etcdserverpb.KV/Range", &request)?;
             request.revision = answer.header.map_or(0, |header| header.revision);
             all.extend(answer.kvs);
-            let Some(last) = all.last().filter(|_| answer.more) else { return Ok(all) };
+            let Some(last) = all.last().filter(|_| answer.more) else {
+                return all.into_iter().map(found).collect();
+            };
             request.key = [&last.key[..], &[0]].concat().into();
         }
     }
 
-    /// These keys, in their order, as of one moment.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn get_all(&self, keys: &[String]) -> Result<Vec<Option<KeyValue>>, NamesError> {
+    fn get_all(&self, keys: &[String]) -> Result<Vec<Option<Found>>, NamesError> {
         let read = |key: &String| RequestOp {
-            step: Some(Step::Range(RangeRequest {
+            step: Some(wire::Step::Range(RangeRequest {
                 key: key.clone().into(),
                 ..RangeRequest::default()
             })),
@@ -190,54 +162,38 @@ impl Etcd {
         let request = TxnRequest { compare: vec![], success: keys.iter().map(read).collect() };
         let answer: TxnResponse = self.call("/etcdserverpb.KV/Txn", &request)?;
         let first = |op: wire::ResponseOp| op.range.and_then(|range| range.kvs.into_iter().next());
-        Ok(answer.responses.into_iter().map(first).collect())
+        answer.responses.into_iter().map(|op| first(op).map(found).transpose()).collect()
     }
 
-    /// Carries out all steps if all conditions hold, or no step. Returns whether the conditions
-    /// held.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn commit(&self, compare: Vec<Compare>, success: Vec<Step>) -> Result<bool, NamesError> {
+    fn commit(&self, conditions: Vec<Condition>, steps: Vec<Step>) -> Result<bool, NamesError> {
+        let compare: Vec<Compare> = conditions.into_iter().map(compare).collect();
         let mut success: Vec<_> =
-            success.into_iter().map(|step| RequestOp { step: Some(step) }).collect();
+            steps.into_iter().map(|one| RequestOp { step: Some(step(one)) }).collect();
         if let (true, Some(first)) = (success.is_empty(), compare.first()) {
             // A member answers conditions alone from its last known state. A read makes it ask the
             // others.
             let key = first.key.clone();
             let read = RangeRequest { key, ..RangeRequest::default() };
-            success.push(RequestOp { step: Some(Step::Range(read)) });
+            success.push(RequestOp { step: Some(wire::Step::Range(read)) });
         }
         let request = TxnRequest { compare, success };
         let answer: TxnResponse = self.call("/etcdserverpb.KV/Txn", &request)?;
         Ok(answer.succeeded)
     }
 
-    /// Takes a lease of this many seconds. Returns its number and its granted time.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn lease_grant(&self, seconds: u64) -> Result<(i64, Duration), NamesError> {
+    fn lease_grant(&self, seconds: u64) -> Result<(i64, Duration), NamesError> {
         let request = LeaseGrantRequest { ttl: seconds as i64 };
         let answer: LeaseGrantResponse = self.call("/etcdserverpb.Lease/LeaseGrant", &request)?;
         Ok((answer.id, Duration::from_secs(answer.ttl.max(0) as u64)))
     }
 
-    /// Ends a lease, and with it every key that was put under it.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn lease_revoke(&self, id: i64) -> Result<(), NamesError> {
+    fn lease_revoke(&self, id: i64) -> Result<(), NamesError> {
         let _: LeaseResponse =
             self.call("/etcdserverpb.Lease/LeaseRevoke", &LeaseRequest { id })?;
         Ok(())
     }
 
-    /// Renews a lease. Returns whether the lease still existed.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn lease_keep_alive(&self, id: i64) -> Result<bool, NamesError> {
+    fn lease_keep_alive(&self, id: i64) -> Result<bool, NamesError> {
         let answer: LeaseResponse = self.ask(async |channel| {
             let mut grpc = tonic::client::Grpc::new(channel);
             grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
@@ -266,31 +222,26 @@ fn is_passing(code: Code) -> bool {
     )
 }
 
-/// The key is not there.
-pub fn is_absent(key: &str) -> Compare {
-    compare(key, 0, Target::Version(0))
+fn found(pair: KeyValue) -> Result<Found, NamesError> {
+    let key = String::from_utf8(pair.key.to_vec());
+    let key = key.map_err(|error| NamesError::Failed(format!("etcd: a key: {error}")))?;
+    Ok(Found { key, value: pair.value, revision: pair.mod_revision })
 }
 
-/// The key's last change has this revision; zero for a missing key.
-pub fn is_unchanged(key: &str, mod_revision: i64) -> Compare {
-    compare(key, 2, Target::ModRevision(mod_revision))
+fn compare(condition: Condition) -> Compare {
+    let (key, target, with) = match condition {
+        Condition::Unchanged(key, 0) => (key, 0, Target::Version(0)),
+        Condition::Unchanged(key, revision) => (key, 2, Target::ModRevision(revision)),
+        Condition::Leased(key, lease) => (key, 4, Target::Lease(lease)),
+    };
+    Compare { target, key: key.into(), with: Some(with) }
 }
 
-/// The key belongs to this lease.
-pub fn has_lease(key: &str, lease: i64) -> Compare {
-    compare(key, 4, Target::Lease(lease))
-}
-
-fn compare(key: &str, target: i32, with: Target) -> Compare {
-    Compare { target, key: key.to_owned().into(), with: Some(with) }
-}
-
-/// Puts a key, under a lease or, with zero, without one.
-pub fn put(key: &str, value: impl Into<Bytes>, lease: i64) -> Step {
-    Step::Put(PutRequest { key: key.to_owned().into(), value: value.into(), lease })
-}
-
-/// Deletes a key.
-pub fn delete(key: &str) -> Step {
-    Step::Delete(DeleteRangeRequest { key: key.to_owned().into() })
+fn step(step: Step) -> wire::Step {
+    match step {
+        Step::Put(key, value, lease) => {
+            wire::Step::Put(PutRequest { key: key.into(), value, lease })
+        }
+        Step::Delete(key) => wire::Step::Delete(DeleteRangeRequest { key: key.into() }),
+    }
 }

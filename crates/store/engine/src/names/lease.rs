@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::NamesError;
-use super::etcd::Etcd;
+use super::shared::Directory;
 use crate::lock;
 
 /// Renewals that are asked for within the time of a lease.
@@ -40,7 +40,7 @@ struct Held {
 /// A lease and the thread that renews it. Dropping the lease lets it run out, as a crash does.
 pub struct Lease {
     held: Arc<Held>,
-    etcd: Arc<Etcd>,
+    directory: Arc<dyn Directory>,
     renewer: Option<JoinHandle<()>>,
 }
 
@@ -49,9 +49,13 @@ impl Lease {
     ///
     /// # Errors
     /// When the directory of names does not grant it.
-    pub fn take(etcd: &Arc<Etcd>, node: u32, ttl: Duration) -> Result<Self, NamesError> {
+    pub fn take(
+        directory: &Arc<dyn Directory>,
+        node: u32,
+        ttl: Duration,
+    ) -> Result<Self, NamesError> {
         let asked_ns = now_ns();
-        let (id, ttl) = etcd.lease_grant(ttl.as_secs().max(2))?;
+        let (id, ttl) = directory.lease_grant(ttl.as_secs().max(2))?;
         let held = Arc::new(Held {
             node,
             id,
@@ -62,11 +66,11 @@ impl Lease {
             wake: Condvar::new(),
         });
         held.renewed(asked_ns);
-        let (shared, client) = (Arc::clone(&held), Arc::clone(etcd));
+        let (shared, client) = (Arc::clone(&held), Arc::clone(directory));
         let thread = std::thread::Builder::new().name("store-lease".into());
-        let renewer = thread.spawn(move || shared.renew(&client));
+        let renewer = thread.spawn(move || shared.renew(&*client));
         let renewer = renewer.map_err(|error| NamesError::Failed(error.to_string()))?;
-        Ok(Self { held, etcd: Arc::clone(etcd), renewer: Some(renewer) })
+        Ok(Self { held, directory: Arc::clone(directory), renewer: Some(renewer) })
     }
 
     /// Number of the lease in the directory of names.
@@ -96,7 +100,7 @@ impl Lease {
         self.held.is_over.store(true, Relaxed);
         self.held.stop();
         // Without an answer the lease runs out by itself.
-        let _ = self.etcd.lease_revoke(self.held.id);
+        let _ = self.directory.lease_revoke(self.held.id);
     }
 }
 
@@ -120,7 +124,7 @@ impl Held {
         self.wake.notify_all();
     }
 
-    fn renew(&self, etcd: &Etcd) {
+    fn renew(&self, directory: &dyn Directory) {
         let mut pause = self.ttl / RENEWALS;
         loop {
             let waiting = lock(&self.is_stopping);
@@ -129,7 +133,7 @@ impl Held {
                 return;
             }
             let asked_ns = now_ns();
-            match etcd.lease_keep_alive(self.id) {
+            match directory.lease_keep_alive(self.id) {
                 Ok(true) => {
                     self.renewed(asked_ns);
                     pause = self.ttl / RENEWALS;

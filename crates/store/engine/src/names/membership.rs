@@ -1,7 +1,6 @@
 //! [`Membership`]: the part of one store node in a directory of names that several nodes share.
 //!
-//! The engine knows this trait alone. The cluster in etcd implements the trait and is compiled
-//! with the feature `etcd` only, so that a build without the feature has no trace of etcd.
+//! The engine knows this trait alone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`suite`] | one test body for a store over any objects and names |
 //! | [`objects`] | that body over a directory, `s3s-fs` and MinIO; servers killed, buckets lost |
-//! | [`clusters`] | that body over etcd; leases lost, nodes replaced, etcd killed |
+//! | [`clusters`] | that body over shared names; leases lost, nodes replaced, names killed |
 //! | [`readers`] | any node reads any file, and old records cost their primary nothing |
 //! | [`servers`] | starts the servers |
 #![forbid(unsafe_code)]

@@ -6,7 +6,7 @@ use evenfall_store_engine::{BucketOptions, ClusterSource, Freshness, Level, Reco
 use evenfall_store_server::Server;
 use tempfile::TempDir;
 
-use crate::servers::{etcd, eventually, names_at};
+use crate::servers::{each_directory, eventually};
 use crate::suite::{Backend, all_of, records, said, schema};
 
 /// Connections that the primary has taken, and bytes in its cache.
@@ -16,53 +16,55 @@ fn taken_from(store: &Store, server: &Server) -> (u64, u64) {
 
 #[test]
 fn old_records_come_from_objects_and_recent_ones_from_the_primary() {
-    let Some(etcd) = etcd() else { return };
-    let (objects, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let backend = Backend {
-        objects: objects.path().display().to_string(),
-        options: BucketOptions::default(),
-        names: Some(names_at(&etcd)),
-        is_atomic: true,
-    };
-    let mut config = backend.config(path.path());
-    config.publish_every = std::time::Duration::from_secs(3_600);
-    let store = Arc::new(Store::open(config).expect("a store").store);
-    let file = store.create("a", &schema()).expect("a file");
-    store.append(&file, &records(0..500_000), Level::Object).expect("published");
-    let server = Server::start(Arc::clone(&store), "127.0.0.1:0".parse().unwrap()).expect("a port");
-    store.member().unwrap().serve_at(Some(server.address().to_string())).expect("said");
-    store.append(&file, &records(500_000..500_700), Level::Memory).expect("taken");
+    each_directory(|names| {
+        let (objects, path) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let backend = Backend {
+            objects: objects.path().display().to_string(),
+            options: BucketOptions::default(),
+            names: Some(names.address()),
+            is_atomic: true,
+        };
+        let mut config = backend.config(path.path());
+        config.publish_every = std::time::Duration::from_secs(3_600);
+        let store = Arc::new(Store::open(config).expect("a store").store);
+        let file = store.create("a", &schema()).expect("a file");
+        store.append(&file, &records(0..500_000), Level::Object).expect("published");
+        let server =
+            Server::start(Arc::clone(&store), "127.0.0.1:0".parse().unwrap()).expect("a port");
+        store.member().unwrap().serve_at(Some(server.address().to_string())).expect("said");
+        store.append(&file, &records(500_000..500_700), Level::Memory).expect("taken");
 
-    let source = |freshness| {
-        let options = BucketOptions::default();
-        ClusterSource::open(&names_at(&etcd), None, &options, freshness).expect("a source")
-    };
-    // A scan of what is published, by a reader of either kind: nothing is asked of the primary.
-    eventually("a quiet primary", || store.occupancy().memory_bytes == 0);
-    let before = taken_from(&store, &server);
-    let published = source(Freshness::Published);
-    assert!(all_of(&published, "a") == records(0..500_000));
-    assert_eq!(published.listed().unwrap()[0].records, 500_000);
-    let fresh = source(Freshness::Fresh);
-    assert_eq!(fresh.between("a", 1_000, 499_000).unwrap(), 1_000..499_001);
-    assert!(fresh.numbers("a", 1_000..499_001).unwrap() == records(1_000..499_001));
-    assert_eq!(taken_from(&store, &server), before, "the primary was asked");
-    let missing = said(published.numbers("a", 500_000..500_001));
-    assert!(missing.contains("no record 500000"), "{missing}");
+        let source = |freshness| {
+            let options = BucketOptions::default();
+            ClusterSource::open(&names.address(), None, &options, freshness).expect("a source")
+        };
+        // A scan of what is published, by a reader of either kind: nothing is asked of the primary.
+        eventually("a quiet primary", || store.occupancy().memory_bytes == 0);
+        let before = taken_from(&store, &server);
+        let published = source(Freshness::Published);
+        assert!(all_of(&published, "a") == records(0..500_000));
+        assert_eq!(published.listed().unwrap()[0].records, 500_000);
+        let fresh = source(Freshness::Fresh);
+        assert_eq!(fresh.between("a", 1_000, 499_000).unwrap(), 1_000..499_001);
+        assert!(fresh.numbers("a", 1_000..499_001).unwrap() == records(1_000..499_001));
+        assert_eq!(taken_from(&store, &server), before, "the primary was asked");
+        let missing = said(published.numbers("a", 500_000..500_001));
+        assert!(missing.contains("no record 500000"), "{missing}");
 
-    // The end comes from the primary, and the rest still does not.
-    assert!(all_of(&fresh, "a") == records(0..500_700));
-    assert_eq!(fresh.between("a", 499_999, 500_010).unwrap(), 499_999..500_011);
-    assert_eq!(fresh.between("a", 500_100, 500_110).unwrap(), 500_100..500_111);
-    assert_eq!(fresh.between("a", i64::MIN, -1).unwrap(), 0..0);
-    assert_eq!(fresh.listed().unwrap()[0].records, 500_700);
-    assert_eq!(taken_from(&store, &server).0, before.0 + 1);
+        // The end comes from the primary, and the rest still does not.
+        assert!(all_of(&fresh, "a") == records(0..500_700));
+        assert_eq!(fresh.between("a", 499_999, 500_010).unwrap(), 499_999..500_011);
+        assert_eq!(fresh.between("a", 500_100, 500_110).unwrap(), 500_100..500_111);
+        assert_eq!(fresh.between("a", i64::MIN, -1).unwrap(), 0..0);
+        assert_eq!(fresh.listed().unwrap()[0].records, 500_700);
+        assert_eq!(taken_from(&store, &server).0, before.0 + 1);
 
-    // Without the primary, published records are readable, and an error names the missing rest.
-    server.stop();
-    drop(file);
-    Arc::into_inner(store).expect("alone").close().expect("a clean stop");
-    let unreached = said(fresh.between("a", 0, i64::MAX));
-    assert!(unreached.contains("serves nowhere now"), "{unreached}");
-    assert!(all_of(&source(Freshness::Published), "a") == records(0..500_700));
+        // Without the primary, published records are readable, and an error names the missing rest.
+        server.stop();
+        drop(file);
+        Arc::into_inner(store).expect("alone").close().expect("a clean stop");
+        let unreached = said(fresh.between("a", 0, i64::MAX));
+        assert!(unreached.contains("serves nowhere now"), "{unreached}");
+        assert!(all_of(&source(Freshness::Published), "a") == records(0..500_700));
+    });
 }

@@ -6,7 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenfall_core::Objects as _;
+use evenfall_order_service::keys::Op;
+use evenfall_order_service::{Racks, SecondRound, Settings};
 use evenfall_store_engine::names::etcd::Etcd;
+use evenfall_store_engine::names::shared::Directory as _;
 use evenfall_store_engine::{Bucket, BucketOptions};
 use tempfile::TempDir;
 
@@ -193,8 +196,62 @@ fn file_server() {
     ended.expect("a server");
 }
 
+/// A directory of names: its server and how addresses name it.
+pub struct Names {
+    server: Server,
+    scheme: &'static str,
+}
+
+impl Names {
+    /// The address that store nodes of one cluster share.
+    pub fn address(&self) -> String {
+        self.address_of("ticks")
+    }
+
+    /// The address of this name.
+    pub fn address_of(&self, name: &str) -> String {
+        format!("{}://127.0.0.1:{}/{name}", self.scheme, self.server.port)
+    }
+
+    /// Another directory of the same kind, without names.
+    pub fn another(&self) -> Self {
+        if self.scheme == "etcd" { etcd().expect("etcd, as before") } else { replica_of_keys() }
+    }
+
+    pub fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    pub fn restart(&mut self) {
+        self.server.restart();
+    }
+
+    /// Ends the lease of a store node without the knowledge of the node, as an operator does.
+    pub fn revoke(&self, node: u32, lease: i64) {
+        if self.scheme == "etcd" {
+            return etcd_at(self.server.port).lease_revoke(lease).expect("revoked");
+        }
+        let replica = SocketAddr::from((Ipv4Addr::LOCALHOST, self.server.port));
+        let mut keys = evenfall_order_service::Client::new(vec![replica], STARTS);
+        let key = format!("evenfall/ticks/nodes/{node:08x}");
+        keys.change(vec![Op::Delete { key, version: None }]).expect("revoked");
+    }
+}
+
+/// Each directory of names that this machine has, one after the other.
+pub fn each_directory(test: impl Fn(Names)) {
+    test(replica_of_keys());
+    if let Some(etcd) = etcd() {
+        test(etcd);
+    }
+}
+
+fn etcd_at(port: u16) -> Etcd {
+    Etcd::connect(&format!("127.0.0.1:{port}")).expect("etcd")
+}
+
 /// etcd, when this machine has it.
-pub fn etcd() -> Option<Server> {
+pub fn etcd() -> Option<Names> {
     let program = program("EVENFALL_ETCD", "etcd")?;
     let peers = free_address().port();
     let server = Server::start(move |directory, port| {
@@ -213,12 +270,45 @@ pub fn etcd() -> Option<Server> {
         command
     });
     // etcd listens before it has elected itself leader.
-    let client = Etcd::connect(&format!("127.0.0.1:{}", server.port)).expect("etcd");
+    let client = etcd_at(server.port);
     eventually("an answer of etcd", || client.get("x").is_ok());
-    Some(server)
+    Some(Names { server, scheme: "etcd" })
 }
 
-/// The directory of names on this etcd.
-pub fn names_at(etcd: &Server) -> String {
-    format!("etcd://127.0.0.1:{}/ticks", etcd.port)
+/// Tells a process of this program where it is the only replica of ordered keys.
+const REPLICA: &str = "EVENFALL_TEST_STORE_REPLICA";
+
+/// A replica of evenfall's own ordered keys.
+fn replica_of_keys() -> Names {
+    let server = Server::start(|directory, port| {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "servers::replica", "--nocapture"]);
+        command.env(REPLICA, format!("127.0.0.1:{port} {}", directory.display()));
+        command
+    });
+    Names { server, scheme: "order" }
+}
+
+/// Runs a replica when the variable [`REPLICA`] is set. This function tests nothing by itself.
+#[test]
+fn replica() {
+    let Ok(text) = std::env::var(REPLICA) else { return };
+    let (listen, directory) = text.split_once(' ').expect("an address and a directory");
+    let listen: SocketAddr = listen.parse().expect("an address");
+    let mut zookeeper = evenfall_order_service::Options::default();
+    // The tests have leases of two seconds.
+    zookeeper.set("minSessionTimeout=2000").expect("an option");
+    let racks = Racks { of: vec![], second_round: SecondRound::Off, round_trip: Duration::ZERO };
+    let settings = Settings {
+        node: 0,
+        replicas: vec![listen],
+        listen,
+        directory: directory.into(),
+        bytes_max: None,
+        lease_cycles: 0,
+        racks,
+        zookeeper,
+        key: None,
+    };
+    evenfall_order_service::run(&settings, None, || {}).expect("a replica");
 }

@@ -1,0 +1,207 @@
+//! A directory of names in evenfall's own ordered keys.
+//!
+//! A lease is the session of the client, and its keys are ephemeral. A change is refused after its
+//! session has ended, so a node that has lost its lease changes nothing. The lease is renewed by a
+//! change of nothing, which is ordered: a ping would count only where it arrived.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use evenfall_order_service::keys::{Existing, Kind, Op, Refusal, State};
+use evenfall_order_service::{Client, ServiceError};
+
+use super::NamesError;
+use super::shared::{self, Condition, Directory, Step};
+use crate::{expect_loopback, lock};
+
+/// A request without an answer within this time has failed.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Keys in one answer.
+const PAGE_KEYS: usize = 500;
+
+/// A client of the replicas.
+pub struct Ordered {
+    replicas: Vec<SocketAddr>,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    client: Client,
+    /// The session that is the lease; 0 for none.
+    lease: u64,
+    /// The keys that were put under the lease.
+    keys: Vec<String>,
+}
+
+impl Ordered {
+    /// A client of the replicas at `host:port`, several separated by commas. A connection is made
+    /// when it is needed.
+    ///
+    /// # Errors
+    /// When an endpoint is no address, or not on this machine. The connections have no key, and
+    /// without a key nothing may leave loopback.
+    pub fn connect(endpoints: &str) -> Result<Self, NamesError> {
+        let mut replicas = Vec::new();
+        for endpoint in endpoints.split(',') {
+            let failed = |error: &dyn std::fmt::Display| {
+                NamesError::Failed(format!("replica {endpoint}: {error}"))
+            };
+            for address in endpoint.to_socket_addrs().map_err(|error| failed(&error))? {
+                expect_loopback(&format!("replica {endpoint}:"), address)
+                    .map_err(|error| failed(&error))?;
+                replicas.push(address);
+            }
+        }
+        let client = Client::new(replicas.clone(), REQUEST_TIMEOUT);
+        let held = Mutex::new(Held { client, lease: 0, keys: Vec::new() });
+        Ok(Self { replicas, held })
+    }
+}
+
+impl Drop for Ordered {
+    fn drop(&mut self) {
+        let mut held = lock(&self.held);
+        if held.lease != 0 {
+            // A lease that is not given back runs out by itself, as after a crash.
+            held.client.abandon();
+        }
+    }
+}
+
+impl Held {
+    /// Carries out all operations, or none. Returns whether their conditions held.
+    fn change(&mut self, ops: &[Op]) -> Result<bool, NamesError> {
+        let needs_lease = ops.iter().any(|op| match op {
+            Op::Expect { state, .. } => matches!(state, State::Owned(_)),
+            _ => false,
+        });
+        for is_last in [false, true] {
+            match self.client.change(ops.to_vec()) {
+                Ok(_) => return Ok(true),
+                Err(ServiceError::Refused(refusal)) => match refusal {
+                    Refusal::NoKey | Refusal::KeyExists | Refusal::BadVersion => return Ok(false),
+                    Refusal::NoSession | Refusal::Moved if needs_lease => return Ok(false),
+                    // The session was idle for too long, and the next call opens another one.
+                    Refusal::NoSession if !is_last => {}
+                    _ => return Err(failed(&refusal)),
+                },
+                Err(error) => return Err(said(error)),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Directory for Ordered {
+    fn get(&self, key: &str) -> Result<Option<shared::Found>, NamesError> {
+        lock(&self.held).client.get(key).map(|found| found.map(found_at)).map_err(said)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<shared::Found>, NamesError> {
+        let client = &mut lock(&self.held).client;
+        let (mut all, mut first) = (Vec::new(), prefix.to_owned());
+        loop {
+            let (page, has_more) = client.range(prefix, &first, PAGE_KEYS).map_err(said)?;
+            all.extend(page.into_iter().map(found_at));
+            match all.last() {
+                // No key lies between a key and the same key with the least character behind it.
+                Some(last) if has_more => first = format!("{}\0", last.key),
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    fn get_all(&self, keys: &[String]) -> Result<Vec<Option<shared::Found>>, NamesError> {
+        let client = &mut lock(&self.held).client;
+        // What was answered before this call is at the replica behind one wait.
+        client.session().map_err(said)?;
+        let found = keys.iter().map(|key| client.get_here(key).map(|found| found.map(found_at)));
+        found.collect::<Result<_, _>>().map_err(said)
+    }
+
+    fn commit(&self, conditions: Vec<Condition>, steps: Vec<Step>) -> Result<bool, NamesError> {
+        let leased = steps.iter().filter_map(|step| match step {
+            Step::Put(key, _, lease) if *lease != 0 => Some(key.clone()),
+            _ => None,
+        });
+        let leased: Vec<String> = leased.collect();
+        let conditions = conditions.into_iter().map(condition);
+        let ops: Vec<Op> = conditions.chain(steps.into_iter().map(step)).collect();
+        let mut held = lock(&self.held);
+        let is_done = held.change(&ops)?;
+        if is_done {
+            let new = leased.into_iter().filter(|key| !held.keys.contains(key));
+            let new: Vec<String> = new.collect();
+            held.keys.extend(new);
+        }
+        Ok(is_done)
+    }
+
+    fn lease_grant(&self, seconds: u64) -> Result<(i64, Duration), NamesError> {
+        let client = Client::new(self.replicas.clone(), REQUEST_TIMEOUT);
+        let mut client = client.with_timeout(Duration::from_secs(seconds));
+        let (lease, timeout) = client.session().map_err(said)?;
+        *lock(&self.held) = Held { client, lease, keys: Vec::new() };
+        Ok((lease as i64, timeout))
+    }
+
+    fn lease_revoke(&self, id: i64) -> Result<(), NamesError> {
+        let mut held = lock(&self.held);
+        if held.lease != id as u64 {
+            return Err(NamesError::Failed(format!("lease {id:x} is of another node")));
+        }
+        held.lease = 0;
+        held.client.end().map_err(said)
+    }
+
+    fn lease_keep_alive(&self, id: i64) -> Result<bool, NamesError> {
+        let mut held = lock(&self.held);
+        let owned = |key: &String| Op::Expect { key: key.clone(), state: State::Owned(id as u64) };
+        // A key that an operator has deleted ends the lease, too.
+        let ops: Vec<Op> = held.keys.iter().map(owned).collect();
+        let is_there = held.change(&ops)?;
+        let (session, _) = held.client.session().map_err(said)?;
+        Ok(is_there && session == id as u64)
+    }
+}
+
+fn condition(condition: Condition) -> Op {
+    match condition {
+        Condition::Unchanged(key, revision) => {
+            Op::Expect { key, state: State::Modified(revision as u64) }
+        }
+        Condition::Leased(key, lease) => Op::Expect { key, state: State::Owned(lease as u64) },
+    }
+}
+
+fn step(step: Step) -> Op {
+    match step {
+        Step::Put(key, value, 0) => Op::put(key, value, Existing::Any(true)),
+        Step::Put(key, value, _) => {
+            let (existing, kind) = (Existing::Any(true), Kind::Ephemeral);
+            let (value, numbered, rights) = (Some(value), false, Vec::new());
+            Op::Put { key, value, existing, kind, numbered, rights }
+        }
+        Step::Delete(key) => Op::Delete { key, version: None },
+    }
+}
+
+fn found_at(found: evenfall_order_service::Found) -> shared::Found {
+    let (key, value, revision) = (found.key, found.value, found.stat.modified as i64);
+    shared::Found { key, value, revision }
+}
+
+fn failed(what: &dyn std::fmt::Display) -> NamesError {
+    NamesError::Failed(format!("ordered keys: {what}"))
+}
+
+fn said(error: ServiceError) -> NamesError {
+    match error {
+        ServiceError::Unanswered(what) => NamesError::Unavailable(format!("ordered keys: {what}")),
+        ServiceError::Refused(Refusal::NoSession) => {
+            NamesError::Unavailable("ordered keys: the session has ended".into())
+        }
+        other => failed(&other),
+    }
+}
