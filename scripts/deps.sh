@@ -20,6 +20,7 @@ wanted=(
   "dockerd   docker.io        the containers of deploy/test.sh"
   "systemd-analyze systemd    the check of the service units"
   "etcd      etcd-server      the names of a cluster of store nodes"
+  "go        golang-go        porcupine, the checker of histories of ordered keys"
   "unzip     unzip            feed files that come as zip archives"
   "mpicc     libopenmpi-dev   MPI_Alltoallv beside bench shuffle (bench-peers/shuffle)"
   "mpirun    openmpi-bin      the same"

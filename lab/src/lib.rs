@@ -65,6 +65,7 @@ pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
     &store::Store,
     &order::ORDER,
     &order::RACKS,
+    &order::SESSIONS,
     &order::rivals::faults::Rivals,
     &takeover::Takeover,
     &files::copies::Copies,

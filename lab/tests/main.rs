@@ -6,6 +6,7 @@ mod campaigns;
 mod cores;
 mod corpus;
 mod files;
+mod linearizable;
 mod moderation;
 mod pages;
 mod pool_model;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use evenfall_order_machine::{Change, Config, Event, OrderError, Reason, State, Table, VnodeId};
 use evenfall_sim::{NodeIndex, Run, Seen, SimTime, Violation};
 
-use super::{Check, REGISTERS, broken};
+use super::{Check, REGISTERS, broken, sessions};
 
 /// A place in the order: cycle, set, requests of the set in front. A write stands behind itself.
 type Place = (u64, usize, usize);
@@ -18,8 +18,12 @@ struct Begun {
     node: NodeIndex,
     life: u64,
     is_read: bool,
+    /// The client that the request names.
+    client: u64,
     /// Whether the read was answered at once because no write to its key was under way.
     is_leased: bool,
+    /// Whether the read is of a session, which may see old values.
+    is_local: bool,
     /// When the operation was answered, and its place.
     end: Option<(SimTime, Place)>,
 }
@@ -55,17 +59,43 @@ impl History {
         *told = (0, told.1 + 1);
     }
 
-    /// A client's operation was taken.
-    pub fn begin(&mut self, seen: Seen, token: u64, is_read: bool) {
-        let life = self.told.get(&seen.node).map_or(0, |told| told.1);
-        let begun =
-            Begun { at: seen.at, node: seen.node, life, is_read, is_leased: false, end: None };
+    /// The life of a node.
+    pub fn life(&self, node: NodeIndex) -> u64 {
+        self.told.get(&node).map_or(0, |told| told.1)
+    }
+
+    /// Whether an operation was answered.
+    pub fn is_answered(&self, token: u64) -> bool {
+        self.begun.get(&token).is_some_and(|begun| begun.end.is_some())
+    }
+
+    /// The client of an operation is gone, and an answer would reach nobody.
+    pub fn leave(&mut self, token: u64) {
+        if let Some(begun) = self.begun.get_mut(&token) {
+            begun.life = u64::MAX;
+        }
+    }
+
+    /// An operation of this client was taken.
+    pub fn begin(&mut self, seen: Seen, token: u64, client: u64, is_read: bool) {
+        let (at, node, life) = (seen.at, seen.node, self.life(seen.node));
+        let (is_leased, is_local, end) = (false, false, None);
+        let begun = Begun { at, node, life, is_read, client, is_leased, is_local, end };
         self.begun.insert(token, begun);
+    }
+
+    /// A session reads what its replica has committed.
+    pub fn read_here(&mut self, seen: Seen, token: u64, client: u64) {
+        self.begin(seen, token, client, true);
+        if let Some(begun) = self.begun.get_mut(&token) {
+            begun.is_local = true;
+        }
+        self.read_now(seen, token);
     }
 
     /// Begins a read and answers the read at once from the cycles that its replica has committed.
     pub fn read_at_once(&mut self, seen: Seen, token: u64) {
-        self.begin(seen, token, true);
+        self.begin(seen, token, seen.node.0.into(), true);
         self.read_now(seen, token);
     }
 
@@ -199,13 +229,17 @@ impl History {
         self.judge_requests(run);
         self.judge_times(run);
         self.judge_registers(run);
+        self.judge_sessions(run);
         let latest = self.cycles.keys().last().copied().unwrap_or(0);
         for node in live {
             let told = self.told.get(node).map_or(0, |told| told.0);
             run.expect(Check::Resumes, told == latest, || {
                 format!("{node} has committed {told} of {latest} cycles")
             });
-            let open = self.begun.range(last..).find(|(_, b)| b.node == *node && b.end.is_some());
+            let open = self
+                .begun
+                .range(last..sessions::FIRST)
+                .find(|(_, b)| b.node == *node && b.end.is_some());
             run.expect(Check::Resumes, open.is_some(), || {
                 format!("the last request of {node} is not answered")
             });
@@ -219,6 +253,8 @@ impl History {
         run.counts.push(("reads answered", answered(true)));
         let at_once = self.begun.values().filter(|begun| begun.is_leased && begun.end.is_some());
         run.counts.push(("reads under leases", at_once.count() as u64));
+        let local = self.begun.values().filter(|begun| begun.is_local);
+        run.counts.push(("reads of sessions", local.count() as u64));
         run.counts.push(("expelled", self.expelled));
         run.counts.push(("joined", self.joined));
         run.counts.push(("checkpoints", self.checkpoints));
@@ -245,15 +281,38 @@ impl History {
         let sets = self.cycles.values().flat_map(|(state, _)| &state.sets);
         for request in sets.flat_map(|set| &set.requests) {
             let token = request.sequence;
-            let made = self
-                .begun
-                .get(&token)
-                .is_some_and(|begun| !begun.is_read && u64::from(begun.node.0) == request.client);
-            run.expect(Check::Nontriviality, made, || format!("{token} was not made"));
+            let begun = self.begun.get(&token);
+            let begun = begun.filter(|begun| !begun.is_read && begun.client == request.client);
+            run.expect(Check::Nontriviality, begun.is_some(), || format!("{token} was not made"));
             let is_new = seen.insert((request.client, token));
             run.expect(Check::Nontriviality, is_new, || format!("{token} is there twice"));
-            if let Some(earlier) = before.insert(request.client, token) {
-                run.expect(Check::Fifo, earlier < token, || format!("{token} after {earlier}"));
+            if token >= sessions::FIRST && !self.is_answered(token) {
+                // A session that has left the write behind has gone on elsewhere.
+                continue;
+            }
+            let made = (begun.map(|begun| begun.at), token);
+            if let Some(earlier) = before.insert(request.client, made) {
+                run.expect(Check::Fifo, earlier < made, || format!("{token} after {}", earlier.1));
+            }
+        }
+    }
+
+    /// What a session reads or writes stands behind what it read or wrote before, wherever it was
+    /// connected. A read after a `sync` therefore sees all that was answered before the `sync`,
+    /// which is judged as any other read in the order.
+    fn judge_sessions(&self, run: &mut Run<Check>) {
+        let mut all: Vec<_> = self.begun.range(sessions::FIRST..).collect();
+        // A replica that stands still takes what a session has tried there after it has woken up.
+        all.sort_by_key(|(token, begun)| (begun.at, **token));
+        let mut before = BTreeMap::<u64, (Place, u64)>::new();
+        for (token, begun) in all {
+            let (Some((_, place)), Some(session)) = (begun.end, sessions::of(*token)) else {
+                continue;
+            };
+            if let Some((seen, other)) = before.insert(session, (place, *token)) {
+                run.expect(Check::SessionOrder, seen <= place, || {
+                    format!("{token} at {place:?} comes after {other} at {seen:?}")
+                });
             }
         }
     }
@@ -261,7 +320,8 @@ impl History {
     /// The places of operations are a witness: what ended before another began comes first. Reads
     /// under write leases have a place among the operations of their register only.
     fn judge_times(&self, run: &mut Run<Check>) {
-        let in_place = || self.begun.iter().filter(|(_, begun)| !begun.is_leased);
+        let is_in_place = |begun: &Begun| !begun.is_leased && !begun.is_local;
+        let in_place = || self.begun.iter().filter(move |(_, begun)| is_in_place(begun));
         let mut ends: Vec<_> = in_place().filter_map(|(t, b)| Some((b.end?, *t))).collect();
         ends.sort_unstable_by_key(|((at, _), _)| *at);
         let mut begins: Vec<_> = in_place()
@@ -282,8 +342,8 @@ impl History {
     }
 }
 
-/// The writes of each register, by their places in the order.
-type Writes = BTreeMap<u64, Vec<Place>>;
+/// The writes of each register, each with its place in the order and its token.
+type Writes = BTreeMap<u64, Vec<(Place, u64)>>;
 
 impl History {
     fn writes(&self) -> Writes {
@@ -291,8 +351,8 @@ impl History {
         for (cycle, (state, _)) in &self.cycles {
             for (number, set) in state.sets.iter().enumerate() {
                 for (at, request) in set.requests.iter().enumerate() {
-                    let place = (*cycle, number, at + 1);
-                    writes.entry(register(request.sequence)).or_default().push(place);
+                    let (place, token) = ((*cycle, number, at + 1), request.sequence);
+                    writes.entry(register(token)).or_default().push((place, token));
                 }
             }
         }
@@ -309,9 +369,10 @@ impl History {
         let writes = self.writes();
         let version = |token: u64, place: Place| {
             let of = writes.get(&register(token));
-            of.map_or(0, |writes| writes.partition_point(|write| *write <= place))
+            of.map_or(0, |writes| writes.partition_point(|(write, _)| *write <= place))
         };
-        let done = self.begun.iter().filter_map(|(token, begun)| {
+        let all = self.begun.iter().filter(|(_, begun)| !begun.is_local);
+        let done = all.filter_map(|(token, begun)| {
             let (end, place) = begun.end?;
             Some((end, *token, version(*token, place)))
         });
@@ -334,6 +395,57 @@ impl History {
             });
         }
     }
+}
+
+/// An operation of a client as a checker from elsewhere needs it: without its place in the order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// The client: a session, or all who are at one node.
+    pub client: u64,
+    /// The register that was read or written.
+    pub register: u64,
+    /// Whether the operation wrote.
+    pub is_write: bool,
+    /// What was written or read; 0 of a register that was not written yet.
+    pub value: u64,
+    /// How many writes the register then had.
+    pub version: u64,
+    /// When the operation began.
+    pub begin: SimTime,
+    /// When it was answered; `None` without an answer.
+    pub end: Option<SimTime>,
+}
+
+impl History {
+    /// The operations of all clients that have to be linearizable, but for reads without an answer
+    /// and for writes that no replica told. Each write has a value of its own.
+    pub fn operations(&self) -> Vec<Operation> {
+        let written = self.writes();
+        let of = |(token, begun): (&u64, &Begun)| {
+            let writes = written.get(&register(*token)).map_or(&[][..], |writes| writes);
+            let version = match (begun.is_read, begun.end) {
+                _ if begun.is_local => return None,
+                (true, Some((_, place))) => writes.partition_point(|(write, _)| *write <= place),
+                (true, None) => return None,
+                (false, _) => 1 + writes.iter().position(|(_, write)| write == token)?,
+            };
+            Some(Operation {
+                client: begun.client,
+                register: register(*token),
+                is_write: !begun.is_read,
+                value: version.checked_sub(1).map_or(0, |at| value(writes[at].1)),
+                version: version as u64,
+                begin: begun.at,
+                end: begun.end.map(|(at, _)| at),
+            })
+        };
+        self.begun.iter().filter_map(of).collect()
+    }
+}
+
+/// What a write writes. No write writes a zero, which stands for no write.
+fn value(token: u64) -> u64 {
+    token + 1
 }
 
 /// The register that an operation reads or writes.

@@ -8,13 +8,14 @@
 //! and read four registers at all nodes. Owners give checkpoints. Checks look at what every replica
 //! told its owner, and at nothing else.
 
-mod history;
+pub mod history;
 mod membership;
 pub mod memory;
 pub mod ordered;
 mod racks;
 pub mod rivals;
 pub mod rounds;
+mod sessions;
 mod vanish;
 pub mod wide;
 
@@ -37,6 +38,7 @@ use evenfall_sim::{
 };
 use history::History;
 use membership::Membership;
+use sessions::{Does, Sessions};
 
 /// Delay of a packet. A cycle of height 3 takes about six of these delays.
 const DELAY: Duration = Duration::from_micros(300);
@@ -73,6 +75,8 @@ words! {
         SameTable,
         /// Reads and writes that did not overlap in time are ordered as they happened.
         Linearizable,
+        /// A session sees nothing older than what it saw or wrote before.
+        SessionOrder,
         /// When the faults are over, every node takes part and commits the same cycles.
         Resumes,
     }
@@ -116,6 +120,8 @@ words! {
         NeverReturns,
         /// The service outside takes every change, whatever it has by then.
         TakesEveryChange,
+        /// Lets a session read at a replica where it was not opened.
+        ReadsUnopened,
     }
 }
 
@@ -319,6 +325,7 @@ struct Owner {
     /// The super-leaves whose nodes last started before it was agreed that the super-leaf leaves.
     early: BTreeSet<VnodeId>,
     membership: Membership,
+    sessions: Sessions,
     operations: Vec<Operation>,
     history: History,
 }
@@ -436,6 +443,35 @@ impl Owner {
         table.leaf_incarnation(leaf, u64::MAX).is_none()
     }
 
+    /// Hands a request of a client to a replica.
+    fn ask(&mut self, seen: Seen, token: u64, client: u64, is_read: bool, subject: &mut Subject) {
+        let key = self.lease_key(token, is_read);
+        let taken = subject.input(seen.local, |replica| match is_read {
+            true => replica.read_of(seen.local, token, key),
+            false => {
+                // Eight bytes of value behind the number of a register.
+                let body =
+                    [&[history::register(token) as u8][..], &token.to_le_bytes()].concat().into();
+                replica.submit_to(seen.local, Request { client, sequence: token, body }, key)
+            }
+        });
+        if taken.is_ok() {
+            self.history.begin(seen, token, client, is_read);
+        }
+    }
+
+    /// What a session does next.
+    fn of_session(&mut self, seen: Seen, token: u64, subject: &mut Subject) {
+        let place = (seen.at, seen.node, self.history.life(seen.node));
+        let does = self.sessions.next(self.plan.seed, token, place, &mut self.history);
+        let client = sessions::client(token);
+        match does {
+            Some(Does::Read) => self.history.read_here(seen, token, client),
+            Some(does) => self.ask(seen, token, client, does == Does::Sync, subject),
+            None => {}
+        }
+    }
+
     /// Gives a replica what its cycles have made.
     fn checkpoint(&mut self, seen: Seen, subject: &mut Subject) {
         let Some((cycle, mut made)) = self.history.made(seen.node) else { return };
@@ -462,6 +498,9 @@ impl Observer<Subject, Wire> for Owner {
     }
 
     fn invoke(&mut self, seen: Seen, token: u64, subject: &mut Subject) {
+        if token >= sessions::FIRST {
+            return self.of_session(seen, token, subject);
+        }
         let operation = self.operations[token as usize];
         let is_read = operation.kind == Kind::Read;
         if is_read && self.mutant == Some(Mutant::ReadsAtOnce) {
@@ -482,20 +521,7 @@ impl Observer<Subject, Wire> for Owner {
             }
             Kind::Read | Kind::Write => {}
         }
-        let taken = subject.input(seen.local, |replica| match is_read {
-            true => replica.read_of(seen.local, token, self.lease_key(token, true)),
-            false => {
-                // Eight bytes of value behind the number of a register.
-                let body =
-                    [&[history::register(token) as u8][..], &token.to_le_bytes()].concat().into();
-                let client = u64::from(seen.node.0);
-                let request = Request { client, sequence: token, body };
-                replica.submit_to(seen.local, request, self.lease_key(token, false))
-            }
-        });
-        if taken.is_ok() {
-            self.history.begin(seen, token, is_read);
-        }
+        self.ask(seen, token, u64::from(seen.node.0), is_read, subject);
     }
 
     fn revive(&mut self, node: NodeIndex, _: Timestamp) -> Option<Subject> {
@@ -508,16 +534,28 @@ impl Observer<Subject, Wire> for Owner {
 }
 
 /// The campaign `order`.
-pub static ORDER: Order = Order { is_racks: false };
+pub static ORDER: Order = Order(Of::Order);
 /// The campaign `racks`: every seed has a membership service outside.
-pub static RACKS: Order = Order { is_racks: true };
+pub static RACKS: Order = Order(Of::Racks);
+/// The campaign `sessions`: clients as ZooKeeper's are there, too.
+pub static SESSIONS: Order = Order(Of::Sessions);
 
 /// A campaign of Canopus.
-pub struct Order {
-    is_racks: bool,
+pub struct Order(Of);
+
+#[derive(Clone, Copy, Debug)]
+enum Of {
+    Order,
+    Racks,
+    Sessions,
 }
 
 impl Order {
+    /// What the clients of a seed saw, for a checker from elsewhere.
+    pub fn operations(&self, seed: u64, mutant: Option<Mutant>) -> Vec<history::Operation> {
+        play(&self.scene(seed), mutant, false).owner.history.operations()
+    }
+
     fn bounds(&self) -> Bounds {
         let mut knobs = vec![
             ("tree", 0..=3),
@@ -527,9 +565,13 @@ impl Order {
             ("history", 8..=80),
             ("full", 0..=1),
         ];
-        if self.is_racks {
-            knobs[0].1 = 1..=2;
-            knobs.push(racks::KNOB);
+        match self.0 {
+            Of::Order => {}
+            Of::Racks => {
+                knobs[0].1 = 1..=2;
+                knobs.push(racks::KNOB);
+            }
+            Of::Sessions => knobs.push(sessions::KNOB),
         }
         Bounds {
             knobs,
@@ -604,7 +646,11 @@ impl Campaign for Order {
                 (Mutant::TakesEveryChange, Check::Agreement, 1_000),
             ],
         };
-        if self.is_racks { racks::outline(&order) } else { order }
+        match self.0 {
+            Of::Order => order,
+            Of::Racks => racks::outline(&order),
+            Of::Sessions => sessions::outline(&order),
+        }
     }
 
     fn scene(&self, seed: u64) -> Plan {
@@ -619,62 +665,79 @@ impl Campaign for Order {
     }
 
     fn run(&self, plan: &Plan, mutant: Option<Mutant>, story: bool) -> Run<Check> {
-        let tree = tree(plan.knob("tree"));
-        let count = tree.members().count() as u32;
-        let nodes = (0..count).map(NodeIndex);
-        let disk = |node: NodeIndex| {
-            SimDisk::new(plan.seed ^ u64::from(node.0) << 40, DiskFaults::default())
-        };
-        let mut owner = Owner {
-            plan: plan.clone(),
-            tree,
-            mutant,
-            disks: nodes.clone().map(disk).collect(),
-            lives: BTreeMap::new(),
-            learning: BTreeSet::new(),
-            early: BTreeSet::new(),
-            membership: Membership::new(plan, mutant == Some(Mutant::TakesEveryChange)),
-            operations: operations(plan.seed, count),
-            history: History::default(),
-        };
-        let mut world = World::new(Wire::new(DELAY), plan.seed);
-        for node in nodes.clone() {
-            let (subject, disk) = (owner.subject(node), owner.disks[node.0 as usize].clone());
-            world.add(subject, HostSpec::ideal());
-            world.attach(node, SimWrites::new(disk, plan.seed ^ u64::from(node.0), WRITE));
-        }
-        for node in nodes.clone() {
-            owner.operations.push(Operation { at: LAST_AT, node, kind: Kind::Write });
-        }
-        for (number, node) in (0..).zip(nodes.clone().cycle()) {
-            // Nodes take turns, so that they have checkpoints of different cycles.
-            let at = SimTime::ZERO + CHECKPOINT_EVERY * number / count;
-            if at >= END {
-                break;
-            }
-            owner.operations.push(Operation { at, node, kind: Kind::Checkpoint });
-        }
-        owner.operations.extend(vanish::retirement(plan));
-        owner.operations.extend(vanish::checkpoints(plan));
-        owner.operations.extend(membership::looks(plan, count));
-        owner.operations.extend(racks::nudges(plan, count));
-        for (token, operation) in owner.operations.iter().enumerate() {
-            world.invoke_at(operation.at, operation.node, token as u64);
-        }
-        plan.schedule(&mut world);
-        let mut watch = Transcript::told(owner, story);
-        world.run_until(END, &mut watch);
-        let live: Vec<NodeIndex> = nodes.filter(|node| world.is_up(*node)).collect();
-        let mut run = Run { digest: world.digest(), story: watch.text, ..Run::default() };
-        let may_resume = watch.inner.may_resume(&live);
+        let Played { owner, live, digest, story } = play(plan, mutant, story);
+        let mut run = Run { digest, story, ..Run::default() };
+        let may_resume = owner.may_resume(&live);
         let mut live = if may_resume { live } else { Vec::new() };
         let up = live.len();
-        live.retain(|node| !watch.inner.awaits_start(*node));
+        live.retain(|node| !owner.awaits_start(*node));
         run.counts.push(("nodes started too early", (up - live.len()) as u64));
-        watch.inner.history.judge(&live, OPERATIONS, &mut run);
+        owner.history.judge(&live, OPERATIONS, &mut run);
         run.counts.push(("last super-leaves lost", u64::from(!may_resume)));
         run
     }
+}
+
+/// A run that is over and was not judged.
+struct Played {
+    owner: Owner,
+    /// The nodes that are up.
+    live: Vec<NodeIndex>,
+    digest: u64,
+    story: String,
+}
+
+fn play(plan: &Plan, mutant: Option<Mutant>, story: bool) -> Played {
+    let tree = tree(plan.knob("tree"));
+    let count = tree.members().count() as u32;
+    let nodes = (0..count).map(NodeIndex);
+    let disk =
+        |node: NodeIndex| SimDisk::new(plan.seed ^ u64::from(node.0) << 40, DiskFaults::default());
+    let mut owner = Owner {
+        plan: plan.clone(),
+        tree,
+        mutant,
+        disks: nodes.clone().map(disk).collect(),
+        lives: BTreeMap::new(),
+        learning: BTreeSet::new(),
+        early: BTreeSet::new(),
+        membership: Membership::new(plan, mutant == Some(Mutant::TakesEveryChange)),
+        sessions: Sessions::new(mutant == Some(Mutant::ReadsUnopened)),
+        operations: operations(plan.seed, count),
+        history: History::default(),
+    };
+    let mut world = World::new(Wire::new(DELAY), plan.seed);
+    for node in nodes.clone() {
+        let (subject, disk) = (owner.subject(node), owner.disks[node.0 as usize].clone());
+        world.add(subject, HostSpec::ideal());
+        world.attach(node, SimWrites::new(disk, plan.seed ^ u64::from(node.0), WRITE));
+    }
+    for node in nodes.clone() {
+        owner.operations.push(Operation { at: LAST_AT, node, kind: Kind::Write });
+    }
+    for (number, node) in (0..).zip(nodes.clone().cycle()) {
+        // Nodes take turns, so that they have checkpoints of different cycles.
+        let at = SimTime::ZERO + CHECKPOINT_EVERY * number / count;
+        if at >= END {
+            break;
+        }
+        owner.operations.push(Operation { at, node, kind: Kind::Checkpoint });
+    }
+    owner.operations.extend(vanish::retirement(plan));
+    owner.operations.extend(vanish::checkpoints(plan));
+    owner.operations.extend(membership::looks(plan, count));
+    owner.operations.extend(racks::nudges(plan, count));
+    for (token, operation) in owner.operations.iter().enumerate() {
+        world.invoke_at(operation.at, operation.node, token as u64);
+    }
+    for (at, node, token) in sessions::tries(plan, count) {
+        world.invoke_at(at, node, token);
+    }
+    plan.schedule(&mut world);
+    let mut watch = Transcript::told(owner, story);
+    world.run_until(END, &mut watch);
+    let live: Vec<NodeIndex> = nodes.filter(|node| world.is_up(*node)).collect();
+    Played { owner: watch.inner, live, digest: world.digest(), story: watch.text }
 }
 
 fn operations(seed: u64, nodes: u32) -> Vec<Operation> {

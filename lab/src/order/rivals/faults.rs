@@ -131,7 +131,7 @@ impl Observer<Subject, Wire> for Owner {
             is_in
         });
         if is_in && (is_write || self.protocol != Protocol::Zab) {
-            self.history(token).begin(seen, token, !is_write);
+            self.history(token).begin(seen, token, client, !is_write);
         }
     }
 }
