@@ -60,13 +60,14 @@ function unitOf(us) {
   return size > 0 && size < 0.1 ? ["ns", 1e-3] : ["µs", 1];
 }
 
-/** A number of microseconds in its unit: [number, unit]. */
+/** A number of microseconds in its unit: [number, unit]. A run may have no value. */
 function spoken(us) {
+  if (us === null) return ["–", ""];
   const [unit, size] = unitOf(us);
   return [digits(us / size), unit];
 }
 
-const duration = (us) => spoken(us).join(" ");
+const duration = (us) => spoken(us).join(" ").trim();
 
 /** Formats the ticks of one axis, all in the unit of the largest tick. */
 function durationsOf(ticks) {

@@ -62,9 +62,9 @@ use crate::{Reader, StorageError, Timestamp, Write, WriteId};
 pub const HEAD_BYTES: usize = 12;
 /// Bytes of a log's header.
 pub const HEADER_BYTES: usize = 16;
-/// The version of the format that this build writes and reads. Builds before version 1 wrote logs
-/// without a header.
-pub const VERSION: u8 = 3;
+/// The version of the format, and of what records mean, that this build writes and reads. Builds
+/// before version 1 wrote logs without a header.
+pub const VERSION: u8 = 4;
 const MAGIC: &[u8; 4] = b"EFLG";
 /// The bit of a length that makes a record a mark.
 const MARK: u32 = 1 << 31;

@@ -47,6 +47,11 @@ pub fn name(name: &str) {
     let _ = NAME.set(format!("{name}: "));
 }
 
+/// What begins the lines of this process; empty without a name.
+fn named() -> &'static str {
+    NAME.get().map_or("", String::as_str)
+}
+
 enum Line {
     Note(Vec<u8>),
     /// The end of the notes. The answer comes after all earlier notes are written.
@@ -63,8 +68,7 @@ struct Queue {
 impl Write for &Queue {
     /// Takes one note. The formatter hands over whole lines.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let name = NAME.get().map_or("", String::as_str);
-        let note = [name.as_bytes(), line].concat();
+        let note = [named().as_bytes(), line].concat();
         if self.to.try_send(Line::Note(note)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -192,7 +196,7 @@ fn write_all(from: &Receiver<Line>, dropped: &AtomicU64, mut out: impl Write) {
             }
         };
         let lost = dropped.swap(0, Ordering::Relaxed);
-        if lost > 0 && writeln!(out, "notes that nobody took: {lost}").is_err() {
+        if lost > 0 && writeln!(out, "{}notes that nobody took: {lost}", named()).is_err() {
             dropped.fetch_add(lost, Ordering::Relaxed);
         }
         if out.write_all(&line).is_err() {

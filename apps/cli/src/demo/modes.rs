@@ -45,6 +45,11 @@ pub fn compare(args: &Args, progress: &Progress) -> Outcome {
     Ok(())
 }
 
+/// A number of microseconds; a dash for none.
+fn shown(us: f64) -> String {
+    if us.is_nan() { "-".to_owned() } else { format!("{us:.1}") }
+}
+
 fn show(comparison: &Comparison) {
     println!("{}", comparison.sentence());
     println!(
@@ -54,13 +59,13 @@ fn show(comparison: &Comparison) {
     for run in &comparison.runs {
         let r = &run.results;
         println!(
-            "  {:<9}{:>12.1}{:>12.1}{:>12.1}{:>12.1}{:>12.1}{:>8.2} %{:>7}",
+            "  {:<9}{:>12}{:>12}{:>12}{:>12}{:>12}{:>8.2} %{:>7}",
             run.mode,
-            r.window_us.p50,
-            r.window_us.p99,
-            r.oml_us.p50,
-            r.oml_us.p99,
-            r.held_oml_us.p50,
+            shown(r.window_us.p50),
+            shown(r.window_us.p99),
+            shown(r.oml_us.p50),
+            shown(r.oml_us.p99),
+            shown(r.held_oml_us.p50),
             run.p_f_of_allowance * 100.0,
             r.lost
         );

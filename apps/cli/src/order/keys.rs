@@ -285,7 +285,7 @@ fn print_status(args: &KvArgs) -> Outcome {
         }
     }
     if answered == 0 {
-        return Err("no replica answers: is `evenfall run order` running?".into());
+        return Err("no replica shows its state".into());
     }
     Ok(())
 }

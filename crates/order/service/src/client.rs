@@ -10,13 +10,14 @@ use evenfall_core::{Malformed, Reader};
 use evenfall_order_machine::keys::{Call, Command, Op, Outcome, Refusal, Reply, Stat};
 
 use crate::ServiceError;
-use crate::jute::{Fields, Message, error, frame, op};
+use crate::jute::{FRAME_BYTES_MAX, Fields, Message, error, frame, op};
 use crate::watches::Told;
 
 /// Timeout of the session of a client that asks for none. Such a client has no ephemeral keys, so
 /// the longest timeout that replicas give does no harm when the client is killed.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// A client that gets no answer for this long repeats its request at another replica.
+/// A client that gets no answer for this long repeats its request at another replica. The time is
+/// shorter when all replicas have to have their turn within the client's patience.
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// A client that gets no connection for this long tries another replica.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -69,6 +70,9 @@ pub struct Client {
 
 /// An answer: its error, and the fields behind its head.
 type Answered = (i32, Vec<u8>);
+/// Most bytes of the fields of a request behind its length: a replica takes no longer message, with
+/// the two numbers of its head.
+const FIELDS_BYTES_MAX: usize = FRAME_BYTES_MAX - 8 + 4;
 /// Bytes in front of the fields of an answer.
 const HEAD_BYTES: usize = 16;
 
@@ -244,6 +248,9 @@ impl Client {
         fields: impl Fn(Message) -> Message,
     ) -> Result<Answered, ServiceError> {
         let deadline = Instant::now() + self.patience;
+        if fields(Message::default()).length() > FIELDS_BYTES_MAX {
+            return Err(ServiceError::Refused(Refusal::TooLong));
+        }
         loop {
             let (session, at) = (self.session, self.at);
             let failed = match self.try_ask(number, &fields) {
@@ -254,6 +261,8 @@ impl Client {
                 Err(failed) => failed,
             };
             let is_connected = self.stream.take().is_some();
+            // The next call begins elsewhere, too.
+            self.at += 1;
             if session != 0 && self.session == 0 && number == op::CALL {
                 // The session that remembers the reply is gone.
                 return Err(ServiceError::Refused(Refusal::NoSession));
@@ -267,7 +276,6 @@ impl Client {
                 let what = format!("{}: {failed}: {hint}", self.replicas[at % self.replicas.len()]);
                 return Err(ServiceError::Unanswered(what));
             }
-            self.at += 1;
             if self.at.is_multiple_of(self.replicas.len()) {
                 std::thread::sleep(ROUND);
             }
@@ -324,8 +332,9 @@ impl Client {
         };
         let stream = TcpStream::connect_timeout(to, CONNECT)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(self.patience.clamp(ROUND, ATTEMPT)))?;
-        stream.set_write_timeout(Some(self.patience.clamp(ROUND, ATTEMPT)))?;
+        let attempt = self.patience / self.replicas.len().max(1) as u32;
+        stream.set_read_timeout(Some(attempt.clamp(ROUND, ATTEMPT)))?;
+        stream.set_write_timeout(Some(attempt.clamp(ROUND, ATTEMPT)))?;
         self.stream = Some(BufReader::new(stream));
         let asked_ms = i32::try_from(self.timeout.0.as_millis()).unwrap_or(i32::MAX);
         let hello = Message::default().int(0).long(self.revision).int(asked_ms);
@@ -379,8 +388,10 @@ pub fn status(replica: SocketAddr) -> io::Result<BTreeMap<String, String>> {
     let rows = text.lines().filter_map(|line| line.split_once('\t'));
     let rows: BTreeMap<_, _> =
         rows.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    if rows.is_empty() {
-        return Err(io::Error::other("its 4lw.commands.whitelist lacks mntr"));
+    match (rows.is_empty(), text.is_empty()) {
+        (false, _) => {}
+        (true, true) => return Err(io::Error::other("it closes the connection at once")),
+        (true, false) => return Err(io::Error::other("its 4lw.commands.whitelist lacks mntr")),
     }
     Ok(rows)
 }

@@ -178,6 +178,8 @@ pub struct Connection {
     pub packets: (u64, u64),
     /// The bytes that the front has counted for this connection.
     pub counted_bytes: usize,
+    /// Since when the front has counted many bytes.
+    pub long_since: Option<Instant>,
     stream: TcpStream,
     stage: Stage,
     /// Whether the client has sent its last byte.
@@ -194,8 +196,7 @@ pub struct Connection {
     slots_bytes: usize,
     /// How many slots were answered.
     answered: u64,
-    /// When the client last sent bytes.
-    pub heard: Instant,
+    heard: Instant,
     stalled: Option<Instant>,
 }
 
@@ -210,6 +211,7 @@ impl Connection {
             opened: 0,
             packets: (0, 0),
             counted_bytes: 0,
+            long_since: None,
             stream,
             stage: Stage::New,
             is_done: false,

@@ -87,6 +87,8 @@ pub struct Front {
     pub started: Instant,
     /// Bytes in the buffers of all clients.
     pub held_bytes: usize,
+    /// The clients with many bytes, each with the time since when.
+    long: BTreeSet<(Instant, u64)>,
     listener: TcpListener,
     waker: Waker,
     epoll: OwnedFd,
@@ -117,6 +119,7 @@ impl Front {
             stats: Stats::default(),
             started: Instant::now(),
             held_bytes: 0,
+            long: BTreeSet::new(),
             listener,
             waker,
             epoll,
@@ -286,20 +289,25 @@ impl Front {
 
     /// Counts anew how many bytes this replica holds for a client. While this replica holds more
     /// than [`HELD_BYTES_MAX`] for all clients, a client with more than [`LONG_BYTES`] is turned
-    /// away: the one that has been silent for longest. So a client that is sending a long write
-    /// stays, and clients that have stopped in the middle of one go.
+    /// away: the one that has had so many for longest. So a client that sends a long write stays,
+    /// and clients that stop in the middle of one, or send it byte by byte, go.
     fn count(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let held = connection.held_bytes();
         let before = core::mem::replace(&mut connection.counted_bytes, held);
         self.held_bytes = self.held_bytes + held - before;
-        while self.held_bytes > HELD_BYTES_MAX {
-            let all = self.connections.values();
-            let long = all.filter(|connection| connection.counted_bytes > LONG_BYTES);
-            let Some(silent) = long.min_by_key(|connection| connection.heard) else { return };
-            let id = silent.id;
+        if let Some(since) = connection.long_since.take_if(|_| held <= LONG_BYTES) {
+            self.long.remove(&(since, id));
+        } else if held > LONG_BYTES && connection.long_since.is_none() {
+            let since = Instant::now();
+            connection.long_since = Some(since);
+            self.long.insert((since, id));
+        }
+        while self.held_bytes > HELD_BYTES_MAX
+            && let Some((_, longest)) = self.long.first().copied()
+        {
             self.stats.turned_away += 1;
-            self.check(id, Err(End::Gone));
+            self.check(longest, Err(End::Gone));
         }
     }
 
@@ -357,6 +365,9 @@ impl Front {
         let Err(end) = done else { return };
         let Some(connection) = self.connections.remove(&id) else { return };
         self.held_bytes -= connection.counted_bytes;
+        if let Some(since) = connection.long_since {
+            self.long.remove(&(since, id));
+        }
         self.stats.malformed += u64::from(end == End::Malformed);
         self.interest.remove(&id);
         self.shared.watches().forget(id);

@@ -35,9 +35,9 @@ pub fn several<T: Send>(
 }
 
 /// One object of the same shape as those of the runs. A number becomes the mean of the runs, as
-/// does each number of a row. A truth becomes whether all runs have it, and a text becomes the list
-/// of all texts. Beside each key with numbers stands `KEY_half_width`, half the width of their 95 %
-/// intervals by Student's t.
+/// does each number of a row, and null when a run has none. A truth becomes whether all runs have
+/// it, and a text becomes the list of all texts. Beside each key with numbers stands
+/// `KEY_half_width`, half the width of their 95 % intervals by Student's t.
 pub fn combined(runs: &[Value]) -> Value {
     let mut all = Map::new();
     for key in runs.first().and_then(Value::as_object).into_iter().flat_map(Map::keys) {
@@ -72,6 +72,7 @@ fn print_each(name: &str, means: &Value, halves: &Value) {
             let half = halves.as_f64().map_or(String::new(), |half| format!(" +- {half:.4}"));
             println!("{name:<28} {mean:>12.4}{half}");
         }
+        Value::Null => println!("{name:<28} {:>12}", "-"),
         _ => {}
     }
 }
@@ -90,7 +91,7 @@ fn are_rows(values: &[&Value]) -> bool {
 
 fn has_numbers(values: &[&Value]) -> bool {
     match values[0] {
-        Value::Number(_) => true,
+        Value::Number(_) | Value::Null => values.iter().any(|value| value.is_number()),
         Value::Object(parts) => parts.keys().any(|key| {
             let inner: Vec<&Value> = values.iter().map(|value| &value[key]).collect();
             has_numbers(&inner)
@@ -111,8 +112,9 @@ fn each(values: &[&Value], figure: &dyn Fn(&[f64]) -> Option<f64>) -> Value {
             .collect(),
         Value::Bool(_) => values.iter().all(|value| **value == Value::Bool(true)).into(),
         Value::Number(_) | Value::Null => {
-            let numbers: Vec<f64> = values.iter().filter_map(|value| value.as_f64()).collect();
-            figure(&numbers).into()
+            // A figure of some of the runs alone would pass for one of all.
+            let numbers: Option<Vec<f64>> = values.iter().map(|value| value.as_f64()).collect();
+            numbers.and_then(|numbers| figure(&numbers)).into()
         }
         Value::Array(first) if are_rows(values) => (0..first.len())
             .map(|at| {

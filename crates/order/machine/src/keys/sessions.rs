@@ -31,7 +31,8 @@ pub const SESSIONS_MAX: usize = 100_000;
 /// A client that may ask again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
-    /// Silence after which nodes propose to expire the session.
+    /// Silence after which nodes propose to expire the session: the longest for which a client has
+    /// opened it.
     pub timeout_ms: u32,
     /// The password with which the client goes on with the session at another node.
     pub password: u64,
@@ -112,7 +113,9 @@ impl Keys {
             if known.password != password {
                 return Err(Refusal::NoSession);
             }
-            (known.timeout_ms, known.touched) = (timeout_ms, known.touched + 1);
+            // Another node may have other limits, and the client may still count on what it had.
+            known.timeout_ms = known.timeout_ms.max(timeout_ms);
+            known.touched += 1;
             known.opened = self.revision;
             return Ok(());
         }

@@ -205,6 +205,17 @@ fn asked_by(keys: &mut Keys, name: &str, op: Op) -> Reply {
 }
 
 #[test]
+fn a_session_that_opens_again_keeps_its_longest_timeout() {
+    let mut keys = opened();
+    let mut open = |timeout_ms| {
+        let command = Command::Open { timeout_ms, password: 9, is_new: false };
+        assert!(matches!(keys.apply(&call(1, 0, command)).reply, Reply::Done(_)));
+        keys.session(1).expect("the session").timeout_ms
+    };
+    assert_eq!([open(2_000), open(9_000), open(4_000)], [4_000, 9_000, 9_000]);
+}
+
+#[test]
 fn a_key_that_was_made_again_is_in_another_state() {
     let mut keys = opened();
     let expect = |key: &str, state| vec![Op::Expect { key: key.into(), state }];

@@ -28,6 +28,8 @@ use super::{Claimed, Entry, NamesError};
 
 /// Files of one transaction. etcd takes 128 conditions and steps, ordered keys take more.
 const BATCH_FILES: usize = 50;
+/// Bytes of the entries of one transaction. etcd takes 1.5 MiB and ordered keys 1 MiB.
+const BATCH_BYTES: usize = 512 << 10;
 /// Times that a transaction is tried while other nodes write.
 const TRIES: u32 = 50;
 /// How often a node looks while it waits for its number.
@@ -57,6 +59,23 @@ fn failed(what: impl Into<String>) -> NamesError {
 
 fn decode<T: serde::de::DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, NamesError> {
     serde_json::from_slice(value).map_err(|error| failed(format!("the key {key}: {error}")))
+}
+
+/// Parts of a list, each for one transaction.
+fn batches<T>(mut rest: &[T], bytes: impl Fn(&T) -> usize) -> Vec<&[T]> {
+    let mut all = Vec::new();
+    while !rest.is_empty() {
+        let mut sum = 0;
+        let fits = |one: &&T| {
+            sum += bytes(one);
+            sum <= BATCH_BYTES
+        };
+        let count = rest.iter().take(BATCH_FILES).take_while(fits).count().max(1);
+        let (batch, later) = rest.split_at(count);
+        all.push(batch);
+        rest = later;
+    }
+    all
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {
@@ -335,7 +354,7 @@ impl Member {
     ) -> Result<(), NamesError> {
         let keys: Vec<String> = names.iter().map(|name| self.cluster.file_key(name)).collect();
         for _ in 0..TRIES {
-            let (mut compare, mut steps) = (vec![], vec![]);
+            let mut changes = Vec::new();
             for (key, found) in keys.iter().zip(self.cluster.directory.get_all(&keys)?) {
                 let Some(found) = found else { continue };
                 let entry: Entry = decode(&found.key, &found.value)?;
@@ -343,12 +362,17 @@ impl Member {
                 if (entry.primary, newer) != (self.node, token) {
                     return Err(NamesError::Fenced { file, token, newer });
                 }
-                compare.push(shared::is_unchanged(key, found.revision));
-                steps.push(step(key, entry));
+                changes.push((shared::is_unchanged(key, found.revision), step(key, entry)));
             }
-            if self.commit(compare, steps)? {
+            let mut is_done = true;
+            for batch in batches(&changes, |(_, step)| step.bytes()) {
+                let (compare, steps) = batch.iter().cloned().unzip();
+                is_done &= self.commit(compare, steps)?;
+            }
+            if is_done {
                 return Ok(());
             }
+            // Some of the files may be changed already. They are changed once more.
             self.confirm()?;
         }
         Err(NamesError::Unavailable("others change these files all the time".into()))
@@ -412,7 +436,7 @@ impl Membership for Member {
 
     fn create(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
         let mut all = Vec::new();
-        for batch in files.chunks(BATCH_FILES) {
+        for batch in batches(files, |(_, schema)| encode(schema).len()) {
             all.extend(self.create_batch(batch)?);
         }
         Ok(all)
@@ -454,7 +478,7 @@ impl Membership for Member {
                 None => is_new || entry.token < self.token(),
             },
         });
-        for batch in due.chunks(BATCH_FILES) {
+        for batch in batches(&due, |(_, entry, _)| encode(entry).len()) {
             if self.claim_batch(batch, &mut claimed)? {
                 continue;
             }

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use evenfall_order_service::keys::{Existing, Kind, Op, Refusal, State};
+use evenfall_order_service::keys::{Existing, Kind, Op, Refusal, State, check_key};
 use evenfall_order_service::{Client, ServiceError};
 
 use super::NamesError;
@@ -23,6 +23,8 @@ const PAGE_KEYS: usize = 500;
 /// A client of the replicas.
 pub struct Ordered {
     replicas: Vec<SocketAddr>,
+    /// Reads have a client of their own, so that they do not hold up the renewals of the lease.
+    reads: Mutex<Client>,
     held: Mutex<Held>,
 }
 
@@ -44,18 +46,19 @@ impl Ordered {
     pub fn connect(endpoints: &str) -> Result<Self, NamesError> {
         let mut replicas = Vec::new();
         for endpoint in endpoints.split(',') {
-            let failed = |error: &dyn std::fmt::Display| {
-                NamesError::Failed(format!("replica {endpoint}: {error}"))
-            };
-            for address in endpoint.to_socket_addrs().map_err(|error| failed(&error))? {
+            let resolved = endpoint.to_socket_addrs();
+            let addresses = resolved.map_err(|error| {
+                NamesError::Failed(format!("replica {endpoint:?} of order://: {error}"))
+            })?;
+            for address in addresses {
                 expect_loopback(&format!("replica {endpoint}:"), address)
-                    .map_err(|error| failed(&error))?;
+                    .map_err(|error| NamesError::Failed(error.to_string()))?;
                 replicas.push(address);
             }
         }
-        let client = Client::new(replicas.clone(), REQUEST_TIMEOUT);
-        let held = Mutex::new(Held { client, lease: 0, keys: Vec::new() });
-        Ok(Self { replicas, held })
+        let client = || Client::new(replicas.clone(), REQUEST_TIMEOUT);
+        let held = Mutex::new(Held { client: client(), lease: 0, keys: Vec::new() });
+        Ok(Self { reads: Mutex::new(client()), held, replicas })
     }
 }
 
@@ -72,34 +75,42 @@ impl Drop for Ordered {
 impl Held {
     /// Carries out all operations, or none. Returns whether their conditions held.
     fn change(&mut self, ops: &[Op]) -> Result<bool, NamesError> {
-        let needs_lease = ops.iter().any(|op| match op {
+        let is_of_session = |op: &Op| match op {
             Op::Expect { state, .. } => matches!(state, State::Owned(_)),
+            Op::Put { kind, .. } => *kind == Kind::Ephemeral,
             _ => false,
-        });
-        for is_last in [false, true] {
-            match self.client.change(ops.to_vec()) {
-                Ok(_) => return Ok(true),
-                Err(ServiceError::Refused(refusal)) => match refusal {
-                    Refusal::NoKey | Refusal::KeyExists | Refusal::BadVersion => return Ok(false),
-                    Refusal::NoSession | Refusal::Moved if needs_lease => return Ok(false),
-                    // The session was idle for too long, and the next call opens another one.
-                    Refusal::NoSession if !is_last => {}
-                    _ => return Err(failed(&refusal)),
-                },
-                Err(error) => return Err(said(error)),
-            }
+        };
+        let is_of_session = ops.iter().any(is_of_session);
+        let mut done = self.client.change(ops.to_vec());
+        if !is_of_session && matches!(done, Err(ServiceError::Refused(Refusal::NoSession))) {
+            // The session was idle for too long, and this call opens another one.
+            done = self.client.change(ops.to_vec());
         }
-        Ok(false)
+        match done {
+            Ok(_) => Ok(true),
+            Err(ServiceError::Refused(
+                Refusal::NoKey | Refusal::KeyExists | Refusal::BadVersion | Refusal::NoSession,
+            )) => Ok(false),
+            Err(ServiceError::Refused(Refusal::BadKey | Refusal::TooLong)) => {
+                let is_bad = |op: &&Op| check_key(key_of(op)).is_err();
+                let what = match ops.iter().find(is_bad) {
+                    Some(op) => format!("{:?} cannot be a key", key_of(op)),
+                    None => "an entry is longer than the megabyte that they take".to_owned(),
+                };
+                Err(NamesError::Failed(format!("ordered keys: {what}")))
+            }
+            Err(error) => Err(said(error)),
+        }
     }
 }
 
 impl Directory for Ordered {
     fn get(&self, key: &str) -> Result<Option<shared::Found>, NamesError> {
-        lock(&self.held).client.get(key).map(|found| found.map(found_at)).map_err(said)
+        lock(&self.reads).get(key).map(|found| found.map(found_at)).map_err(said)
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<shared::Found>, NamesError> {
-        let client = &mut lock(&self.held).client;
+        let client = &mut lock(&self.reads);
         let (mut all, mut first) = (Vec::new(), prefix.to_owned());
         loop {
             let (page, has_more) = client.range(prefix, &first, PAGE_KEYS).map_err(said)?;
@@ -113,27 +124,32 @@ impl Directory for Ordered {
     }
 
     fn get_all(&self, keys: &[String]) -> Result<Vec<Option<shared::Found>>, NamesError> {
-        let client = &mut lock(&self.held).client;
-        // What was answered before this call is at the replica behind one wait.
+        let client = &mut lock(&self.reads);
+        // What was answered before this call is at the replica behind one wait. Should the client
+        // go on at another replica, then the replica may lack something, and a transaction on what
+        // was read is refused.
         client.session().map_err(said)?;
         let found = keys.iter().map(|key| client.get_here(key).map(|found| found.map(found_at)));
         found.collect::<Result<_, _>>().map_err(said)
     }
 
     fn commit(&self, conditions: Vec<Condition>, steps: Vec<Step>) -> Result<bool, NamesError> {
-        let leased = steps.iter().filter_map(|step| match step {
-            Step::Put(key, _, lease) if *lease != 0 => Some(key.clone()),
-            _ => None,
-        });
-        let leased: Vec<String> = leased.collect();
+        let mut held = lock(&self.held);
+        let mut leased = Vec::new();
+        for step in &steps {
+            match step {
+                Step::Put(_, _, 0) | Step::Delete(_) => {}
+                Step::Put(key, _, lease) if *lease as u64 == held.lease => leased.push(key.clone()),
+                // The lease was given back.
+                Step::Put(..) => return Ok(false),
+            }
+        }
         let conditions = conditions.into_iter().map(condition);
         let ops: Vec<Op> = conditions.chain(steps.into_iter().map(step)).collect();
-        let mut held = lock(&self.held);
         let is_done = held.change(&ops)?;
         if is_done {
-            let new = leased.into_iter().filter(|key| !held.keys.contains(key));
-            let new: Vec<String> = new.collect();
-            held.keys.extend(new);
+            leased.retain(|key| !held.keys.contains(key));
+            held.keys.append(&mut leased);
         }
         Ok(is_done)
     }
@@ -161,8 +177,19 @@ impl Directory for Ordered {
         // A key that an operator has deleted ends the lease, too.
         let ops: Vec<Op> = held.keys.iter().map(owned).collect();
         let is_there = held.change(&ops)?;
+        // Without keys, the call may have opened another session.
         let (session, _) = held.client.session().map_err(said)?;
         Ok(is_there && session == id as u64)
+    }
+}
+
+fn key_of(op: &Op) -> &str {
+    match op {
+        Op::Check { key, .. }
+        | Op::Expect { key, .. }
+        | Op::Put { key, .. }
+        | Op::Delete { key, .. }
+        | Op::SetRights { key, .. } => key,
     }
 }
 
@@ -192,16 +219,18 @@ fn found_at(found: evenfall_order_service::Found) -> shared::Found {
     shared::Found { key, value, revision }
 }
 
-fn failed(what: &dyn std::fmt::Display) -> NamesError {
-    NamesError::Failed(format!("ordered keys: {what}"))
-}
-
 fn said(error: ServiceError) -> NamesError {
+    use ServiceError::{Refused, Unanswered};
+    let told = |what: &dyn std::fmt::Display| format!("ordered keys: {what}");
     match error {
-        ServiceError::Unanswered(what) => NamesError::Unavailable(format!("ordered keys: {what}")),
-        ServiceError::Refused(Refusal::NoSession) => {
-            NamesError::Unavailable("ordered keys: the session has ended".into())
+        Unanswered(what) => NamesError::Unavailable(told(&what)),
+        // Whether the change was made is unknown, as without an answer.
+        Refused(refusal @ (Refusal::NoSession | Refusal::Forgotten | Refusal::Moved)) => {
+            NamesError::Unavailable(told(&refusal))
         }
-        other => failed(&other),
+        Refused(Refusal::Full) => {
+            NamesError::Failed(told(&"they are full: `evenfall kv limit` sets a higher limit"))
+        }
+        other => NamesError::Failed(told(&other)),
     }
 }

@@ -36,6 +36,16 @@ pub enum Step {
     Delete(String),
 }
 
+impl Step {
+    /// Bytes of the value.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Put(_, value, _) => value.len(),
+            Self::Delete(_) => 0,
+        }
+    }
+}
+
 /// The key is not there.
 pub fn is_absent(key: &str) -> Condition {
     Condition::Unchanged(key.to_owned(), 0)
@@ -75,13 +85,13 @@ pub trait Directory: Send + Sync {
     /// See [`Directory`].
     fn get(&self, key: &str) -> Result<Option<Found>, NamesError>;
 
-    /// Every key that begins with `prefix`, in order.
+    /// Every key that begins with `prefix`, in order. They may be of several moments.
     ///
     /// # Errors
     /// See [`Directory`].
     fn list(&self, prefix: &str) -> Result<Vec<Found>, NamesError>;
 
-    /// These keys, in their order.
+    /// These keys, in their order. They may be of several moments.
     ///
     /// # Errors
     /// See [`Directory`].

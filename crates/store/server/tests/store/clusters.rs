@@ -1,13 +1,16 @@
 //! Names in real directories, etcd and ordered keys: leases, takeovers, and the limits of an old
 //! primary.
 
+use std::time::Instant;
+
+use evenfall_host::process::Signal;
 use evenfall_store_engine::{BucketOptions, Level, Store, StoreError};
 use evenfall_store_format::publication::put_chunk;
-use evenfall_store_format::{Error, Kind};
+use evenfall_store_format::{Error, FieldType, Kind, Schema};
 use tempfile::TempDir;
 
-use crate::servers::{Names, S3, each_directory, eventually};
-use crate::suite::{Backend, all_of, behaves, records, said, schema};
+use crate::servers::{Names, S3, each_directory, eventually, replicas_of_keys};
+use crate::suite::{Backend, LEASE, all_of, behaves, records, said, schema};
 
 fn over(names: &Names, objects: &TempDir) -> Backend {
     Backend {
@@ -304,5 +307,50 @@ fn a_file_that_could_not_be_deleted_without_names_takes_appends_again() {
         assert!(all_of(&store, "a") == records(0..end));
         store.delete("a").expect("deleted");
         assert!(store.file("a").is_err());
+    });
+}
+
+/// The node's client is connected to the replica that stands still, for longer than a lease.
+#[test]
+fn a_replica_that_stands_still_is_passed_by() {
+    let names = replicas_of_keys(3);
+    let (objects, path, other) = (directory(), directory(), directory());
+    let backend = over(&names, &objects);
+    let store = backend.open(path.path());
+    let file = store.create("a", &schema()).expect("a file");
+    store.append(&file, &records(0..100), Level::Object).expect("published");
+    names.signal(0, Signal::Stop);
+    let mut end = 100;
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * LEASE {
+        eventually("an append", || {
+            let taken = store.append(&file, &records(end..end + 1), Level::Object);
+            end = file.records();
+            taken.map_or_else(|error| assert!(error.is_retryable(), "{error}"), drop);
+            end > 100
+        });
+    }
+    // So does a node that starts meanwhile.
+    let another = backend.open(other.path());
+    assert!(said(another.create("a", &schema()).map(drop)).contains("holds its lease"));
+    names.signal(0, Signal::Continue);
+    assert!(all_of(&store, "a") == records(0..end));
+}
+
+#[test]
+fn files_with_long_schemas_are_claimed_in_several_steps() {
+    let fields: Vec<(String, FieldType)> =
+        (0..300).map(|n| (format!("{n:060}"), FieldType::U64)).collect();
+    let mut fields: Vec<(&str, FieldType)> = fields.iter().map(|(n, f)| (&n[..], *f)).collect();
+    fields[0].1 = FieldType::Time;
+    let schema = Schema::of(&fields);
+    each_directory(|names| {
+        let (objects, path) = (directory(), directory());
+        let backend = over(&names, &objects);
+        let store = backend.open(path.path());
+        let wanted: Vec<_> = (0..60).map(|n| (format!("f{n:04}"), schema.clone())).collect();
+        store.create_all(&wanted).expect("files");
+        store.close().expect("a clean stop");
+        assert_eq!(backend.open(path.path()).files().len(), wanted.len());
     });
 }

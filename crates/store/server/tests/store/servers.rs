@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenfall_core::Objects as _;
+use evenfall_host::process::{self, Signal};
 use evenfall_order_service::keys::Op;
 use evenfall_order_service::{Racks, SecondRound, Settings};
 use evenfall_store_engine::names::etcd::Etcd;
@@ -196,9 +197,9 @@ fn file_server() {
     ended.expect("a server");
 }
 
-/// A directory of names: its server and how addresses name it.
+/// A directory of names: its servers and how addresses name it.
 pub struct Names {
-    server: Server,
+    servers: Vec<Server>,
     scheme: &'static str,
 }
 
@@ -210,28 +211,36 @@ impl Names {
 
     /// The address of this name.
     pub fn address_of(&self, name: &str) -> String {
-        format!("{}://127.0.0.1:{}/{name}", self.scheme, self.server.port)
+        let endpoints = self.servers.iter().map(|server| format!("127.0.0.1:{}", server.port));
+        let endpoints: Vec<String> = endpoints.collect();
+        format!("{}://{}/{name}", self.scheme, endpoints.join(","))
     }
 
     /// Another directory of the same kind, without names.
     pub fn another(&self) -> Self {
-        if self.scheme == "etcd" { etcd().expect("etcd, as before") } else { replica_of_keys() }
+        if self.scheme == "etcd" { etcd().expect("etcd, as before") } else { replicas_of_keys(1) }
     }
 
     pub fn kill(&mut self) {
-        self.server.kill();
+        self.servers.iter_mut().for_each(Server::kill);
     }
 
     pub fn restart(&mut self) {
-        self.server.restart();
+        self.servers.iter_mut().for_each(Server::restart);
+    }
+
+    /// Lets one of the servers stand still, or go on.
+    pub fn signal(&self, server: usize, signal: Signal) {
+        process::send(self.servers[server].child.id(), signal);
     }
 
     /// Ends the lease of a store node without the knowledge of the node, as an operator does.
     pub fn revoke(&self, node: u32, lease: i64) {
+        let port = self.servers[0].port;
         if self.scheme == "etcd" {
-            return etcd_at(self.server.port).lease_revoke(lease).expect("revoked");
+            return etcd_at(port).lease_revoke(lease).expect("revoked");
         }
-        let replica = SocketAddr::from((Ipv4Addr::LOCALHOST, self.server.port));
+        let replica = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut keys = evenfall_order_service::Client::new(vec![replica], STARTS);
         let key = format!("evenfall/ticks/nodes/{node:08x}");
         keys.change(vec![Op::Delete { key, version: None }]).expect("revoked");
@@ -240,7 +249,7 @@ impl Names {
 
 /// Each directory of names that this machine has, one after the other.
 pub fn each_directory(test: impl Fn(Names)) {
-    test(replica_of_keys());
+    test(replicas_of_keys(1));
     if let Some(etcd) = etcd() {
         test(etcd);
     }
@@ -272,38 +281,47 @@ pub fn etcd() -> Option<Names> {
     // etcd listens before it has elected itself leader.
     let client = etcd_at(server.port);
     eventually("an answer of etcd", || client.get("x").is_ok());
-    Some(Names { server, scheme: "etcd" })
+    Some(Names { servers: vec![server], scheme: "etcd" })
 }
 
-/// Tells a process of this program where it is the only replica of ordered keys.
+/// Tells a process of this program which replica of ordered keys it is: its number, its directory,
+/// and the addresses of all.
 const REPLICA: &str = "EVENFALL_TEST_STORE_REPLICA";
 
-/// A replica of evenfall's own ordered keys.
-fn replica_of_keys() -> Names {
-    let server = Server::start(|directory, port| {
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["--exact", "servers::replica", "--nocapture"]);
-        command.env(REPLICA, format!("127.0.0.1:{port} {}", directory.display()));
-        command
-    });
-    Names { server, scheme: "order" }
+/// Replicas of evenfall's own ordered keys.
+pub fn replicas_of_keys(count: usize) -> Names {
+    let addresses: Vec<SocketAddr> = (0..count).map(|_| free_address()).collect();
+    let all = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let start = |(node, address): (usize, &SocketAddr)| {
+        let all = all.clone();
+        let command = move |directory: &Path, _| {
+            let mut command = Command::new(std::env::current_exe().expect("this program"));
+            command.args(["--exact", "servers::replica", "--nocapture"]);
+            command.env(REPLICA, format!("{node} {} {all}", directory.display()));
+            command
+        };
+        Server::start_at(command, *address)
+    };
+    Names { servers: addresses.iter().enumerate().map(start).collect(), scheme: "order" }
 }
 
 /// Runs a replica when the variable [`REPLICA`] is set. This function tests nothing by itself.
 #[test]
 fn replica() {
     let Ok(text) = std::env::var(REPLICA) else { return };
-    let (listen, directory) = text.split_once(' ').expect("an address and a directory");
-    let listen: SocketAddr = listen.parse().expect("an address");
+    let mut words = text.split(' ');
+    let node: usize = words.next().and_then(|word| word.parse().ok()).expect("a number");
+    let directory = words.next().expect("a directory").into();
+    let replicas: Vec<SocketAddr> = words.map(|word| word.parse().expect("an address")).collect();
     let mut zookeeper = evenfall_order_service::Options::default();
     // The tests have leases of two seconds.
     zookeeper.set("minSessionTimeout=2000").expect("an option");
     let racks = Racks { of: vec![], second_round: SecondRound::Off, round_trip: Duration::ZERO };
     let settings = Settings {
-        node: 0,
-        replicas: vec![listen],
-        listen,
-        directory: directory.into(),
+        node,
+        listen: replicas[node],
+        replicas,
+        directory,
         bytes_max: None,
         lease_cycles: 0,
         racks,
