@@ -85,6 +85,11 @@ impl Histogram {
         self.total
     }
 
+    /// Number of observations in a bucket. A bucket number beyond the end names the last bucket.
+    pub fn count(&self, bucket: usize) -> u64 {
+        self.counts[bucket.min(BUCKETS - 1)]
+    }
+
     /// The buckets that are not empty, in order.
     pub fn occupied(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.counts.iter().copied().enumerate().filter(|&(_, count)| count > 0)

@@ -296,6 +296,14 @@ pub trait Machine {
     /// never. The method must be cheap, because drivers call it after every input.
     fn poll_timeout(&self) -> Option<Timestamp>;
 
+    /// Reads the memory that the next input needs, and changes nothing. A simulator of thousands of
+    /// machines calls this method for several machines before their turns, because the memory then
+    /// delivers to all of them at once. The word depends on all that was read, so that no compiler
+    /// leaves a read out. A machine of which few run in one process leaves this method out.
+    fn touch(&self) -> u64 {
+        self.poll_timeout().map_or(0, Timestamp::nanos)
+    }
+
     /// The time until which arrivals may wait unread, because the machine would do nothing with
     /// them earlier. `None` when the machine wants each arrival at once. A driver may then wake
     /// once for many arrivals, if the kernel's stamps tell when each of them arrived.
@@ -438,6 +446,11 @@ macro_rules! any_machine {
             #[inline]
             fn poll_timeout(&self) -> Option<$crate::Timestamp> {
                 match self { $(Self::$kind($machine, ..) => $machine.poll_timeout(),)+ }
+            }
+
+            #[inline]
+            fn touch(&self) -> u64 {
+                match self { $(Self::$kind($machine, ..) => $machine.touch(),)+ }
             }
 
             #[inline]

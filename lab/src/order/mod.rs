@@ -14,6 +14,7 @@ pub mod memory;
 pub mod ordered;
 mod racks;
 pub mod rivals;
+#[cfg(feature = "program")]
 pub mod rounds;
 mod sessions;
 mod vanish;

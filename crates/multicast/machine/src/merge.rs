@@ -87,6 +87,11 @@ impl Edges {
         }
     }
 
+    /// Reads the edge from the parent.
+    pub(crate) fn touch(&self) -> u64 {
+        self.edges.first().map_or(0, |(_, track)| track.count ^ track.max_ns)
+    }
+
     pub(crate) fn stayed(&mut self, delay: Duration) {
         self.inside.record(delay);
     }
@@ -151,6 +156,8 @@ pub(crate) struct Margins {
     pub tally: Tally,
     ready: Ready,
     delays: Histogram,
+    /// The bucket of the last delay.
+    bucket: usize,
     /// Two halves of the sliding window of the 95th percentile.
     recent: [Histogram; 2],
     turned: Timestamp,
@@ -160,11 +167,21 @@ impl Margins {
     /// Counts a frame that arrived for the first time, `delay` after the root sent the frame.
     /// `delay` is `None` when this node's clock is not sound. The frame then lengthens no hold.
     pub(crate) fn arrived(&mut self, sequence: u64, delay: Option<Duration>, sampled: bool) {
-        delay.iter().for_each(|delay| self.delays.record(*delay));
+        if let Some(delay) = delay {
+            self.bucket = Histogram::bucket(delay);
+            self.delays.add(self.bucket, 1);
+        }
         if sampled {
             let latest_ns = delay.map_or(0, saturating_ns);
             self.ready.push(Sample { sequence, latest_ns, receivers: 1, missing: 0 });
         }
+    }
+
+    /// Reads the lines of the cache that a frame needs. The word depends on all of them.
+    pub(crate) fn touch(&self) -> u64 {
+        let tally = self.tally.released ^ self.tally.late;
+        let delays = self.delays.total() ^ self.delays.count(self.bucket);
+        tally ^ delays ^ self.ready.dropped ^ self.turned.nanos()
     }
 
     /// The root has started a new run. Measurements of the old run are not told to the new run.

@@ -32,7 +32,7 @@ pub(crate) struct Outbox {
     pub seal: Seal,
     me: NodeId,
     pub level: u8,
-    stream: u32,
+    pub stream: u32,
     /// Epoch and random id of the run that this node is in. Zeros before the node is in any run.
     pub run: (u32, u64),
     /// Sequence of the next control datagram.
@@ -91,6 +91,12 @@ impl Outbox {
             self.dropped += 1;
         }
         self.live.push_back(Parcel { to, view, frame });
+    }
+
+    /// Reads the lines of the cache that a frame needs. The word depends on all of them.
+    pub(crate) fn touch(&self) -> u64 {
+        let lengths = self.control.len() ^ self.live.len();
+        self.clock.reading().offset_ns as u64 ^ lengths as u64 ^ u64::from(self.stream)
     }
 
     pub(crate) fn live_len(&self) -> usize {

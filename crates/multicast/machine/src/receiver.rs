@@ -16,7 +16,7 @@ use crate::merge::Margins;
 use crate::seal::SharedKey;
 use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
-use crate::wire::{Datagram, Fixed, Kind, Messages, SAMPLED};
+use crate::wire::{Datagram, Kind, Messages, SAMPLED};
 
 /// A frame handed to the application: one or more messages with one deadline.
 #[derive(Clone, Debug)]
@@ -155,32 +155,32 @@ struct Mark {
     heard: u64,
 }
 
+/// A frame that waits. The struct takes two lines of the cache: a simulated run of thousands of
+/// receivers waits for such lines most of the time.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 struct Held {
-    fixed: Fixed,
-    messages: Messages,
+    release: Release,
     /// When it arrived, by the clock that never steps.
     received: Timestamp,
-    arrived: SyncTime,
-    taken: SyncTime,
-    via: NodeId,
-    hedge_win: bool,
-    repaired: bool,
 }
 
 /// One receiver of one tree. The order of the fields is that of [`Uplink`].
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Receiver {
     /// Frames that wait for their deadline or for a predecessor, in the order of their numbers.
     held: VecDeque<Held>,
     /// Number of the next frame to release.
     next: u64,
     next_message: Option<u64>,
-    /// The first frame that comes by the live feed and not by replay; `None` once it is reached.
-    replay_until: Option<u64>,
     /// Messages below this number are skipped, though their frame may be released.
     from_message: u64,
+    /// The next event for the owner, which is nearly always the only one.
+    event: Option<ReceiverEvent>,
+    /// Further events for the owner, in order.
     events: VecDeque<ReceiverEvent>,
+    /// The first frame that comes by the live feed and not by replay; `None` once it is reached.
+    replay_until: Option<u64>,
     started: bool,
     finished: bool,
     margins: Margins,
@@ -235,6 +235,7 @@ impl Receiver {
             held: VecDeque::new(),
             next: 0,
             next_message: None,
+            event: None,
             events: VecDeque::new(),
             started: false,
             finished: false,
@@ -293,16 +294,16 @@ impl Receiver {
                         self.go_on(now, resume, place.start);
                     }
                 }
-                self.events.push_back(ReceiverEvent::Placed(place));
+                self.tell(ReceiverEvent::Placed(place));
             }
             News::Located(at) => self.begin(now, at),
             News::Restarted { place, epoch, known } => {
                 self.restart((place.start, place.start_message), known);
-                self.events.push_back(ReceiverEvent::Restarted { epoch });
-                self.events.push_back(ReceiverEvent::Placed(place));
+                self.tell(ReceiverEvent::Restarted { epoch });
+                self.tell(ReceiverEvent::Placed(place));
             }
-            News::Evicted(reason) => self.events.push_back(ReceiverEvent::Evicted(reason)),
-            News::RootLost => self.events.push_back(ReceiverEvent::RootLost),
+            News::Evicted(reason) => self.tell(ReceiverEvent::Evicted(reason)),
+            News::RootLost => self.tell(ReceiverEvent::RootLost),
             News::Ended => {}
         }
         self.release(now);
@@ -333,9 +334,9 @@ impl Receiver {
         if at.is_some() {
             self.replay_until = Some(live.0);
         } else {
-            self.events.push_back(ReceiverEvent::NotReplayed);
+            self.tell(ReceiverEvent::NotReplayed);
         }
-        self.events.push_back(ReceiverEvent::Replaying { first, first_message });
+        self.tell(ReceiverEvent::Replaying { first, first_message });
         if before.is_some() {
             (self.next, self.next_message) = (first, Some(first_message));
             self.report_lost(frame, Some(message));
@@ -348,13 +349,13 @@ impl Receiver {
     fn go_on(&mut self, now: Timestamp, resume: Resume, live: u64) {
         let epoch = self.up.epoch().unwrap_or_default();
         if epoch != resume.epoch {
-            self.events.push_back(ReceiverEvent::Restarted { epoch });
+            self.tell(ReceiverEvent::Restarted { epoch });
             return;
         }
         let Resume { frame: first, message: first_message, .. } = resume;
         (self.next, self.next_message) = (first, Some(first_message));
         self.replay_until = Some(live);
-        self.events.push_back(ReceiverEvent::Replaying { first, first_message });
+        self.tell(ReceiverEvent::Replaying { first, first_message });
         self.up.hear_of(now, live);
     }
 
@@ -417,30 +418,37 @@ impl Receiver {
             self.margins.arrived(sequence, delay, datagram.hop.flags & SAMPLED != 0);
         }
         let parent = self.up.place.as_ref().and_then(Place::parent);
-        let held = Held {
-            hedge_win: datagram.fixed.class == Class::Live
-                && parent.is_some_and(|p| p.id != datagram.hop.from),
-            repaired: self.up.repaired > repaired_before,
-            via: datagram.hop.from,
-            fixed: datagram.fixed,
+        let fixed = datagram.fixed;
+        let release = Release {
+            stream: fixed.stream,
+            epoch: fixed.epoch,
+            sequence,
+            first_message: fixed.first_message,
             messages,
-            received,
+            count: fixed.count,
+            format: fixed.format,
+            origin: fixed.origin,
+            deadline: fixed.deadline,
             arrived,
             taken: self.up.clock().sync(now),
+            via: datagram.hop.from,
+            hedge_win: fixed.class == Class::Live
+                && parent.is_some_and(|p| p.id != datagram.hop.from),
+            repaired: self.up.repaired > repaired_before,
         };
-        self.margins.tally.hedge_wins += u64::from(held.hedge_win);
-        self.hold(held);
+        self.margins.tally.hedge_wins += u64::from(release.hedge_win);
+        self.hold(Held { release, received });
         self.release(now);
         Ok(())
     }
 
     /// Adds a frame to the held ones. Nearly every frame comes in its turn and goes to the end.
     fn hold(&mut self, held: Held) {
-        let sequence = held.fixed.sequence;
-        if self.held.back().is_none_or(|last| last.fixed.sequence < sequence) {
+        let sequence = held.release.sequence;
+        if self.held.back().is_none_or(|last| last.release.sequence < sequence) {
             return self.held.push_back(held);
         }
-        let at = self.held.partition_point(|other| other.fixed.sequence < sequence);
+        let at = self.held.partition_point(|other| other.release.sequence < sequence);
         self.held.insert(at, held);
     }
 
@@ -469,7 +477,7 @@ impl Receiver {
         let replayed = mark.next.saturating_sub(last.next);
         let live = mark.heard.saturating_sub(last.heard);
         if replayed <= live {
-            self.events.push_back(ReceiverEvent::FallingBehind {
+            self.tell(ReceiverEvent::FallingBehind {
                 behind: mark.heard.saturating_sub(mark.next),
                 replayed_per_second: per_second(replayed),
                 live_per_second: per_second(live),
@@ -484,16 +492,16 @@ impl Receiver {
         // when the whole hole lies below `settled`.
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
         while let Some(first) = self.held.front() {
-            let sequence = first.fixed.sequence;
+            let sequence = first.release.sequence;
             let in_order = sequence == self.next || sequence <= settled;
             if !in_order || due(first, &self.up) > now {
                 break;
             }
             let Some(held) = self.held.pop_front() else { break };
             if sequence > self.next {
-                self.report_lost(sequence, Some(held.fixed.first_message));
+                self.report_lost(sequence, Some(held.release.first_message));
             }
-            self.hand_on(held);
+            self.hand_on(held.release);
             self.next = sequence + 1;
         }
         if self.held.is_empty() {
@@ -501,7 +509,7 @@ impl Receiver {
             self.held.clear();
         }
         if self.replay_until.take_if(|until| self.next >= *until || settled >= *until).is_some() {
-            self.events.push_back(ReceiverEvent::CaughtUp);
+            self.tell(ReceiverEvent::CaughtUp);
             // A replay may have held as many frames as the limit allows.
             self.held.shrink_to_fit();
         }
@@ -515,7 +523,7 @@ impl Receiver {
             self.margins.tally.finished = 1;
             // The report goes at once, because the root waits for it.
             self.up.report_now(now);
-            self.events.push_back(ReceiverEvent::Finished);
+            self.tell(ReceiverEvent::Finished);
         }
     }
 
@@ -524,7 +532,7 @@ impl Receiver {
     fn next_release(&self) -> Option<Timestamp> {
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
         let first = self.held.front()?;
-        let sequence = first.fixed.sequence;
+        let sequence = first.release.sequence;
         let in_order = sequence == self.next || sequence <= settled;
         in_order.then(|| due(first, &self.up))
     }
@@ -536,7 +544,7 @@ impl Receiver {
             _ => None,
         };
         self.margins.tally.lost += messages.unwrap_or(0);
-        self.events.push_back(ReceiverEvent::Lost {
+        self.tell(ReceiverEvent::Lost {
             first: self.next,
             frames: to - self.next,
             first_message: self.next_message,
@@ -544,35 +552,29 @@ impl Receiver {
         });
     }
 
-    fn hand_on(&mut self, held: Held) {
-        let fixed = held.fixed;
-        self.next_message = Some(fixed.first_message + u64::from(fixed.count));
-        let is_late = |deadline| held.arrived > deadline || !self.up.trust.vouches();
-        let late = fixed.deadline.is_some_and(is_late);
-        let late = late && !self.is_replayed(fixed.sequence);
-        let mut messages = held.messages;
-        let unwanted = self.from_message.saturating_sub(fixed.first_message);
-        let unwanted = unwanted.min(u64::from(fixed.count)) as u16;
-        (0..unwanted).for_each(|_| drop(messages.next()));
-        let count = fixed.count - unwanted;
-        self.margins.tally.released += u64::from(count);
-        self.margins.tally.late += if late { u64::from(count) } else { 0 };
-        self.events.push_back(ReceiverEvent::Released(Release {
-            stream: fixed.stream,
-            epoch: fixed.epoch,
-            sequence: fixed.sequence,
-            first_message: fixed.first_message + u64::from(unwanted),
-            messages,
-            count,
-            format: fixed.format,
-            origin: fixed.origin,
-            deadline: fixed.deadline,
-            arrived: held.arrived,
-            taken: held.taken,
-            via: held.via,
-            hedge_win: held.hedge_win,
-            repaired: held.repaired,
-        }));
+    fn hand_on(&mut self, mut release: Release) {
+        self.next_message = Some(release.first_message + u64::from(release.count));
+        let is_late = |deadline| release.arrived > deadline || !self.up.trust.vouches();
+        let late = release.deadline.is_some_and(is_late);
+        let late = late && !self.is_replayed(release.sequence);
+        let unwanted = self.from_message.saturating_sub(release.first_message);
+        let unwanted = unwanted.min(u64::from(release.count)) as u16;
+        (0..unwanted).for_each(|_| drop(release.messages.next()));
+        release.first_message += u64::from(unwanted);
+        release.count -= unwanted;
+        let count = u64::from(release.count);
+        self.margins.tally.released += count;
+        self.margins.tally.late += if late { count } else { 0 };
+        self.tell(ReceiverEvent::Released(release));
+    }
+
+    /// Tells the owner an event, after all events that the owner has not taken yet.
+    fn tell(&mut self, event: ReceiverEvent) {
+        if self.event.is_none() && self.events.is_empty() {
+            self.event = Some(event);
+        } else {
+            self.events.push_back(event);
+        }
     }
 
     /// Whether a frame was made before the root expected this receiver to have it. Such a frame
@@ -602,8 +604,8 @@ impl Receiver {
 /// so that its deadline comes at the latest the hold's length after the arrival. A receiver whose
 /// clock is behind does not wait longer, and a receiver whose clock is not sound waits that long.
 fn due(held: &Held, up: &Uplink) -> Timestamp {
-    let Some(deadline) = held.fixed.deadline else { return Timestamp::ZERO };
-    let latest = held.received + deadline.since(held.fixed.origin);
+    let Some(deadline) = held.release.deadline else { return Timestamp::ZERO };
+    let latest = held.received + deadline.since(held.release.origin);
     if up.trust.vouches() { up.clock().local(deadline).min(latest) } else { latest }
 }
 
@@ -651,11 +653,7 @@ impl Machine for Receiver {
     }
 
     fn poll_event(&mut self) -> Option<ReceiverEvent> {
-        let event = self.events.pop_front();
-        if self.events.is_empty() {
-            self.events.clear();
-        }
-        event
+        self.event.take().or_else(|| self.events.pop_front())
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
@@ -669,6 +667,16 @@ impl Machine for Receiver {
     fn poll_timeout(&self) -> Option<Timestamp> {
         let up = self.up.poll_timeout();
         self.next_release().into_iter().chain(up).min()
+    }
+
+    fn touch(&self) -> u64 {
+        // The release of the first held frame looks at the second frame, and an arrival looks at
+        // the last frame.
+        let near = [self.held.get(1), self.held.back()].into_iter().flatten();
+        let held = near.fold(0, |word, held| word ^ held.release.sequence ^ held.received.nanos());
+        let next = self.next_release().map_or(0, Timestamp::nanos);
+        let events = u64::from(self.event.is_some()) ^ self.events.len() as u64;
+        held ^ next ^ events ^ self.margins.touch() ^ self.up.touch()
     }
 
     /// Deadlines never decrease, so no frame under way is due before the held frame. Where a frame

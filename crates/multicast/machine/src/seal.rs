@@ -24,7 +24,8 @@ type RunOfStream = (u32, u32, u64);
 /// Seals, opens and authenticates for one stream.
 #[derive(Clone)]
 pub(crate) struct Seal {
-    keyed: Option<Keyed>,
+    /// The ciphers are large, and a machine without a key has none.
+    keyed: Option<Box<Keyed>>,
 }
 
 #[derive(Clone)]
@@ -41,7 +42,7 @@ impl Seal {
         let keyed = key.map(|key| {
             let mac = blake3::derive_key("evenfall multicast v2 hop authentication", key.secret());
             let mac = MacKey::new(key.id(), mac.first_chunk().expect("32 bytes"));
-            Keyed { id: key.id(), master: *key.secret(), mac, body: None }
+            Box::new(Keyed { id: key.id(), master: *key.secret(), mac, body: None })
         });
         Self { keyed }
     }

@@ -53,6 +53,11 @@ impl Trust {
         self.was_sound |= self.vouches();
     }
 
+    /// Reads the lines of the cache that hold the delays.
+    pub(crate) fn touch(&self) -> u64 {
+        self.turned.nanos() ^ u64::from(self.is_disproved)
+    }
+
     /// A reading of the clock states this error.
     pub(crate) fn stated(&mut self, error: ClockError) {
         self.is_disproved = error == ClockError::Disproved;

@@ -108,6 +108,7 @@ pub(crate) struct Uplink {
     leaving: bool,
     root_lost: bool,
     recorders_fail: bool,
+    locating: Option<Box<Locating>>,
     /// The recorders. `recorders_fail` is true when the recorders were asked in vain.
     recorders: Vec<Peer>,
     pub edges: Edges,
@@ -128,7 +129,6 @@ pub(crate) struct Uplink {
     pub given_up: u64,
     /// Where this node wants to begin.
     pub begin: Begin,
-    locating: Option<Locating>,
     /// Run and frame with which this node resumes.
     pub resume: Option<(u32, u64)>,
     /// The cookie of the root's last challenge.
@@ -248,7 +248,7 @@ impl Uplink {
 
     fn authenticate(&self, datagram: &Datagram, from: SocketAddr) -> Result<(), Malformed> {
         let fixed = &datagram.fixed;
-        if fixed.stream != self.who.stream {
+        if fixed.stream != self.out.stream {
             return Err(Malformed { what: "another stream", offset: wire::STREAM_OFFSET });
         }
         self.out.seal.verify(datagram)?;
@@ -707,6 +707,21 @@ impl Uplink {
         for (target, ranges) in targets.into_iter().zip(asks).filter(|(_, r)| !r.is_empty()) {
             self.out.control_to(target, Kind::Nack, encode_ranges(&ranges));
         }
+    }
+
+    /// Reads the lines of the cache that a frame needs. The word depends on all of them.
+    pub(crate) fn touch(&self) -> u64 {
+        let place = self.place.as_ref().map_or(0, |place| {
+            let parent =
+                place.parent().map_or(0, |parent| parent.id.0 ^ u32::from(parent.addr.port()));
+            place.start ^ u64::from(parent) ^ place.recorders.len() as u64
+        });
+        let window = self.window.as_ref().map_or(0, Window::touch);
+        let times = self.due.nanos() ^ self.root_heard.nanos() ^ self.report_at.nanos();
+        let numbers = self.heard ^ self.repaired ^ u64::from(self.newest_epoch);
+        let lengths = self.recorders.len() ^ self.who.standbys.len();
+        let parts = self.trust.touch() ^ self.edges.touch() ^ self.out.touch();
+        place ^ window ^ times ^ numbers ^ lengths as u64 ^ parts
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {

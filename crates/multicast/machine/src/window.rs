@@ -51,6 +51,11 @@ impl Window {
         self.base
     }
 
+    /// Reads the bit of the next frame.
+    pub(crate) fn touch(&self) -> u64 {
+        self.bits[self.slot(self.base).0]
+    }
+
     /// The number after the highest frame heard of.
     pub(crate) fn next(&self) -> u64 {
         self.next

@@ -48,6 +48,8 @@ use crate::{HostIndex, SimTime};
 use gate::{Closing, Gate, lock};
 use merge::Main;
 
+/// Jobs whose nodes are read from memory together: about as many as the memory delivers at a time.
+const WARM_MAX: usize = 32;
 /// Regions for each core: enough that a core that is held up leaves work to the others.
 const REGIONS_A_CORE: usize = 6;
 /// Below this lookahead a window holds too little work for the two times that cores meet in it.
@@ -276,12 +278,16 @@ impl<M: Machine, N: Divisible> Area<'_, M, N> {
             self.jobs.push((at, number, pending));
         }
         let mut region = Region { nodes, hosts, timers, first: *first };
-        region.warm(self.jobs.iter().filter_map(|(.., pending)| pending.node()));
-        region.warm_timers(end);
         let mut out = Recorder { record, tally, senders, common, end, first_host, call };
-        let mut jobs = self.jobs.drain(..).peekable();
+        let mut jobs = self.jobs.drain(..);
+        let mut unread = jobs.len();
         loop {
-            let job = jobs.peek().map_or(u64::MAX, |job| job.0);
+            let job = jobs.as_slice().first().map_or(u64::MAX, |job| job.0);
+            if unread > 0 && jobs.len() == unread {
+                let few = jobs.as_slice().iter().take(WARM_MAX);
+                region.warm_for(few.map(|job| &job.2), |host| out.send_ready(host, 0));
+                unread = unread.saturating_sub(WARM_MAX);
+            }
             let soon = out.record.soon.last().map_or(u64::MAX, |soon| soon.0);
             let timer = region.timers.first();
             let (at, order) = if job <= soon.min(timer) {
@@ -293,9 +299,9 @@ impl<M: Machine, N: Divisible> Area<'_, M, N> {
                 region.take(at, pending, &mut out);
                 (at, Order::Soon(number))
             } else if timer < end {
-                let Some((at, node)) = region.timers.pop() else { break };
-                region.fire(at, first.0 + node, &mut out);
-                (at, Order::Timer(first.0 + node))
+                let Some((at, node)) = region.pop_timer(end - 1, &out) else { break };
+                region.fire(at, node, &mut out);
+                (at, Order::Timer(node))
             } else {
                 break;
             };

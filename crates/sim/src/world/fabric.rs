@@ -105,6 +105,17 @@ impl Pending {
             Self::Network { .. } | Self::Action(_) => None,
         }
     }
+
+    /// Reads the lines of the cache that a datagram takes. The word depends on all of them.
+    #[inline]
+    pub(super) fn touch(&self) -> u8 {
+        match self {
+            Self::Packet { datagram, .. } | Self::TakenIn { datagram, .. } => {
+                datagram.first().unwrap_or(&0) ^ datagram.last().unwrap_or(&0)
+            }
+            _ => 0,
+        }
+    }
 }
 
 pub(super) struct Fabric<N> {

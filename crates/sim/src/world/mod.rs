@@ -31,10 +31,6 @@ pub const PORT: u16 = 7_000;
 /// Nodes that 10.0.0.0/8 can name, less the first and the last address.
 const NODES_MAX: u32 = (1 << 24) - 2;
 
-/// The nodes whose timers come up within this time are read from memory together: about as many
-/// as the memory delivers at a time, when thousands of nodes have a common deadline.
-const WARM_NS: u64 = 256;
-
 /// Something that happens at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -129,8 +125,6 @@ pub struct World<M: Machine, N: Network> {
     /// The number of events that concerned the whole world. Each of these events may have changed
     /// whether cores can work side by side.
     worldwide: u64,
-    /// The nodes whose timers come up before this time were read from memory.
-    warm_until: u64,
 }
 
 impl<M: Machine, N: Network> World<M, N> {
@@ -145,7 +139,6 @@ impl<M: Machine, N: Network> World<M, N> {
             fabric: Fabric::new(network, prng.fork(0)),
             prng,
             worldwide: 0,
-            warm_until: 0,
         }
     }
 
@@ -335,20 +328,13 @@ impl<M: Machine, N: Network> World<M, N> {
             self.dispatch(at, pending, observer);
             return true;
         }
-        if self.timers.first() > until.0 {
+        let first = self.timers.first();
+        if first > until.0 {
             return false;
         }
-        let Some((at, node)) = self.timers.pop() else { return false };
-        self.now = self.now.max(SimTime(at));
-        let is_cold = at >= self.warm_until;
-        if is_cold {
-            self.warm_until = at.saturating_add(WARM_NS);
-        }
-        let warm_until = self.warm_until;
+        self.now = self.now.max(SimTime(first));
         let (mut region, mut out) = self.parts(observer);
-        if is_cold {
-            region.warm_timers(warm_until);
-        }
+        let Some((at, node)) = region.pop_timer(until.0, &out) else { return false };
         region.fire(at, node, &mut out);
         true
     }
@@ -356,10 +342,11 @@ impl<M: Machine, N: Network> World<M, N> {
     /// When a bucket of the queue has just been begun, its nodes are fetched from memory together.
     #[inline]
     fn warm(&mut self) {
-        if let Some(coming) = self.fabric.queue.begun() {
-            let (nodes, hosts) = (&mut self.nodes[..], &mut self.hosts[..]);
+        let (nodes, hosts) = (&mut self.nodes[..], &mut self.hosts[..]);
+        let Fabric { queue, network, .. } = &mut self.fabric;
+        if let Some(coming) = queue.begun() {
             let region = Region { nodes, hosts, timers: &mut self.timers, first: (0, 0) };
-            region.warm(coming.filter_map(Pending::node));
+            region.warm_for(coming, |host| network.send_ready(host, SimTime::ZERO).0);
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) enum Input {
 /// Installed groups by name, sorted, with the numbers of their members.
 pub(super) type Groups = [(GroupId, Box<[u32]>)];
 
+/// The fields that every turn needs come first, so that few lines of the cache hold them.
+#[repr(C, align(64))]
 pub(super) struct Node<M> {
     pub(super) machine: M,
     pub(super) host: u32,

@@ -10,6 +10,7 @@ use evenfall_core::time::nanos;
 use super::fabric::Pending;
 use super::node::{Input, Node};
 use super::outlet::Outlet;
+use crate::HostIndex;
 use crate::host::Host;
 use crate::timers::Timers;
 
@@ -32,34 +33,49 @@ impl<M: Machine> Region<'_, M> {
         (node, host)
     }
 
-    /// Reads words of these nodes, their hosts and machines. The memory then delivers many of them
-    /// at a time, where turns one after the other would wait for each.
+    /// Reads words of these nodes, their hosts and machines, and of the cards by `card`. The memory
+    /// then delivers many of them at a time, where turns one after the other would wait for each.
     #[inline]
-    pub(super) fn warm(&self, nodes: impl Iterator<Item = u32> + Clone) {
-        let own = nodes.map(|index| index - self.first.0);
-        own.clone().for_each(|own| self.read_node(own));
-        own.for_each(|own| self.read_machine(own));
+    pub(super) fn warm(
+        &self,
+        nodes: impl Iterator<Item = u32> + Clone,
+        card: impl Fn(HostIndex) -> u64,
+    ) {
+        let nodes = nodes.filter_map(|index| self.nodes.get((index - self.first.0) as usize));
+        for node in nodes.clone() {
+            let host = &self.hosts[(node.host - self.first.1) as usize];
+            core::hint::black_box((node.touch(), host.touch(), card(HostIndex(node.host))));
+        }
+        // The address of a machine is in its node.
+        for node in nodes {
+            core::hint::black_box(node.machine.touch());
+        }
     }
 
-    /// The same for the nodes whose timers come up before `end`.
-    pub(super) fn warm_timers(&self, end: u64) {
-        self.timers.due(end, &mut |own| self.read_node(own));
-        self.timers.due(end, &mut |own| self.read_machine(own));
+    /// The same for the nodes of these events, and for their datagrams.
+    #[inline]
+    pub(super) fn warm_for<'p>(
+        &self,
+        coming: impl Iterator<Item = &'p Pending> + Clone,
+        card: impl Fn(HostIndex) -> u64,
+    ) {
+        self.warm(coming.clone().filter_map(Pending::node), card);
+        coming.for_each(|pending| {
+            core::hint::black_box(pending.touch());
+        });
     }
 
-    /// Reads words of a node, the first node having the number 0, and of its host.
+    /// Takes out the timer that comes up first. When it is the first of a few, the nodes of those
+    /// that come up until `until` are read from memory together.
     #[inline]
-    fn read_node(&self, own: u32) {
-        let Some(node) = self.nodes.get(own as usize) else { return };
-        let host = &self.hosts[(node.host - self.first.1) as usize];
-        core::hint::black_box((node.touch(), host.touch()));
-    }
-
-    /// Reads words of a machine. Its address is in its node, which should have been read before.
-    #[inline]
-    fn read_machine(&self, own: u32) {
-        let Some(node) = self.nodes.get(own as usize) else { return };
-        core::hint::black_box(node.machine.poll_timeout());
+    pub(super) fn pop_timer<O: Outlet<M>>(&mut self, until: u64, out: &O) -> Option<(u64, u32)> {
+        if self.timers.begin(until.saturating_add(1)) {
+            let first = self.first.0;
+            let coming = self.timers.begun().map(|own| first + own);
+            self.warm(coming, |host| out.send_ready(host, 0));
+        }
+        let (at, own) = self.timers.pop()?;
+        Some((at, self.first.0 + own))
     }
 
     /// Makes sure that a node's timer comes up at `at` or before.

@@ -22,12 +22,9 @@ pub(super) struct Locating {
 impl Uplink {
     pub(super) fn begin_to_locate(&mut self, now: Timestamp) {
         let until = now + self.config.repair.locate_timeout;
-        self.locating.get_or_insert_with(|| Locating {
-            until,
-            next_ask: now,
-            asks: 0,
-            found: None,
-            answered: BTreeSet::new(),
+        self.locating.get_or_insert_with(|| {
+            let (asks, found, answered) = (0, None, BTreeSet::new());
+            Box::new(Locating { until, next_ask: now, asks, found, answered })
         });
     }
 
