@@ -9,7 +9,8 @@ use evenfall_lab::{CAMPAIGNS, store};
 use evenfall_sim::AnyCampaign;
 use evenfall_store_engine::Level;
 
-fn setting(name: &str) -> Option<u64> {
+/// The number in a variable of the environment.
+pub fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: not a number of seeds")))
 }

@@ -4,7 +4,7 @@
 // writes; both are 0 before the first write. A write answers with the version that it made. A write without
 // an answer may have taken effect at any later time; the version that it made is needed all the same, because
 // the search would else try all subsets of such writes. Prints the histories that are not linearizable, and
-// then the counts; exits with 1 when there are any.
+// then the counts; exits with 1 when there are any, and with 2 without a verdict.
 package main
 
 import (
@@ -107,14 +107,23 @@ func main() {
 		}()
 	}
 	done.Wait()
-	broken := 0
+	broken, open := 0, 0
 	for at, name := range names {
-		if results[at] != porcupine.Ok {
+		switch results[at] {
+		case porcupine.Ok:
+			continue
+		case porcupine.Illegal:
 			broken++
-			fmt.Printf("%s: %s\n", name, results[at])
+		default:
+			open++
 		}
+		fmt.Printf("%s: %s\n", name, results[at])
 	}
 	fmt.Printf("%d histories, %d operations, %d not linearizable\n", len(names), count, broken)
+	if open > 0 || count == 0 {
+		fmt.Fprintf(os.Stderr, "porcupine: %d operations, %d searches without an end\n", count, open)
+		os.Exit(2)
+	}
 	if broken > 0 {
 		os.Exit(1)
 	}

@@ -418,7 +418,8 @@ pub struct Operation {
 
 impl History {
     /// The operations of all clients that have to be linearizable, but for reads without an answer
-    /// and for writes that no replica told. Each write has a value of its own.
+    /// and for writes without an answer that no replica told. Each write has a value of its own. An
+    /// answered write that is not in the order has the version 0, which no checker takes.
     pub fn operations(&self) -> Vec<Operation> {
         let written = self.writes();
         let of = |(token, begun): (&u64, &Begun)| {
@@ -427,7 +428,11 @@ impl History {
                 _ if begun.is_local => return None,
                 (true, Some((_, place))) => writes.partition_point(|(write, _)| *write <= place),
                 (true, None) => return None,
-                (false, _) => 1 + writes.iter().position(|(_, write)| write == token)?,
+                (false, end) => match writes.iter().position(|(_, write)| write == token) {
+                    Some(at) => at + 1,
+                    None if end.is_some() => 0,
+                    None => return None,
+                },
             };
             Some(Operation {
                 client: begun.client,

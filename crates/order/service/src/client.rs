@@ -16,8 +16,8 @@ use crate::watches::Told;
 /// Timeout of the session of a client that asks for none. Such a client has no ephemeral keys, so
 /// the longest timeout that replicas give does no harm when the client is killed.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// A client that gets no answer for this long repeats its request at another replica. The time is
-/// shorter when all replicas have to have their turn within the client's patience.
+/// A client that gets no answer for this long repeats its request at another replica. Half of the
+/// patience that is left is shorter for most clients.
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// A client that gets no connection for this long tries another replica.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -108,6 +108,12 @@ impl Client {
     pub fn session(&mut self) -> Result<(u64, Duration), ServiceError> {
         self.ask(op::SYNC_KEY, |message| message.text(""))?;
         Ok((self.session, self.timeout.1))
+    }
+
+    /// The number of the session, as far as the client knows; 0 for none. No change goes on in
+    /// another session by itself.
+    pub fn number(&self) -> u64 {
+        self.session
     }
 
     /// Ends the session, and with it the client's ephemeral keys. The next call opens another one.
@@ -253,7 +259,11 @@ impl Client {
         }
         loop {
             let (session, at) = (self.session, self.at);
-            let failed = match self.try_ask(number, &fields) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // The next replica gets the other half, and a single replica gets all.
+            let attempt = if self.replicas.len() > 1 { left / 2 } else { left };
+            let attempt = attempt.clamp(ROUND, ATTEMPT);
+            let failed = match self.try_ask(number, attempt, &fields) {
                 Ok((error::SESSION_EXPIRED, _)) => {
                     return Err(ServiceError::Refused(Refusal::NoSession));
                 }
@@ -285,9 +295,14 @@ impl Client {
     fn try_ask(
         &mut self,
         number: i32,
+        attempt: Duration,
         fields: &impl Fn(Message) -> Message,
     ) -> io::Result<Answered> {
-        self.connect()?;
+        self.connect(attempt)?;
+        if let Some(stream) = &self.stream {
+            stream.get_ref().set_read_timeout(Some(attempt))?;
+            stream.get_ref().set_write_timeout(Some(attempt))?;
+        }
         self.xid = self.xid.wrapping_add(1) & i32::MAX;
         let xid = self.xid;
         self.send(fields(Message::default().int(xid).int(number)))?;
@@ -323,18 +338,18 @@ impl Client {
     }
 
     /// Connects to the replica whose turn it is, and goes on with the session if there is one.
-    fn connect(&mut self) -> io::Result<()> {
+    /// Neither the connection nor its first answer may take longer than an attempt.
+    fn connect(&mut self, attempt: Duration) -> io::Result<()> {
         if self.stream.is_some() {
             return Ok(());
         }
         let Some(to) = self.replicas.get(self.at % self.replicas.len().max(1)) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no replica is named"));
         };
-        let stream = TcpStream::connect_timeout(to, CONNECT)?;
+        let stream = TcpStream::connect_timeout(to, CONNECT.min(attempt))?;
         stream.set_nodelay(true)?;
-        let attempt = self.patience / self.replicas.len().max(1) as u32;
-        stream.set_read_timeout(Some(attempt.clamp(ROUND, ATTEMPT)))?;
-        stream.set_write_timeout(Some(attempt.clamp(ROUND, ATTEMPT)))?;
+        stream.set_read_timeout(Some(attempt))?;
+        stream.set_write_timeout(Some(attempt))?;
         self.stream = Some(BufReader::new(stream));
         let asked_ms = i32::try_from(self.timeout.0.as_millis()).unwrap_or(i32::MAX);
         let hello = Message::default().int(0).long(self.revision).int(asked_ms);

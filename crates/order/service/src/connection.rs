@@ -587,6 +587,8 @@ impl Connection {
             let message = match slot {
                 Slot::Ready(message) => message,
                 Slot::Answered(_, Shape::Open(hello), reply, revision) => {
+                    let kept = keys.session(self.session).map(|session| session.timeout_ms);
+                    self.timeout_ms = kept.map_or(self.timeout_ms, u64::from);
                     self.opened(hello, &reply, revision)?
                 }
                 // As ZooKeeper does: the client of an earlier connection gets no answer here.

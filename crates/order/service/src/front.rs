@@ -289,8 +289,8 @@ impl Front {
 
     /// Counts anew how many bytes this replica holds for a client. While this replica holds more
     /// than [`HELD_BYTES_MAX`] for all clients, a client with more than [`LONG_BYTES`] is turned
-    /// away: the one that has had so many for longest. So a client that sends a long write stays,
-    /// and clients that stop in the middle of one, or send it byte by byte, go.
+    /// away: the one that has had so many for longest. So clients that stop in the middle of a long
+    /// write, or send it byte by byte, go before a client that has just begun one.
     fn count(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let held = connection.held_bytes();

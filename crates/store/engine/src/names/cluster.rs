@@ -236,7 +236,8 @@ impl Member {
     pub fn join(cluster: Cluster, node: u32, ttl: Duration) -> Result<Self, NamesError> {
         let lease = Lease::take(&cluster.directory, node, ttl)?;
         let key = cluster.node_key(node);
-        let end = Instant::now() + lease.ttl() + LEASE_SLACK;
+        // The last life may have had a longer lease than this one was granted.
+        let end = Instant::now() + lease.ttl().max(ttl) + LEASE_SLACK;
         let value = encode(&Node { token: 0, address: None });
         loop {
             let condition = vec![shared::is_absent(&key)];
@@ -436,7 +437,7 @@ impl Membership for Member {
 
     fn create(&self, files: &[(String, Schema)]) -> Result<Vec<(Entry, bool)>, NamesError> {
         let mut all = Vec::new();
-        for batch in batches(files, |(_, schema)| encode(schema).len()) {
+        for batch in batches(files, |(name, schema)| 2 * name.len() + encode(schema).len()) {
             all.extend(self.create_batch(batch)?);
         }
         Ok(all)
@@ -478,7 +479,7 @@ impl Membership for Member {
                 None => is_new || entry.token < self.token(),
             },
         });
-        for batch in batches(&due, |(_, entry, _)| encode(entry).len()) {
+        for batch in batches(&due, |(name, entry, _)| 2 * name.len() + encode(entry).len()) {
             if self.claim_batch(batch, &mut claimed)? {
                 continue;
             }

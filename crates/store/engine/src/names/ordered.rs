@@ -125,9 +125,7 @@ impl Directory for Ordered {
 
     fn get_all(&self, keys: &[String]) -> Result<Vec<Option<shared::Found>>, NamesError> {
         let client = &mut lock(&self.reads);
-        // What was answered before this call is at the replica behind one wait. Should the client
-        // go on at another replica, then the replica may lack something, and a transaction on what
-        // was read is refused.
+        // What was answered before this call is at the replica behind one wait.
         client.session().map_err(said)?;
         let found = keys.iter().map(|key| client.get_here(key).map(|found| found.map(found_at)));
         found.collect::<Result<_, _>>().map_err(said)
@@ -143,6 +141,10 @@ impl Directory for Ordered {
                 // The lease was given back.
                 Step::Put(..) => return Ok(false),
             }
+        }
+        if !leased.is_empty() && held.client.number() != held.lease {
+            // The lease has ended, and the client goes on with another session.
+            return Ok(false);
         }
         let conditions = conditions.into_iter().map(condition);
         let ops: Vec<Op> = conditions.chain(steps.into_iter().map(step)).collect();

@@ -37,11 +37,11 @@ pub enum Step {
 }
 
 impl Step {
-    /// Bytes of the value.
+    /// Bytes of the step and of a condition on its key.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Put(_, value, _) => value.len(),
-            Self::Delete(_) => 0,
+            Self::Put(key, value, _) => 2 * key.len() + value.len(),
+            Self::Delete(key) => 2 * key.len(),
         }
     }
 }
