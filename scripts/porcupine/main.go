@@ -100,11 +100,11 @@ func main() {
 	for at, name := range names {
 		done.Add(1)
 		places <- struct{}{}
-		go func() {
+		go func(at int, name string) {
 			results[at] = porcupine.CheckOperationsTimeout(register, all[name], patience)
 			<-places
 			done.Done()
-		}()
+		}(at, name)
 	}
 	done.Wait()
 	broken, open := 0, 0
