@@ -298,8 +298,9 @@ pub trait Machine {
 
     /// Reads the memory that the next input needs, and changes nothing. A simulator of thousands of
     /// machines calls this method for several machines before their turns, because the memory then
-    /// delivers to all of them at once. The word depends on all that was read, so that no compiler
-    /// leaves a read out. A machine of which few run in one process leaves this method out.
+    /// delivers to all of them at once. The result depends on all that was read, so that no
+    /// compiler leaves a read out. A machine of which few run in one process needs no method of its
+    /// own.
     fn touch(&self) -> u64 {
         self.poll_timeout().map_or(0, Timestamp::nanos)
     }

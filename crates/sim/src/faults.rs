@@ -308,6 +308,11 @@ impl Plan {
         Self { seed, knobs, kinds, rates, faults: Vec::new() }
     }
 
+    /// Whether the bounds have a knob of this name.
+    pub fn has_knob(&self, name: &str) -> bool {
+        self.knobs.iter().any(|knob| knob.0 == name)
+    }
+
     /// The value of a knob.
     ///
     /// # Panics

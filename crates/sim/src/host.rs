@@ -311,7 +311,7 @@ impl Host {
         due.saturating_add(self.timer_late.sample(word))
     }
 
-    /// Reads the lines of the cache that a turn needs. The word depends on all of them.
+    /// Reads the lines of the cache that a turn needs. The result depends on each of these lines.
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
         let timers = u64::from(self.timer_key.is_some());

@@ -60,8 +60,8 @@ impl Timers {
         }
     }
 
-    /// Takes the next few places before `end` out of the heap, unless some are out of it already.
-    /// True when it did.
+    /// Takes the next few places before `end` out of the heap. While some are out of it already,
+    /// takes none and returns false.
     #[inline]
     pub(crate) fn begin(&mut self, end: u64) -> bool {
         if !self.next.is_empty() {

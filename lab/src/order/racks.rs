@@ -14,7 +14,7 @@ pub const KNOB: (&str, RangeInclusive<u64>) = ("outside", 1..=1);
 
 /// Whether a plan is of this campaign.
 pub fn is_of(plan: &Plan) -> bool {
-    plan.knobs.iter().any(|(name, _)| *name == KNOB.0)
+    plan.has_knob(KNOB.0)
 }
 
 /// Time between two writes at the end of a seed.

@@ -67,7 +67,7 @@ pub fn client(token: u64) -> u64 {
 /// When and where sessions try something: time, node, token.
 pub fn tries(plan: &Plan, nodes: u32) -> Vec<(SimTime, NodeIndex, u64)> {
     let mut tries = Vec::new();
-    if !plan.knobs.iter().any(|(name, _)| *name == KNOB.0) {
+    if !plan.has_knob(KNOB.0) {
         return tries;
     }
     let mut prng = Prng::new(plan.seed).fork(0x7365);

@@ -90,7 +90,7 @@ fn a_primary_that_was_stopped_past_its_lease_is_replaced_and_acknowledges_nothin
         assert_eq!(append(&mut other, 6_500..6_600, Level::Memory), Ok(5_500));
         assert_eq!(rows(&["store", "read", &names, "a"]), 5_500);
         assert_eq!(rows(&["store", "read", &names, "a", "--fresh"]), 5_600);
-        // The published records can be read while no node runs, and the next node has them too.
+        // The published records can be read while no node runs. The next node has them, too.
         process::send(new.child.id(), Signal::Kill);
         new.child.wait().expect("its end");
         let published = rows(&["store", "read", &names, "a"]);

@@ -177,7 +177,7 @@ impl Margins {
         }
     }
 
-    /// Reads the lines of the cache that a frame needs. The word depends on all of them.
+    /// Reads the lines of the cache that a frame needs. The result depends on each of these lines.
     pub(crate) fn touch(&self) -> u64 {
         let tally = self.tally.released ^ self.tally.late;
         let delays = self.delays.total() ^ self.delays.count(self.bucket);

@@ -93,7 +93,7 @@ impl Outbox {
         self.live.push_back(Parcel { to, view, frame });
     }
 
-    /// Reads the lines of the cache that a frame needs. The word depends on all of them.
+    /// Reads the lines of the cache that a frame needs. The result depends on each of these lines.
     pub(crate) fn touch(&self) -> u64 {
         let lengths = self.control.len() ^ self.live.len();
         self.clock.reading().offset_ns as u64 ^ lengths as u64 ^ u64::from(self.stream)

@@ -155,8 +155,8 @@ struct Mark {
     heard: u64,
 }
 
-/// A frame that waits. The struct takes two lines of the cache: a simulated run of thousands of
-/// receivers waits for such lines most of the time.
+/// A frame that waits. The struct takes two lines of the cache, because a simulated run of
+/// thousands of receivers spends most of its time on waiting for such lines.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Held {

@@ -709,7 +709,7 @@ impl Uplink {
         }
     }
 
-    /// Reads the lines of the cache that a frame needs. The word depends on all of them.
+    /// Reads the lines of the cache that a frame needs. The result depends on each of these lines.
     pub(crate) fn touch(&self) -> u64 {
         let place = self.place.as_ref().map_or(0, |place| {
             let parent =

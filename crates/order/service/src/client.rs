@@ -70,9 +70,6 @@ pub struct Client {
 
 /// An answer: its error, and the fields behind its head.
 type Answered = (i32, Vec<u8>);
-/// Most bytes of the fields of a request behind its length: a replica takes no longer message, with
-/// the two numbers of its head.
-const FIELDS_BYTES_MAX: usize = FRAME_BYTES_MAX - 8 + 4;
 /// Bytes in front of the fields of an answer.
 const HEAD_BYTES: usize = 16;
 
@@ -254,9 +251,6 @@ impl Client {
         fields: impl Fn(Message) -> Message,
     ) -> Result<Answered, ServiceError> {
         let deadline = Instant::now() + self.patience;
-        if fields(Message::default()).length() > FIELDS_BYTES_MAX {
-            return Err(ServiceError::Refused(Refusal::TooLong));
-        }
         loop {
             let (session, at) = (self.session, self.at);
             let left = deadline.saturating_duration_since(Instant::now());
@@ -268,6 +262,9 @@ impl Client {
                     return Err(ServiceError::Refused(Refusal::NoSession));
                 }
                 Ok(answered) => return Ok(answered),
+                Err(failed) if failed.kind() == ErrorKind::FileTooLarge => {
+                    return Err(ServiceError::Refused(Refusal::TooLong));
+                }
                 Err(failed) => failed,
             };
             let is_connected = self.stream.take().is_some();
@@ -299,13 +296,14 @@ impl Client {
         fields: &impl Fn(Message) -> Message,
     ) -> io::Result<Answered> {
         self.connect(attempt)?;
-        if let Some(stream) = &self.stream {
-            stream.get_ref().set_read_timeout(Some(attempt))?;
-            stream.get_ref().set_write_timeout(Some(attempt))?;
-        }
         self.xid = self.xid.wrapping_add(1) & i32::MAX;
         let xid = self.xid;
-        self.send(fields(Message::default().int(xid).int(number)))?;
+        let message = fields(Message::default().int(xid).int(number));
+        if message.length() > 4 + FRAME_BYTES_MAX {
+            // A replica would close the connection.
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        self.send(message)?;
         loop {
             let (of, error, bytes) = self.receive()?;
             if of == xid {
@@ -338,18 +336,21 @@ impl Client {
     }
 
     /// Connects to the replica whose turn it is, and goes on with the session if there is one.
-    /// Neither the connection nor its first answer may take longer than an attempt.
+    /// From now on, no wait on the connection is longer than an attempt.
     fn connect(&mut self, attempt: Duration) -> io::Result<()> {
-        if self.stream.is_some() {
-            return Ok(());
+        let limit = |stream: &TcpStream| {
+            stream.set_read_timeout(Some(attempt))?;
+            stream.set_write_timeout(Some(attempt))
+        };
+        if let Some(stream) = &self.stream {
+            return limit(stream.get_ref());
         }
         let Some(to) = self.replicas.get(self.at % self.replicas.len().max(1)) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no replica is named"));
         };
         let stream = TcpStream::connect_timeout(to, CONNECT.min(attempt))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(attempt))?;
-        stream.set_write_timeout(Some(attempt))?;
+        limit(&stream)?;
         self.stream = Some(BufReader::new(stream));
         let asked_ms = i32::try_from(self.timeout.0.as_millis()).unwrap_or(i32::MAX);
         let hello = Message::default().int(0).long(self.revision).int(asked_ms);

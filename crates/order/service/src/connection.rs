@@ -178,7 +178,7 @@ pub struct Connection {
     pub packets: (u64, u64),
     /// The bytes that the front has counted for this connection.
     pub counted_bytes: usize,
-    /// Since when the front has counted many bytes.
+    /// When the front began to count many bytes for this connection.
     pub long_since: Option<Instant>,
     stream: TcpStream,
     stage: Stage,
@@ -587,9 +587,7 @@ impl Connection {
             let message = match slot {
                 Slot::Ready(message) => message,
                 Slot::Answered(_, Shape::Open(hello), reply, revision) => {
-                    let kept = keys.session(self.session).map(|session| session.timeout_ms);
-                    self.timeout_ms = kept.map_or(self.timeout_ms, u64::from);
-                    self.opened(hello, &reply, revision)?
+                    self.opened(hello, &reply, revision, keys)?
                 }
                 // As ZooKeeper does: the client of an earlier connection gets no answer here.
                 Slot::Answered(_, _, Reply::Refused(_, Refusal::Moved), _) => {
@@ -630,7 +628,15 @@ impl Connection {
         Ok(())
     }
 
-    fn opened(&mut self, hello: Hello, reply: &Reply, revision: u64) -> Result<Message, End> {
+    /// The answer to a client that has opened its session. The session may have kept a longer
+    /// timeout than the client asked for here.
+    fn opened(
+        &mut self,
+        hello: Hello,
+        reply: &Reply,
+        revision: u64,
+        keys: &Keys,
+    ) -> Result<Message, End> {
         // The revision of the call is above every revision that this client has seen. Otherwise the
         // client has seen another service.
         if hello.seen > revision as i64 {
@@ -639,6 +645,8 @@ impl Connection {
         let is_open = matches!(reply, Reply::Done(_));
         if !is_open {
             (self.session, self.timeout_ms) = (0, 0);
+        } else if let Some(session) = keys.session(self.session) {
+            self.timeout_ms = session.timeout_ms.into();
         }
         self.opened = revision;
         self.stage = if is_open { Stage::Open } else { Stage::Closing };

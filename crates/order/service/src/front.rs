@@ -87,7 +87,7 @@ pub struct Front {
     pub started: Instant,
     /// Bytes in the buffers of all clients.
     pub held_bytes: usize,
-    /// The clients with many bytes, each with the time since when.
+    /// The clients for which this replica holds many bytes, each with the time since when.
     long: BTreeSet<(Instant, u64)>,
     listener: TcpListener,
     waker: Waker,

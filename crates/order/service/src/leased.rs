@@ -10,7 +10,7 @@
 //! ```
 
 use evenfall_order_machine::LeaseKey;
-use evenfall_order_machine::keys::{Command, Op};
+use evenfall_order_machine::keys::Command;
 
 /// The lease under which sessions are opened and live on. No read looks at this lease, because a
 /// key has at least one byte.
@@ -42,7 +42,7 @@ fn of_change(key: &str) -> LeaseKey {
 pub fn of_command(command: &Command) -> LeaseKey {
     match command {
         Command::Change(ops) | Command::ChangeBy(_, ops) => {
-            let mut leases = ops.iter().map(|op| of_change(op_key(op)));
+            let mut leases = ops.iter().map(|op| of_change(op.key()));
             let Some(first) = leases.next() else { return LeaseKey::ALL };
             if leases.all(|other| other == first) { first } else { LeaseKey::ALL }
         }
@@ -53,19 +53,9 @@ pub fn of_command(command: &Command) -> LeaseKey {
     }
 }
 
-fn op_key(op: &Op) -> &str {
-    match op {
-        Op::Check { key, .. }
-        | Op::Expect { key, .. }
-        | Op::Put { key, .. }
-        | Op::Delete { key, .. }
-        | Op::SetRights { key, .. } => key,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use evenfall_order_machine::keys::Existing;
+    use evenfall_order_machine::keys::{Existing, Op};
 
     use super::*;
 

@@ -18,8 +18,8 @@ use crate::{Racks, Settings};
 pub struct Counters {
     /// The last cycle that is committed here.
     pub cycle: AtomicU64,
-    /// Whether this replica takes part: 0 or 1.
-    pub is_member: AtomicU64,
+    /// Whether this replica takes part.
+    pub is_member: AtomicBool,
     /// Whether this replica waits for room on its disk.
     pub is_disk_full: AtomicBool,
     /// Replicas that take part.
@@ -156,7 +156,7 @@ impl Shared {
     pub fn note(&self, machine: &Canopus) {
         self.counters.cycle.store(machine.committed(), Relaxed);
         let is_full = machine.is_disk_full();
-        self.counters.is_member.store((machine.is_member() && !is_full).into(), Relaxed);
+        self.counters.is_member.store(machine.is_member() && !is_full, Relaxed);
         self.counters.is_disk_full.store(is_full, Relaxed);
         self.counters.members.store(machine.members() as u64, Relaxed);
         let bits = |has: &dyn Fn(VnodeId) -> bool| {

@@ -129,8 +129,8 @@ fn state(front: &Front, with_clients: bool) -> String {
 /// other replica, such as one with a full disk, is an observer.
 fn mode(front: &Front) -> &'static str {
     match front.shared.counters.is_member.load(Relaxed) {
-        1 => "follower",
-        _ => "observer",
+        true => "follower",
+        false => "observer",
     }
 }
 

@@ -106,7 +106,8 @@ impl Pending {
         }
     }
 
-    /// Reads the lines of the cache that a datagram takes. The word depends on all of them.
+    /// Reads the lines of the cache that a datagram takes. The result depends on each of these
+    /// lines.
     #[inline]
     pub(super) fn touch(&self) -> u8 {
         match self {

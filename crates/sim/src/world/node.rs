@@ -138,7 +138,7 @@ impl<M: Machine> Node<M> {
         core::mem::take(&mut self.queued)
     }
 
-    /// Reads the lines of the cache that a turn needs. The word depends on all of them.
+    /// Reads the lines of the cache that a turn needs. The result depends on each of these lines.
     #[inline]
     pub(super) fn touch(&self) -> u64 {
         let lengths = self.inbox.len() ^ self.groups.len();

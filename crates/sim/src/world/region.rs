@@ -65,8 +65,9 @@ impl<M: Machine> Region<'_, M> {
         });
     }
 
-    /// Takes out the timer that comes up first. When it is the first of a few, the nodes of those
-    /// that come up until `until` are read from memory together.
+    /// Takes out the timer that comes up first. After the timers that were taken out of the heap
+    /// together, the next few are taken, up to the time `until`, and their nodes are read from
+    /// memory.
     #[inline]
     pub(super) fn pop_timer<O: Outlet<M>>(&mut self, until: u64, out: &O) -> Option<(u64, u32)> {
         if self.timers.begin(until.saturating_add(1)) {

@@ -67,7 +67,8 @@ impl Existing {
 }
 
 /// The state that [`Op::Expect`] asks for. A version counts from the making of a key, so that a key
-/// which was deleted and made again may have the version of before; both states here tell the two.
+/// which was deleted and made again may have its earlier version. Such a key is in neither of its
+/// earlier states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The value was last set at this revision; 0 for a missing key.
@@ -127,6 +128,17 @@ pub enum Op {
 }
 
 impl Op {
+    /// The key that the operation is about.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Check { key, .. }
+            | Self::Expect { key, .. }
+            | Self::Put { key, .. }
+            | Self::Delete { key, .. }
+            | Self::SetRights { key, .. } => key,
+        }
+    }
+
     /// Sets a value, or makes a persistent key that everybody may change.
     pub fn put(key: impl Into<String>, value: impl Into<Bytes>, existing: Existing) -> Self {
         Self::Put {

@@ -92,9 +92,9 @@ impl Held {
                 Refusal::NoKey | Refusal::KeyExists | Refusal::BadVersion | Refusal::NoSession,
             )) => Ok(false),
             Err(ServiceError::Refused(Refusal::BadKey | Refusal::TooLong)) => {
-                let is_bad = |op: &&Op| check_key(key_of(op)).is_err();
+                let is_bad = |op: &&Op| check_key(op.key()).is_err();
                 let what = match ops.iter().find(is_bad) {
-                    Some(op) => format!("{:?} cannot be a key", key_of(op)),
+                    Some(op) => format!("{:?} cannot be a key", op.key()),
                     None => "an entry is longer than the megabyte that they take".to_owned(),
                 };
                 Err(NamesError::Failed(format!("ordered keys: {what}")))
@@ -182,16 +182,6 @@ impl Directory for Ordered {
         // Without keys, the call may have opened another session.
         let (session, _) = held.client.session().map_err(said)?;
         Ok(is_there && session == id as u64)
-    }
-}
-
-fn key_of(op: &Op) -> &str {
-    match op {
-        Op::Check { key, .. }
-        | Op::Expect { key, .. }
-        | Op::Put { key, .. }
-        | Op::Delete { key, .. }
-        | Op::SetRights { key, .. } => key,
     }
 }
 
