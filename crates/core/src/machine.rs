@@ -296,13 +296,19 @@ pub trait Machine {
     /// never. The method must be cheap, because drivers call it after every input.
     fn poll_timeout(&self) -> Option<Timestamp>;
 
-    /// Reads the memory that the next input needs, and changes nothing. A simulator of thousands of
+    /// Reads the fields that the next input needs, and changes nothing. A simulator of thousands of
     /// machines calls this method for several machines before their turns, because the memory then
-    /// delivers to all of them at once. The result depends on all that was read, so that no
-    /// compiler leaves a read out. A machine of which few run in one process needs no method of its
-    /// own.
+    /// delivers to all of them at once. A read must not wait for another read. The result depends
+    /// on all that was read, so that no compiler leaves a read out. A machine of which few run in
+    /// one process needs no method of its own.
     fn touch(&self) -> u64 {
         self.poll_timeout().map_or(0, Timestamp::nanos)
+    }
+
+    /// Reads what the fields point to that the next input needs, and changes nothing. A simulator
+    /// calls this method after it has called [`touch`](Self::touch) of several machines.
+    fn touch_far(&self) -> u64 {
+        0
     }
 
     /// The time until which arrivals may wait unread, because the machine would do nothing with
@@ -452,6 +458,11 @@ macro_rules! any_machine {
             #[inline]
             fn touch(&self) -> u64 {
                 match self { $(Self::$kind($machine, ..) => $machine.touch(),)+ }
+            }
+
+            #[inline]
+            fn touch_far(&self) -> u64 {
+                match self { $(Self::$kind($machine, ..) => $machine.touch_far(),)+ }
             }
 
             #[inline]

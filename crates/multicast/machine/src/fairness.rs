@@ -41,6 +41,7 @@
 mod apart;
 pub mod csv;
 mod flight;
+mod receivers;
 pub mod results;
 pub mod sample;
 mod series;
@@ -53,8 +54,9 @@ use evenfall_core::{ClockError, NodeId};
 pub use apart::Between;
 use apart::Windows;
 use flight::{Flight, Place};
+use receivers::{Entry, Receivers};
 pub use results::{ClockErrorUs, Edge, Outcome, ReceiverLine, Results, Series, TimePoint};
-use sample::{Fine, Sample};
+use sample::Sample;
 use series::Timeline;
 
 /// Default limit of messages in flight: 0.6 s of stall at 100,000 messages a second.
@@ -63,9 +65,6 @@ const IN_FLIGHT_MAX: usize = 1 << 16;
 pub const MESSAGE_BYTES: usize = 184;
 /// Ids below this number are looked up in a table, larger ids in a tree.
 const DENSE_IDS: usize = 1 << 20;
-/// Binary digits kept of a single receiver's delay, an error of at most 1.6 %. There may be
-/// thousands of receivers.
-const RECEIVER_DIGITS: u32 = 5;
 
 /// The settings of a ledger, which must be known before the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,20 +210,6 @@ pub struct MessageRow {
     pub late: u32,
 }
 
-/// Figures of one receiver.
-#[derive(Clone, Debug)]
-struct Receiver {
-    id: NodeId,
-    /// Bound on the error of the receiver's clock. `u64::MAX` when no bound is known.
-    bound_ns: u64,
-    delay: Fine,
-    delivered: u64,
-    repaired: u64,
-    duplicates: u64,
-    /// Frames and hedge wins by the neighbour whose copy won. A receiver has few neighbours.
-    edges: Vec<(NodeId, u64, u64)>,
-}
-
 /// Counters whose names [`Results`] explains.
 #[derive(Clone, Debug, Default)]
 struct Counts {
@@ -260,7 +245,7 @@ struct Samples {
 #[derive(Clone, Debug)]
 pub struct Ledger {
     config: Config,
-    receivers: Vec<Receiver>,
+    receivers: Receivers,
     dense: Vec<u32>,
     sparse: BTreeMap<NodeId, u32>,
     /// Receivers that are members of every stream from its beginning.
@@ -276,7 +261,7 @@ impl Ledger {
     /// An empty ledger.
     pub fn new(config: Config) -> Self {
         let mut ledger = Self {
-            receivers: Vec::new(),
+            receivers: Receivers::default(),
             dense: Vec::new(),
             sparse: BTreeMap::new(),
             founders: 0,
@@ -348,7 +333,7 @@ impl Ledger {
     /// call. Receivers without such a call count as receivers with one common clock.
     pub fn clock(&mut self, receiver: NodeId, error: ClockError) {
         let Some(index) = self.index(receiver) else { return };
-        self.receivers[index].bound_ns = match error {
+        *self.receivers.bound_ns(index) = match error {
             ClockError::SameClock => 0,
             ClockError::Within(bound) => nanos(bound),
             ClockError::Unknown | ClockError::Disproved => u64::MAX,
@@ -362,31 +347,38 @@ impl Ledger {
             self.counts.orphans += u64::from(frame.count);
             return;
         };
-        let bound_ns = self.receivers[index].bound_ns;
-        let mut counted = None;
+        let bound_ns = *self.receivers.bound_ns(index);
+        let (mut counted, mut delivered) = (None, 0);
         for message in frame.first_message..frame.first_message.saturating_add(frame.count.into()) {
             match self.streams[at].1.take(message, index) {
                 Place::Waiting(slot) => {
                     slot.release(frame, bound_ns);
                     let complete = slot.is_complete();
                     counted = counted.or(Some((slot.sent_ns, slot.deadline_ns)));
-                    self.counts.delivered += 1;
-                    self.receivers[index].delivered += 1;
+                    delivered += 1;
                     if complete {
                         self.close_when_complete(at, message);
                         self.streams[at].1.forget_closed();
                     }
                 }
-                Place::Given => {
-                    self.counts.delivered += 1;
-                    self.receivers[index].delivered += 1;
-                }
+                Place::Given => delivered += 1,
                 Place::Again => self.counts.released_again += 1,
                 Place::Nowhere => self.counts.orphans += 1,
             }
         }
-        if let Some((sent_ns, deadline_ns)) = counted {
-            self.count_frame(index, frame, sent_ns, deadline_ns);
+        self.counts.delivered += u64::from(delivered);
+        let sent_ns = counted.map(|(sent_ns, _)| sent_ns);
+        let repaired = frame.flags.contains(Flags::REPAIRED);
+        self.receivers.count(Entry {
+            index: index as u32,
+            via: frame.via,
+            delay_ns: sent_ns.map(|sent_ns| signed(frame.arrival_ns, sent_ns)),
+            delivered,
+            repaired: if repaired { frame.count } else { 0 },
+            hedge_win: frame.flags.contains(Flags::HEDGE_WIN),
+        });
+        if let Some((_, deadline_ns)) = counted {
+            self.count_frame(frame, deadline_ns);
         }
     }
 
@@ -411,7 +403,7 @@ impl Ledger {
     pub fn duplicates(&mut self, receiver: NodeId, count: u64) {
         self.counts.duplicates += count;
         if let Some(index) = self.index(receiver) {
-            self.receivers[index].duplicates += count;
+            self.receivers.duplicates(index, count);
         }
     }
 
@@ -435,32 +427,16 @@ impl Ledger {
     /// times.
     pub fn finish(mut self, clock: ClockError) -> Outcome {
         self.close_all();
+        self.receivers.settle();
         results::outcome(self, clock)
     }
 
-    /// Counts the figures of one frame at one receiver.
-    fn count_frame(
-        &mut self,
-        index: usize,
-        frame: &Released,
-        sent_ns: u64,
-        deadline_ns: Option<u64>,
-    ) {
+    /// Counts a frame that came to one receiver among the frames of all.
+    fn count_frame(&mut self, frame: &Released, deadline_ns: Option<u64>) {
         self.counts.frames += 1;
-        let receiver = &mut self.receivers[index];
-        receiver.delay.record(signed(frame.arrival_ns, sent_ns));
-        let hedge_win = frame.flags.contains(Flags::HEDGE_WIN);
-        self.counts.hedge_wins += u64::from(hedge_win);
+        self.counts.hedge_wins += u64::from(frame.flags.contains(Flags::HEDGE_WIN));
         if frame.flags.contains(Flags::REPAIRED) {
             self.counts.repaired += u64::from(frame.count);
-            receiver.repaired += u64::from(frame.count);
-        }
-        match receiver.edges.iter_mut().find(|(via, ..)| *via == frame.via) {
-            Some((_, frames, wins)) => {
-                *frames += 1;
-                *wins += u64::from(hedge_win);
-            }
-            None => receiver.edges.push((frame.via, 1, u64::from(hedge_win))),
         }
         if let Some(deadline_ns) = deadline_ns {
             self.samples.release_late.record(signed(frame.release_ns, deadline_ns));
@@ -532,15 +508,7 @@ impl Ledger {
         } else {
             self.sparse.insert(id, index as u32);
         }
-        self.receivers.push(Receiver {
-            id,
-            bound_ns: 0,
-            delay: Fine::new(RECEIVER_DIGITS),
-            delivered: 0,
-            repaired: 0,
-            duplicates: 0,
-            edges: Vec::new(),
-        });
+        self.receivers.enrol(id);
         index
     }
 

@@ -180,8 +180,12 @@ impl Margins {
     /// Reads the lines of the cache that a frame needs. The result depends on each of these lines.
     pub(crate) fn touch(&self) -> u64 {
         let tally = self.tally.released ^ self.tally.late;
-        let delays = self.delays.total() ^ self.delays.count(self.bucket);
-        tally ^ delays ^ self.ready.dropped ^ self.turned.nanos()
+        tally ^ self.delays.total() ^ self.ready.dropped ^ self.turned.nanos()
+    }
+
+    /// Reads the bucket of the last delay.
+    pub(crate) fn touch_far(&self) -> u64 {
+        self.delays.count(self.bucket)
     }
 
     /// The root has started a new run. Measurements of the old run are not told to the new run.

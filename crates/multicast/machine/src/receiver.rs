@@ -165,6 +165,15 @@ struct Held {
     received: Timestamp,
 }
 
+impl Held {
+    /// Reads both lines.
+    fn touch(&self) -> u64 {
+        let Release { sequence, first_message, origin, taken, via, .. } = &self.release;
+        let times = origin.nanos() ^ taken.nanos() ^ self.received.nanos();
+        sequence ^ first_message ^ times ^ u64::from(via.0)
+    }
+}
+
 /// One receiver of one tree. The order of the fields is that of [`Uplink`].
 #[repr(C, align(64))]
 pub struct Receiver {
@@ -670,13 +679,20 @@ impl Machine for Receiver {
     }
 
     fn touch(&self) -> u64 {
+        let lengths = self.held.len() ^ self.events.len();
+        let event = u64::from(self.event.is_some());
+        lengths as u64 ^ event ^ self.margins.touch() ^ self.up.touch()
+    }
+
+    fn touch_far(&self) -> u64 {
         // The release of the first held frame looks at the second frame, and an arrival looks at
         // the last frame.
-        let near = [self.held.get(1), self.held.back()].into_iter().flatten();
-        let held = near.fold(0, |word, held| word ^ held.release.sequence ^ held.received.nanos());
-        let next = self.next_release().map_or(0, Timestamp::nanos);
-        let events = u64::from(self.event.is_some()) ^ self.events.len() as u64;
-        held ^ next ^ events ^ self.margins.touch() ^ self.up.touch()
+        let touch = |held: Option<&Held>| held.map_or(0, Held::touch);
+        let held = touch(self.held.get(1)) ^ touch(self.held.back());
+        let first = self.held.front();
+        // A released frame drops its bytes, whose count of owners lies beside them.
+        let bytes = first.map_or(0, |held| held.release.messages.touch());
+        touch(first) ^ held ^ u64::from(bytes) ^ self.margins.touch_far() ^ self.up.touch_far()
     }
 
     /// Deadlines never decrease, so no frame under way is due before the held frame. Where a frame

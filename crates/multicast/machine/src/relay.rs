@@ -362,4 +362,12 @@ impl Machine for Relay {
         let up = self.up.poll_timeout();
         self.beacon_at.into_iter().chain(up).chain(self.desk.poll_timeout()).min()
     }
+
+    fn touch(&self) -> u64 {
+        self.up.touch() ^ self.ring.size().bytes as u64 ^ self.status.forwarded
+    }
+
+    fn touch_far(&self) -> u64 {
+        self.up.touch_far() ^ self.ring.touch_far()
+    }
 }

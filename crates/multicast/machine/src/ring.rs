@@ -80,6 +80,12 @@ impl Ring {
         }
     }
 
+    /// Reads the oldest frame, which makes room for the next, and the newest.
+    pub(crate) fn touch_far(&self) -> u64 {
+        let ends = [self.frames.front(), self.frames.back()].into_iter().flatten().flatten();
+        ends.fold(0, |word, frame| word ^ frame.fixed.sequence ^ frame.body.len() as u64)
+    }
+
     /// Size of the ring at present.
     pub(crate) fn size(&self) -> Stored {
         Stored { frames: self.frames.len(), bytes: self.bytes, asked: 0, queued: 0 }

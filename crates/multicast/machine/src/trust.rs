@@ -84,7 +84,8 @@ impl Trust {
         if self.is_disproved {
             return Some(false);
         }
-        let least = self.least.into_iter().flatten().min()?;
+        let [present, last] = self.least;
+        let least = present.map_or(last, |ns| Some(last.map_or(ns, |other| other.min(ns))))?;
         Some((-(nanos(SLACK) as i64)..=nanos(DELAY_MAX) as i64).contains(&least))
     }
 }

@@ -711,17 +711,18 @@ impl Uplink {
 
     /// Reads the lines of the cache that a frame needs. The result depends on each of these lines.
     pub(crate) fn touch(&self) -> u64 {
-        let place = self.place.as_ref().map_or(0, |place| {
-            let parent =
-                place.parent().map_or(0, |parent| parent.id.0 ^ u32::from(parent.addr.port()));
-            place.start ^ u64::from(parent) ^ place.recorders.len() as u64
-        });
-        let window = self.window.as_ref().map_or(0, Window::touch);
+        let place = self.place.as_ref().map_or(0, |place| place.start ^ u64::from(place.view));
         let times = self.due.nanos() ^ self.root_heard.nanos() ^ self.report_at.nanos();
         let numbers = self.heard ^ self.repaired ^ u64::from(self.newest_epoch);
         let lengths = self.recorders.len() ^ self.who.standbys.len();
-        let parts = self.trust.touch() ^ self.edges.touch() ^ self.out.touch();
-        place ^ window ^ times ^ numbers ^ lengths as u64 ^ parts
+        place ^ times ^ numbers ^ lengths as u64 ^ self.trust.touch() ^ self.out.touch()
+    }
+
+    /// Reads the parent, the edge from it, and the word of the window that has the next frame.
+    pub(crate) fn touch_far(&self) -> u64 {
+        let parent = self.place.as_ref().and_then(Place::parent).map_or(0, |parent| parent.id.0);
+        let window = self.window.as_ref().map_or(0, Window::touch);
+        u64::from(parent) ^ window ^ self.edges.touch()
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {

@@ -342,6 +342,11 @@ impl Messages {
         r.finish()?;
         Ok(Self { body, left: count })
     }
+
+    /// Reads the line of the cache that has the first message.
+    pub(crate) fn touch(&self) -> u8 {
+        self.body.first().copied().unwrap_or(0)
+    }
 }
 
 impl Iterator for Messages {

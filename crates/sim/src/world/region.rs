@@ -42,13 +42,17 @@ impl<M: Machine> Region<'_, M> {
         card: impl Fn(HostIndex) -> u64,
     ) {
         let nodes = nodes.filter_map(|index| self.nodes.get((index - self.first.0) as usize));
+        // Each pass has the addresses that the pass before it has read.
+        for node in nodes.clone() {
+            core::hint::black_box(node.touch());
+        }
         for node in nodes.clone() {
             let host = &self.hosts[(node.host - self.first.1) as usize];
-            core::hint::black_box((node.touch(), host.touch(), card(HostIndex(node.host))));
-        }
-        // The address of a machine is in its node.
-        for node in nodes {
+            core::hint::black_box((host.touch(), card(HostIndex(node.host))));
             core::hint::black_box(node.machine.touch());
+        }
+        for node in nodes {
+            core::hint::black_box(node.machine.touch_far());
         }
     }
 
@@ -59,10 +63,14 @@ impl<M: Machine> Region<'_, M> {
         coming: impl Iterator<Item = &'p Pending> + Clone,
         card: impl Fn(HostIndex) -> u64,
     ) {
-        self.warm(coming.clone().filter_map(Pending::node), card);
-        coming.for_each(|pending| {
+        // The events come first, because they name the nodes and the datagrams.
+        for pending in coming.clone() {
+            core::hint::black_box(pending.node());
+        }
+        for pending in coming.clone() {
             core::hint::black_box(pending.touch());
-        });
+        }
+        self.warm(coming.filter_map(Pending::node), card);
     }
 
     /// Takes out the timer that comes up first. After the timers that were taken out of the heap

@@ -232,7 +232,7 @@ pub(super) fn outcome(ledger: Ledger, clock: ClockError) -> Outcome {
 }
 
 fn receivers(ledger: &Ledger) -> Vec<ReceiverLine> {
-    let lines = ledger.receivers.iter().enumerate().map(|(index, receiver)| {
+    let lines = ledger.receivers.counted().iter().enumerate().map(|(index, receiver)| {
         let flights = ledger.streams.iter().map(|(_, flight)| flight);
         let expected: u64 = flights.map(|flight| flight.expected_of(index)).sum();
         let [delay_p50_us, delay_p99_us] = p50_p99_us(&receiver.delay);
@@ -255,7 +255,7 @@ fn p50_p99_us(fine: &Fine) -> [f64; 2] {
 }
 
 fn edges(ledger: &Ledger) -> Vec<Edge> {
-    let all = ledger.receivers.iter().flat_map(|receiver| {
+    let all = ledger.receivers.counted().iter().flat_map(|receiver| {
         let edges = receiver.edges.iter();
         edges.map(|&(via, frames, hedge_wins)| Edge {
             via,

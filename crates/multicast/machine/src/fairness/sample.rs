@@ -52,6 +52,12 @@ impl Fine {
         self.max = self.max.max(value);
     }
 
+    /// How many values were counted in the bucket of this value.
+    pub(super) fn count(&self, value: i64) -> u32 {
+        let side = if value < 0 { &self.below } else { &self.above };
+        side.get(self.bucket(value.unsigned_abs())).copied().unwrap_or(0)
+    }
+
     /// Adds all values of `other`, which must keep equally many digits.
     pub fn merge(&mut self, other: &Self) {
         debug_assert_eq!(self.digits, other.digits);
