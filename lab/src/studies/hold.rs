@@ -116,7 +116,7 @@ pub fn replay(frames: &[FrameCourse], config: Deadline, tuning: Tuning) -> Judge
 type Change = (&'static str, fn(&mut Tuning));
 
 /// Every constant removed, halved and doubled.
-const CHANGES: [Change; 26] = [
+const CHANGES: [Change; 29] = [
     ("as it is", |_| {}),
     ("guard removed", |t| t.guard = 1.0),
     ("guard halved", |t| t.guard /= 2.0),
@@ -140,6 +140,9 @@ const CHANGES: [Change; 26] = [
     ("share_max removed", |t| t.share_max = f64::INFINITY),
     ("share_max halved", |t| t.share_max = 1.0 + (t.share_max - 1.0) / 2.0),
     ("share_max doubled", |t| t.share_max = 1.0 + (t.share_max - 1.0) * 2.0),
+    ("late_max removed", |t| t.late_max = f64::INFINITY),
+    ("late_max halved above 1", |t| t.late_max = 1.0 + (t.late_max - 1.0) / 2.0),
+    ("late_max doubled above 1", |t| t.late_max = 1.0 + (t.late_max - 1.0) * 2.0),
     ("load_memory removed", |t| t.load_memory = Duration::ZERO),
     ("load_memory halved", |t| t.load_memory /= 2),
     ("load_memory doubled", |t| t.load_memory *= 2),

@@ -7,7 +7,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use evenfall_core::Hedging;
+use evenfall_core::{Hedging, nearest_rank};
 use evenfall_multicast_machine::Mode;
 use evenfall_multicast_machine::config::{Rule, Scheme};
 
@@ -138,6 +138,12 @@ fn p50(run: &Run) -> Option<f64> {
 
 fn p99(run: &Run) -> Option<f64> {
     Some(run.results.oml_us.p99)
+}
+
+fn hold_p50(run: &Run) -> Option<f64> {
+    let mut holds: Vec<Duration> = run.frames.iter().map(|frame| frame.hold).collect();
+    holds.sort_unstable();
+    nearest_rank(&holds, 0.5).map(|hold| hold.as_secs_f64() * 1e6)
 }
 
 fn held_p50(run: &Run) -> Option<f64> {
@@ -276,8 +282,10 @@ pub fn goal(
     progress: &mut dyn FnMut(&str),
 ) -> Table {
     let title = format!("P(F) and the price of the hold, target {target}");
-    let mut table = Table::new(&title, effort.method(), &columns("run", &HELD));
-    let cells = [p_f, held_p50, p50, p99, hold_ratio].map(Cell::Ours);
+    // The time that the root holds a frame, without the pauses of hosts at the release.
+    let heads = [&HELD[..1], &[(None, "hold p50")], &HELD[1..]].concat();
+    let mut table = Table::new(&title, effort.method(), &columns("run", &heads));
+    let cells = [p_f, hold_p50, held_p50, p50, p99, hold_ratio].map(Cell::Ours);
     for &n in sizes {
         let mut params = effort.params(n, Mode::Release, Hedging(2));
         params.config.deadline.target = target;
