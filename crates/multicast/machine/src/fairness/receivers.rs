@@ -110,14 +110,14 @@ impl Receivers {
     /// Counts the frames that wait.
     pub(super) fn settle(&mut self) {
         let Self { counted, waiting, .. } = self;
-        for frame in waiting.iter() {
-            let receiver = &counted[frame.index as usize];
+        for entry in waiting.iter() {
+            let receiver = &counted[entry.index as usize];
             black_box(receiver.delivered ^ receiver.edges.len() as u64);
         }
-        for frame in waiting.iter() {
-            black_box(counted[frame.index as usize].touch(frame.delay_ns.unwrap_or(0)));
+        for entry in waiting.iter() {
+            black_box(counted[entry.index as usize].touch(entry.delay_ns.unwrap_or(0)));
         }
-        waiting.drain(..).for_each(|frame| counted[frame.index as usize].count(&frame));
+        waiting.drain(..).for_each(|entry| counted[entry.index as usize].count(&entry));
     }
 
     /// The figures, once no frame waits any more.
