@@ -75,9 +75,9 @@ pub struct Tuning {
     pub share_min: f64,
     /// The largest corrected share, in parts of the allowed share.
     pub share_max: f64,
-    /// When a larger share of the last messages was late, late frames of one stall count one by
-    /// one. In parts of the allowed share. With 1.5, real runs on a machine whose host pauses it
-    /// had .002 fewer messages in time than without the rule for stalls.
+    /// The share of late messages beyond which late frames of one stall count one by one, in parts
+    /// of the allowed share. With 1.5, real runs on a machine that its host pauses many times a
+    /// second had .002 fewer of their messages in time than without the rule for stalls.
     pub late_max: f64,
     /// How long a frame counts as load for the frames behind it: about the time in which a burst
     /// drains.
@@ -245,6 +245,11 @@ impl HoldControl {
         }
     }
 
+    /// The share of messages that may be late.
+    fn allowed(&self) -> f64 {
+        1.0 - self.config.target
+    }
+
     /// The hold of the last frame.
     pub fn hold(&self) -> Duration {
         self.holds[usize::from(self.class)]
@@ -259,7 +264,7 @@ impl HoldControl {
     /// Corrects the share of a class by `messages` that were late or punctual. Their overall
     /// latency may be unknown.
     pub fn correct(&mut self, class: LoadClass, messages: u16, late: bool) {
-        let allowed = 1.0 - self.config.target;
+        let allowed = self.allowed();
         let wrong = allowed - f64::from(u8::from(late));
         let share = &mut self.share[usize::from(class)];
         let correction = self.tuning.step * f64::from(messages.max(1)) * wrong;
@@ -285,8 +290,7 @@ impl HoldControl {
         let late_ns = (late == Some(true)).then_some(oml_ns);
         let before = core::mem::replace(&mut self.late_ns, late_ns);
         let is_same_stall = late_ns.zip(before).is_some_and(|(this, before)| this < before);
-        let may_be_late = (1.0 - self.config.target) * self.tuning.late_max;
-        if is_same_stall && self.late_share <= may_be_late {
+        if is_same_stall && self.late_share <= self.allowed() * self.tuning.late_max {
             return;
         }
         self.observed[usize::from(class)].push(Observed { at: now, oml_ns, messages });
@@ -297,7 +301,7 @@ impl HoldControl {
     pub fn forget(&mut self, now: Timestamp, keep: Duration) {
         self.observed.iter_mut().for_each(|class| class.slide(now, keep, 0));
         self.share.iter_mut().for_each(|share| *share = share.max(1.0));
-        (self.late_ns, self.late_share) = (None, 1.0 - self.config.target);
+        (self.late_ns, self.late_share) = (None, self.allowed());
     }
 
     /// Sets the hold after a round of reports. `p95_ns` is the largest 95th percentile in the
@@ -319,7 +323,7 @@ impl HoldControl {
 
     fn set_by_class(&mut self) {
         let tuning = self.tuning;
-        let allowed = 1.0 - self.config.target;
+        let allowed = self.allowed();
         // For each class: the number of messages, and the least hold for classes with more load.
         let mut lent = [(0, 0.0); CLASSES];
         for class in 0..CLASSES {

@@ -73,9 +73,8 @@ impl<M: Machine> Region<'_, M> {
         self.warm(coming.filter_map(Pending::node), card);
     }
 
-    /// Takes out the timer that comes up first. After the timers that were taken out of the heap
-    /// together, the next few are taken, up to the time `until`, and their nodes are read from
-    /// memory.
+    /// Takes out the timer that comes up first. When none of the few next timers is left, this
+    /// method picks the next few up to the time `until`, and reads their nodes from memory.
     #[inline]
     pub(super) fn pop_timer<O: Outlet<M>>(&mut self, until: u64, out: &O) -> Option<(u64, u32)> {
         if self.timers.begin(until.saturating_add(1)) {

@@ -1,7 +1,7 @@
 //! The figures of single receivers.
 //!
-//! Thousands of receivers do not fit into a cache, and each frame reaches all of them. So frames
-//! wait until there are a few hundred of them, and the memory then delivers many receivers at once.
+//! Each frame reaches thousands of receivers, which do not fit into a cache together. A few hundred
+//! released frames are counted at a time, because the memory then delivers many receivers at once.
 
 use core::hint::black_box;
 
