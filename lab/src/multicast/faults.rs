@@ -9,6 +9,7 @@
 
 use core::time::Duration;
 
+use evenfall_core::time::DRIFT_PPM_MAX;
 use evenfall_core::{ClockError, Hedging, NodeId, Prng, Timestamp};
 use evenfall_multicast_machine::config::{Replace, Rule, Scheme};
 use evenfall_multicast_machine::{Config, Mode, SharedKey};
@@ -470,18 +471,31 @@ impl Scene {
 
     /// By how much the clocks of a root and a receiver may differ. A node believes the clock of its
     /// host when it starts. A root that starts again after its host's clock stepped is wrong by
-    /// that step. A receiver whose delays then look impossible adopts the clock of its own host.
+    /// that step. A receiver whose delays then look impossible adopts the clock of its own host. A
+    /// step during a pause is followed when drift alone could have moved the clock so far.
     fn clocks_differ_max(&self) -> Duration {
         let faults = &self.plan.faults;
-        let steps_before = |node: NodeIndex, at: SimTime| {
+        let stepped = |node: NodeIndex, from: SimTime, to: SimTime| {
             let is_step = |fault: &Fault| matches!(fault, Fault::ClockStep(n, _) if *n == node);
-            faults.iter().any(|(stepped, fault)| *stepped <= at && is_step(fault))
+            faults.iter().any(|(at, fault)| (from..=to).contains(at) && is_step(fault))
         };
-        let is_believed = faults
-            .iter()
-            .any(|(at, fault)| matches!(fault, Fault::Restart(node) if steps_before(*node, *at)));
+        let is_believed = faults.iter().any(|(at, fault)| {
+            matches!(fault, Fault::Restart(node) if stepped(*node, SimTime::ZERO, *at))
+        });
         let steps = if is_believed { bounds().clock_step_max * 6 } else { Duration::ZERO };
-        Duration::from_micros(300) + steps
+        let pauses = || {
+            let pause = |(at, fault): &(SimTime, Fault)| match fault {
+                Fault::Pause(node, length) => Some((*node, *at, *length)),
+                _ => None,
+            };
+            faults.iter().filter_map(pause)
+        };
+        // Pauses of one node may overlap.
+        let unseen =
+            |node| pauses().any(|(n, at, length)| n == node && stepped(n, at, at + length));
+        let unread = pauses().filter(|(node, ..)| unseen(*node)).map(|(.., length)| length);
+        let drift = unread.sum::<Duration>() * DRIFT_PPM_MAX as u32 / 1_000_000;
+        Duration::from_micros(300) + steps + drift
     }
 
     /// Whether late joiners ask for earlier messages.
