@@ -124,8 +124,8 @@ const UNSTATED_NS: u64 = 1_000_000;
 /// and follows its source at [`SLEW_PPM`] at most. When two readings differ by more than their
 /// bounds and the worst drift explain, then the source has stepped. This host cannot tell which of
 /// the two readings was wrong. The clock therefore goes on as if the step had not happened, and
-/// adds the bounds of both readings. After a long time without a reading, a step that drift explains
-/// is followed: after two seconds, that is one of up to 1 ms and the two bounds.
+/// adds the bounds of both readings. After a long time without a reading, the clock follows a step
+/// that drift explains. After two seconds, that is a step of up to 1 ms and the two bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Clock {
     reading: ClockReading,
