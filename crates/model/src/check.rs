@@ -7,7 +7,7 @@ use crate::file::{Distribution, Model, ModelError, Shape};
 ///
 /// The simulator counts nanoseconds in 64 bits. With a number outside of its range, a run would
 /// never end, or would treat the number as 0.
-const RANGES: [(&str, f64, f64); 22] = [
+const RANGES: [(&str, f64, f64); 26] = [
     ("random_loss", 0.0, 1.0),
     ("within", 0.0, 1.0),
     ("straggler_share", 0.0, 1.0),
@@ -27,6 +27,11 @@ const RANGES: [(&str, f64, f64); 22] = [
     // Distributions count nanoseconds in 32 bits.
     ("us", 0.0, US_MAX),
     ("noise_ns", 0.0, 1e9),
+    // A tenth of a second for a packet.
+    ("wake_ns", 0.0, 1e8),
+    ("receive_ns", 0.0, 1e8),
+    ("send_ns", 0.0, 1e8),
+    ("copy_ns", 0.0, 1e8),
     ("_ns", 0.0, 1e12),
     // A clock that is 1 % wrong.
     ("_ppb", 0.0, 1e7),
@@ -45,6 +50,13 @@ const RATES_MIN: [(&str, f64); 2] = [("gbit_per_s", 1e-6), ("packets_per_s", 1.0
 const PAUSED_MAX: f64 = 0.5;
 /// Most pauses of a host in a millisecond, all kinds together.
 const PAUSES_PER_MS_MAX: f64 = 100.0;
+/// How often the gap between two outages fits into the longest outage, at most.
+const LONGEST_GAPS_MAX: f64 = 100.0;
+/// How many times the median delay the longest wait has, at most.
+const WAIT_TAIL_MAX: f64 = 1_000.0;
+/// How slow the path between two stragglers is, at most. The simulator counts to twice this, for
+/// the hosts and pairs that are slow besides.
+const SLOWNESS_MAX: f64 = 1_000.0;
 /// Limit of the entries of each list, such as the kinds of pauses, the points of a table or the
 /// levels of a load. The built-in models have far fewer. Without a limit, the length of a list
 /// could slow a simulation down.
@@ -60,8 +72,14 @@ pub(crate) fn check(name: &str, model: &Model) -> Result<(), ModelError> {
         shape(name, &key, distribution)?;
     }
     pauses(name, model)?;
+    outages(name, model)?;
+    tail(name, model)?;
     let path = &model.path;
     let scales = path.straggler_send.is.max(1.0) * path.straggler_receive.is.max(1.0);
+    if scales > SLOWNESS_MAX {
+        let form = format!("at most {SLOWNESS_MAX} times as slow, with path.straggler_receive");
+        return Err(ModelError::shape(name, "path.straggler_send", &form));
+    }
     // A delay that falls faster than time passes would bring packets out of their order.
     let falls_s = 4.0 * path.wander.is * path.base_us.is * 1e-6 * scales;
     if falls_s > path.wander_period_s.is {
@@ -134,6 +152,39 @@ fn pauses(name: &str, model: &Model) -> Result<(), ModelError> {
              the time, all kinds together"
         );
         return Err(ModelError::shape(name, "host.stalls", &form));
+    }
+    Ok(())
+}
+
+/// Checks that no outage of paths or hosts is much longer than the time between two of them.
+fn outages(name: &str, model: &Model) -> Result<(), ModelError> {
+    let path = &model.path;
+    let all = [("spikes", &path.spikes), ("episodes", &path.episodes)]
+        .into_iter()
+        .filter_map(|(key, one)| one.as_ref().map(|one| (key, one.gap_ms.is, &one.length.shape)));
+    let losses = path.losses.as_ref().map(|one| ("losses", one.gap_ms.is, &one.length.shape));
+    for (key, gap_ms, length) in all.chain(losses) {
+        let least_ms = length.longest_us() / 1e3 / LONGEST_GAPS_MAX;
+        if gap_ms < least_ms {
+            let form = format!("at least {least_ms:.3}: a hundredth of the longest length");
+            return Err(ModelError::shape(name, &format!("path.{key}.gap_ms"), &form));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the longest wait leaves the median wait in sight: the levels of a wait are
+/// thousandths of the longest one.
+fn tail(name: &str, model: &Model) -> Result<(), ModelError> {
+    let wait = &model.path.wait.shape;
+    let usual_us = model.path.base_us.is + wait.quantile_us(0.5);
+    let most_us = usual_us * WAIT_TAIL_MAX;
+    if wait.longest_us() > most_us && usual_us > 0.0 {
+        let form = format!(
+            "a wait of at most {most_us:.0} us, {WAIT_TAIL_MAX} times the median delay; rare long \
+             waits belong into path.spikes"
+        );
+        return Err(ModelError::shape(name, "path.wait", &form));
     }
     Ok(())
 }
@@ -248,6 +299,40 @@ mod tests {
         let error = Model::parse("mine", &text);
         let error = error.expect_err("a drift that is faster than time");
         assert!(error.to_string().contains("path.wander_period_s"), "{error}");
+    }
+
+    #[test]
+    fn what_a_simulation_would_not_follow_is_refused_by_its_key() {
+        let aws = Model::named("aws").expect("built in");
+        let gap = 0.01 / aws.number("path.spikes.gap_ms").expect("spikes");
+        let often = aws.scaled("path.spikes.gap_ms", gap).expect_err("spikes of 5 ms").to_string();
+        assert!(often.contains("path.spikes.gap_ms"), "{often}");
+        let model = whole();
+        let sigma = 2.5 / model.number("path.wait.sigma").expect("a spread");
+        let long = model.scaled("path.wait.sigma", sigma).expect_err("a tail").to_string();
+        assert!(long.contains("path.wait") && long.contains("path.spikes"), "{long}");
+        let slow = [("send", 100.0), ("receive", 100.0)].map(|(side, factor)| {
+            let key = format!("path.straggler_{side}");
+            (factor / model.number(&key).expect("stragglers"), key)
+        });
+        let once = model.scaled(&slow[0].1, slow[0].0).expect("one side");
+        let twice = once.scaled(&slow[1].1, slow[1].0).expect_err("both sides").to_string();
+        assert!(twice.contains("path.straggler_send"), "{twice}");
+        let cost = 1e9 / model.number("stack.sockets.copy_ns").expect("a cost");
+        assert!(model.scaled("stack.sockets.copy_ns", cost).is_err());
+    }
+
+    #[test]
+    fn pauses_that_are_rare_and_long_count_for_the_time_they_take() {
+        let hidden = "length = { shape = \"table\", points = [[0.0, 5.0], [0.99976, 5.0], \
+                      [0.99977, 4e6], [1.0, 4e6]], source = \"x\" }";
+        let stall =
+            format!("[[host.stalls]]\ngap_ms = {{ is = 0.2, source = \"x\" }}\n{hidden}\n\n");
+        let text = Model::named("aws").expect("built in").to_toml();
+        let at = text.find("[[host.stalls]]").expect("aws has pauses");
+        let text = format!("{}{stall}{}", &text[..at], &text[at..]);
+        let error = Model::parse("mine", &text).expect_err("920 us of every 1,120").to_string();
+        assert!(error.contains("host.stalls"), "{error}");
     }
 
     #[test]

@@ -86,6 +86,15 @@ impl Shape {
             }
         }
     }
+
+    /// The longest of a hundred thousand durations, or the longest that there is, us.
+    pub(crate) fn longest_us(&self) -> f64 {
+        match self {
+            Self::Pareto { most_us, .. } => *most_us,
+            Self::Table { points } => points.last().map_or(0.0, |point| point.1),
+            other => other.quantile_us(1.0 - 1e-5),
+        }
+    }
 }
 
 /// A whole model, as in its file.

@@ -48,8 +48,9 @@ const Z75: f64 = 0.674_49;
 const Z90: f64 = 1.281_55;
 /// The value that one in a million of the standard normal distribution exceeds.
 const Z_RARE: f64 = 4.753_4;
-/// The widest lognormal distribution that a model may have.
-const SIGMA_MAX: f64 = 2.9;
+/// The widest lognormal distribution of waits that a model may have. Rarer and longer waits are
+/// spikes.
+const SIGMA_MAX: f64 = 1.6;
 /// When none of `n` probes is lost, the share of losses is below `3 / n` with 95 % confidence.
 const RULE_OF_THREE: f64 = 3.0;
 

@@ -18,8 +18,11 @@ use evenfall_core::math::{exp, ln, pow};
 
 use crate::file::Shape;
 
-/// Points at which an integral over the lengths of another model's spikes is computed.
-const POINTS: u32 = 2_000;
+/// Points at which an integral over durations is computed: so many in the shorter half, in the next
+/// quarter, in the next eighth and so on, because a few of the longest may decide.
+const POINTS: u32 = 128;
+/// Halvings of the share that is left.
+const HALVINGS: u32 = 32;
 /// Waits above the threshold that can tell lengths. Fewer waits tell only how rare spikes are.
 const ENOUGH: f64 = 30.0;
 /// The index of a Pareto distribution of lengths is above 1, or spikes would have no mean.
@@ -74,7 +77,7 @@ impl Spikes {
         let open: f64 =
             tails.iter().map(|tail| tail.probes * length.mean_above(tail.threshold_us)).sum();
         // Spikes that no probe met may be as frequent as if one probe had met one.
-        let gap_ms = open / late.max(1.0) / 1e3;
+        let gap_ms = (open / late.max(1.0)).max(length.longest_us() / 100.0) / 1e3;
         (gap_ms > 0.0).then_some(Self { gap_ms, length, is_length_seen: false, late })
     }
 
@@ -103,6 +106,8 @@ impl Spikes {
                 let open = probes(&|threshold| {
                     least_us * pow(least_us / threshold, alpha - 1.0) / (alpha - 1.0)
                 });
+                // A file may not have a longest spike of more than a hundred gaps.
+                let most_us = most_us.min(99.0 * open / late).max(least_us);
                 (open / late, Shape::Pareto { least_us, alpha, most_us })
             }
         };
@@ -128,8 +133,12 @@ impl Shape {
 
     /// The mean by which durations exceed a threshold, us. Shorter durations count as 0.
     fn mean_above(&self, threshold_us: f64) -> f64 {
-        let middle = |i: u32| (f64::from(i) + 0.5) / f64::from(POINTS);
-        let over = |i| (self.quantile_us(middle(i)) - threshold_us).max(0.0);
-        (0..POINTS).map(over).sum::<f64>() / f64::from(POINTS)
+        let part = |halving: u32| {
+            let left = 1.0 / (1u64 << halving) as f64;
+            let above = |i| left * (1.0 - (f64::from(i) + 0.5) / f64::from(2 * POINTS));
+            let over = |i: u32| (self.quantile_us(1.0 - above(i)) - threshold_us).max(0.0);
+            left / 2.0 * (0..POINTS).map(over).sum::<f64>() / f64::from(POINTS)
+        };
+        (0..HALVINGS).map(part).sum()
     }
 }
