@@ -347,7 +347,7 @@ struct StallKind {
 impl StallKind {
     fn draw(&mut self, before: u64) {
         let gap = -ln(1.0 - self.prng.unit()) * self.mean_gap;
-        let start = before + (gap as u64).max(1);
+        let start = before.saturating_add((gap as u64).max(1)).min(NEVER);
         self.next = (start, start + self.length.sample(self.prng.next_u64()));
     }
 }
@@ -379,7 +379,7 @@ impl Stalls {
             self.kinds[kind].draw(over);
             kind = first(&self.kinds);
             let (next, over) = self.kinds[kind].next;
-            if next > end {
+            if next > end || next >= NEVER {
                 break;
             }
             end = end.max(over);
@@ -452,6 +452,20 @@ mod tests {
         // Nine of ten milliseconds are left, so 9 s of work take 10 s.
         let end = (0..90_000).fold(0, |from, _| host.work(from, 100_000));
         assert!((end as f64 / 1e10 - 1.0).abs() < 0.05, "{end}");
+    }
+
+    #[test]
+    fn pauses_that_never_come_end_no_run() {
+        for length in [Duration::ZERO, Duration::from_secs(4)] {
+            let mean_gap = Duration::from_secs(10_000_000_000);
+            let stalls = vec![StallSpec { mean_gap, length: Quantiles::constant(length) }; 8];
+            for seed in 0..50 {
+                let spec = HostSpec { stalls: stalls.clone(), ..HostSpec::ideal() };
+                let mut host = Host::new(spec, Prng::new(seed));
+                assert_eq!(host.ready(1_000_000_000), 1_000_000_000);
+                assert_eq!(host.work(1_000_000_000, 5), 1_000_000_005);
+            }
+        }
     }
 
     #[test]

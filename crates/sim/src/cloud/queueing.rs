@@ -41,6 +41,9 @@ const GRID: usize = 4_096;
 /// Slots that the longest wait spans at most. Every slot from which a wait may be left costs each
 /// packet a hash, so longer waits get longer slots.
 const SLOTS_MAX: u64 = 6;
+/// Lanes of outages at most. In a model the longest outage has a hundred gaps at most, and a slot
+/// has up to a third of that length.
+const LANES_MAX: u64 = 34;
 /// Waits by the load of strangers that are less likely than this are cut off. [`Outages`] model
 /// rarer and longer waits.
 const LOAD_EDGE: f64 = 1e-5;
@@ -200,7 +203,9 @@ pub(super) struct OutageTimes {
     length: Quantiles,
     most: u64,
     bits: u32,
-    /// Probability that an outage begins in a slot, of 2^32.
+    /// Outages that may begin in one slot, each by itself. One, unless they are long and frequent.
+    lanes: u64,
+    /// Probability that the outage of a lane begins in a slot, of 2^32.
     begins: u64,
 }
 
@@ -208,17 +213,25 @@ impl OutageTimes {
     pub(super) fn new(outages: &Outages) -> Self {
         let most = outages.length.at(1.0).max(1);
         let gap = nanos(outages.mean_gap).max(1);
-        // At most one outage begins in a slot. Slots are so short that two would rarely do.
+        // At most one outage of a lane begins in a slot. Slots are so short that two would rarely
+        // do, unless the longest outage is much longer than the gap.
         let bits = slot_bits((gap / 8).clamp(most.div_ceil(SLOTS_MAX), most));
-        let share = ((1u64 << bits) as f64 / gap as f64).min(1.0);
-        let begins = (share * 4_294_967_296.0) as u64;
-        Self { length: outages.length.clone(), most, bits, begins }
+        let share = (1u64 << bits) as f64 / gap as f64;
+        let lanes = (share.ceil() as u64).clamp(1, LANES_MAX);
+        let begins = ((share / lanes as f64).min(1.0) * 4_294_967_296.0) as u64;
+        Self { length: outages.length.clone(), most, bits, lanes, begins }
     }
 
     /// How long a packet that comes at a time waits for the end of an outage; zero when there is
     /// none.
     #[inline]
     pub(super) fn at(&self, key: u64, at: u64) -> u64 {
+        let first = self.lane(key, at);
+        (1..self.lanes).fold(first, |wait, lane| wait.max(self.lane(mix(key ^ lane), at)))
+    }
+
+    #[inline]
+    fn lane(&self, key: u64, at: u64) -> u64 {
         let shifted = phased(at, key, self.bits);
         let number = shifted >> self.bits;
         let mut wait = self.left(key, number, shifted);
