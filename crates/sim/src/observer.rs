@@ -21,6 +21,9 @@ pub struct Seen {
     pub local: Timestamp,
     /// What the node holds to be the synchronised time: `local` and its last clock reading.
     pub sync: SyncTime,
+    /// What its machine holds to be the synchronised time. A machine may not follow each reading of
+    /// the clock. Equal to `sync` for a machine that keeps no clock.
+    pub own: SyncTime,
 }
 
 /// Watches a run, and answers when the run asks its owner for something. Every method but

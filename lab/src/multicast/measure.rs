@@ -358,9 +358,10 @@ impl Owner {
     }
 }
 
-/// A synchronised time of a node as true time: less the error of the node's clock. Zero stays zero.
+/// A synchronised time of a machine as true time: less the error of its clock, by which the machine
+/// wrote the time. Zero stays zero.
 fn truly(seen: Seen, time: SyncTime) -> u64 {
-    let error = seen.sync.signed_since(seen.at.as_sync());
+    let error = seen.own.signed_since(seen.at.as_sync());
     if time == SyncTime::ZERO { 0 } else { time.nanos().saturating_add_signed(-error) }
 }
 

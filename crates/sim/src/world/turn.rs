@@ -439,7 +439,9 @@ fn pull<M: Machine, O: Outlet<M>>(
 }
 
 pub(super) fn seen<M: Machine>(node: &Node<M>, index: u32, at: u64, local: Timestamp) -> Seen {
-    Seen { node: NodeIndex(index), at: SimTime(at), local, sync: node.sync(local) }
+    let sync = node.sync(local);
+    let own = node.machine.clock().map_or(sync, |clock| clock.sync(local));
+    Seen { node: NodeIndex(index), at: SimTime(at), local, sync, own }
 }
 
 /// # Panics
