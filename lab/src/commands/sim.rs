@@ -134,7 +134,7 @@ struct Study {
     #[arg(long, default_value = "kernel-bypass")]
     stack: Stack,
     /// First seed of every row. For placement, the seed of the first pool.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seeds::first_seed())]
     seed: u64,
     /// Seeds of every row of the studies of the multicast, and pools of every row of placement. By
     /// default 5, 10 for replacement, and 50 for placement.
@@ -217,7 +217,7 @@ struct Multicast {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     clock_error: Option<Duration>,
     /// Seed of the run. The same seed gives the same run on any machine.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seeds::first_seed())]
     seed: u64,
     /// Run under this many seeds, from --seed on. Prints means with 95 % intervals by Student's t.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -410,7 +410,7 @@ fn object(done: &Run) -> Result<Value, serde_json::Error> {
 
 const UNFINISHED: &str = "some receivers lacked messages when the run was stopped, so that its \
                           figures are of the other messages: the losses, delays or pauses of the \
-                          model are larger than repairs can follow";
+                          model are larger, or its queues shorter, than repairs can follow";
 
 /// The same run under several seeds.
 fn several(args: &Multicast) -> Outcome {
@@ -432,6 +432,11 @@ fn multicast(args: &Multicast) -> Outcome {
         return several(args);
     }
     let params = params(args)?;
+    if let Some(path) = &args.html {
+        // Nobody waits for a run whose page cannot be written.
+        let opened = std::fs::File::options().create(true).append(true).open(path);
+        opened.map_err(|error| format!("--html {}: {error}", path.display()))?;
+    }
     let started = Instant::now();
     let shown = Progress::new();
     let done = run_seen(&params, &mut told(&shown));

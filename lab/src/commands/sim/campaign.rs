@@ -18,7 +18,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["seed", "seeds", "mutant", "mutants"])]
     list: bool,
     /// Print all events of this seed. With --seeds, the first seed to run.
-    #[arg(long)]
+    #[arg(long, value_parser = super::seeds::first_seed())]
     seed: Option<u64>,
     /// Run this many seeds. Without this option and --seed, the seeds of an ordinary test run.
     #[arg(

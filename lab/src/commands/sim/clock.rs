@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, default_value = "20s", value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
     /// The same seed gives the same run, on any machine.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = super::seeds::first_seed())]
     seed: u64,
     /// Run under this many seeds, from --seed on. Prints means with 95 % intervals by Student's t.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]

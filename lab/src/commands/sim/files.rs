@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = super::seeds::first_seed())]
     seed: u64,
     /// Number of reads in a run.
     #[arg(long, default_value_t = crate::files::READS)]

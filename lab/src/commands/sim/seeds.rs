@@ -5,6 +5,11 @@ use serde_json::{Map, Value};
 
 use crate::seeds::{in_parallel, mean_and_half_width};
 
+/// Parses the first seed of a run. All seeds that follow it are numbers, too.
+pub fn first_seed() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(..=u64::MAX / 2)
+}
+
 /// What follows the name of a number in the name of half the width of its interval.
 const HALF_WIDTH: &str = "_half_width";
 
