@@ -51,12 +51,12 @@ const PAUSED_MAX: f64 = 0.5;
 /// Most pauses of a host in a millisecond, all kinds together.
 const PAUSES_PER_MS_MAX: f64 = 100.0;
 /// How often the gap between two outages fits into the longest outage, at most.
-const LONGEST_GAPS_MAX: f64 = 100.0;
+pub(crate) const LONGEST_GAPS_MAX: f64 = 100.0;
 /// How many times the median delay the longest wait has, at most.
 const WAIT_TAIL_MAX: f64 = 1_000.0;
 /// How slow the path between two stragglers is, at most. The simulator counts to twice this, for
 /// the hosts and pairs that are slow besides.
-const SLOWNESS_MAX: f64 = 1_000.0;
+pub(crate) const SLOWNESS_MAX: f64 = 1_000.0;
 /// Limit of the entries of each list, such as the kinds of pauses, the points of a table or the
 /// levels of a load. The built-in models have far fewer. Without a limit, the length of a list
 /// could slow a simulation down.

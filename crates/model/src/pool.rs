@@ -23,6 +23,7 @@ use evenfall_core::math::{exp, ln, square};
 use evenfall_core::statistics::{mean, student_t};
 use evenfall_placement_machine::DelayRecord;
 
+use crate::check::SLOWNESS_MAX;
 use crate::effects::Effects;
 use crate::file::{Distribution, Model, Number, OutageFile, Shape, Stack};
 use crate::spikes::{Spikes, Tail};
@@ -321,6 +322,9 @@ impl Estimate<'_> {
             let ratio = (usual.straggler_receive.is / usual.straggler_send.is).max(1e-3).sqrt();
             let both = (path[at::SEND] * path[at::RECEIVE]).sqrt();
             (path[at::SEND], path[at::RECEIVE]) = (both / ratio, both * ratio);
+        }
+        for side in [at::SEND, at::RECEIVE] {
+            path[side] = path[side].min(SLOWNESS_MAX.sqrt());
         }
     }
 

@@ -16,6 +16,7 @@
 
 use evenfall_core::math::{exp, ln, pow};
 
+use crate::check::LONGEST_GAPS_MAX;
 use crate::file::Shape;
 
 /// Points at which an integral over durations is computed: so many in the shorter half, in the next
@@ -77,7 +78,7 @@ impl Spikes {
         let open: f64 =
             tails.iter().map(|tail| tail.probes * length.mean_above(tail.threshold_us)).sum();
         // Spikes that no probe met may be as frequent as if one probe had met one.
-        let gap_ms = (open / late.max(1.0)).max(length.longest_us() / 100.0) / 1e3;
+        let gap_ms = (open / late.max(1.0)).max(length.gap_min_us()) / 1e3;
         (gap_ms > 0.0).then_some(Self { gap_ms, length, is_length_seen: false, late })
     }
 
@@ -106,12 +107,12 @@ impl Spikes {
                 let open = probes(&|threshold| {
                     least_us * pow(least_us / threshold, alpha - 1.0) / (alpha - 1.0)
                 });
-                // A file may not have a longest spike of more than a hundred gaps.
-                let most_us = most_us.min(99.0 * open / late).max(least_us);
+                let most_us = most_us.min(LONGEST_GAPS_MAX * open / late).max(least_us);
                 (open / late, Shape::Pareto { least_us, alpha, most_us })
             }
         };
-        Self { gap_ms: gap_us / 1e3, length, is_length_seen: true, late }
+        let gap_ms = gap_us.max(length.gap_min_us()) / 1e3;
+        Self { gap_ms, length, is_length_seen: true, late }
     }
 
     /// The numbers of which errors are stated: the gap in ms, and mean or index of the lengths.
@@ -131,6 +132,12 @@ impl Shape {
         self.mean_above(0.0)
     }
 
+    /// The least gap between outages of such lengths that a file may have, us: somewhat more than
+    /// the check asks for, because numbers are rounded.
+    fn gap_min_us(&self) -> f64 {
+        self.longest_us() / LONGEST_GAPS_MAX * 1.01
+    }
+
     /// The mean by which durations exceed a threshold, us. Shorter durations count as 0.
     fn mean_above(&self, threshold_us: f64) -> f64 {
         let part = |halving: u32| {
@@ -140,5 +147,24 @@ impl Shape {
             left / 2.0 * (0..POINTS).map(over).sum::<f64>() / f64::from(POINTS)
         };
         (0..HALVINGS).map(part).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spikes_of_any_survey_fit_into_a_file() {
+        for (often, rare) in [(900.0, 1.0), (40.0, 3.0), (5.0, 1.0), (0.0, 0.0)] {
+            for longest_us in [210.0, 5_000.0, 4e6] {
+                let waits = vec![(201.0, often), (longest_us, rare)];
+                let tail = Tail { probes: 1_000.0, threshold_us: 200.0, waits };
+                let usual = Shape::Pareto { least_us: 100.0, alpha: 1.1, most_us: 4e6 };
+                let spikes = Spikes::of(&[&tail], Some(&usual)).expect("there are spikes");
+                let gap_us = spikes.gap_ms * 1e3;
+                assert!(gap_us * LONGEST_GAPS_MAX >= spikes.length.longest_us(), "{spikes:?}");
+            }
+        }
     }
 }
