@@ -11,8 +11,8 @@ const RANGES: [(&str, f64, f64); 26] = [
     ("random_loss", 0.0, 1.0),
     ("within", 0.0, 1.0),
     ("straggler_share", 0.0, 1.0),
-    ("straggler_send", 0.01, 100.0),
-    ("straggler_receive", 0.01, 100.0),
+    ("straggler_send", 0.01, SIDE_MAX),
+    ("straggler_receive", 0.01, SIDE_MAX),
     ("host_correlation", -1.0, 1.0),
     ("wander", 0.0, 0.5),
     ("sigma", 0.0, 3.0),
@@ -41,7 +41,7 @@ const RANGES: [(&str, f64, f64); 26] = [
     ("is", f64::MIN, f64::MAX),
 ];
 /// Longest duration in microseconds.
-const US_MAX: f64 = 4e6;
+pub(crate) const US_MAX: f64 = 4e6;
 /// The least rates above 0. The simulator counts whole bits and packets a second, and 0 stands for
 /// no limit.
 const RATES_MIN: [(&str, f64); 2] = [("gbit_per_s", 1e-6), ("packets_per_s", 1.0)];
@@ -54,6 +54,8 @@ const PAUSES_PER_MS_MAX: f64 = 100.0;
 pub(crate) const LONGEST_GAPS_MAX: f64 = 100.0;
 /// How many times the median delay the longest wait has, at most.
 const WAIT_TAIL_MAX: f64 = 1_000.0;
+/// How much slower a straggler is in one direction, at most.
+pub(crate) const SIDE_MAX: f64 = 100.0;
 /// How slow the path between two stragglers is, at most. The simulator counts to twice this, for
 /// the hosts and pairs that are slow besides.
 pub(crate) const SLOWNESS_MAX: f64 = 1_000.0;
@@ -173,8 +175,8 @@ fn outages(name: &str, model: &Model) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Checks that the longest wait leaves the median wait in sight: the levels of a wait are
-/// thousandths of the longest one.
+/// Checks that the longest wait leaves the median wait in sight: the simulator counts the levels of
+/// a wait in steps of 1/4,096 of the longest one.
 fn tail(name: &str, model: &Model) -> Result<(), ModelError> {
     let wait = &model.path.wait.shape;
     let usual_us = model.path.base_us.is + wait.quantile_us(0.5);

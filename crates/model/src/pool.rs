@@ -23,7 +23,7 @@ use evenfall_core::math::{exp, ln, square};
 use evenfall_core::statistics::{mean, student_t};
 use evenfall_placement_machine::DelayRecord;
 
-use crate::check::SLOWNESS_MAX;
+use crate::check::{SIDE_MAX, SLOWNESS_MAX};
 use crate::effects::Effects;
 use crate::file::{Distribution, Model, Number, OutageFile, Shape, Stack};
 use crate::spikes::{Spikes, Tail};
@@ -51,7 +51,7 @@ const Z90: f64 = 1.281_55;
 const Z_RARE: f64 = 4.753_4;
 /// The widest lognormal distribution of waits that a model may have. Rarer and longer waits are
 /// spikes.
-const SIGMA_MAX: f64 = 1.6;
+const SIGMA_MAX: f64 = 1.45;
 /// When none of `n` probes is lost, the share of losses is below `3 / n` with 95 % confidence.
 const RULE_OF_THREE: f64 = 3.0;
 
@@ -248,7 +248,8 @@ impl Estimate<'_> {
             .filter(|(pair, _)| keep(pair.from) && keep(pair.to))
             .map(|(_, tail)| tail)
             .collect();
-        let usual = self.base.path.spikes.as_ref().map(|spikes| &spikes.length.shape);
+        let usual = self.base.path.spikes.as_ref();
+        let usual = usual.map(|spikes| (&spikes.length.shape, spikes.gap_ms.is));
         Figures { path, spikes: Spikes::of(&tails, usual) }
     }
 
@@ -323,9 +324,12 @@ impl Estimate<'_> {
             let both = (path[at::SEND] * path[at::RECEIVE]).sqrt();
             (path[at::SEND], path[at::RECEIVE]) = (both / ratio, both * ratio);
         }
-        for side in [at::SEND, at::RECEIVE] {
-            path[side] = path[side].min(SLOWNESS_MAX.sqrt());
-        }
+        // Beyond what a file may say, both directions are as far off.
+        let sides = [at::SEND, at::RECEIVE].map(|side| path[side].min(SIDE_MAX));
+        let both = sides[0].max(1.0) * sides[1].max(1.0);
+        // Numbers are rounded, so that a little is left.
+        let excess = (both * 1.02 / SLOWNESS_MAX).max(1.0).sqrt();
+        (path[at::SEND], path[at::RECEIVE]) = (sides[0] / excess, sides[1] / excess);
     }
 
     /// Hosts whose effects stand out.
@@ -632,7 +636,7 @@ impl Estimate<'_> {
                 let source = match spikes.length {
                     Shape::Pareto { .. } => format!(
                         "{late}; {by}; alpha {}; shorter spikes than the least hide in the \
-                         ordinary wait, and the most is the longest seen",
+                         ordinary wait, and the most is the longest seen, or a hundred gaps",
                         interval(errors[1])
                     ),
                     _ => format!("{late}; {by}; {}", interval(errors[1])),

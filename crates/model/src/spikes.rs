@@ -16,7 +16,7 @@
 
 use evenfall_core::math::{exp, ln, pow};
 
-use crate::check::LONGEST_GAPS_MAX;
+use crate::check::{LONGEST_GAPS_MAX, US_MAX};
 use crate::file::Shape;
 
 /// Points at which an integral over durations is computed: so many in the shorter half, in the next
@@ -69,21 +69,24 @@ fn sum(tails: &[&Tail], value: impl Fn(f64, f64) -> f64) -> f64 {
 impl Spikes {
     /// The spikes of paths; those of `usual` where the paths tell too little. `None` when nothing
     /// was seen and there are none in `usual`.
-    pub(crate) fn of(tails: &[&Tail], usual: Option<&Shape>) -> Option<Self> {
+    pub(crate) fn of(tails: &[&Tail], usual: Option<(&Shape, f64)>) -> Option<Self> {
         let late = sum(tails, |_, _| 1.0);
         if late >= ENOUGH {
             return Some(Self::seen(tails, late));
         }
-        let length = usual?.clone();
+        let (length, usual_gap_ms) = usual?;
+        let length = length.clone();
         let open: f64 =
             tails.iter().map(|tail| tail.probes * length.mean_above(tail.threshold_us)).sum();
-        // Spikes that no probe met may be as frequent as if one probe had met one.
-        let gap_ms = (open / late.max(1.0)).max(length.gap_min_us()) / 1e3;
+        // Spikes that no probe met may be as frequent as if one probe had met one. Where ordinary
+        // waits hide all spikes of these lengths, the probes do not tell how frequent they are.
+        let gap_us = open / late.max(1.0);
+        let gap_ms = if gap_us < length.gap_min_us() { usual_gap_ms } else { gap_us / 1e3 };
         (gap_ms > 0.0).then_some(Self { gap_ms, length, is_length_seen: false, late })
     }
 
     fn seen(tails: &[&Tail], late: f64) -> Self {
-        let mean = sum(tails, |wait, threshold| wait - threshold) / late;
+        let mean = (sum(tails, |wait, threshold| wait - threshold) / late).min(US_MAX);
         let index = late / sum(tails, |wait, threshold| ln(wait / threshold)).max(1e-9);
         // Logarithms of the likelihoods of the waits above their thresholds.
         let exponential = -late * ln(mean) - late;
@@ -107,7 +110,8 @@ impl Spikes {
                 let open = probes(&|threshold| {
                     least_us * pow(least_us / threshold, alpha - 1.0) / (alpha - 1.0)
                 });
-                let most_us = most_us.min(LONGEST_GAPS_MAX * open / late).max(least_us);
+                let most_us =
+                    most_us.min(0.98 * LONGEST_GAPS_MAX * open / late).max(least_us).min(US_MAX);
                 (open / late, Shape::Pareto { least_us, alpha, most_us })
             }
         };
@@ -135,7 +139,7 @@ impl Shape {
     /// The least gap between outages of such lengths that a file may have, us: somewhat more than
     /// the check asks for, because numbers are rounded.
     fn gap_min_us(&self) -> f64 {
-        self.longest_us() / LONGEST_GAPS_MAX * 1.01
+        self.longest_us() / LONGEST_GAPS_MAX * 1.02
     }
 
     /// The mean by which durations exceed a threshold, us. Shorter durations count as 0.
@@ -161,10 +165,34 @@ mod tests {
                 let waits = vec![(201.0, often), (longest_us, rare)];
                 let tail = Tail { probes: 1_000.0, threshold_us: 200.0, waits };
                 let usual = Shape::Pareto { least_us: 100.0, alpha: 1.1, most_us: 4e6 };
-                let spikes = Spikes::of(&[&tail], Some(&usual)).expect("there are spikes");
-                let gap_us = spikes.gap_ms * 1e3;
-                assert!(gap_us * LONGEST_GAPS_MAX >= spikes.length.longest_us(), "{spikes:?}");
+                let spikes = Spikes::of(&[&tail], Some((&usual, 200.0)));
+                let Spikes { gap_ms, length, .. } = spikes.expect("there are spikes");
+                assert!(
+                    gap_ms * 1e3 * LONGEST_GAPS_MAX >= length.longest_us(),
+                    "{gap_ms} {length:?}"
+                );
             }
+        }
+    }
+
+    #[test]
+    fn spikes_that_ordinary_waits_hide_are_as_rare_as_in_the_other_model() {
+        let usual = Shape::Pareto { least_us: 100.0, alpha: 1.7, most_us: 5_000.0 };
+        for threshold_us in [4_990.0, 5_000.0, 30_000.0] {
+            let tail = Tail { probes: 1_000.0, threshold_us, waits: Vec::new() };
+            let spikes = Spikes::of(&[&tail], Some((&usual, 459.0))).expect("those of the model");
+            assert_eq!((spikes.gap_ms, &spikes.length), (459.0, &usual));
+        }
+    }
+
+    #[test]
+    fn waits_beyond_what_a_file_can_say_are_cut() {
+        let waits = vec![(300.0, 30.0), (9e6, 12.0)];
+        let tail = Tail { probes: 1e9, threshold_us: 200.0, waits };
+        let spikes = Spikes::of(&[&tail], None).expect("enough late probes");
+        assert!(spikes.length.mean_us() <= US_MAX, "{spikes:?}");
+        if let Shape::Pareto { most_us, .. } = spikes.length {
+            assert!(most_us <= US_MAX, "{most_us}");
         }
     }
 }
