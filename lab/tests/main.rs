@@ -8,6 +8,7 @@ mod corpus;
 mod files;
 mod linearizable;
 mod moderation;
+mod noise;
 mod pages;
 mod pool_model;
 mod repair;

@@ -268,7 +268,7 @@ impl Checks {
         let (sequence, hold) = (release.sequence, deadline.since(release.origin));
         let took = seen.at.since(made);
         let truly = took + self.expect.clocks_differ_max < hold;
-        if truly && (deadline > seen.sync || self.expect.steps.is_some()) {
+        if truly && (deadline > seen.sync.min(seen.own) || self.expect.steps.is_some()) {
             let what = format!("frame {sequence} after {took:?} of {hold:?}");
             self.fail(Check::Early, seen.at, seen.node, what);
         }

@@ -494,7 +494,9 @@ impl Scene {
         let unseen =
             |node| pauses().any(|(n, at, length)| n == node && stepped(n, at, at + length));
         let unread = pauses().filter(|(node, ..)| unseen(*node)).map(|(.., length)| length);
-        let drift = unread.sum::<Duration>() * DRIFT_PPM_MAX as u32 / 1_000_000;
+        // The readings before and after a pause are up to 50 us off each, and 100 ms apart besides.
+        let drift = |length| length * DRIFT_PPM_MAX as u32 / 1_000_000 + Duration::from_micros(150);
+        let drift = unread.map(drift).sum::<Duration>();
         Duration::from_micros(300) + steps + drift
     }
 

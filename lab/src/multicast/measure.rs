@@ -308,7 +308,7 @@ impl Owner {
             course.took = course.took.max(release.arrived.since(*origin));
         }
         if let Some(deadline) = release.deadline {
-            self.release_late.record(seen.sync.signed_since(deadline));
+            self.release_late.record(seen.own.signed_since(deadline));
         }
     }
 
