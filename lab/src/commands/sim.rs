@@ -299,6 +299,7 @@ fn checked(args: &Study) -> Result<Deadline, Box<dyn std::error::Error>> {
 fn study(args: &Study) -> Outcome {
     let usual = if matches!(args.name, Name::Placement) { "gcp" } else { "aws" };
     let model = args.model.clone().map_or_else(|| Model::named(usual), Ok)?;
+    writable("--svg", args.svg.as_deref())?;
     let standard = Effort::on(model.clone());
     let messages = args.messages.unwrap_or(standard.messages);
     let seeds = args.seeds.unwrap_or(standard.seeds);
@@ -427,16 +428,24 @@ fn several(args: &Multicast) -> Outcome {
     }
 }
 
+/// Refuses a file that cannot be written, before a long run whose result would be lost. Other
+/// things than files are not tried, because a pipe would be used up.
+fn writable(option: &str, path: Option<&Path>) -> Result<(), String> {
+    let Some(path) = path else { return Ok(()) };
+    let is_new = !path.exists();
+    if is_new || path.is_file() || path.is_dir() {
+        let opened = File::options().create(true).append(true).open(path);
+        opened.map_err(|error| format!("{option} {}: {error}", path.display()))?;
+    }
+    if is_new { std::fs::remove_file(path).map_err(|error| error.to_string()) } else { Ok(()) }
+}
+
 fn multicast(args: &Multicast) -> Outcome {
     if args.seeds > 1 {
         return several(args);
     }
     let params = params(args)?;
-    if let Some(path) = &args.html {
-        // Nobody waits for a run whose page cannot be written.
-        let opened = std::fs::File::options().create(true).append(true).open(path);
-        opened.map_err(|error| format!("--html {}: {error}", path.display()))?;
-    }
+    writable("--html", args.html.as_deref())?;
     let started = Instant::now();
     let shown = Progress::new();
     let done = run_seen(&params, &mut told(&shown));

@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, requires = "lab", default_value = "1")]
     seeds: NonZeroU64,
     /// The first seed.
-    #[arg(long, requires = "lab", default_value_t = 1)]
+    #[arg(long, requires = "lab", default_value_t = 1, value_parser = seeds::first_seed())]
     seed: u64,
     /// What forwards packets: routers of the kernel (kernel), or Open vSwitch's userspace datapath
     /// (ovs), whose switches get rules for each read by OpenFlow 1.3 and count the bytes. The
