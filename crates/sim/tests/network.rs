@@ -167,8 +167,8 @@ fn spikes_are_as_rare_and_as_long_as_stated() {
     assert!((blocked / 0.0116 - 1.0).abs() < 0.1, "{blocked}");
 }
 
-/// Spikes of up to 60 gaps: several may be under way at once. Without spikes that begin together a
-/// path would be free e^(-mean / gap) of the time.
+/// Spikes of up to 60 gaps, so that several are under way at once. A path is then free for
+/// e^(-mean / gap) of the time.
 #[test]
 fn spikes_that_are_much_longer_than_their_gap_are_as_frequent_as_stated() {
     let points = [(0.0, 1e6), (0.99, 1e6), (0.99001, 6e7), (1.0, 6e7)];
@@ -177,7 +177,7 @@ fn spikes_that_are_much_longer_than_their_gap_are_as_frequent_as_stated() {
     let mut cloud =
         cloud(CloudProfile { spikes: Some(spikes), ..CloudProfile::constant(10 * US) }, 2);
     let mut prng = Prng::new(1);
-    // Instants half a second apart, on each of which no other spike matters.
+    // No spike spans two of these instants.
     let at = (1..40_001u64).map(|i| SimTime::from_nanos(i * 500_000_003));
     let free = at.filter(|&at| delay(&mut cloud, &mut prng, (0, 1), at) == 10_000).count();
     // The mean length is 1.59 gaps, and 8,157 instants are expected to be free.

@@ -432,7 +432,7 @@ fn several(args: &Multicast) -> Outcome {
 /// things than files are not tried, because a pipe would be used up.
 fn writable(option: &str, path: Option<&Path>) -> Result<(), String> {
     let Some(path) = path else { return Ok(()) };
-    let is_new = !path.exists();
+    let is_new = path.symlink_metadata().is_err();
     if is_new || path.is_file() || path.is_dir() {
         let opened = File::options().create(true).append(true).open(path);
         opened.map_err(|error| format!("{option} {}: {error}", path.display()))?;
