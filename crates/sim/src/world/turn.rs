@@ -272,12 +272,11 @@ impl<M: Machine> Region<'_, M> {
         };
         let begun = host.work(at, cost);
         let local = host.clock.local(begun);
-        let seen = seen(node, index, begun, local);
         node.timeout_last = false;
         out.note(begun, index);
         match input {
             Input::Datagram { from, datagram, arrived, is_forwarded } => {
-                out.received(seen, from, &datagram);
+                out.received(seen(node, index, begun, local), from, &datagram);
                 let from = super::address_of(from);
                 let received = host.clock.local(arrived);
                 let stamped_by = StampedBy::Kernel;
@@ -286,7 +285,10 @@ impl<M: Machine> Region<'_, M> {
                     out.tally().malformed += 1;
                 }
             }
-            Input::Invoke(token) => out.invoke(seen, token, &mut node.machine),
+            Input::Invoke(token) => {
+                let seen = seen(node, index, begun, local);
+                out.invoke(seen, token, &mut node.machine);
+            }
             Input::Clock => {
                 node.booted = true;
                 node.reading = host.clock.reading(begun);
@@ -316,11 +318,10 @@ impl<M: Machine> Region<'_, M> {
     /// transmits, and sets the timer.
     pub(super) fn settle<O: Outlet<M>>(&mut self, begun: u64, index: u32, out: &mut O) {
         let (node, host) = self.node(index);
-        let seen = seen(node, index, begun, host.clock.local(begun));
         let mut drained = 0;
         while let Some(event) = node.machine.poll_event() {
             out.tally().events += 1;
-            out.event(seen, event);
+            out.event(seen(node, index, begun, host.clock.local(begun)), event);
             assert_ends::<M>(&mut drained, index, "events");
         }
         while let Some(install) = node.machine.poll_install() {
