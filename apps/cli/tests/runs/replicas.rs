@@ -2,13 +2,12 @@
 //! lost.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use evenfall_host::process::{self, Signal};
 use evenfall_store_engine::{Client, Level};
 use evenfall_store_format::Schema;
 
-use super::clusters::{Node, append, records};
+use super::clusters::{Node, append, append_at_last, records};
 use super::common::{Scratch, finish};
 use super::servers;
 
@@ -27,14 +26,7 @@ fn connect(address: SocketAddr) -> Client {
 /// Repeats an append at `replica` until it is acknowledged, because the second node may not be
 /// connected yet.
 fn append_replica(client: &mut Client, numbers: std::ops::Range<u64>) -> u64 {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        match append(client, numbers.clone(), Level::Replica) {
-            Ok(first) => return first,
-            Err(why) => assert!(Instant::now() < end && why.contains("is away"), "{why}"),
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    append_at_last(client, numbers, Level::Replica, "is away")
 }
 
 /// The number of records that a node has. Asserts that they are the first ones of the file.

@@ -80,7 +80,7 @@ pub struct Args {
     #[arg(long, value_name = "REQUESTS/S")]
     rate: Option<f64>,
     /// Seed of the replicas.
-    #[arg(long, default_value_t = 1, value_parser = super::seeds::first_seed())]
+    #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object.
     #[arg(long)]

@@ -68,7 +68,7 @@ pub struct Args {
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeline: Option<u64>,
     /// Seed of the run. The same seed gives the same run on any machine.
-    #[arg(long, default_value_t = 1, value_parser = super::seeds::first_seed())]
+    #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object.
     #[arg(long)]
