@@ -50,14 +50,14 @@ const RATES_MIN: [(&str, f64); 2] = [("gbit_per_s", 1e-6), ("packets_per_s", 1.0
 const PAUSED_MAX: f64 = 0.5;
 /// Most pauses of a host in a millisecond, all kinds together.
 const PAUSES_PER_MS_MAX: f64 = 100.0;
-/// How often the gap between two outages fits into the longest outage, at most.
+/// The most gaps between outages that fit into the longest outage.
 pub(crate) const LONGEST_GAPS_MAX: f64 = 100.0;
-/// How many times the median delay the longest wait has, at most.
+/// The longest wait, in median delays, that a model may have.
 const WAIT_TAIL_MAX: f64 = 1_000.0;
-/// How much slower a straggler is in one direction, at most.
+/// The largest factor by which a straggler is slower in one direction.
 pub(crate) const SIDE_MAX: f64 = 100.0;
-/// How slow the path between two stragglers is, at most. The simulator counts to twice this, for
-/// the hosts and pairs that are slow besides.
+/// The largest factor by which a path between two stragglers is slower. The simulator counts to
+/// twice this factor, because hosts and pairs may be slow besides.
 pub(crate) const SLOWNESS_MAX: f64 = 1_000.0;
 /// Limit of the entries of each list, such as the kinds of pauses, the points of a table or the
 /// levels of a load. The built-in models have far fewer. Without a limit, the length of a list
@@ -158,7 +158,7 @@ fn pauses(name: &str, model: &Model) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Checks that no outage of paths or hosts is much longer than the time between two of them.
+/// Checks the outages of paths and hosts: the longest outage may have a hundred gaps at most.
 fn outages(name: &str, model: &Model) -> Result<(), ModelError> {
     let path = &model.path;
     let all = [("spikes", &path.spikes), ("episodes", &path.episodes)]

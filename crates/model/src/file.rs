@@ -87,8 +87,8 @@ impl Shape {
         }
     }
 
-    /// The longest duration in a simulation, us. It cuts distributions without an end at one in a
-    /// million, and all durations at 4.29 s.
+    /// The longest duration in a simulation, us. A simulation cuts distributions without an end at
+    /// one in a million, and all durations at 4.29 s.
     pub(crate) fn longest_us(&self) -> f64 {
         let longest_us = match self {
             Self::Pareto { most_us, .. } => *most_us,

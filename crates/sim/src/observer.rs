@@ -21,8 +21,8 @@ pub struct Seen {
     pub local: Timestamp,
     /// What the node holds to be the synchronised time: `local` and its last clock reading.
     pub sync: SyncTime,
-    /// What its machine holds to be the synchronised time. A machine may not follow each reading of
-    /// the clock. Equal to `sync` for a machine that keeps no clock.
+    /// What the node's machine holds to be the synchronised time. A machine may not follow each
+    /// reading of the clock. `own` equals `sync` when the machine keeps no clock.
     pub own: SyncTime,
 }
 

@@ -42,7 +42,8 @@ fn headlines(effort: &Effort, name: &str, progress: &mut dyn FnMut(&str)) -> Vec
 
 /// A row for every number of the model that moves a headline, the largest effect first.
 pub fn table(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
-    // Half a second, which is enough for all headlines but the hold.
+    // A warm-up of half a second keeps the study short. The rule for the hold has not finished
+    // learning then.
     let effort = &Effort { warm_up: effort.warm_up.min(2_500), ..effort.clone() };
     let base = headlines(effort, "the model as it is", progress);
     let base_mean: Vec<f64> = (0..HEADLINES.len())

@@ -41,7 +41,7 @@ const GRID: usize = 4_096;
 /// Slots that the longest wait spans at most. Every slot from which a wait may be left costs each
 /// packet a hash, so longer waits get longer slots.
 const SLOTS_MAX: u64 = 6;
-/// Lanes of outages at most. In a model the longest outage has a hundred gaps at most, and a slot
+/// The most lanes of outages. In a model the longest outage has a hundred gaps at most, and a slot
 /// has up to a third of that length.
 const LANES_MAX: u64 = 34;
 /// Waits by the load of strangers that are less likely than this are cut off. [`Outages`] model
@@ -203,9 +203,10 @@ pub(super) struct OutageTimes {
     length: Quantiles,
     most: u64,
     bits: u32,
-    /// Outages that may begin in one slot, each by itself. One, unless they are long and frequent.
+    /// The number of outages that may begin in one slot. The number is one, unless outages are
+    /// long and frequent.
     lanes: u64,
-    /// Probability that the outage of a lane begins in a slot, of 2^32.
+    /// The probability that an outage of a lane begins in a slot, in parts of 2^32.
     begins: u64,
 }
 

@@ -1,7 +1,7 @@
 //! The figures of single receivers.
 //!
-//! Each frame reaches thousands of receivers, which do not fit into a cache together. A few hundred
-//! released frames are counted at a time, because the memory then delivers many receivers at once.
+//! Thousands of receivers do not fit into a cache. The ledger counts a few hundred frames at a
+//! time, because the memory then delivers their receivers at once.
 
 use core::hint::black_box;
 
