@@ -11,8 +11,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use evenfall_core::durable::WRITES_MAX;
 use evenfall_core::{
-    Arrival, ClockReading, Durable, ForwardCounters, ForwardId, Install, Machine, Malformed, Sent,
-    StorageError, Timestamp, Transmit, Write, WriteId,
+    Arrival, Clock, ClockReading, Durable, ForwardCounters, ForwardId, Install, Machine, Malformed,
+    Sent, StorageError, Timestamp, Transmit, Write, WriteId,
 };
 
 use crate::strict::Strict;
@@ -214,8 +214,20 @@ impl<M: Machine, A: Alteration<M>> Machine for Altered<M, A> {
         self.strict.poll_timeout()
     }
 
+    fn touch(&self) -> u64 {
+        self.strict.touch()
+    }
+
+    fn touch_far(&self) -> u64 {
+        self.strict.touch_far()
+    }
+
     fn poll_lull(&self) -> Option<Timestamp> {
         self.strict.poll_lull()
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        self.strict.clock()
     }
 
     fn durable(&mut self) -> Option<&mut dyn Durable> {

@@ -9,8 +9,8 @@
 use core::cell::Cell;
 
 use evenfall_core::{
-    Arrival, ClockReading, Durable, ForwardCounters, ForwardId, Install, Machine, Malformed, Sent,
-    StorageError, Timestamp, Transmit, Write, WriteId,
+    Arrival, Clock, ClockReading, Durable, ForwardCounters, ForwardId, Install, Machine, Malformed,
+    Sent, StorageError, Timestamp, Transmit, Write, WriteId,
 };
 
 /// A machine that panics when the rule is broken.
@@ -43,6 +43,24 @@ impl<M: Machine> Strict<M> {
         assert!(drained.events, "an input before events were drained");
         assert!(drained.installs, "an input before installs were applied");
         call(&mut self.inner)
+    }
+
+    /// Takes a transmit by one of the two methods for it.
+    fn pull(
+        &mut self,
+        now: Timestamp,
+        poll: impl FnOnce(&mut M, Timestamp) -> Option<Transmit>,
+    ) -> Option<Transmit> {
+        self.time(now);
+        let Drained { events, installs } = self.drained.get();
+        assert!(
+            events && installs,
+            "a transmit was pulled before events and installs were drained"
+        );
+        let transmit = poll(&mut self.inner, now);
+        let quiet = self.inner.poll_event().is_none() && self.inner.poll_install().is_none();
+        assert!(quiet, "sending made an event or an install, which only an input may");
+        transmit
     }
 
     fn time(&mut self, now: Timestamp) {
@@ -89,20 +107,19 @@ impl<M: Machine> Machine for Strict<M> {
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        self.time(now);
-        let Drained { events, installs } = self.drained.get();
-        assert!(
-            events && installs,
-            "a transmit was pulled before events and installs were drained"
-        );
-        let transmit = self.inner.poll_transmit(now);
-        let quiet = self.inner.poll_event().is_none() && self.inner.poll_install().is_none();
-        assert!(quiet, "sending made an event or an install, which only an input may");
-        transmit
+        self.pull(now, M::poll_transmit)
     }
 
     fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
-        self.inner.poll_urgent(now)
+        self.pull(now, M::poll_urgent)
+    }
+
+    fn touch(&self) -> u64 {
+        self.inner.touch()
+    }
+
+    fn touch_far(&self) -> u64 {
+        self.inner.touch_far()
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
@@ -111,6 +128,10 @@ impl<M: Machine> Machine for Strict<M> {
 
     fn poll_lull(&self) -> Option<Timestamp> {
         self.inner.poll_lull()
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        self.inner.clock()
     }
 
     fn durable(&mut self) -> Option<&mut dyn Durable> {

@@ -3,12 +3,14 @@
 use crate::common::{MS, Probe, Saw, US, ms, probes, quiet, send};
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Head, Machine, Malformed, Timestamp, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, Head, Machine, Malformed, Timestamp,
+    Transmit,
 };
 use evenfall_sim::campaign::Seeds;
 use evenfall_sim::{
-    Action, ClockSpec, Cloud, CloudProfile, Collect, Discard, Fault, HostSpec, NodeIndex, Observer,
-    Quantiles, Rates, Seen, SimTime, StallSpec, Strict, Transcript, Wire, World,
+    Action, Alteration, Altered, ClockSpec, Cloud, CloudProfile, Collect, Discard, Fault, HostSpec,
+    NodeIndex, Observer, Quantiles, Rates, Seen, SimTime, StallSpec, Strict, Transcript, Wire,
+    World,
 };
 
 /// A run with everything switched on: twenty probes, each asking the next every 100 us.
@@ -160,6 +162,33 @@ fn a_driver_that_does_not_drain_is_caught() {
     let mut machine = Strict::new(quiet());
     machine.handle_timeout(Timestamp::from_nanos(1));
     machine.handle_timeout(Timestamp::from_nanos(2));
+}
+
+#[test]
+#[should_panic(expected = "before events and installs were drained")]
+fn a_driver_that_takes_something_urgent_before_it_has_drained_is_caught() {
+    let mut machine = Strict::new(quiet());
+    machine.handle_timeout(Timestamp::from_nanos(1));
+    machine.poll_urgent(Timestamp::from_nanos(1));
+}
+
+/// Changes nothing.
+struct Unaltered;
+
+impl Alteration<Probe> for Unaltered {}
+
+/// A method that a wrapper forgets has the answer of the trait, and a checker that asks the machine
+/// through the wrapper then checks nothing.
+#[test]
+fn an_altered_machine_says_of_itself_what_the_machine_says() {
+    let at = |ns| Some(Timestamp::from_nanos(ns));
+    let mut probe = Probe { timeout: at(5), lull: at(7), ..quiet() };
+    let reading = ClockReading { offset_ns: 9, error: ClockError::SameClock };
+    probe.clock.set(reading);
+    let altered = Altered::new(probe, Some(Unaltered));
+    assert_eq!((altered.poll_timeout(), altered.poll_lull()), (at(5), at(7)));
+    assert_eq!(altered.clock().map(|clock| clock.reading()), Some(reading));
+    assert_eq!((altered.touch(), altered.touch_far()), (5, 0));
 }
 
 #[test]

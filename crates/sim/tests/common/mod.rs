@@ -34,6 +34,8 @@ pub struct Probe {
     pub outbox: VecDeque<Transmit>,
     pub installs: VecDeque<Install>,
     pub timeout: Option<Timestamp>,
+    /// Wants no arrival before this time.
+    pub lull: Option<Timestamp>,
     /// Re-arms its timeout after this long.
     pub every: Option<Duration>,
     pub clock: Clock,
@@ -106,6 +108,14 @@ impl Machine for Probe {
 
     fn poll_timeout(&self) -> Option<Timestamp> {
         self.timeout
+    }
+
+    fn poll_lull(&self) -> Option<Timestamp> {
+        self.lull
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        Some(self.clock)
     }
 }
 
