@@ -28,7 +28,7 @@ pub struct DiskFaults {
     pub sync_lies: f64,
     /// Share of reads that fail, and succeed when they are repeated.
     pub read_fails: f64,
-    /// Bytes on the disk beyond which writes fail, because the disk is full.
+    /// Bytes on the disk beyond which no write adds any, because the disk is full.
     pub bytes_max: Option<u64>,
     /// Longest additional time of a write, where writes take time: see
     /// [`SimWrites`](crate::SimWrites).
@@ -82,19 +82,21 @@ fn place(bytes: &mut Vec<u8>, offset: usize, part: &[u8]) {
     bytes[offset..offset + part.len()].copy_from_slice(part);
 }
 
-/// Writes some sectors of `part`, each by the toss of a coin.
-fn tear(bytes: &mut Vec<u8>, offset: usize, part: &[u8], prng: &mut Prng) {
+/// The sectors of `part` that are written when a write at `offset` is torn, each by the toss of a
+/// coin, with their offsets.
+fn torn<'a>(offset: usize, part: &'a [u8], prng: &mut Prng) -> Vec<(usize, &'a [u8])> {
     // One write in three is whole, and one in three is missing.
     let share = [0.0, 0.5, 1.0][prng.below(3) as usize];
-    let mut at = 0;
+    let (mut sectors, mut at) = (Vec::new(), 0);
     while at < part.len() {
         let to_border = SECTOR_BYTES - (offset + at) % SECTOR_BYTES;
         let end = (at + to_border).min(part.len());
         if prng.chance(share) {
-            place(bytes, offset + at, &part[at..end]);
+            sectors.push((offset + at, &part[at..end]));
         }
         at = end;
     }
+    sectors
 }
 
 impl File {
@@ -110,7 +112,9 @@ impl File {
     fn drop_some(&mut self, prng: &mut Prng) {
         let durable = self.durable.get_or_insert_default();
         for (offset, part) in self.pending.drain(..) {
-            tear(durable, offset, &part, prng);
+            for (at, sector) in torn(offset, &part, prng) {
+                place(durable, at, sector);
+            }
         }
     }
 }
@@ -162,12 +166,39 @@ impl SimDisk {
         self.state().faults
     }
 
-    /// Replaces the bytes of the file in one step. A crash before a sync leaves the old bytes or
-    /// the new ones.
+    /// Makes a file of these bytes, which then takes the name of the file. A crash before a sync
+    /// leaves the old bytes or the new ones.
+    ///
+    /// # Errors
+    /// The file is unchanged then. While both files are there, the disk needs room for both.
+    pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
+        Self::take_room(&mut self.state(), name, bytes.len() as u64)?;
+        self.change(name, bytes)
+    }
+
+    /// Cuts the file off behind its first bytes. A crash before a sync leaves the old end or the
+    /// new one.
     ///
     /// # Errors
     /// The file is unchanged then.
-    pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
+    pub fn truncate(&self, name: &str, keep: u64) -> Result<u64, StorageError> {
+        let kept = self.read(name, 0, usize::try_from(keep).unwrap_or(usize::MAX))?;
+        self.change(name, &kept)?;
+        Ok(kept.len() as u64)
+    }
+
+    /// # Errors
+    /// [`StorageError::Full`] when the disk has no room for this many more bytes.
+    fn take_room(state: &mut State, name: &str, more: u64) -> Result<(), StorageError> {
+        let used: u64 = state.files.values().map(|file| file.seen.len() as u64).sum();
+        if more > 0 && state.faults.bytes_max.is_some_and(|max| used.saturating_add(more) > max) {
+            state.failures += 1;
+            return Err(StorageError::Full { name: name.into() });
+        }
+        Ok(())
+    }
+
+    fn change(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
         let state = &mut *self.state();
         if state.prng.chance(state.faults.write_fails) {
             return Err(Self::fail(state, name));
@@ -212,21 +243,20 @@ impl SimDisk {
 impl Disk for SimDisk {
     fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
         let state = &mut *self.state();
-        let used: u64 = state.files.values().map(|file| file.seen.len() as u64).sum();
-        if state.faults.bytes_max.is_some_and(|max| used + bytes.len() as u64 > max) {
-            state.failures += 1;
-            return Err(StorageError::Full { name: name.into() });
-        }
+        let there = state.files.get(name).filter(|file| !file.removed);
+        let len = there.map_or(0, |file| file.seen.len() as u64);
+        let end = offset.saturating_add(bytes.len() as u64);
+        Self::take_room(state, name, end.saturating_sub(len))?;
         let file = state.files.entry(name.into()).or_default();
         if file.removed {
             let before = file.before.take().or_else(|| file.durable.take());
             *file = File { before, ..File::default() };
         }
         if state.prng.chance(state.faults.write_fails) {
-            let mut part = Vec::new();
-            tear(&mut part, 0, bytes, &mut state.prng);
-            place(&mut file.seen, offset as usize, &part);
-            file.pending.push((offset as usize, part));
+            for (at, sector) in torn(offset as usize, bytes, &mut state.prng) {
+                place(&mut file.seen, at, sector);
+                file.pending.push((at, sector.to_vec()));
+            }
             return Err(Self::fail(state, name));
         }
         place(&mut file.seen, offset as usize, bytes);
@@ -312,6 +342,47 @@ mod tests {
             torn += u32::from(kept > 0 && kept < 4_096);
         }
         assert!(torn > 5, "{torn}");
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_whole_sectors_of_old_or_new_bytes() {
+        let mut mixed = 0;
+        for seed in 0..50 {
+            let disk = SimDisk::new(seed, DiskFaults::default());
+            disk.write("a", 0, &[1; 2_048]).unwrap();
+            disk.sync("a").unwrap();
+            disk.set_faults(DiskFaults { write_fails: 1.0, ..DiskFaults::default() });
+            assert!(disk.write("a", 100, &[2; 1_500]).is_err());
+            disk.set_faults(DiskFaults::default());
+            let seen = disk.read("a", 0, usize::MAX).unwrap();
+            disk.sync("a").unwrap();
+            disk.crash();
+            assert_eq!(disk.read("a", 0, usize::MAX).unwrap(), seen);
+            let (before, rest) = seen.split_at(100);
+            let (written, after) = rest.split_at(1_500);
+            assert!(before.iter().chain(after).all(|byte| *byte == 1), "seed {seed}");
+            let sectors = [&written[..412], &written[412..924], &written[924..1_436]];
+            for sector in sectors {
+                assert!(*sector == [1; 512][..sector.len()] || *sector == [2; 512][..sector.len()]);
+            }
+            mixed += u32::from(sectors.iter().any(|sector| sector[0] != sectors[0][0]));
+        }
+        assert!(mixed > 5, "{mixed}");
+    }
+
+    #[test]
+    fn a_full_disk_takes_no_more_bytes_and_still_changes_the_bytes_it_has() {
+        let disk = SimDisk::new(1, DiskFaults::default());
+        disk.write("a", 0, &[1; 1_000]).unwrap();
+        disk.set_faults(DiskFaults { bytes_max: Some(1_000), ..DiskFaults::default() });
+        let is_full = |done| matches!(done, Err(StorageError::Full { .. }));
+        assert!(is_full(disk.write("a", 1_000, &[2])));
+        assert!(is_full(disk.write("b", 0, &[2])));
+        assert!(is_full(disk.replace("a", &[2; 10])));
+        disk.write("a", 500, &[2; 500]).unwrap();
+        assert_eq!(disk.truncate("a", 600).unwrap(), 600);
+        disk.replace("a", &[3; 400]).unwrap();
+        assert_eq!(disk.read("a", 0, usize::MAX).unwrap(), vec![3; 400]);
     }
 
     #[test]

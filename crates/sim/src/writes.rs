@@ -117,11 +117,7 @@ impl SimWrites {
                 self.disk.write(log, len, bytes)?;
                 len + bytes.len() as u64
             }
-            Change::Truncate(keep) => {
-                let kept = self.disk.read(log, 0, usize::try_from(*keep).unwrap_or(usize::MAX))?;
-                self.disk.replace(log, &kept)?;
-                kept.len() as u64
-            }
+            Change::Truncate(keep) => self.disk.truncate(log, *keep)?,
             Change::Replace(bytes) => {
                 self.disk.replace(log, bytes)?;
                 bytes.len() as u64
