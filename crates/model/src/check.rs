@@ -1,5 +1,7 @@
 //! The ranges that the numbers of a model must keep.
 
+use evenfall_core::math::exp;
+
 use crate::file::{Distribution, Model, ModelError, Shape};
 
 /// The ranges of the numbers. A row has the end of the keys to which the row applies, the least
@@ -7,7 +9,7 @@ use crate::file::{Distribution, Model, ModelError, Shape};
 ///
 /// The simulator counts nanoseconds in 64 bits. With a number outside of its range, a run would
 /// never end, or would treat the number as 0.
-const RANGES: [(&str, f64, f64); 26] = [
+const RANGES: [(&str, f64, f64); 25] = [
     ("random_loss", 0.0, 1.0),
     ("within", 0.0, 1.0),
     ("straggler_share", 0.0, 1.0),
@@ -38,7 +40,6 @@ const RANGES: [(&str, f64, f64); 26] = [
     ("gbit_per_s", 0.0, 1e6),
     ("packets_per_s", 0.0, 1e12),
     ("error", 0.0, f64::MAX),
-    ("is", f64::MIN, f64::MAX),
 ];
 /// Longest duration in microseconds.
 pub(crate) const US_MAX: f64 = 4e6;
@@ -56,9 +57,14 @@ pub(crate) const LONGEST_GAPS_MAX: f64 = 100.0;
 const WAIT_TAIL_MAX: f64 = 1_000.0;
 /// The largest factor by which a straggler is slower in one direction.
 pub(crate) const SIDE_MAX: f64 = 100.0;
-/// The largest factor by which a path between two stragglers is slower. The simulator counts to
-/// twice this factor, because hosts and pairs may be slow besides.
+/// The largest factor by which a path between two stragglers is slower.
 pub(crate) const SLOWNESS_MAX: f64 = 1_000.0;
+/// The largest factor by which any path is slower, to which the simulator counts: hosts and pairs
+/// may be slow besides.
+const SCALE_MAX: f64 = 2_048.0;
+/// Hosts and pairs are at most this many standard deviations from the median: the simulator draws
+/// no rarer ones than one in a thousand million.
+const NORMAL_MAX: f64 = 6.0;
 /// Limit of the entries of each list, such as the kinds of pauses, the points of a table or the
 /// levels of a load. The built-in models have far fewer. Without a limit, the length of a list
 /// could slow a simulation down.
@@ -83,7 +89,11 @@ pub(crate) fn check(name: &str, model: &Model) -> Result<(), ModelError> {
         return Err(ModelError::shape(name, "path.straggler_send", &form));
     }
     // A delay that falls faster than time passes would bring packets out of their order.
-    let falls_s = 4.0 * path.wander.is * path.base_us.is * 1e-6 * scales;
+    let spreads =
+        [&path.sender_sigma, &path.receiver_sigma, &path.pair_sigma, &path.direction_sigma];
+    let spread: f64 = spreads.map(|sigma| sigma.is).iter().sum();
+    let slowest = (scales * exp(NORMAL_MAX * spread)).min(SCALE_MAX);
+    let falls_s = 4.0 * path.wander.is * path.base_us.is * 1e-6 * slowest;
     if falls_s > path.wander_period_s.is {
         let form = format!("at least {falls_s}, by the other numbers of the drift");
         return Err(ModelError::shape(name, "path.wander_period_s", &form));
@@ -300,6 +310,15 @@ mod tests {
         let text = text.replacen("wander = { is = 0.0", "wander = { is = 0.5", 1);
         let error = Model::parse("mine", &text);
         let error = error.expect_err("a drift that is faster than time");
+        assert!(error.to_string().contains("path.wander_period_s"), "{error}");
+        // Hosts that are far from the median have longer delays.
+        let text = Model::named("gcp").expect("built in").to_toml();
+        let text = text.replacen("base_us = { is = 42.4", "base_us = { is = 1000.0", 1);
+        let text = text.replacen("wander = { is = 0.0", "wander = { is = 0.5", 1);
+        let text = text.replacen("wander_period_s = { is = 5.0", "wander_period_s = { is = 0.1", 1);
+        assert!(Model::parse("alike", &text).is_ok());
+        let text = text.replacen("sender_sigma = { is = 0.075", "sender_sigma = { is = 1.0", 1);
+        let error = Model::parse("spread", &text).expect_err("a host that is 400 times slower");
         assert!(error.to_string().contains("path.wander_period_s"), "{error}");
     }
 

@@ -96,6 +96,14 @@ pub enum PoolError {
         /// Pairs with enough probes.
         known: usize,
     },
+    /// Too few of the ordered pairs were measured in both directions, which a survey without good
+    /// clocks needs.
+    OneWay {
+        /// Pairs of the hosts.
+        all: usize,
+        /// Pairs with enough probes in both directions.
+        known: usize,
+    },
     /// The median delay of the pairs is below the cost of sending alone. Both are in us.
     Delay {
         /// The median delay.
@@ -118,6 +126,12 @@ impl fmt::Display for PoolError {
                 f,
                 "only {known} of {all} ordered pairs received {PROBES_MIN} probes: survey for \
                  longer or at a higher rate, or leave out the hosts that failed"
+            ),
+            Self::OneWay { all, known } => write!(
+                f,
+                "only {known} of {all} ordered pairs received {PROBES_MIN} probes in both \
+                 directions, and one direction says nothing where clocks are no better than a \
+                 delay: survey for longer, or synchronise the clocks"
             ),
             Self::Delay { median_us, cost_us } => write!(
                 f,
@@ -447,6 +461,11 @@ impl PoolSurvey {
         let mut way = vec![f64::NAN; self.hosts * self.hosts];
         for pair in &pairs {
             way[pair.from * self.hosts + pair.to] = us(pair, 0.5) - cost_us;
+        }
+        let is_two_way = |pair: &&&Pair| !way[pair.to * self.hosts + pair.from].is_nan();
+        let two_way = pairs.iter().filter(is_two_way).count();
+        if !is_clock_good && two_way < all / 2 {
+            return Err(PoolError::OneWay { all, known: two_way });
         }
         let known = |pair: &&Pair| {
             let own = way[pair.from * self.hosts + pair.to];

@@ -192,6 +192,11 @@ fn a_survey_that_says_too_little_is_refused_by_what_it_lacks() {
     let error = holes.model("pool", &base).expect_err("too few pairs");
     assert!(matches!(error, PoolError::Pairs { all: 552, .. }), "{error}");
     assert!(error.to_string().contains("survey for longer"), "{error}");
+    let mut one_way = Drawn { clock: ClockError::Unknown, ..Drawn::ORDINARY }.survey(1);
+    one_way.pairs.retain(|pair| pair.from < pair.to);
+    let error = one_way.model("pool", &base).expect_err("no pair both ways");
+    assert_eq!(error, PoolError::OneWay { all: 552, known: 0 });
+    assert!(error.to_string().contains("both directions"), "{error}");
 }
 
 #[test]
