@@ -340,6 +340,18 @@ fn packets_of_a_busy_pair_stay_in_order_for_long() {
     }
 }
 
+/// Routes that differ by more than a route lasts.
+#[test]
+fn a_much_shorter_route_brings_no_packet_out_of_order() {
+    let reroutes = Some(Reroutes { every: Duration::from_millis(200), sigma: 1.0 });
+    let profile = CloudProfile { reroutes, ..CloudProfile::constant(Duration::from_secs(1)) };
+    let mut cloud = cloud(profile, 6);
+    for pair in [(0, 1), (1, 0), (2, 5)] {
+        let arrivals = arrivals(&mut cloud, pair, (0..100_000u64).map(|i| i * 1_000_003));
+        assert!(arrivals.windows(2).all(|pair| pair[0] <= pair[1]), "{pair:?}");
+    }
+}
+
 #[test]
 fn only_stated_reordering_overtakes() {
     let mut cloud = cloud(spiky(), 2);

@@ -260,7 +260,15 @@ impl Routes {
         // changes are at least 100 ms apart.
         let change = (((self.period - ROUTE_LEAST_NS) as f64) * unit(word)) as u64;
         let within = shifted - period * self.period;
-        let delay = |period: u64| times(base, factors.sample(mix(draw(key, period) ^ GOLDEN)));
+        let delay = |period: u64| {
+            let delay = times(base, factors.sample(mix(draw(key, period) ^ GOLDEN)));
+            // A change to the shortest route must be over before the next change can come.
+            if delay <= ROUTE_LEAST_NS {
+                delay
+            } else {
+                delay.min(self.least(base) + ROUTE_LEAST_NS)
+            }
+        };
         if within < change {
             return delay(period);
         }
