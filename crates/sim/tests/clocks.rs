@@ -47,6 +47,24 @@ fn a_change_of_drift_moves_armed_timers() {
 }
 
 #[test]
+fn the_clock_of_a_stopped_process_goes_on_when_its_rate_changes() {
+    let (mut world, mut watch) = probes(1, &HostSpec::ideal());
+    world.run_until(ms(1_000), &mut watch);
+    let before = world.local(NODE);
+    world.pause(NODE, Duration::from_secs(2));
+    world.run_until(ms(1_100), &mut watch);
+    world.set_drift(NODE, 1_000);
+    world.run_until(ms(1_200), &mut watch);
+    assert_eq!(world.local(NODE).since(before), Duration::from_nanos(200_000_100 - 1));
+    // The next life of the process is not stopped, and its timer is on time.
+    world.restart(NODE, quiet());
+    world.call(NODE, &mut watch, |probe, now| probe.timeout = Some(now + 10 * MS));
+    world.run_until(ms(1_300), &mut watch);
+    let [(at, _)] = timeouts(&watch)[..] else { panic!("one timeout") };
+    assert!(at.abs_diff(1_210_000_000) < 20, "{at}");
+}
+
+#[test]
 fn moving_a_timeout_later_or_away_fires_nothing_meanwhile() {
     let (mut world, mut watch) = probes(1, &HostSpec::ideal());
     world.call(NODE, &mut watch, |probe, now| probe.timeout = Some(now + 10 * MS));

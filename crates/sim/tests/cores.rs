@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed, Prng,
-    Timestamp, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, GroupId, Head, Install, Machine,
+    Malformed, Prng, Timestamp, Transmit,
 };
 use evenfall_sim::{
     Action, Bursts, Cloud, CloudProfile, Cut, Fault, HostSpec, Late, Loss, NodeIndex, Observer,
@@ -182,6 +182,7 @@ fn faults(prng: &mut Prng) -> Vec<Fault> {
         Fault::Restart(crashed),
         Fault::Slow(node(), 3.0),
         Fault::ClockStep(node(), 70_000),
+        Fault::ClockStated(node(), ClockError::Unknown),
         Fault::Heal,
         Fault::Rates(Rates { loss: 0.1, duplicate: 0.1, reorder: 0.1, reorder_by: MS }),
         Fault::ClockDrift(node(), 90_000),
@@ -234,6 +235,20 @@ fn outcome(seed: u64, cores: usize) -> (u64, String, Watch) {
     }
     assert!(world.tally().hops > 20_000, "{:?}", world.tally());
     (world.digest(), format!("{:?} {:?}", world.tally(), world.now()), watch)
+}
+
+#[test]
+fn a_fault_before_the_first_window_comes_before_what_was_asked_for_after_it() {
+    let run = |cores| {
+        let (mut world, mut watch) = (world(1), Watch::default());
+        world.schedule(SimTime::ZERO, Action::Fault(Fault::Crash(NodeIndex(0))));
+        world.invoke_at(SimTime::ZERO, NodeIndex(0), 1);
+        world.run_until_on(cores, SimTime::from_millis(1), &mut watch);
+        (world.digest(), world.tally(), watch)
+    };
+    let one = run(1);
+    assert_eq!(one.1.invokes_missed, 1);
+    assert_eq!(run(2), one);
 }
 
 #[test]

@@ -66,6 +66,23 @@ fn packets_that_find_the_receiver_busy_wait_and_need_no_wake_up() {
 }
 
 #[test]
+fn a_node_that_lets_arrivals_wait_takes_them_when_its_timeout_wakes_it() {
+    let (mut world, mut watch) = probes(2, &HostSpec { moderation: 2 * MS, ..HostSpec::ideal() });
+    world.call(NodeIndex(0), &mut watch, |probe, now| {
+        (probe.timeout, probe.lull) = (Some(now + MS), Some(now + 10 * MS));
+    });
+    send(&mut world, &mut watch, (1, 0), &[2]);
+    world.run_until(SimTime::from_micros(500), &mut watch);
+    send(&mut world, &mut watch, (1, 0), &[4]);
+    world.run_until(ms(2), &mut watch);
+    assert_eq!(heard(&watch, 0), [(1_000_000, 2), (1_000_000, 4)]);
+    // Without a timeout the first datagram waits as long as the host allows, and no longer.
+    send(&mut world, &mut watch, (1, 0), &[6]);
+    world.run_until(ms(6), &mut watch);
+    assert_eq!(heard(&watch, 0)[2..], [(4_050_000, 6)]);
+}
+
+#[test]
 fn sending_delays_what_arrives_meanwhile() {
     let (mut world, mut watch) = probes(3, &costly());
     send(&mut world, &mut watch, (1, 0), &[2]);

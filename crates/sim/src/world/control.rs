@@ -95,7 +95,7 @@ impl<M: Machine, N: Network> World<M, N> {
         let until = self.now + duration;
         let node = &mut self.nodes[node.0 as usize];
         if node.up {
-            node.busy = node.busy.max(until.0);
+            node.stopped = node.stopped.max(until.0);
         }
     }
 
@@ -210,7 +210,7 @@ impl<M: Machine, N: Network> World<M, N> {
             if let Some(timeout) = node.machine.poll_timeout().filter(|_| node.up) {
                 node.armed = Some(timeout);
                 node.fires = host.fires(index, timeout);
-                self.timers.arm(index, node.fires.max(node.busy).max(now));
+                self.timers.arm(index, node.fires.max(node.free()).max(now));
             }
         }
     }

@@ -111,11 +111,12 @@ where
         let Self { now, nodes, hosts, timers, fabric, .. } = self;
         let Fabric { network, queue, tally, borders, prng, .. } = fabric;
         let waiting = queue.drain();
-        let mut until = until.0;
+        // Nothing at this time or later happens here.
+        let mut limit = until.0.saturating_add(1);
         for (at, pending) in &waiting {
             match *pending {
                 Pending::Invoke { node, .. } => nodes[node as usize].called = true,
-                _ if pending.node().is_none() => until = until.min(at.saturating_sub(1)),
+                _ if pending.node().is_none() => limit = limit.min(*at),
                 _ => {}
             }
         }
@@ -143,7 +144,7 @@ where
             for _ in 1..cores {
                 scope.spawn(|| gate.help(&areas, &common));
             }
-            main.windows(&areas, &common, &gate, lookahead, until);
+            main.windows(&areas, &common, &gate, lookahead, limit);
         });
         let mut waiting = worldwide;
         for area in areas {
@@ -313,14 +314,14 @@ impl<M: Machine, N: Divisible> Area<'_, M, N> {
 }
 
 impl<E, O> Main<'_, E, O> {
-    /// Runs window after window, up to and including a time.
+    /// Runs window after window, up to a time.
     fn windows<M: Machine<Event = E>, N: Divisible>(
         &mut self,
         areas: &[Mutex<Area<'_, M, N>>],
         common: &Common<'_, N>,
         gate: &Gate,
         lookahead: u64,
-        until: u64,
+        limit: u64,
     ) where
         O: Observer<M, N>,
     {
@@ -328,11 +329,11 @@ impl<E, O> Main<'_, E, O> {
         loop {
             let mut guards: Vec<_> = areas.iter().map(lock).collect();
             let start = guards.iter().map(|area| area.next).min().unwrap_or(u64::MAX);
-            if start > until || start == u64::MAX {
+            if start >= limit {
                 drop(guards);
                 return self.tell::<M, N>();
             }
-            let end = start.saturating_add(lookahead).min(until.saturating_add(1));
+            let end = start.saturating_add(lookahead).min(limit);
             guards.iter_mut().for_each(|area| area.end = end);
             drop(guards);
             gate.open();

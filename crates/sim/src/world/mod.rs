@@ -205,7 +205,7 @@ impl<M: Machine, N: Network> World<M, N> {
     fn boot_early<O: Observer<M, N>>(&mut self, index: u32, observer: &mut O) {
         let node = &mut self.nodes[index as usize];
         node.booted_early = true;
-        let at = self.hosts[node.host as usize].ready(node.busy.max(self.now.0));
+        let at = self.hosts[node.host as usize].ready(node.free().max(self.now.0));
         let (mut region, mut out) = self.parts(observer);
         region.turn(at, index, Input::Clock, false, &mut out);
     }
@@ -306,7 +306,7 @@ impl<M: Machine, N: Network> World<M, N> {
         }
         let (mut region, mut out) = self.parts(observer);
         let (node, host) = region.node(index);
-        let begun = host.ready(node.busy.max(now));
+        let begun = host.ready(node.free().max(now));
         let result = call(&mut node.machine, host.clock.local(begun));
         Outlet::<M>::note(&mut out, begun, index);
         region.settle(begun, index, &mut out);

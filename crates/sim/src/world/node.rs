@@ -60,6 +60,8 @@ pub(super) struct Node<M> {
     pub(super) queued: u32,
     /// The time until which the thread of the node is busy.
     pub(super) busy: u64,
+    /// The time until which a fault has stopped the process of the node.
+    pub(super) stopped: u64,
     /// When the node may go on sending, if there is `more`.
     pub(super) send_at: u64,
     /// The time of the pending wake-up. A wake-up at any other time is out of date.
@@ -98,6 +100,7 @@ impl<M: Machine> Node<M> {
             generation: 0,
             queued: 0,
             busy: 0,
+            stopped: 0,
             send_at: 0,
             wake_at: NEVER,
             armed: None,
@@ -123,6 +126,7 @@ impl<M: Machine> Node<M> {
         self.clock_waits = false;
         self.generation += 1;
         self.busy = now;
+        self.stopped = now;
         self.wake_at = NEVER;
         self.armed = None;
         self.inbox.clear();
@@ -136,6 +140,12 @@ impl<M: Machine> Node<M> {
         self.written_at = NEVER;
         self.reading = ClockReading::default();
         core::mem::take(&mut self.queued)
+    }
+
+    /// The time from which the process of the node can take an input.
+    #[inline]
+    pub(super) fn free(&self) -> u64 {
+        self.busy.max(self.stopped)
     }
 
     /// Reads the lines of the cache that a turn needs. The result depends on each of these lines.

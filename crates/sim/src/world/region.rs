@@ -148,8 +148,9 @@ impl<M: Machine> Region<'_, M> {
 
     /// The rate of a host's clock follows the temperature, when the clock is read.
     fn follow_temperature(&mut self, at: u64, index: u32) {
-        // Until the host's next reading its armed timers are off by the change of the rate over
-        // one period, which is less than a nanosecond: a few parts per billion of 100 ms.
+        // Armed timers keep the true time for which they were armed, and are off by the change of
+        // the rate since then times their length: a few parts per billion of 100 ms are less than
+        // a nanosecond.
         let (node, host) = self.node(index);
         let number = node.host;
         if host.clock.wanders() {
@@ -159,7 +160,8 @@ impl<M: Machine> Region<'_, M> {
     }
 
     /// The latest true time at which a node of a host has read its clock, and `now` at least. A
-    /// rate that changed before that time would let the clock go back.
+    /// rate that changed before that time would let the clock go back. A process that is stopped
+    /// has not read its clock ahead.
     pub(super) fn read_ahead(&self, host: u32, now: u64) -> u64 {
         let nodes = &self.hosts[(host - self.first.1) as usize].nodes;
         let busy = nodes.iter().map(|&node| self.nodes[(node - self.first.0) as usize].busy);

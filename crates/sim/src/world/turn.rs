@@ -187,7 +187,7 @@ impl<M: Machine> Region<'_, M> {
     #[inline]
     pub(super) fn offer<O: Outlet<M>>(&mut self, at: u64, index: u32, input: Input, out: &mut O) {
         let (node, host) = self.node(index);
-        let mut ready = host.ready(node.busy.max(at));
+        let mut ready = host.ready(node.free().max(at));
         if matches!(input, Input::Datagram { .. }) {
             ready = ready.max(rest(node, host, at));
         }
@@ -224,7 +224,7 @@ impl<M: Machine> Region<'_, M> {
             return;
         }
         node.wake_at = NEVER;
-        let ready = host.ready(node.busy.max(at));
+        let ready = host.ready(node.free().max(at));
         if ready > at {
             return self.wake_at(index, ready, out);
         }
@@ -245,7 +245,7 @@ impl<M: Machine> Region<'_, M> {
         if armed != Some(timeout) {
             node.fires = host.fires(index, timeout);
         }
-        let ready = host.ready(node.fires.max(node.busy).max(at));
+        let ready = host.ready(node.fires.max(node.free()).max(at));
         if ready > at {
             node.armed = Some(timeout);
             return self.arm(index, ready);
@@ -359,8 +359,8 @@ impl<M: Machine> Region<'_, M> {
             }
         }
         if !node.inbox.is_empty() {
-            let only_datagrams = node.queued as usize == node.inbox.len();
-            wake = Some(if only_datagrams { rest(node, host, node.busy) } else { node.busy });
+            // A node that is awake takes all arrivals that it finds.
+            wake = Some(node.busy);
         } else if node.more {
             wake = Some(node.busy.max(node.send_at));
         }
