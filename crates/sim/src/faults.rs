@@ -428,7 +428,7 @@ impl Plan {
     }
 }
 
-/// Some of these nodes, half of them at most.
+/// Some of these nodes, half of them at most, rounded up.
 fn at_most_half(pool: &[NodeIndex], prng: &mut Prng) -> Vec<NodeIndex> {
     let mut inside = pool.to_vec();
     prng.shuffle(&mut inside);

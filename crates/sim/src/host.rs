@@ -40,7 +40,8 @@ pub struct HostSpec {
     pub send_cost: Duration,
     /// Each copy that is sent.
     pub copy_cost: Duration,
-    /// Packets that the socket buffer of each node holds; more are dropped and counted.
+    /// Packets that the socket buffer of each node holds; more are dropped and counted. The files
+    /// of models have no such number: the buffer is the program's own and not the cloud's.
     pub receive_queue: u32,
     /// How long a node leaves arrivals in its socket while its machine has no use for them
     /// ([`poll_lull`](evenfall_core::Machine::poll_lull)).
@@ -105,20 +106,6 @@ impl HostSpec {
             copy_cost: Duration::ZERO,
             receive_queue: u32::MAX,
             timer_late: Quantiles::constant(Duration::ZERO),
-            ..Self::default()
-        }
-    }
-
-    /// A host whose process owns the card and never sleeps, as publications on multicast by DPDK
-    /// describe it: 200 ns to receive a packet and to notice it, timers that are as exact as a
-    /// turn of the loop. `copy` is what a copy costs.
-    pub fn kernel_bypass(copy: Duration) -> Self {
-        Self {
-            wake_cost: Duration::from_nanos(200),
-            receive_cost: Duration::from_nanos(200),
-            send_cost: Duration::from_nanos(100),
-            copy_cost: copy,
-            timer_late: Quantiles::uniform(Duration::ZERO, Duration::from_nanos(400)),
             ..Self::default()
         }
     }

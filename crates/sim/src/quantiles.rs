@@ -128,8 +128,8 @@ impl Quantiles {
                 [percentile, value] => (percentile, value),
                 _ => return Err(bad("expected one or two numbers")),
             };
-            if !(0.0..=100.0).contains(&percentile) || value.is_nan() || value < 0.0 {
-                return Err(bad("percentile outside 0..=100 or negative value"));
+            if !(0.0..=100.0).contains(&percentile) || !(0.0..f64::INFINITY).contains(&value) {
+                return Err(bad("percentile outside 0..=100, or value negative or endless"));
             }
             let point = (percentile / 100.0, value * unit.as_nanos() as f64);
             if points.last().is_some_and(|&(q, v)| q >= point.0 || v > point.1) {
@@ -240,6 +240,7 @@ mod tests {
         let line = |text| Quantiles::parse(text, US).expect_err("bad table").line;
         assert_eq!(line("1 10\n2 x\n"), 2);
         assert_eq!(line("50 10\n\n40 20\n"), 3);
+        assert_eq!(line("50 10\n60 inf\n"), 2);
         assert_eq!(line(""), 1);
     }
 }

@@ -119,13 +119,6 @@ impl Cloud {
         Self { map, seed, senders: Vec::new(), chances: Chances::default(), typical }
     }
 
-    /// The lasting slowness of a host as sender and as receiver, from the seed and its
-    /// specification.
-    pub fn slowness(&self, host: HostIndex) -> (f64, f64) {
-        let ends = &self.map.seats[host.0 as usize].ends;
-        (ends.send, ends.receive)
-    }
-
     /// The lasting delay of a pair in nanoseconds at a time, without waits and drift.
     pub fn base_ns(&self, from: HostIndex, to: HostIndex, at: SimTime) -> u64 {
         self.map.paths.base(&self.map.path(from, to), at.0)

@@ -37,7 +37,8 @@ pub struct CloudProfile {
     /// Most bits per second of all packets from one host to another; 0 for no limit.
     pub flow_bits_per_s: u64,
     /// The longest queue at that limit, as the time in which it drains. A packet that finds a
-    /// longer queue is dropped.
+    /// longer queue is dropped. The files of models have no such number, because nobody states it:
+    /// 10 ms is a guess, and the feeds of the studies stay far below the limit.
     pub flow_queue: Duration,
     /// Delay between two nodes of one host.
     pub loopback: Duration,
