@@ -267,7 +267,9 @@ pub fn main(args: &Args) -> Outcome {
 }
 
 /// Receivers of a simulated run over all of its trees at most. A receiver takes some 150 KB.
-const NODES_MAX: u64 = 100_000;
+const RECEIVERS_MAX: u64 = 100_000;
+/// Nodes of a simulated run at most: that many receivers below trees that fan out by ten.
+const NODES_MAX: u64 = 112_000;
 /// Largest error of the clocks of hosts.
 const CLOCK_ERROR_MAX: Duration = Duration::from_secs(3_600);
 /// The highest rate of a simulated feed, in messages a second. A tree sends far fewer.
@@ -283,9 +285,10 @@ const FEED_MESSAGES: usize = 20_000;
 /// deadline.
 fn checked(args: &Study) -> Result<Deadline, Box<dyn std::error::Error>> {
     let least = if matches!(args.name, Name::Time) { 2 } else { 1 };
-    let fits = |receivers: &u32| (least..=NODES_MAX).contains(&u64::from(*receivers));
+    let fits = |receivers: &u32| (least..=RECEIVERS_MAX).contains(&u64::from(*receivers));
     if let Some(wrong) = args.receivers.iter().find(|receivers| !fits(receivers)) {
-        let error = format!("--receivers {wrong}: must be {least} or more, {NODES_MAX} at most");
+        let error =
+            format!("--receivers {wrong}: must be {least} or more, {RECEIVERS_MAX} at most");
         return Err(error.into());
     }
     if args.messages == Some(0) {
@@ -539,12 +542,20 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
     config.deadline.rule = args.rule;
     config.deadline.target = args.target;
     config.check()?;
-    let nodes = u64::from(args.receivers) * u64::from(args.trees);
-    if !(1..=NODES_MAX).contains(&nodes) {
+    let (receivers, trees) = (u64::from(args.receivers), u64::from(args.trees));
+    if !(1..=RECEIVERS_MAX).contains(&(receivers * trees)) {
         let (receivers, trees) = (args.receivers, args.trees);
         return Err(format!(
             "--receivers {receivers} and --trees {trees}: at least one of each, and at most \
-             {NODES_MAX} receivers over all trees"
+             {RECEIVERS_MAX} receivers over all trees"
+        )
+        .into());
+    }
+    let nodes = trees * (1 + u64::from(params.proxies()) + receivers);
+    if nodes > NODES_MAX {
+        return Err(format!(
+            "--receivers {receivers}, --trees {trees}, --depth and --fanout make {nodes} nodes, and a \
+             run has {NODES_MAX} at most"
         )
         .into());
     }

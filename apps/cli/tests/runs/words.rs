@@ -204,6 +204,10 @@ fn wrong_arguments_are_refused_with_what_is_right() {
             &["sim", "multicast", "--receivers", "1000000000"],
             &["--receivers 1000000000", "at most 100000 receivers"],
         ),
+        (
+            &["sim", "multicast", "--receivers", "1", "--trees", "100000", "--fanout", "1000"],
+            &["--trees 100000", "--fanout", "112000 at most"],
+        ),
         (&["sim", "multicast", "--duration", "0s"], &["--duration 0s", "above 0"]),
         (&["sim", "multicast", "--model", "/dev/zero"], &["/dev/zero", "1048576 bytes"]),
         (&["sim", "clock", "--nodes", "1000000000"], &["--nodes", "2..=100000"]),
