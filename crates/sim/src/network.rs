@@ -8,6 +8,7 @@
 
 use core::time::Duration;
 
+use evenfall_core::time::nanos;
 use evenfall_core::{Class, Prng};
 
 use crate::{HostIndex, HostSpec, NodeIndex, SimTime};
@@ -181,32 +182,77 @@ pub trait Divisible: Network {
     fn ready(map: &Self::Map, sender: &Self::Sender, now: SimTime) -> SimTime;
 }
 
+/// What a fault adds to the delay of all packets of a host.
+///
+/// When the delay becomes shorter, it falls as fast as time passes, so that no packet overtakes an
+/// earlier one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slowing {
+    /// What the fault adds, nanoseconds.
+    ns: u64,
+    /// Before this time nothing leaves the stage.
+    floor: u64,
+}
+
+impl Slowing {
+    /// What is added for a packet that comes at a time.
+    #[inline]
+    pub(crate) fn at(&self, at: u64) -> u64 {
+        self.ns.max(self.floor.saturating_sub(at))
+    }
+
+    /// From `changed` on, `ns` is added.
+    pub(crate) fn change(&mut self, changed: u64, ns: u64) {
+        *self = Self { ns, floor: changed + self.at(changed) };
+    }
+}
+
 /// The simplest network, for tests: every packet takes the same time, and no packet waits in a
-/// queue.
+/// queue. Only a fault makes the packets of a host slower.
 #[derive(Clone, Debug)]
 pub struct Wire {
-    /// Delay of every packet.
-    pub delay: Duration,
+    map: WireMap,
     chances: Chances,
-    /// An entry for each host. The entries are empty, because hosts have no state.
-    senders: Vec<()>,
+    /// For each host, when the last of its packets was sent.
+    senders: Vec<u64>,
+}
+
+/// The part of a [`Wire`] that every packet reads.
+#[derive(Clone, Debug)]
+pub struct WireMap {
+    delay: Duration,
+    hosts: Vec<Slowing>,
+}
+
+impl WireMap {
+    #[inline]
+    fn arrival(&self, latest: &mut u64, packet: &Packet) -> SimTime {
+        *latest = (*latest).max(packet.at.0);
+        let mut at = packet.at.0;
+        for host in [packet.from_host, packet.to_host] {
+            at += self.hosts[host.0 as usize].at(at);
+        }
+        SimTime(at) + self.delay
+    }
 }
 
 impl Wire {
     /// A wire of this delay.
     pub fn new(delay: Duration) -> Self {
-        Self { delay, chances: Chances::default(), senders: Vec::new() }
+        let map = WireMap { delay, hosts: Vec::new() };
+        Self { map, chances: Chances::default(), senders: Vec::new() }
     }
 }
 
 impl Network for Wire {
     fn add_host(&mut self, _: &HostSpec) {
-        self.senders.push(());
+        self.map.hosts.push(Slowing::default());
+        self.senders.push(0);
     }
 
     #[inline]
     fn route(&mut self, packet: &Packet, prng: &mut Prng, _: &mut Agenda) -> Verdict {
-        let arrival = packet.at + self.delay;
+        let arrival = self.map.arrival(&mut self.senders[packet.from_host.0 as usize], packet);
         match self.chances.draw(prng) {
             Chance::Nothing => Verdict::Deliver(arrival),
             Chance::Lose => Verdict::Lose(Loss::Random),
@@ -219,26 +265,31 @@ impl Network for Wire {
         self.chances = Chances::new(rates);
     }
 
-    fn slow(&mut self, _: SimTime, _: HostIndex, _: f64) {}
+    fn slow(&mut self, now: SimTime, host: HostIndex, factor: f64) {
+        // The network gets packets before the run has reached their times.
+        let latest = self.senders.iter().max().copied().unwrap_or(0);
+        let more = self.map.delay.mul_f64((factor - 1.0).max(0.0));
+        self.map.hosts[host.0 as usize].change(latest.max(now.0), nanos(more));
+    }
 }
 
 impl Divisible for Wire {
-    type Sender = ();
-    type Map = Duration;
+    type Sender = u64;
+    type Map = WireMap;
 
-    fn divide(&mut self) -> Option<(&Duration, &mut [()])> {
-        (self.chances == Chances::default()).then_some((&self.delay, &mut self.senders[..]))
+    fn divide(&mut self) -> Option<(&WireMap, &mut [u64])> {
+        (self.chances == Chances::default()).then_some((&self.map, &mut self.senders[..]))
     }
 
     fn least(&self) -> Duration {
-        self.delay
+        self.map.delay
     }
 
-    fn fate(delay: &Duration, (): &mut (), packet: &Packet) -> Fate {
-        Fate::Arrives { at: packet.at + *delay, loss: 0 }
+    fn fate(map: &WireMap, latest: &mut u64, packet: &Packet) -> Fate {
+        Fate::Arrives { at: map.arrival(latest, packet), loss: 0 }
     }
 
-    fn ready(_: &Duration, (): &(), now: SimTime) -> SimTime {
+    fn ready(_: &WireMap, _: &u64, now: SimTime) -> SimTime {
         now
     }
 }
@@ -272,7 +323,7 @@ impl Chances {
         let lose = threshold(rates.loss);
         let duplicate = lose + threshold(rates.duplicate);
         let reorder = duplicate + threshold(rates.reorder);
-        Self { lose, duplicate, reorder, by_ns: evenfall_core::time::nanos(rates.reorder_by) }
+        Self { lose, duplicate, reorder, by_ns: nanos(rates.reorder_by) }
     }
 
     /// Draws the fate of one packet; draws nothing when every rate is zero.

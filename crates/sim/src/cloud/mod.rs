@@ -29,7 +29,7 @@ use evenfall_core::time::nanos;
 
 use crate::math::mix;
 use crate::network::{
-    Agenda, Chance, Chances, Divisible, Fate, Loss, Network, Packet, Rates, Verdict,
+    Agenda, Chance, Chances, Divisible, Fate, Loss, Network, Packet, Rates, Slowing, Verdict,
 };
 use crate::{HostIndex, HostSpec, SimTime};
 use path::{Ends, Path, Paths};
@@ -60,25 +60,6 @@ pub struct CloudSender {
     flows: Vec<(u32, u64)>,
     /// The latest time at which a packet of this host reached the delay by a fault.
     latest: u64,
-}
-
-/// What a fault adds to the delay of everything that a host sends and receives.
-///
-/// When the delay becomes shorter, it falls as fast as time passes, so that no packet overtakes an
-/// earlier one.
-#[derive(Clone, Copy, Debug, Default)]
-struct Slowing {
-    /// What the fault adds, nanoseconds.
-    ns: u64,
-    /// Before this time nothing leaves the stage.
-    floor: u64,
-}
-
-impl Slowing {
-    #[inline]
-    fn at(&self, at: u64) -> u64 {
-        self.ns.max(self.floor.saturating_sub(at))
-    }
 }
 
 /// The part of a cloud that every packet reads and no packet changes.
@@ -244,8 +225,8 @@ impl Network for Cloud {
         // and cards of the senders still have work to do. The change comes after all of these
         // packets.
         let changed = latest.max(now.0);
-        seat.slowing.floor = changed + seat.slowing.at(changed);
-        seat.slowing.ns = ((factor - 1.0).max(0.0) * lasting * typical) as u64;
+        let more = ((factor - 1.0).max(0.0) * lasting * typical) as u64;
+        seat.slowing.change(changed, more);
     }
 }
 
