@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
+use evenfall_core::Prng;
 use evenfall_order_machine::{Change, Config, Event, OrderError, Reason, State, Table, VnodeId};
 use evenfall_sim::{NodeIndex, Run, Seen, SimTime, Violation};
 
-use super::{Check, REGISTERS, broken, sessions};
+use super::{Check, REGISTERS, SNAPSHOT_BYTES, broken, sessions};
 
 /// A place in the order: cycle, set, requests of the set in front. A write stands behind itself.
 type Place = (u64, usize, usize);
@@ -180,6 +182,12 @@ impl History {
             let what = format!("cycle {}: another table of nodes", state.cycle);
             self.violations.push(broken(Check::SameTable, seen, what));
         }
+        if state.sets.iter().all(|set| set.node.0 != seen.node.0) {
+            // The node has no set in this cycle, and reads behind the whole cycle.
+            for read in &reads {
+                self.answer(seen, life, read.token, (state.cycle, usize::MAX, 0));
+            }
+        }
         for (number, set) in state.sets.iter().enumerate() {
             if set.node.0 != seen.node.0 {
                 continue;
@@ -209,8 +217,8 @@ impl History {
             self.violations.push(broken(Check::Order, seen, what));
         }
         told.0 = cycle;
-        let known = self.made.get(&cycle).map(|made| made.to_le_bytes());
-        if known.as_ref().map(|known| &known[..]) != snapshot.get(..8) {
+        let known = self.made.get(&cycle).map(|made| self::snapshot(*made));
+        if known.is_none_or(|known| known != snapshot) {
             let what = format!("the snapshot of cycle {cycle} is of something else");
             self.violations.push(broken(Check::Agreement, seen, what));
         }
@@ -284,6 +292,10 @@ impl History {
             let begun = self.begun.get(&token);
             let begun = begun.filter(|begun| !begun.is_read && begun.client == request.client);
             run.expect(Check::Nontriviality, begun.is_some(), || format!("{token} was not made"));
+            let is_whole = begun.is_none() || request.body == body(token);
+            run.expect(Check::Nontriviality, is_whole, || {
+                format!("{token} was made with other bytes: {:?}", request.body)
+            });
             let is_new = seen.insert((request.client, token));
             run.expect(Check::Nontriviality, is_new, || format!("{token} is there twice"));
             if token >= sessions::FIRST && !self.is_answered(token) {
@@ -456,6 +468,19 @@ fn value(token: u64) -> u64 {
 /// The register that an operation reads or writes.
 pub fn register(token: u64) -> u64 {
     token % REGISTERS
+}
+
+/// What a write asks for: eight bytes of value behind the number of a register, counted from one.
+pub fn body(token: u64) -> Bytes {
+    [&[1 + register(token) as u8][..], &token.to_le_bytes()].concat().into()
+}
+
+/// A snapshot of what the cycles have made.
+pub fn snapshot(made: u64) -> Vec<u8> {
+    let mut prng = Prng::new(made);
+    let words = SNAPSHOT_BYTES / 8 - 1;
+    let rest = (0..words).flat_map(|_| prng.next_u64().to_le_bytes());
+    made.to_le_bytes().into_iter().chain(rest).collect()
 }
 
 /// A digest of the requests of a cycle and of all cycles before it.

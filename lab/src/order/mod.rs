@@ -450,9 +450,7 @@ impl Owner {
         let taken = subject.input(seen.local, |replica| match is_read {
             true => replica.read_of(seen.local, token, key),
             false => {
-                // Eight bytes of value behind the number of a register.
-                let body =
-                    [&[history::register(token) as u8][..], &token.to_le_bytes()].concat().into();
+                let body = history::body(token);
                 replica.submit_to(seen.local, Request { client, sequence: token, body }, key)
             }
         });
@@ -479,8 +477,7 @@ impl Owner {
         if self.mutant == Some(Mutant::SnapsEarly) {
             made ^= cycle;
         }
-        let mut snapshot = made.to_le_bytes().to_vec();
-        snapshot.resize(SNAPSHOT_BYTES, 0);
+        let snapshot = history::snapshot(made);
         let taken = subject.input(seen.local, |replica| {
             replica.committed() == cycle && replica.checkpoint(&snapshot)
         });

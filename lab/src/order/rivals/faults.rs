@@ -11,7 +11,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bytes::Bytes;
 use evenfall_order_machine::{Request, Requests};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
@@ -21,12 +20,11 @@ use evenfall_sim::{
 
 use super::wire::Batch;
 use super::{Config, Protocol, Replica, Told};
-use crate::order::history::History;
+use crate::order::history::{self, History};
 use crate::order::ordered::executed;
-use crate::order::{Check, DELAY, END, Kind, LAST_AT, Mutant, OPERATIONS, Operation, operations};
-
-/// Registers, by the first byte of a request.
-const REGISTERS: u64 = 4;
+use crate::order::{
+    Check, DELAY, END, Kind, LAST_AT, Mutant, OPERATIONS, Operation, REGISTERS, operations,
+};
 
 type Subject = Strict<Replica>;
 
@@ -42,9 +40,9 @@ struct Owner {
     executed: BTreeMap<(NodeIndex, u8), u64>,
 }
 
-/// The register of an operation.
+/// The register of an operation, by the first byte of its request.
 fn register(token: u64) -> u8 {
-    1 + (token % REGISTERS) as u8
+    1 + history::register(token) as u8
 }
 
 /// The requests of a register.
@@ -120,8 +118,7 @@ impl Observer<Subject, Wire> for Owner {
             return self.history(token).read_at_once(seen, token);
         }
         let client = u64::from(seen.node.0);
-        let body = [&[register(token)][..], &token.to_le_bytes()].concat();
-        let request = Request { client, sequence: token, body: Bytes::from(body) };
+        let request = Request { client, sequence: token, body: history::body(token) };
         let is_in = subject.input(seen.local, |replica| {
             let is_in = match is_write {
                 true => replica.write(seen.local, request),
