@@ -65,7 +65,7 @@ pub struct History {
     names: u64,
     lost: u64,
     /// Disks that lost everything.
-    wiped: u64,
+    pub wiped: u64,
     /// Disks that all copies shall leave, by the token of the call: the disk, and whether the call
     /// was acknowledged.
     leaves: BTreeMap<u64, (DiskId, bool)>,
@@ -153,10 +153,9 @@ impl History {
         }
     }
 
-    /// A disk lost everything. Acknowledged appends that no copy of these servers has are excused,
-    /// because nothing can bring them back.
-    pub fn wiped(&mut self, servers: &[Node]) {
-        self.wiped += 1;
+    /// A disk lost everything, or its server is gone for good. Acknowledged appends that no copy of
+    /// these servers has are excused, because nothing can bring them back.
+    pub fn excuse(&mut self, servers: &[Node]) {
         for (file, known) in &mut self.files {
             let (mut tokens, mut best) = (BTreeSet::new(), 0);
             for copy in servers.iter().filter_map(|server| server.member_content(*file)) {

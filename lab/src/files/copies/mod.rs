@@ -236,6 +236,8 @@ struct Owner {
     rebuilds: Prng,
     /// Whether an operator restarts the nameserver, because the nameserver asks for a rebuild.
     is_asked: bool,
+    /// The time of the last fault.
+    fault: SimTime,
 }
 
 fn name_config(mutant: Option<Mutant>) -> NameConfig {
@@ -359,10 +361,10 @@ impl Owner {
     }
 
     /// The dataservers that live or come back.
-    fn returning(&self, now: Timestamp) -> Vec<NodeIndex> {
+    fn returning(&self) -> Vec<NodeIndex> {
         let is_gone = |node: NodeIndex| {
             let turn = |is_gone, (at, fault): &(SimTime, Fault)| match fault {
-                Fault::Crash(of) if *of == node => is_gone || at.nanos() <= now.nanos(),
+                Fault::Crash(of) if *of == node => is_gone || *at <= self.fault,
                 Fault::Restart(of) if *of == node => false,
                 _ => is_gone,
             };
@@ -392,8 +394,8 @@ impl Owner {
     /// The nameserver loses its disk, and is rebuilt out of the copies of its log. The nameserver
     /// keeps its disk when a dataserver is gone for good, because `evenfall files rebuild` asks all
     /// dataservers, and when no other disk has its last changes.
-    fn rebuild(&mut self, now: Timestamp) {
-        let returning = self.returning(now);
+    fn rebuild(&mut self) {
+        let returning = self.returning();
         if returning.len() + 1 < self.disks.len() {
             return;
         }
@@ -428,12 +430,11 @@ impl Owner {
         self.history.rebuilt += 1;
     }
 
-    /// A disk has lost everything. The history excuses the appends that are on no disk of a server
-    /// that lives or comes back.
-    fn wiped(&mut self, now: Timestamp) {
-        let servers: Vec<Node> =
-            self.returning(now).into_iter().map(|node| self.data(node)).collect();
-        self.history.wiped(&servers);
+    /// A disk has lost everything, or its server is gone for good. The history excuses the appends
+    /// that are on no disk of a server that lives or comes back.
+    fn excuse(&mut self) {
+        let servers: Vec<Node> = self.returning().into_iter().map(|node| self.data(node)).collect();
+        self.history.excuse(&servers);
     }
 
     fn read(&mut self, seen: Seen, file: FileId, subject: &Subject) {
@@ -512,10 +513,20 @@ impl Observer<Subject, Wire> for Owner {
         }
     }
 
-    fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<Subject> {
+    fn fault(&mut self, at: SimTime, fault: &Fault) {
+        self.fault = at;
+        if let Fault::Crash(node) = *fault
+            && node != NAMES
+            && !self.returning().contains(&node)
+        {
+            self.excuse();
+        }
+    }
+
+    fn revive(&mut self, node: NodeIndex, _: Timestamp) -> Option<Subject> {
         *self.lives.entry(node).or_default() += 1;
         if node == NAMES && (self.is_asked || self.rebuilds.chance(0.8)) {
-            self.rebuild(now);
+            self.rebuild();
         }
         if node != NAMES && self.plan.knob("wipe") == 1 && self.wipes.chance(0.8) {
             let disk = &self.disks[node.0 as usize];
@@ -524,7 +535,8 @@ impl Observer<Subject, Wire> for Owner {
                 let _ = disk.remove(&name);
             }
             let _ = disk.sync_all();
-            self.wiped(now);
+            self.history.wiped += 1;
+            self.excuse();
         }
         Some(self.subject(node))
     }
@@ -659,6 +671,7 @@ impl Campaign for Copies {
             wipes: Prng::new(plan.seed).fork(0x7769_7065),
             rebuilds: Prng::new(plan.seed).fork(0x7265_6275),
             is_asked: false,
+            fault: SimTime::ZERO,
         };
         let mut world = World::new(Wire::new(DELAY), plan.seed);
         for node in nodes.clone().map(NodeIndex) {
