@@ -44,12 +44,8 @@ words! {
     }
 }
 
-/// Probes that reached a node in a job from one sender.
-#[derive(Debug, Default)]
-struct Delivered {
-    sequences: BTreeSet<u32>,
-    span: Option<(SimTime, SimTime)>,
-}
+/// Probes that reached a node in a job from one sender, each with the time of its first copy.
+type Delivered = BTreeMap<u32, SimTime>;
 
 /// Watches a survey, and restarts machines that are due to return.
 pub(super) struct Owner {
@@ -160,26 +156,28 @@ impl Owner {
         for pair in outcome.pairs.iter().filter(|pair| !pair.path) {
             let (from, to) = (pair.from as u32 + 1, pair.to as u32 + 1);
             let delivered = self.delivered.get(&(self.life, outcome.job, from, to));
-            let count = delivered.map_or(0, |delivered| delivered.sequences.len() as u64);
+            let count = delivered.map_or(0, |delivered| delivered.len() as u64);
             if pair.record.count() > count {
                 let counted = pair.record.count();
                 let what = format!("n{from} to n{to}: {counted} counted, {count} delivered");
                 self.fail(Check::Counted, at, what);
             }
-            self.stepped(at, outcome.job, from, to);
+            self.stepped(at, (outcome.job, from, to), pair.record.count());
         }
     }
 
-    /// A clock that stepped between two probes of a pair makes the pair worthless.
-    fn stepped(&mut self, at: SimTime, job: u32, from: u32, to: u32) {
+    /// A clock that stepped between two probes of a pair makes the pair worthless. A pair of which
+    /// no more probes are counted than came before the step was measured before the step.
+    fn stepped(&mut self, at: SimTime, (job, from, to): (u32, u32, u32), counted: u64) {
         let stops = [FaultKind::Pause, FaultKind::Slow, FaultKind::Restart, FaultKind::Crash];
         if self.has(&stops) {
             return;
         }
         let delivered = self.delivered.get(&(self.life, job, from, to));
-        let Some((first, last)) = delivered.and_then(|delivered| delivered.span) else { return };
+        let Some(delivered) = delivered else { return };
         let within = |(node, when): &&(NodeIndex, SimTime)| {
-            (node.0 == from || node.0 == to) && *when > first && *when < last
+            let before = delivered.values().filter(|at| *at < when).count() as u64;
+            (node.0 == from || node.0 == to) && (1..counted).contains(&before)
         };
         if let Some((node, when)) = self.steps.iter().find(within) {
             let what = format!("n{from} to n{to} counts, and {node} stepped at {when}");
@@ -213,6 +211,7 @@ impl Owner {
         let took = self.over.unwrap_or(ended).since(SimTime::ZERO);
         let counts = vec![
             ("plans", u64::from(planned)),
+            ("plans around failed hosts", u64::from(planned && !self.named.is_empty())),
             ("errors in words", u64::from(refused.is_some())),
             ("hosts named as failed", dropped as u64),
             ("jobs", self.jobs),
@@ -291,14 +290,13 @@ impl Observer<Subject, Cloud> for Owner {
         let pair = (life, probe.job, from.0, seen.node.0);
         let delivered = self.delivered.entry(pair).or_default();
         // A duplicate, whether late or sent by a rogue, does not show when the pair was measured.
-        if probe.warm_up || !delivered.sequences.insert(probe.sequence) {
+        if probe.warm_up || delivered.contains_key(&probe.sequence) {
             return;
         }
+        delivered.insert(probe.sequence, seen.at);
         if self.multicast == Some(probe.job) {
             self.measured = Some(seen.node);
         }
-        let first = delivered.span.map_or(seen.at, |span| span.0);
-        delivered.span = Some((first, seen.at));
     }
 
     fn fault(&mut self, at: SimTime, fault: &Fault) {

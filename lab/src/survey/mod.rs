@@ -333,9 +333,15 @@ impl Campaign for Survey {
             name: "survey",
             about: "live measurement ends with a plan or a clear error, whatever agents do",
             seeds: 1_000,
-            once_failed: &[],
+            once_failed: &[700_080],
             kinds: &FaultKind::OF_HOSTS,
-            counts_min: &[("plans", 1), ("errors in words", 1), ("hosts named as failed", 1)],
+            // More than half of the surveys end with a plan.
+            counts_min: &[
+                ("plans", 400),
+                ("plans around failed hosts", 100),
+                ("errors in words", 1),
+                ("hosts named as failed", 1),
+            ],
             mutants: TRAPS,
         }
     }
