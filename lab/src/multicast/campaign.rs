@@ -23,7 +23,8 @@ pub static FAULTS: Overlay = Overlay {
         about: "the overlay under every fault of hosts and networks, joins, leaves and switches",
         seeds: 1_000,
         once_failed: &[
-            2_811, 11_929, 20_794, 37_460, 62_358, 75_840, 76_256, 77_823, 89_455, 204_721, 338_794,
+            2_811, 11_929, 20_794, 37_460, 62_358, 75_840, 76_256, 77_823, 89_455, 204_721,
+            338_794, 463_078,
         ],
         kinds: &FaultKind::OF_HOSTS,
         counts_min: &[

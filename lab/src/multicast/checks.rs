@@ -33,7 +33,7 @@ words! {
         Content,
         /// Deadlines never decrease.
         Monotone,
-        /// Rings, queues, windows and control datagrams stay within their configuration.
+        /// Rings, queues, held frames and control datagrams stay within their configuration.
         Bounded,
         /// Nothing is lost that could be repaired.
         Repaired,
@@ -89,6 +89,10 @@ struct Life {
     finished: bool,
     root_lost: bool,
     end: Option<End>,
+    /// How far the clock of the host was ahead before the first release. Until the feed vouches for
+    /// a clock, a receiver has nothing to compare the clock with.
+    ahead: Duration,
+    has_released: bool,
 }
 
 /// Why nothing more is expected of a life.
@@ -267,7 +271,8 @@ impl Checks {
         let Some(deadline) = release.deadline else { return };
         let (sequence, hold) = (release.sequence, deadline.since(release.origin));
         let took = seen.at.since(made);
-        let truly = took + self.expect.clocks_differ_max < hold;
+        let ahead = self.lives.get(&seen.node).map_or(Duration::ZERO, |life| life.ahead);
+        let truly = took + self.expect.clocks_differ_max + ahead < hold;
         if truly && (deadline > seen.sync.min(seen.own) || self.expect.steps.is_some()) {
             let what = format!("frame {sequence} after {took:?} of {hold:?}");
             self.fail(Check::Early, seen.at, seen.node, what);
@@ -322,6 +327,8 @@ impl Checks {
             finished: false,
             root_lost: false,
             end: None,
+            ahead: Duration::ZERO,
+            has_released: false,
         };
         self.lives.insert(node, life);
     }
@@ -350,6 +357,11 @@ impl Checks {
     /// A receiver told its owner something.
     pub fn receiver(&mut self, seen: Seen, event: &ReceiverEvent) {
         let Some(life) = self.lives.get_mut(&seen.node) else { return };
+        if !life.has_released && self.expect.steps.is_none() {
+            let ahead = seen.sync.nanos().saturating_sub(seen.at.nanos());
+            life.ahead = life.ahead.max(Duration::from_nanos(ahead));
+            life.has_released = matches!(event, ReceiverEvent::Released(_));
+        }
         match event {
             ReceiverEvent::Placed(place) if life.next.is_none() => {
                 // A life begins with the root that gives it its first place. A node that was told
@@ -358,6 +370,12 @@ impl Checks {
                     life.epoch = self.epoch;
                 }
                 life.next = Some(place.start);
+                // A place in a run begins at the next frame of the run at the latest.
+                let made = self.epochs.get(&life.epoch).map_or(0, |epoch| epoch.framed.len());
+                if place.start > made as u64 {
+                    let what = format!("a place from frame {} on, of {made} made", place.start);
+                    self.fail(Check::Accounted, seen.at, seen.node, what);
+                }
             }
             ReceiverEvent::Replaying { first, .. } => life.next = Some(*first),
             ReceiverEvent::CaughtUp => self.caught_up += 1,
