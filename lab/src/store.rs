@@ -484,20 +484,17 @@ impl Scene {
         self.waiting.extend(sealed);
         stream.truth.extend_from_slice(&batch);
         self.outcome.records += (batch.len() / size) as u64;
-        if local {
-            self.commit(at);
-        }
-        Ok(())
+        if local { self.commit(at) } else { Ok(()) }
     }
 
     /// Commits the records of a stream. Repeats a failed commit until it succeeds or the node gives
     /// up.
-    fn commit(&mut self, at: usize) {
+    fn commit(&mut self, at: usize) -> Result<(), Broken> {
         let stream = &mut self.streams[at];
         let Some((first, records)) = stream.appender.take_uncommitted() else {
             stream.local = stream.local.max(stream.appender.records());
             self.outcome.local += 1;
-            return;
+            return Ok(());
         };
         let mut batch = Batch::default();
         batch.push_records(stream.origin(), first, &records);
@@ -505,12 +502,12 @@ impl Scene {
             if self.volume.commit(&mut batch).is_ok() {
                 stream.local = stream.appender.records();
                 self.outcome.local += 1;
-                return;
+                return Ok(());
             }
         }
         // The disk stays broken, so the process ends without an acknowledgement.
         self.disk.set_faults(DiskFaults::default());
-        let _ = self.crash_now();
+        self.crash()
     }
 
     fn write_some(&mut self) {
@@ -684,6 +681,11 @@ impl Scene {
             let what = format!("stream {at} holds what was never written to it");
             return Err(broken(Check::True, what));
         }
+        let there = stream.appender.records();
+        if found.len() as u64 != there * size as u64 {
+            let what = format!("stream {at}: {} bytes of {there} records are read", found.len());
+            return Err(broken(Check::Works, what));
+        }
         self.outcome.unpromised += ((stream.truth.len() - found.len()) / size) as u64;
         // The store takes records that the disk lost from the objects.
         let ahead = (stream.object as usize * size).max(found.len());
@@ -726,6 +728,10 @@ impl Scene {
                 .map_err(|error| broken(Check::Published, format!("objects: {error}")))?;
             if records < promised {
                 let what = format!("objects: {promised} promised, {records} there");
+                return Err(broken(Check::Published, what));
+            }
+            if found.len() as u64 != records * size as u64 {
+                let what = format!("objects: {} bytes of {records} records are read", found.len());
                 return Err(broken(Check::Published, what));
             }
             // The objects may have records that the disk lost in the crash.

@@ -19,27 +19,27 @@ pub mod rounds;
 mod sessions;
 mod vanish;
 pub mod wide;
+mod wrong;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::durable::{Change, Write, WriteId};
-use evenfall_core::{Arrival, Disk as _, NodeId, Prng, StorageError, Timestamp, Transmit};
-use evenfall_order_machine::wire::{self, Message, Status};
+use evenfall_core::{Disk as _, NodeId, Prng, Timestamp};
 use evenfall_order_machine::{
     Canopus, Config, Event, LeaseKey, Member, Request, SecondRound, SuperLeaf, Table, Tree,
     VnodeId, journal,
 };
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
-    Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, Fault, FaultKind, HostSpec,
-    NodeIndex, Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims,
-    Violation, Wire, World, words,
+    Altered, Bounds, Campaign, DiskFaults, Fault, FaultKind, HostSpec, NodeIndex, Observer, Plan,
+    Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims, Violation, Wire, World, words,
 };
 use history::History;
 use membership::Membership;
 use sessions::{Does, Sessions};
+use wrong::Wrong;
+pub(crate) use wrong::exaggerate;
 
 /// Delay of a packet. A cycle of height 3 takes about six of these delays.
 const DELAY: Duration = Duration::from_micros(300);
@@ -93,6 +93,10 @@ words! {
         RepeatsCycles,
         /// Executes a request that nobody made.
         InventsRequests,
+        /// Executes requests with other bytes.
+        ChangesBytes,
+        /// Hands out the first bytes of a snapshot alone.
+        CutsSnapshots,
         /// Executes the requests of a set backwards.
         ReversesSets,
         /// Forgets membership changes on one node.
@@ -126,102 +130,6 @@ words! {
     }
 }
 
-/// A mutant on one node of a world.
-pub struct Wrong {
-    mutant: Mutant,
-    node: u32,
-}
-
-impl Alteration<Canopus> for Wrong {
-    fn arrival(&mut self, machine: &Canopus, _: Timestamp, arrival: Arrival) -> Option<Arrival> {
-        let digest = arrival.datagram.get(8..16)?.try_into().map(u64::from_le_bytes).ok()?;
-        let (from, message) = Message::decode(&arrival.datagram, digest).ok()?;
-        let changed = match (self.mutant, message) {
-            (Mutant::BelievesAnything, Message::Status(mut status)) => {
-                exaggerate(&mut status, machine.node());
-                Message::Status(status)
-            }
-            (Mutant::BelievesBallots, Message::Ballot(mut ballot)) => {
-                ballot.groups.iter_mut().for_each(|(.., report)| report.next += 10);
-                Message::Ballot(ballot)
-            }
-            (Mutant::NeverReturns, Message::Join(..))
-                if !vanish::is_one_leaf(machine.node(), from) =>
-            {
-                return None;
-            }
-            _ => return Some(arrival),
-        };
-        let datagram = Bytes::from(changed.encode(from, digest));
-        Some(Arrival { datagram, ..arrival })
-    }
-
-    fn sends(&mut self, transmit: &mut Transmit) -> bool {
-        let kind = transmit.head.as_slice().get(3);
-        self.mutant != Mutant::StaysAway || kind != Some(&wire::kind::JOIN)
-    }
-
-    fn event(&mut self, event: Event, out: &mut VecDeque<Event>) {
-        let Event::Committed { state, reads, table } = event else { return out.push_back(event) };
-        let (mut changed, mut table) = (state.as_ref().clone(), table);
-        match self.mutant {
-            Mutant::SortsByName if self.node == 0 => changed.sets.sort_by_key(|set| set.node),
-            Mutant::KeepsTheDead if self.node == 0 && !changed.changes.is_empty() => table ^= 1,
-            Mutant::ReversesSets => {
-                for set in &mut changed.sets {
-                    let mut requests: Vec<Request> = set.requests.iter().collect();
-                    requests.reverse();
-                    set.requests = requests.iter().collect();
-                }
-            }
-            Mutant::InventsRequests => {
-                let body = Bytes::from_static(&[0; 9]);
-                let request = Request { client: u64::MAX, sequence: changed.cycle, body };
-                for set in changed.sets.iter_mut().take(1) {
-                    let mut requests: Vec<Request> = set.requests.iter().collect();
-                    requests.push(request.clone());
-                    set.requests = requests.iter().collect();
-                }
-            }
-            _ => {}
-        }
-        let event = Event::Committed { state: changed.into(), reads, table };
-        if self.mutant == Mutant::RepeatsCycles {
-            out.push_back(event.clone());
-        }
-        out.push_back(event);
-    }
-
-    fn write(&mut self, write: Write) -> Asked {
-        match self.mutant {
-            Mutant::SendsEarly => Asked::Early(write),
-            Mutant::CompactsPromises => Asked::Write(without_groups(write)),
-            _ => Asked::Write(write),
-        }
-    }
-
-    fn written(
-        &mut self,
-        id: WriteId,
-        done: Result<(), StorageError>,
-    ) -> (WriteId, Result<(), StorageError>) {
-        let done = done.map_err(|error| match (self.mutant, error) {
-            (Mutant::StopsWhenFull, StorageError::Full { name }) => {
-                StorageError::Failed { name, what: "full".to_owned() }
-            }
-            (_, error) => error,
-        });
-        (id, done)
-    }
-}
-
-/// Makes a status claim ten entries more of the owner's group than its sender has on its disk.
-pub(crate) fn exaggerate(status: &mut Status, owner: NodeId) {
-    for (of, _, report) in &mut status.groups {
-        report.next += if *of == owner { 10 } else { 0 };
-    }
-}
-
 /// Whether a node crashes and does not come back.
 fn is_down_for_good(plan: &Plan, node: NodeIndex) -> bool {
     let of = |fault: &Fault| match fault {
@@ -237,16 +145,6 @@ fn disk_record(log: &Bytes) -> Bytes {
     let (records, _) = journal::read(log).expect("a log that a replica wrote");
     let is_disk = |record: &&journal::Record| matches!(record, journal::Record::Disk(_));
     evenfall_core::journal::log_of(records.iter().rev().find(is_disk).map(journal::body))
-}
-
-/// A new log with the checkpoint and the disks of the write, and without its other records.
-fn without_groups(write: Write) -> Write {
-    let Change::Replace(bytes) = &write.change else { return write };
-    let (records, _) = journal::read(bytes).expect("a log that a replica wrote");
-    let mut kept = journal::Journal::new(journal::LOG, Duration::ZERO);
-    kept.replace(records[..2].iter().map(journal::body), []);
-    let change = kept.poll().expect("a checkpoint").change;
-    Write { change, ..write }
 }
 
 type Subject = Altered<Canopus, Wrong>;
@@ -628,6 +526,8 @@ impl Campaign for Order {
                 (Mutant::SortsByName, Check::Agreement, 10),
                 (Mutant::RepeatsCycles, Check::Order, 10),
                 (Mutant::InventsRequests, Check::Nontriviality, 10),
+                (Mutant::ChangesBytes, Check::Nontriviality, 10),
+                (Mutant::CutsSnapshots, Check::Agreement, 400),
                 (Mutant::ReversesSets, Check::Fifo, 20),
                 (Mutant::KeepsTheDead, Check::SameTable, 100),
                 (Mutant::ReadsAtOnce, Check::Linearizable, 20),

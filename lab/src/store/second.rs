@@ -184,9 +184,18 @@ impl Second {
             let appender = Some(&self.copies[at]);
             let mut segments = OnDisk { volume: &self.volume, appender };
             let there = everything(&Snapshot::of(&self.copies[at], 0), &mut segments);
-            if !stream.truth.starts_with(&there.map_err(works)?) {
+            let there = there.map_err(works)?;
+            if !stream.truth.starts_with(&there) {
                 let what = format!("second node, stream {at}: it holds what the first does not");
                 return Err(broken(Check::True, what));
+            }
+            let records = self.copies[at].records();
+            if there.len() as u64 != records * u64::from(stream.schema.record_bytes) {
+                let bytes = there.len();
+                let what = format!(
+                    "second node, stream {at}: {bytes} bytes of {records} records are read"
+                );
+                return Err(broken(Check::Replicated, what));
             }
         }
         self.volume.flush().map_err(works)?;
