@@ -63,7 +63,8 @@ fn sum(tails: &[&Tail], value: impl Fn(f64, f64) -> f64) -> f64 {
     let one = |tail: &Tail| -> f64 {
         tail.waits.iter().map(|(wait, n)| n * value(*wait, tail.threshold_us)).sum()
     };
-    tails.iter().map(|tail| one(tail)).sum()
+    // The empty sum of floats is -0.
+    0.0 + tails.iter().map(|tail| one(tail)).sum::<f64>()
 }
 
 impl Spikes {
@@ -157,6 +158,11 @@ impl Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_late_probes_are_zero_and_not_minus_zero() {
+        assert_eq!(format!("{}", sum(&[], |_, _| 1.0)), "0");
+    }
 
     #[test]
     fn spikes_of_any_survey_fit_into_a_file() {
