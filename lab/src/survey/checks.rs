@@ -318,7 +318,10 @@ impl Observer<Subject, Cloud> for Owner {
         Some(match node.0 {
             0 => {
                 self.life += 1;
-                self.over = None;
+                if self.over.take().is_some() {
+                    // The plan was there, and its tree is measured again.
+                    self.named.retain(|host, _| !self.last.contains(host));
+                }
                 self.scene.surveyor(self.life, self.kept.clone(), now)
             }
             number => self.scene.agent(number),

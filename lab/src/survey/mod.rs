@@ -333,7 +333,7 @@ impl Campaign for Survey {
             name: "survey",
             about: "live measurement ends with a plan or a clear error, whatever agents do",
             seeds: 1_000,
-            once_failed: &[700_080],
+            once_failed: &[700_080, 713_037],
             kinds: &FaultKind::OF_HOSTS,
             // More than half of the surveys end with a plan.
             counts_min: &[
