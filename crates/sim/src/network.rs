@@ -213,7 +213,7 @@ impl Slowing {
 pub struct Wire {
     map: WireMap,
     chances: Chances,
-    /// For each host, when the last of its packets was sent.
+    /// For each host, when the last of its packets entered the wire.
     senders: Vec<u64>,
 }
 
@@ -227,10 +227,14 @@ pub struct WireMap {
 impl WireMap {
     #[inline]
     fn arrival(&self, latest: &mut u64, packet: &Packet) -> SimTime {
-        *latest = (*latest).max(packet.at.0);
         let mut at = packet.at.0;
-        for host in [packet.from_host, packet.to_host] {
-            at += self.hosts[host.0 as usize].at(at);
+        let is_slowed = packet.from_host != packet.to_host;
+        if is_slowed {
+            at += self.hosts[packet.from_host.0 as usize].at(at);
+        }
+        *latest = (*latest).max(at);
+        if is_slowed {
+            at += self.hosts[packet.to_host.0 as usize].at(at);
         }
         SimTime(at) + self.delay
     }

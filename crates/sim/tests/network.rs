@@ -8,7 +8,7 @@ use evenfall_core::{Class, Destination, Head, Prng, Transmit, math};
 use evenfall_sim::network::{Agenda, Ticket};
 use evenfall_sim::{
     Cloud, CloudProfile, HostIndex, HostSpec, Load, Loss, Network, NodeIndex, Outages, Packet,
-    PathLoss, Quantiles, Rates, Reroutes, SimTime, Spread, Stragglers, Verdict, Waits,
+    PathLoss, Quantiles, Rates, Reroutes, SimTime, Spread, Stragglers, Verdict, Waits, Wire,
 };
 
 fn cloud(profile: CloudProfile, hosts: usize) -> Cloud {
@@ -338,6 +338,37 @@ fn packets_of_a_busy_pair_stay_in_order_for_long() {
         let arrivals = arrivals(&mut cloud, pair, (0..2_000_000u64).map(|i| i * 777));
         assert!(arrivals.windows(2).all(|pair| pair[0] <= pair[1]));
     }
+}
+
+#[test]
+fn packets_on_a_wire_stay_in_order_when_slow_hosts_become_quick() {
+    let mut wire = Wire::new(50 * US);
+    (0..2).for_each(|_| wire.add_host(&HostSpec::ideal()));
+    let (mut prng, mut last, mut slowed) = (Prng::new(1), 0, 0);
+    for at in (0..20_000u64).map(|i| i * 1_000) {
+        if at % 1_000_000 == 0 {
+            let factor = [10.0, 1.0, 3.0][(at / 1_000_000 % 3) as usize];
+            let host = HostIndex((at / 2_000_000 % 2) as u32);
+            wire.slow(SimTime::from_nanos(at), host, factor);
+        }
+        let packet = Packet {
+            at: SimTime::from_nanos(at),
+            from: NodeIndex(0),
+            to: NodeIndex(1),
+            from_host: HostIndex(0),
+            to_host: HostIndex(1),
+            bytes: 100,
+            class: Class::Live,
+        };
+        let Verdict::Deliver(arrival) = wire.route(&packet, &mut prng, &mut Agenda::default())
+        else {
+            panic!("a wire delivers")
+        };
+        assert!(arrival.nanos() >= last, "{at}: {arrival} after {last}");
+        last = arrival.nanos();
+        slowed += u64::from(last > at + 50_000);
+    }
+    assert!(slowed > 5_000, "{slowed}");
 }
 
 /// Routes that differ by more than a route lasts.
