@@ -182,12 +182,6 @@ impl History {
             let what = format!("cycle {}: another table of nodes", state.cycle);
             self.violations.push(broken(Check::SameTable, seen, what));
         }
-        if state.sets.iter().all(|set| set.node.0 != seen.node.0) {
-            // The node has no set in this cycle, and reads behind the whole cycle.
-            for read in &reads {
-                self.answer(seen, life, read.token, (state.cycle, usize::MAX, 0));
-            }
-        }
         for (number, set) in state.sets.iter().enumerate() {
             if set.node.0 != seen.node.0 {
                 continue;

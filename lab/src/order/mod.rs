@@ -275,8 +275,12 @@ impl Owner {
             Some(Mutant::VotesWithoutPast) => disk_record(&log),
             _ => Bytes::new(),
         };
-        disk.replace(journal::LOG, &kept).expect("the disk has room");
-        disk.sync(journal::LOG).expect("the disks of this campaign sync");
+        // The other disk has room, and the present one may be full.
+        let faults = disk.faults();
+        disk.set_faults(DiskFaults::default());
+        disk.replace(journal::LOG, &kept).expect("the disk works");
+        disk.sync(journal::LOG).expect("the disk works");
+        disk.set_faults(faults);
         self.learning.insert(node);
         self.history.lost += 1;
     }

@@ -166,8 +166,9 @@ impl Owner {
         }
     }
 
-    /// A clock that stepped between two probes of a pair makes the pair worthless. A pair of which
-    /// no more probes are counted than came before the step was measured before the step.
+    /// A clock that stepped between two probes of a pair makes the pair worthless. When a pair
+    /// counts at most as many probes as arrived before the step, all of its counted probes may be
+    /// from before the step.
     fn stepped(&mut self, at: SimTime, (job, from, to): (u32, u32, u32), counted: u64) {
         let stops = [FaultKind::Pause, FaultKind::Slow, FaultKind::Restart, FaultKind::Crash];
         if self.has(&stops) {

@@ -8,7 +8,7 @@
 mod history;
 mod node;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -238,6 +238,8 @@ struct Owner {
     is_asked: bool,
     /// The time of the last fault.
     fault: SimTime,
+    /// The dataservers that are gone for good.
+    gone: BTreeSet<NodeIndex>,
 }
 
 fn name_config(mutant: Option<Mutant>) -> NameConfig {
@@ -518,6 +520,7 @@ impl Observer<Subject, Wire> for Owner {
         if let Fault::Crash(node) = *fault
             && node != NAMES
             && !self.returning().contains(&node)
+            && self.gone.insert(node)
         {
             self.excuse();
         }
@@ -672,6 +675,7 @@ impl Campaign for Copies {
             rebuilds: Prng::new(plan.seed).fork(0x7265_6275),
             is_asked: false,
             fault: SimTime::ZERO,
+            gone: BTreeSet::new(),
         };
         let mut world = World::new(Wire::new(DELAY), plan.seed);
         for node in nodes.clone().map(NodeIndex) {
