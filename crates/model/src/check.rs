@@ -1,6 +1,6 @@
 //! The ranges that the numbers of a model must keep.
 
-use evenfall_core::math::exp;
+use evenfall_core::math::{exp, square};
 
 use crate::file::{Distribution, Model, ModelError, Shape};
 
@@ -62,8 +62,8 @@ pub(crate) const SLOWNESS_MAX: f64 = 1_000.0;
 /// The largest factor by which any path is slower, to which the simulator counts: hosts and pairs
 /// may be slow besides.
 const SCALE_MAX: f64 = 2_048.0;
-/// Hosts and pairs are at most this many standard deviations from the median: the simulator draws
-/// no rarer ones than one in a thousand million.
+/// Normal numbers are at most this many standard deviations from their mean: the simulator draws no
+/// rarer ones than one in a thousand million.
 const NORMAL_MAX: f64 = 6.0;
 /// Limit of the entries of each list, such as the kinds of pauses, the points of a table or the
 /// levels of a load. The built-in models have far fewer. Without a limit, the length of a list
@@ -89,9 +89,13 @@ pub(crate) fn check(name: &str, model: &Model) -> Result<(), ModelError> {
         return Err(ModelError::shape(name, "path.straggler_send", &form));
     }
     // A delay that falls faster than time passes would bring packets out of their order.
-    let spreads =
-        [&path.sender_sigma, &path.receiver_sigma, &path.pair_sigma, &path.direction_sigma];
-    let spread: f64 = spreads.map(|sigma| sigma.is).iter().sum();
+    // A receiver's slowness has two normal numbers, one that the host has as sender, too.
+    let common = path.host_correlation.is.abs();
+    let both = common + (1.0 - square(common)).max(0.0).sqrt();
+    let [receiver, sender, pair, direction] =
+        [&path.receiver_sigma, &path.sender_sigma, &path.pair_sigma, &path.direction_sigma]
+            .map(|sigma| sigma.is);
+    let spread = both * receiver + sender + pair + direction;
     let slowest = (scales * exp(NORMAL_MAX * spread)).min(SCALE_MAX);
     let falls_s = 4.0 * path.wander.is * path.base_us.is * 1e-6 * slowest;
     if falls_s > path.wander_period_s.is {
