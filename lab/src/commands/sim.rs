@@ -502,6 +502,24 @@ fn times(
     Ok(times.into())
 }
 
+/// Refuses runs without a receiver, and runs that are too large.
+fn check_size(receivers: u64, trees: u64, params: &Params) -> Result<(), String> {
+    if !(1..=RECEIVERS_MAX).contains(&(receivers * trees)) {
+        return Err(format!(
+            "--receivers {receivers} and --trees {trees}: at least one of each, and at most \
+             {RECEIVERS_MAX} receivers over all trees"
+        ));
+    }
+    let nodes = trees * (1 + u64::from(params.proxies()) + receivers);
+    if nodes > NODES_MAX {
+        return Err(format!(
+            "--receivers {receivers}, --trees {trees}, --depth and --fanout make {nodes} nodes, \
+             and a run has {NODES_MAX} at most"
+        ));
+    }
+    Ok(())
+}
+
 fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
     if args.size > MESSAGE_BYTES_MAX {
         let size = args.size;
@@ -542,23 +560,7 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
     config.deadline.rule = args.rule;
     config.deadline.target = args.target;
     config.check()?;
-    let (receivers, trees) = (u64::from(args.receivers), u64::from(args.trees));
-    if !(1..=RECEIVERS_MAX).contains(&(receivers * trees)) {
-        let (receivers, trees) = (args.receivers, args.trees);
-        return Err(format!(
-            "--receivers {receivers} and --trees {trees}: at least one of each, and at most \
-             {RECEIVERS_MAX} receivers over all trees"
-        )
-        .into());
-    }
-    let nodes = trees * (1 + u64::from(params.proxies()) + receivers);
-    if nodes > NODES_MAX {
-        return Err(format!(
-            "--receivers {receivers}, --trees {trees}, --depth and --fanout make {nodes} nodes, and a \
-             run has {NODES_MAX} at most"
-        )
-        .into());
-    }
+    check_size(args.receivers.into(), args.trees.into(), &params)?;
     let fits = args.rate > 0.0 && args.rate <= RATE_MAX;
     if !fits {
         return Err(format!("--rate {}: must be above 0, and at most {RATE_MAX}", args.rate).into());

@@ -140,7 +140,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     fs::create_dir(&empty).expect("a directory");
     let empty = empty.display().to_string();
     let absent = scratch.path("absent").display().to_string();
-    let cases: [(&[&str], &[&str]); 56] = [
+    let cases: [(&[&str], &[&str]); 57] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -205,8 +205,19 @@ fn wrong_arguments_are_refused_with_what_is_right() {
             &["--receivers 1000000000", "at most 100000 receivers"],
         ),
         (
-            &["sim", "multicast", "--receivers", "1", "--trees", "100000", "--fanout", "1000"],
-            &["--trees 100000", "--fanout", "112000 at most"],
+            &[
+                "sim",
+                "multicast",
+                "--receivers",
+                "1000",
+                "--trees",
+                "100",
+                "--depth",
+                "2",
+                "--fanout",
+                "1000",
+            ],
+            &["--trees 100", "--fanout", "112000 at most"],
         ),
         (&["sim", "multicast", "--duration", "0s"], &["--duration 0s", "above 0"]),
         (&["sim", "multicast", "--model", "/dev/zero"], &["/dev/zero", "1048576 bytes"]),
