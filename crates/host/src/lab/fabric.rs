@@ -370,15 +370,17 @@ mod tests {
         };
         for (from, to) in [(0, 1), (0, 2), (3, 0), (2, 1)] {
             let address = fabric.address(from, None);
-            let listen = || TcpListener::bind((address, 7_000)).expect("an address of the host");
+            // Any port: a process that another test starts may hold the last listener for a moment.
+            let listen = || TcpListener::bind((address, 0)).expect("an address of the host");
             let listener = lab.within(from, listen).expect("the host is there");
+            let port = listener.local_addr().expect("it is bound").port();
             for path in fabric.path_choices() {
                 let own = fabric.address(to, path);
                 let dial = || -> rustix::io::Result<rustix::fd::OwnedFd> {
                     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
                     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
                     bind(&socket, &std::net::SocketAddrV4::new(own, 0))?;
-                    connect(&socket, &std::net::SocketAddrV4::new(address, 7_000))?;
+                    connect(&socket, &std::net::SocketAddrV4::new(address, port))?;
                     Ok(socket)
                 };
                 let socket = lab.within(to, dial).expect("the host is there");

@@ -376,9 +376,11 @@ mod tests {
         };
         for (from, to) in [(0, 1), (0, 2), (5, 0), (2, 7)] {
             let address = fabric.address(from, None);
-            let listen = || TcpListener::bind((address, 7_000)).expect("an address of the host");
+            // Any port: a process that another test starts may hold the last listener for a moment.
+            let listen = || TcpListener::bind((address, 0)).expect("an address of the host");
             let listener = lab.within(from, listen).expect("the host is there");
-            let dial = || TcpStream::connect((address, 7_000)).expect("a way");
+            let port = listener.local_addr().expect("it is bound").port();
+            let dial = || TcpStream::connect((address, port)).expect("a way");
             let mut stream = lab.within(to, dial).expect("the host is there");
             let (mut peer, _) = listener.accept().expect("it was connected");
             // More than a frame, so that pieces for a card with offloads would be lost.
