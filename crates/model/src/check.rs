@@ -59,8 +59,8 @@ const WAIT_TAIL_MAX: f64 = 1_000.0;
 pub(crate) const SIDE_MAX: f64 = 100.0;
 /// The largest factor by which a path between two stragglers is slower.
 pub(crate) const SLOWNESS_MAX: f64 = 1_000.0;
-/// The largest factor by which any path is slower, to which the simulator counts: hosts and pairs
-/// may be slow besides.
+/// The simulator makes no path slower by a larger factor. Hosts and pairs may be slow besides
+/// stragglers.
 const SCALE_MAX: f64 = 2_048.0;
 /// Normal numbers are at most this many standard deviations from their mean: the simulator draws no
 /// rarer ones than one in a thousand million.
@@ -89,14 +89,7 @@ pub(crate) fn check(name: &str, model: &Model) -> Result<(), ModelError> {
         return Err(ModelError::shape(name, "path.straggler_send", &form));
     }
     // A delay that falls faster than time passes would bring packets out of their order.
-    // A receiver's slowness has two normal numbers, one that the host has as sender, too.
-    let common = path.host_correlation.is.abs();
-    let both = common + (1.0 - square(common)).max(0.0).sqrt();
-    let [receiver, sender, pair, direction] =
-        [&path.receiver_sigma, &path.sender_sigma, &path.pair_sigma, &path.direction_sigma]
-            .map(|sigma| sigma.is);
-    let spread = both * receiver + sender + pair + direction;
-    let slowest = (scales * exp(NORMAL_MAX * spread)).min(SCALE_MAX);
+    let slowest = (scales * exp(NORMAL_MAX * spread(model))).min(SCALE_MAX);
     let falls_s = 4.0 * path.wander.is * path.base_us.is * 1e-6 * slowest;
     if falls_s > path.wander_period_s.is {
         let form = format!("at least {falls_s}, by the other numbers of the drift");
@@ -111,6 +104,16 @@ pub(crate) fn check(name: &str, model: &Model) -> Result<(), ModelError> {
         return Err(ModelError::shape(name, "path.load.levels", form));
     }
     Ok(())
+}
+
+/// The largest logarithm of the slowness of a path whose normal numbers are 1 at most.
+fn spread(model: &Model) -> f64 {
+    let path = &model.path;
+    // A receiver's slowness has two normal numbers, one that the host has as sender, too.
+    let common = path.host_correlation.is.abs();
+    let both = common + (1.0 - square(common)).max(0.0).sqrt();
+    let rest = [&path.sender_sigma, &path.pair_sigma, &path.direction_sigma];
+    both * path.receiver_sigma.is + rest.iter().map(|sigma| sigma.is).sum::<f64>()
 }
 
 /// Every distribution of a model, with its key.
@@ -315,14 +318,14 @@ mod tests {
         let error = Model::parse("mine", &text);
         let error = error.expect_err("a drift that is faster than time");
         assert!(error.to_string().contains("path.wander_period_s"), "{error}");
-        // Hosts that are far from the median have longer delays.
+        // A sender that is six standard deviations slow has delays 400 times as long.
         let text = Model::named("gcp").expect("built in").to_toml();
         let text = text.replacen("base_us = { is = 42.4", "base_us = { is = 1000.0", 1);
         let text = text.replacen("wander = { is = 0.0", "wander = { is = 0.5", 1);
         let text = text.replacen("wander_period_s = { is = 5.0", "wander_period_s = { is = 0.1", 1);
         assert!(Model::parse("alike", &text).is_ok());
         let text = text.replacen("sender_sigma = { is = 0.075", "sender_sigma = { is = 1.0", 1);
-        let error = Model::parse("spread", &text).expect_err("a host that is 400 times slower");
+        let error = Model::parse("spread", &text).expect_err("a slow sender");
         assert!(error.to_string().contains("path.wander_period_s"), "{error}");
     }
 

@@ -79,7 +79,7 @@ impl Spikes {
         let length = length.clone();
         let open: f64 =
             tails.iter().map(|tail| tail.probes * length.mean_above(tail.threshold_us)).sum();
-        // When no probe met a spike, spikes count as being as frequent as if one probe had met one.
+        // When no probe met a spike, the gap is the one at which one probe would have met a spike.
         // When ordinary waits hide all spikes of these lengths, the probes tell nothing.
         let gap_us = open / late.max(1.0);
         let gap_ms = if gap_us < length.gap_min_us() { usual_gap_ms } else { gap_us / 1e3 };

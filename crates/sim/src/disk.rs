@@ -82,8 +82,8 @@ fn place(bytes: &mut Vec<u8>, offset: usize, part: &[u8]) {
     bytes[offset..offset + part.len()].copy_from_slice(part);
 }
 
-/// The sectors of `part` that are written when a write at `offset` is torn, each by the toss of a
-/// coin, with their offsets.
+/// Tears a write of `part` at `offset`, and returns the sectors that are written, each with its
+/// offset. A coin decides for each sector.
 fn torn<'a>(offset: usize, part: &'a [u8], prng: &mut Prng) -> Vec<(usize, &'a [u8])> {
     // One write in three is whole, and one in three is missing.
     let share = [0.0, 0.5, 1.0][prng.below(3) as usize];
@@ -172,7 +172,7 @@ impl SimDisk {
     /// # Errors
     /// The file is unchanged then. While both files are there, the disk needs room for both.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
-        Self::take_room(&mut self.state(), name, bytes.len() as u64)?;
+        Self::check_room(&mut self.state(), name, bytes.len() as u64)?;
         self.change(name, bytes)
     }
 
@@ -189,9 +189,10 @@ impl SimDisk {
 
     /// # Errors
     /// [`StorageError::Full`] when the disk has no room for this many more bytes.
-    fn take_room(state: &mut State, name: &str, more: u64) -> Result<(), StorageError> {
+    fn check_room(state: &mut State, name: &str, more: u64) -> Result<(), StorageError> {
+        let Some(max) = state.faults.bytes_max else { return Ok(()) };
         let used: u64 = state.files.values().map(|file| file.seen.len() as u64).sum();
-        if more > 0 && state.faults.bytes_max.is_some_and(|max| used.saturating_add(more) > max) {
+        if more > 0 && used.saturating_add(more) > max {
             state.failures += 1;
             return Err(StorageError::Full { name: name.into() });
         }
@@ -246,7 +247,7 @@ impl Disk for SimDisk {
         let there = state.files.get(name).filter(|file| !file.removed);
         let len = there.map_or(0, |file| file.seen.len() as u64);
         let end = offset.saturating_add(bytes.len() as u64);
-        Self::take_room(state, name, end.saturating_sub(len))?;
+        Self::check_room(state, name, end.saturating_sub(len))?;
         let file = state.files.entry(name.into()).or_default();
         if file.removed {
             let before = file.before.take().or_else(|| file.durable.take());

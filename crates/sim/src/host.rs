@@ -40,8 +40,9 @@ pub struct HostSpec {
     pub send_cost: Duration,
     /// Each copy that is sent.
     pub copy_cost: Duration,
-    /// Packets that the socket buffer of each node holds; more are dropped and counted. The files
-    /// of models have no such number: the buffer is the program's own and not the cloud's.
+    /// The socket buffer of a node holds this many packets. Further packets are dropped and
+    /// counted. The files of models have no such number, because the buffer is the program's own
+    /// and not the cloud's.
     pub receive_queue: u32,
     /// How long a node leaves arrivals in its socket while its machine has no use for them
     /// ([`poll_lull`](evenfall_core::Machine::poll_lull)).

@@ -201,8 +201,11 @@ impl Slowing {
         self.ns.max(self.floor.saturating_sub(at))
     }
 
-    /// From `changed` on, `ns` is added.
-    pub(crate) fn change(&mut self, changed: u64, ns: u64) {
+    /// Adds `ns` from now on. The network gets packets before the run has reached their times,
+    /// because the processors and cards of the senders still have work to do. So the change comes
+    /// after `latest`, the times of the last packets of all senders.
+    pub(crate) fn change(&mut self, now: SimTime, latest: impl Iterator<Item = u64>, ns: u64) {
+        let changed = latest.fold(now.0, u64::max);
         *self = Self { ns, floor: changed + self.at(changed) };
     }
 }
@@ -270,10 +273,9 @@ impl Network for Wire {
     }
 
     fn slow(&mut self, now: SimTime, host: HostIndex, factor: f64) {
-        // The network gets packets before the run has reached their times.
-        let latest = self.senders.iter().max().copied().unwrap_or(0);
         let more = self.map.delay.mul_f64((factor - 1.0).max(0.0));
-        self.map.hosts[host.0 as usize].change(latest.max(now.0), nanos(more));
+        let latest = self.senders.iter().copied();
+        self.map.hosts[host.0 as usize].change(now, latest, nanos(more));
     }
 }
 

@@ -58,12 +58,6 @@ impl Quantiles {
         Self::from_fn(|_| ns)
     }
 
-    /// Uniform between two durations.
-    pub fn uniform(from: Duration, to: Duration) -> Self {
-        let (from, to) = (from.as_nanos() as f64, to.as_nanos() as f64);
-        Self::from_fn(|q| from + (to - from) * q)
-    }
-
     /// Exponential with this mean.
     pub fn exponential(mean: Duration) -> Self {
         let mean = mean.as_nanos() as f64;

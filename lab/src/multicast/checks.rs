@@ -273,7 +273,7 @@ impl Checks {
         let took = seen.at.since(made);
         // A clock that is right again excuses nothing.
         let still = Duration::from_nanos(seen.own.nanos().saturating_sub(seen.at.nanos()));
-        let ahead = self.lives.get(&seen.node).map_or(still, |life| life.ahead.min(still));
+        let ahead = self.lives.get(&seen.node).map_or(Duration::ZERO, |life| life.ahead.min(still));
         let truly = took + self.expect.clocks_differ_max + ahead < hold;
         if truly && (deadline > seen.sync.min(seen.own) || self.expect.steps.is_some()) {
             let what = format!("frame {sequence} after {took:?} of {hold:?}");

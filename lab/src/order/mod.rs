@@ -57,9 +57,6 @@ const LAST_AT: SimTime = SimTime::from_millis(2_000);
 const END: SimTime = SimTime::from_millis(2_600);
 /// Time between two checkpoints of a node.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(130);
-/// Bytes of a snapshot, of which the first eight say what was executed: several datagrams at any
-/// length of datagrams that a seed draws.
-const SNAPSHOT_BYTES: usize = 3_000;
 
 words! {
     /// What must hold.

@@ -217,16 +217,10 @@ impl Network for Cloud {
     }
 
     fn slow(&mut self, now: SimTime, host: HostIndex, factor: f64) {
-        let typical = self.typical;
-        let latest = self.senders.iter().map(|sender| sender.latest).max().unwrap_or(0);
         let seat = &mut self.map.seats[host.0 as usize];
         let lasting = (seat.ends.send * seat.ends.receive).sqrt();
-        // The network gets packets before the run has reached their times, because the processors
-        // and cards of the senders still have work to do. The change comes after all of these
-        // packets.
-        let changed = latest.max(now.0);
-        let more = ((factor - 1.0).max(0.0) * lasting * typical) as u64;
-        seat.slowing.change(changed, more);
+        let more = ((factor - 1.0).max(0.0) * lasting * self.typical) as u64;
+        seat.slowing.change(now, self.senders.iter().map(|sender| sender.latest), more);
     }
 }
 

@@ -148,9 +148,9 @@ impl<M: Machine> Region<'_, M> {
 
     /// The rate of a host's clock follows the temperature, when the clock is read.
     fn follow_temperature(&mut self, at: u64, index: u32) {
-        // Armed timers keep the true time for which they were armed, and are off by the change of
-        // the rate since then times their length: a few parts per billion of 100 ms are less than
-        // a nanosecond.
+        // Armed timers keep the true time for which they were armed. Their error is the change of
+        // the rate since then, times their length. For 100 ms and a few parts per billion the error
+        // is less than a nanosecond.
         let (node, host) = self.node(index);
         let number = node.host;
         if host.clock.wanders() {

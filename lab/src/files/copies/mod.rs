@@ -432,8 +432,8 @@ impl Owner {
         self.history.rebuilt += 1;
     }
 
-    /// A disk has lost everything, or its server is gone for good. The history excuses the appends
-    /// that are on no disk of a server that lives or comes back.
+    /// Excuses the appends that are on no disk of a server that lives or comes back. Called when a
+    /// disk has lost everything, and when a server is gone for good.
     fn excuse(&mut self) {
         let servers: Vec<Node> = self.returning().into_iter().map(|node| self.data(node)).collect();
         self.history.excuse(&servers);
