@@ -327,7 +327,7 @@ impl FileObjects {
         let status = status.map_err(|error| failed(location, error))?;
         let e_tag = Status::of(&status["FileStatus"]).map(|status| status.tag());
         self.publish(&scratch, location, mode)?;
-        Ok(PutResult { e_tag, version: None, extensions: Default::default() })
+        Ok(PutResult { e_tag, version: None })
     }
 
     fn read(
@@ -449,7 +449,7 @@ impl ObjectStore for FileObjects {
         };
         let (payload, attributes) = (GetResultPayload::Stream(pieces), Attributes::default());
         let meta = status.meta(location.clone());
-        Ok(GetResult { payload, meta, range, attributes, extensions: Default::default() })
+        Ok(GetResult { payload, meta, range, attributes })
     }
 
     fn delete_stream(
@@ -495,7 +495,7 @@ impl ObjectStore for FileObjects {
                     false => common_prefixes.push(location),
                 }
             })?;
-            Ok(ListResult { common_prefixes, objects, extensions: Default::default() })
+            Ok(ListResult { common_prefixes, objects })
         })
         .await
     }
