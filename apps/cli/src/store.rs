@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use evenfall_feed_service::Feed;
-use evenfall_multicast_recorder::recording::is_file_of;
 use evenfall_store_engine::{
     Archive, BucketOptions, Client, ClusterSource, Freshness, Opened, RecordSource, RemoteSource,
     Store, StoreConfig, StoreFile, names, seal,
@@ -22,6 +21,7 @@ use evenfall_store_engine::{
 use evenfall_store_format::layout::{parse_chunk_name, parse_journal_name};
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::Loss;
+use evenfall_store_recording::files::is_file_of;
 use humantime::parse_duration;
 use serde_json::json;
 

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenfall_multicast_recorder::recording::streams;
 use evenfall_multicast_recorder::role::{self as recorder, NAME, RecorderSummary};
 use evenfall_multicast_service::Settings;
 use evenfall_store_engine::StoreConfig;
+use evenfall_store_recording::catalog::streams;
+use evenfall_store_recording::verify::content_hash;
 
 use crate::store;
 
@@ -52,7 +53,7 @@ impl Recording {
             Err(_) => return Err("recorder: it panicked".into()),
         };
         let store = store::open_to_read(&self.dir)?;
-        let (_, found) = store::proof::hash_of(&store, NAME)?;
+        let (_, found) = content_hash(&store, NAME)?;
         let (dir, messages) = (self.dir.display(), summary.messages);
         if found == hash {
             return Ok(format!("{messages} messages recorded in {dir}, equal to what was sent"));

@@ -10,10 +10,11 @@ use bytes::Bytes;
 use evenfall_feed_formats::codec::{self, Clock, PacketHead};
 use evenfall_feed_formats::{Date, Format, Message, Source, sides};
 use evenfall_feed_service::input;
-use evenfall_multicast_recorder::recording::{Recorder, Replay, arrival_of, streams};
 use evenfall_store_engine::{Level, Store};
 use evenfall_store_format::ordering::{Offered, Ordering, OrderingConfig};
 use evenfall_store_format::schema::{Arrival, Sides};
+use evenfall_store_recording::catalog::{arrival_of, streams};
+use evenfall_store_recording::{RecordingWriter, StreamReplay};
 use humantime::parse_duration;
 
 use super::backing::Appends;
@@ -150,12 +151,12 @@ fn record(
     let mut tapes = Vec::new();
     for name in &names {
         for stream in streams(store, name)? {
-            let mut there = Replay::new(store, name, stream, i64::MIN..=i64::MAX)?;
+            let mut there = StreamReplay::new(store, name, stream, i64::MIN..=i64::MAX)?;
             if there.next_message()?.is_some() {
                 return Err(format!("there is a recording {name} already: choose a name").into());
             }
         }
-        let recorder = Recorder::with_arrival(store, name, 1, args.ack, arrival.clone())?;
+        let recorder = RecordingWriter::with_arrival(store, name, 1, args.ack, arrival.clone())?;
         tapes.push(Tape::new(recorder, format, arrival.window_ns));
     }
     let stopped = |place: usize, error: Failure| unfinished(args, &names[place], &*error);
@@ -286,7 +287,7 @@ impl Window {
 
 /// A recording that is being written, with or without a window.
 struct Tape<'a> {
-    recorder: Recorder<'a>,
+    recorder: RecordingWriter<'a>,
     format: Format,
     window: Option<Window>,
     /// Number of the next message.
@@ -294,7 +295,7 @@ struct Tape<'a> {
 }
 
 impl<'a> Tape<'a> {
-    fn new(recorder: Recorder<'a>, format: Format, window_ns: u64) -> Self {
+    fn new(recorder: RecordingWriter<'a>, format: Format, window_ns: u64) -> Self {
         Self { recorder, format, window: Window::of(window_ns), next: 0 }
     }
 

@@ -3,10 +3,11 @@
 
 use std::path::PathBuf;
 
-use evenfall_multicast_recorder::recording::{Recorder, streams};
 use evenfall_store_engine::Level;
 use evenfall_store_engine::protocol::NAME_BYTES_MAX;
 use evenfall_store_format::Schema;
+use evenfall_store_recording::RecordingWriter;
+use evenfall_store_recording::catalog::streams;
 
 use super::append::ArrivalArgs;
 use super::backing::Backing;
@@ -69,7 +70,7 @@ pub fn create(args: &Create) -> Outcome {
             if !streams(&store, &name)?.is_empty() {
                 return Err(format!("there is a recording {name} already").into());
             }
-            Recorder::with_arrival(&store, &name, 1, Level::Local, arrival.clone())?;
+            RecordingWriter::with_arrival(&store, &name, 1, Level::Local, arrival.clone())?;
             println!("{name}: a recording");
         }
         Ok(())

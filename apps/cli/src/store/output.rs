@@ -5,9 +5,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use evenfall_multicast_recorder::messages::{self, Row};
 use evenfall_store_engine::export::{csv, csv_header};
 use evenfall_store_format::Schema;
+use evenfall_store_recording::rows::{self as messages, MessageRow};
 
 #[cfg(feature = "arrow")]
 use self::sheets::{MessageSheet, RecordSheet};
@@ -135,7 +135,7 @@ impl Messages {
         })
     }
 
-    pub fn write(&mut self, row: Row) -> Result<(), Failure> {
+    pub fn write(&mut self, row: MessageRow) -> Result<(), Failure> {
         match self {
             Self::Csv(out) => Ok(messages::csv(&row, out)?),
             Self::Json(out) => Ok(messages::json(&row, out)?),
@@ -162,10 +162,10 @@ impl Messages {
 /// Parquet files and Arrow streams.
 #[cfg(feature = "arrow")]
 mod sheets {
-    use evenfall_multicast_recorder::messages::{self, Row};
     use evenfall_store_engine::export;
     use evenfall_store_engine::sheet::Kind;
     use evenfall_store_format::Schema;
+    use evenfall_store_recording::rows::{self as messages, MessageRow};
 
     use super::{Failure, Format, Out, Path, to};
 
@@ -196,7 +196,7 @@ mod sheets {
             Ok(Self(messages::MessageSheet::new(kind(format), to(out)?)?))
         }
 
-        pub fn write(&mut self, row: Row) -> Result<(), Failure> {
+        pub fn write(&mut self, row: MessageRow) -> Result<(), Failure> {
             Ok(self.0.write(row)?)
         }
 
@@ -209,8 +209,8 @@ mod sheets {
 /// The types of `sheets` in a build without Arrow. No value of them can be made.
 #[cfg(not(feature = "arrow"))]
 mod sheets_absent {
-    use evenfall_multicast_recorder::messages::Row;
     use evenfall_store_format::Schema;
+    use evenfall_store_recording::MessageRow;
 
     use super::{Failure, Format, Path};
     use crate::missing::words;
@@ -238,7 +238,7 @@ mod sheets_absent {
             Err(words("output as Parquet or Arrow", "arrow").into())
         }
 
-        pub fn write(&mut self, _: Row) -> Result<(), Failure> {
+        pub fn write(&mut self, _: MessageRow) -> Result<(), Failure> {
             match *self {}
         }
 

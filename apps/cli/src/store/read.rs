@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenfall_core::StorageError;
-use evenfall_feed_formats::Format as Tag;
-use evenfall_feed_formats::codec::{self, Clock};
-use evenfall_feed_formats::event::Events;
-use evenfall_feed_formats::itch::Stock;
+use evenfall_feed_formats::codec::Clock;
 use evenfall_host::interrupt;
-use evenfall_multicast_recorder::messages::Row;
-use evenfall_multicast_recorder::recording::{
-    Recorded, Replay, first_whole, format_of, is_message_file_of, names, streams,
-};
 use evenfall_store_engine::{Listed, RecordSource};
+use evenfall_store_recording::MessageRow;
+use evenfall_store_recording::catalog::{names, streams};
+use evenfall_store_recording::files::is_message_file_of;
+use evenfall_store_recording::follow::StreamFollower;
+use evenfall_store_recording::read::{
+    file_span, joined, read_messages, recording_span, venue_clock,
+};
 
 use super::Place;
 use super::output::{Format, Messages, Records};
@@ -23,9 +23,6 @@ use crate::Outcome;
 
 /// How often a followed file is checked for new records.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long a message may be missing while later ones exist, before it counts as lost.
-const HOLE_CLOSES: Duration = Duration::from_secs(2);
-
 type Failure = Box<dyn std::error::Error>;
 
 /// The choice of records: a subject and two times.
@@ -152,57 +149,16 @@ impl Choice {
     }
 }
 
-/// Decodes the messages of a recording.
-struct Reader {
-    events: Events,
-    /// The format of messages without a tag.
-    untagged: Tag,
-}
-
-impl Reader {
-    fn new(source: &dyn RecordSource, recording: &str) -> Result<Self, Failure> {
-        Ok(Self { events: Events::new(), untagged: format_of(source, recording)? })
-    }
-
-    /// The row of a message, and whether the message names the symbol.
-    fn row(&mut self, stream: u32, mut recorded: Recorded, symbol: Option<&str>) -> (Row, bool) {
-        if recorded.format == Tag::OPAQUE {
-            recorded.format = self.untagged;
-        }
-        let mut is_named = symbol.is_none();
-        let event = self.events.read_each(recorded.format, &recorded.bytes, |event| {
-            let found = event.symbol.as_ref().map(Stock::trimmed);
-            is_named |= found.is_some() && found == symbol.map(str::as_bytes);
-        });
-        (Row { stream, recorded, event }, is_named)
-    }
-}
-
-/// Gives the messages of a recording that lie between the times and belong to the symbol. The
-/// recording is read from its beginning, because the order of an execution names the symbol, and
-/// the execution does not.
+/// Gives the messages of a recording, and says on standard error what retention has removed.
 fn messages(
     source: &dyn RecordSource,
     recording: &str,
     symbol: Option<&str>,
     (from, to): (i64, i64),
-    each: &mut dyn FnMut(Row) -> Result<(), Failure>,
+    each: &mut dyn FnMut(MessageRow) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    for stream in streams(source, recording)? {
-        let mut reader = Reader::new(source, recording)?;
-        let mut replay = Replay::new(source, recording, stream, i64::MIN..=to)?;
-        let first = first_whole(source, recording, stream)?;
-        if first > 0 {
-            eprintln!(
-                "note: stream {stream} of {recording} begins with message {first}: retention"
-            );
-        }
-        while let Some(recorded) = replay.next_message()? {
-            let (row, is_wanted) = reader.row(stream, recorded, symbol);
-            if is_wanted && row.recorded.indexed_ns >= from && row.recorded.number >= first {
-                each(row)?;
-            }
-        }
+    for (stream, first) in read_messages(source, recording, symbol, from..=to, each)? {
+        eprintln!("note: stream {stream} of {recording} begins with message {first}: retention");
     }
     Ok(())
 }
@@ -212,7 +168,7 @@ fn rows(
     source: &dyn RecordSource,
     subject: &Subject,
     times: (i64, i64),
-    each: &mut dyn FnMut(Row) -> Result<(), Failure>,
+    each: &mut dyn FnMut(MessageRow) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     match subject {
         Subject::File(_) => Ok(()),
@@ -243,33 +199,18 @@ fn clock_of(source: &dyn RecordSource, subject: &Subject) -> Result<Clock, Failu
         Subject::Recording(name) => Some(name),
         Subject::Symbol(_, all) => all.first(),
     };
-    let Some(name) = name else { return Ok(Clock::Epoch) };
-    let mut reader = Reader::new(source, name)?;
-    for stream in streams(source, name)? {
-        let mut replay = Replay::new(source, name, stream, i64::MIN..=i64::MAX)?;
-        if let Some(recorded) = replay.next_message()? {
-            let format = reader.row(stream, recorded, None).0.recorded.format;
-            return Ok(codec::of(format).map_or(Clock::Epoch, codec::Codec::clock));
-        }
-    }
-    Ok(Clock::Epoch)
+    Ok(name.map_or(Ok(Clock::Epoch), |name| venue_clock(source, name))?)
 }
 
 /// The first and the last time of a subject's messages.
 fn span(source: &dyn RecordSource, subject: &Subject) -> Result<Option<(i64, i64)>, Failure> {
-    let is_of = |file: &Listed| match subject {
-        Subject::File(one) => file.name == one.name,
-        Subject::Recording(name) => is_message_file_of(&file.name, name),
-        Subject::Symbol(_, all) => all.iter().any(|name| is_message_file_of(&file.name, name)),
+    let recordings = match subject {
+        Subject::File(file) => return Ok(file_span(source, file)?),
+        Subject::Recording(name) => std::slice::from_ref(name),
+        Subject::Symbol(_, all) => &all[..],
     };
-    let mut reach: Option<(i64, i64)> = None;
-    for file in source.listed()?.iter().filter(|file| is_of(file)) {
-        let all = source.between(&file.name, i64::MIN, i64::MAX)?;
-        let Some(last) = all.end.checked_sub(1).filter(|last| *last >= all.start) else { continue };
-        let (first, last) = (time_of(source, file, all.start)?, time_of(source, file, last)?);
-        reach = Some(reach.map_or((first, last), |(from, to)| (from.min(first), to.max(last))));
-    }
-    Ok(reach)
+    let spans = recordings.iter().map(|name| recording_span(source, name));
+    Ok(spans.into_iter().try_fold(None, |all, span| span.map(|span| joined(all, span)))?)
 }
 
 /// The first and last time of a subject's messages, in words for an empty result.
@@ -283,13 +224,6 @@ fn reach(source: &dyn RecordSource, subject: &Subject) -> Result<String, Failure
     Ok(reach.map_or_else(String::new, |(from, to)| {
         format!("; {what} from {} to {}", times::words(from), times::words(to))
     }))
-}
-
-/// The time of a record: its first eight bytes.
-fn time_of(source: &dyn RecordSource, file: &Listed, number: u64) -> Result<i64, Failure> {
-    let record = source.numbers(&file.name, number..number + 1)?;
-    let time = record.first_chunk().ok_or_else(|| format!("{}: no record", file.name))?;
-    Ok(i64::from_le_bytes(*time))
 }
 
 /// Warns of the cost, since symbols have no index: an execution does not name its symbol, and the
@@ -389,39 +323,6 @@ pub fn tail(args: &Tail) -> Outcome {
     args.choice.say_if_nothing(&*source, &subject, count)
 }
 
-/// The messages of a stream that are still being appended.
-struct Following {
-    stream: u32,
-    reader: Reader,
-    next: u64,
-    /// Since when the next message is missing although a later one exists.
-    hole: Option<Instant>,
-}
-
-impl Following {
-    /// Gives the messages that have come. The files of a recording grow one after the other, so a
-    /// missing message gets some time to appear.
-    fn look(
-        &mut self,
-        source: &dyn RecordSource,
-        recording: &str,
-        each: &mut dyn FnMut(Row) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let stream = self.stream;
-        let mut replay = Replay::from_number(source, recording, stream, self.next)?;
-        while let Some(recorded) = replay.next_message()? {
-            if recorded.number > self.next
-                && self.hole.get_or_insert_with(Instant::now).elapsed() < HOLE_CLOSES
-            {
-                return Ok(());
-            }
-            (self.next, self.hole) = (recorded.number + 1, None);
-            each(self.reader.row(stream, recorded, None).0)?;
-        }
-        Ok(())
-    }
-}
-
 /// Runs `store tail --follow`.
 fn follow(args: &Tail) -> Outcome {
     if !args.choice.place.is_served() {
@@ -466,10 +367,8 @@ fn follow_recording(args: &Tail, source: &dyn RecordSource, name: &str) -> Outco
     let mut last = VecDeque::new();
     let mut all = Vec::new();
     for stream in streams(source, name)? {
-        let next = first_whole(source, name, stream)?;
-        let reader = Reader::new(source, name)?;
-        let mut following = Following { stream, reader, next, hole: None };
-        following.look(source, name, &mut |row| {
+        let mut following = StreamFollower::new(source, name, stream)?;
+        following.read_new::<Failure>(source, name, &mut |row| {
             last.push_back(row);
             if last.len() as u64 > args.count {
                 last.pop_front();
@@ -485,7 +384,7 @@ fn follow_recording(args: &Tail, source: &dyn RecordSource, name: &str) -> Outco
             return out.finish();
         }
         for following in &mut all {
-            following.look(source, name, &mut |row| out.write(row))?;
+            following.read_new(source, name, &mut |row| out.write(row))?;
         }
     }
 }

@@ -21,25 +21,17 @@ use evenfall_core::{Format, NodeId, SyncTime};
 use evenfall_multicast_machine::{Archived, Begin, Release, Resume, wire};
 use evenfall_store_format::{Field, FieldType, Schema};
 
-use crate::recording::{Replay, first_where};
 use evenfall_store_engine::source::RecordSource;
 use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
+use evenfall_store_recording::StreamReplay;
+use evenfall_store_recording::files::frames_name;
+use evenfall_store_recording::replay::first_where;
+use evenfall_store_recording::writer::append_when_admitted;
 
 /// Bytes of a frame's record.
 const RECORD_BYTES: usize = 48;
 /// Askers whose place in the recording is remembered, so that their next read continues there.
 const PLACES_MAX: usize = 16;
-
-/// Name of the file of a stream's frames.
-pub fn file_name(name: &str, stream: u32) -> String {
-    format!("{name}.{stream}.frames")
-}
-
-/// Whether this file holds frames of this recording.
-pub fn is_file_of(file: &str, recording: &str) -> bool {
-    let stream = file.strip_suffix(".frames").and_then(|rest| rest.rsplit_once('.'));
-    stream.is_some_and(|(name, stream)| name == recording && stream.parse::<u32>().is_ok())
-}
 
 fn schema() -> Schema {
     let number = |name: &'static str| (name, FieldType::U64);
@@ -80,7 +72,7 @@ impl<'a> FrameLog<'a> {
     /// The errors of the store.
     pub fn new(store: &'a Store, name: &str, streams: u32) -> Result<Self, StoreError> {
         let open = |stream| {
-            let file = store.create(&file_name(name, stream), &schema())?;
+            let file = store.create(&frames_name(name, stream), &schema())?;
             let last_ns = file.last_ns().unwrap_or(i64::MIN);
             Ok((stream, Pending { file, bytes: Vec::new(), last_ns }))
         };
@@ -116,7 +108,7 @@ impl<'a> FrameLog<'a> {
         for pending in self.streams.values_mut().filter(|pending| !pending.bytes.is_empty()) {
             // No caller waits for the frames: the commit of the next messages includes them.
             let level = Level::Local;
-            crate::recording::begin(self.store, &pending.file, &pending.bytes, level)?;
+            append_when_admitted(self.store, &pending.file, &pending.bytes, level)?;
             pending.bytes.clear();
         }
         Ok(())
@@ -134,7 +126,7 @@ pub fn resumes(
     streams: u32,
 ) -> Result<Vec<Option<Resume>>, StoreError> {
     let of = |stream| {
-        let file = file_name(name, stream);
+        let file = frames_name(name, stream);
         let numbers = source.between(&file, i64::MIN, i64::MAX)?;
         let Some(last) = numbers.end.checked_sub(1).filter(|last| *last >= numbers.start) else {
             return Ok(None);
@@ -186,7 +178,7 @@ struct Place<'a> {
     asker: NodeId,
     stream: u32,
     next_frame: u64,
-    replay: Replay<'a>,
+    replay: StreamReplay<'a>,
 }
 
 /// Reads frames back, for askers that ask again and again.
@@ -216,7 +208,7 @@ impl<'a> FrameReader<'a> {
     /// # Errors
     /// The errors of the source.
     pub fn locate(&self, stream: u32, begin: Begin) -> Result<Option<(u64, u64)>, StoreError> {
-        let file = file_name(&self.name, stream);
+        let file = frames_name(&self.name, stream);
         let numbers = self.numbers(&file)?;
         let at = match begin {
             Begin::Live | Begin::Start => numbers.start,
@@ -247,7 +239,7 @@ impl<'a> FrameReader<'a> {
         first: u64,
         count: u16,
     ) -> Result<Vec<Archived>, StoreError> {
-        let file = file_name(&self.name, stream);
+        let file = frames_name(&self.name, stream);
         let numbers = self.numbers(&file)?;
         let end = first + u64::from(count);
         let is_it = |record: &[u8]| FrameRecord::of(record).sequence >= first;
@@ -270,7 +262,7 @@ impl<'a> FrameReader<'a> {
         let Some(message) = frames.first().map(|frame| frame.first_message) else {
             return Ok(Vec::new());
         };
-        let replay = Replay::from_number(self.source, &self.name, stream, message)?;
+        let replay = StreamReplay::from_number(self.source, &self.name, stream, message)?;
         Ok(self.rebuild((asker, stream), &frames, replay)?.unwrap_or_default())
     }
 
@@ -279,7 +271,7 @@ impl<'a> FrameReader<'a> {
         &mut self,
         (asker, stream): (NodeId, u32),
         frames: &[FrameRecord],
-        mut replay: Replay<'a>,
+        mut replay: StreamReplay<'a>,
     ) -> Result<Option<Vec<Archived>>, StoreError> {
         let mut found = Vec::with_capacity(frames.len());
         for frame in frames {

@@ -26,7 +26,6 @@ use evenfall_multicast_machine::{
 use serde::Serialize;
 
 use crate::frames::{self, FrameLog, FrameReader};
-use crate::recording::{self, streams};
 use crate::utc::UtcLog;
 use evenfall_multicast_service::roles::receiver::{Delivery, Sink, metrics, note_duplicates};
 use evenfall_multicast_service::roles::{Ended, Part};
@@ -34,6 +33,8 @@ use evenfall_multicast_service::roles::{Process, RoleError, identity};
 use evenfall_multicast_service::settings::{Node, Settings};
 use evenfall_runtime::telemetry::Metrics;
 use evenfall_store_engine::{Level, RecordSource, Store, StoreError};
+use evenfall_store_recording::RecordingWriter;
+use evenfall_store_recording::catalog::streams;
 
 /// Name of the recording in its store.
 pub const NAME: &str = "feed";
@@ -116,7 +117,7 @@ fn write(
     from: &Receiver<(Release, SyncTime)>,
     kept: &AtomicU64,
 ) -> Result<(), StoreError> {
-    let mut tape = recording::Recorder::new(store, NAME, trees, Level::Local)?;
+    let mut tape = RecordingWriter::new(store, NAME, trees, Level::Local)?;
     let mut frames = FrameLog::new(store, NAME, trees)?;
     let mut utc = clock.map(|clock| UtcLog::new(store, NAME, clock)).transpose()?;
     let (mut flushed, mut flushed_at, mut last_at) = (0, Instant::now(), None);

@@ -22,14 +22,11 @@ use std::sync::Arc;
 use evenfall_clock_service::View;
 use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
 use evenfall_store_format::{FieldType, Schema};
+use evenfall_store_recording::files::utc_name;
+use evenfall_store_recording::writer::append_when_admitted;
 
 /// Stands for a bound that nobody states.
 const NO_BOUND: u64 = u64::MAX;
-
-/// Name of the file beside a recording.
-pub fn file_name(recording: &str) -> String {
-    format!("{recording}.utc")
-}
 
 /// Writes what the clocks of a run say of UTC, once for each window.
 pub(crate) struct UtcLog<'a> {
@@ -49,7 +46,7 @@ impl<'a> UtcLog<'a> {
             ("utc_bound", FieldType::U64),
             ("run_bound", FieldType::U64),
         ]);
-        let file = store.create(&file_name(name), &schema)?;
+        let file = store.create(&utc_name(name), &schema)?;
         let last_ns = file.last_ns().unwrap_or(i64::MIN);
         Ok(Self { store, file, clock, last_ns, windows: 0 })
     }
@@ -69,6 +66,6 @@ impl<'a> UtcLog<'a> {
             record.extend(bound.unwrap_or(NO_BOUND).to_le_bytes());
         }
         // Nobody waits for the record: the commit of the next messages includes it.
-        crate::recording::begin(self.store, &self.file, &record, Level::Local).map(drop)
+        append_when_admitted(self.store, &self.file, &record, Level::Local).map(drop)
     }
 }

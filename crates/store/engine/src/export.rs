@@ -1,5 +1,5 @@
 //! Records for other programs: CSV, and Parquet or Arrow for DuckDB, Polars and Spark. The
-//! recorder's crate exports the messages of a recording.
+//! crate `evenfall-store-recording` exports the messages of a recording.
 
 use evenfall_store_format::{Field, FieldType, Schema};
 use std::io::Write;

@@ -10,15 +10,15 @@ use std::io::Write;
 use evenfall_feed_formats::codec;
 use evenfall_feed_formats::event::{Event, PRICE_DECIMALS};
 
-use crate::recording::Recorded;
+use crate::records::RecordedMessage;
 
 /// One message.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct MessageRow {
     /// Stream of the message.
     pub stream: u32,
     /// Number, time and bytes.
-    pub recorded: Recorded,
+    pub recorded: RecordedMessage,
     /// Columns of the decoded message.
     pub event: Event,
 }
@@ -45,7 +45,7 @@ pub const COLUMNS: [&str; 17] = [
 ];
 
 /// The command line's word for a message's format; `None` for opaque bytes.
-fn format_word(recorded: &Recorded) -> Option<&'static str> {
+fn format_word(recorded: &RecordedMessage) -> Option<&'static str> {
     codec::of(recorded.format).map(codec::Codec::word)
 }
 
@@ -68,7 +68,7 @@ fn hex(bytes: &[u8]) -> String {
 ///
 /// # Errors
 /// The errors of `out`.
-pub fn csv(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
+pub fn csv(row: &MessageRow, out: &mut impl Write) -> std::io::Result<()> {
     fn cell<T: std::fmt::Display>(out: &mut impl Write, value: Option<T>) -> std::io::Result<()> {
         match value {
             Some(value) => write!(out, ",{value}"),
@@ -98,7 +98,7 @@ pub fn csv(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
 ///
 /// # Errors
 /// The errors of `out`.
-pub fn json(row: &Row, out: &mut impl Write) -> std::io::Result<()> {
+pub fn json(row: &MessageRow, out: &mut impl Write) -> std::io::Result<()> {
     let (event, recorded) = (&row.event, &row.recorded);
     let mut object = serde_json::json!({
         "stream": row.stream,
@@ -134,7 +134,7 @@ const ROWS: usize = 65_536;
 pub struct MessageSheet<W: Write + Send> {
     schema: arrow_schema::SchemaRef,
     sheet: evenfall_store_engine::sheet::Sheet<W>,
-    rows: Vec<Row>,
+    rows: Vec<MessageRow>,
 }
 
 #[cfg(feature = "arrow")]
@@ -184,7 +184,7 @@ impl<W: Write + Send> MessageSheet<W> {
     ///
     /// # Errors
     /// The errors of Parquet or the file.
-    pub fn write(&mut self, row: Row) -> Result<(), parquet::errors::ParquetError> {
+    pub fn write(&mut self, row: MessageRow) -> Result<(), parquet::errors::ParquetError> {
         self.rows.push(row);
         if self.rows.len() < ROWS { Ok(()) } else { self.write_rows() }
     }

@@ -6,7 +6,7 @@ use evenfall_feed_formats::codec::{self, Format, ITCH, MACH};
 use evenfall_store_engine::*;
 use evenfall_store_format::{Field, FieldType, Schema};
 
-use crate::recording;
+use crate::{RecordingWriter, StreamReplay, catalog};
 
 const NOW_NS: i64 = 1_790_000_000_000_000_000;
 const DAY_NS: i64 = 86_400 * 1_000_000_000;
@@ -34,13 +34,13 @@ fn a_recording_keeps_every_stamp_as_it_came_and_one_wrong_stamp_moves_no_other()
     // Lengths around the border of a class, so that the own time does not fit behind some messages.
     let times = [-90, -80, 400 * DAY_NS, -70, -75, -60, i64::MAX - NOW_NS, -50, -50];
     let message = |n: usize| vec![n as u8; 6 + n];
-    let mut recorder = recording::Recorder::new(&store, "r", 1, Level::Local).unwrap();
+    let mut recorder = RecordingWriter::new(&store, "r", 1, Level::Local).unwrap();
     for (n, ns) in times.iter().enumerate() {
         recorder.push(0, n as u64, NOW_NS + ns, ITCH, &message(n)).unwrap();
     }
     recorder.flush().unwrap();
     let read = |times: std::ops::RangeInclusive<i64>| {
-        let mut replay = recording::Replay::new(&store, "r", 0, times).unwrap();
+        let mut replay = StreamReplay::new(&store, "r", 0, times).unwrap();
         std::iter::from_fn(move || replay.next_message().unwrap()).collect::<Vec<_>>()
     };
     let all = read(i64::MIN..=i64::MAX);
@@ -57,7 +57,7 @@ fn a_recording_keeps_every_stamp_as_it_came_and_one_wrong_stamp_moves_no_other()
 /// A directory with a recording: chunks, journal, names and objects.
 fn recorded(path: &Path, messages: u64) -> Vec<Vec<u8>> {
     let store = open(path);
-    let mut recorder = recording::Recorder::new(&store, "feed", 2, Level::Local).unwrap();
+    let mut recorder = RecordingWriter::new(&store, "feed", 2, Level::Local).unwrap();
     let mut all = Vec::new();
     for number in 0..messages {
         let message: Vec<u8> = (0..12 + number % 39).map(|at| (number * 31 + at) as u8).collect();
@@ -72,8 +72,7 @@ fn recorded(path: &Path, messages: u64) -> Vec<Vec<u8>> {
 
 fn replayed(source: &dyn RecordSource, streams: u32) -> Vec<Vec<Vec<u8>>> {
     let of = |stream| {
-        let mut replay =
-            recording::Replay::new(source, "feed", stream, i64::MIN..=i64::MAX).unwrap();
+        let mut replay = StreamReplay::new(source, "feed", stream, i64::MIN..=i64::MAX).unwrap();
         std::iter::from_fn(|| replay.next_message().unwrap()).map(|m| m.bytes).collect()
     };
     (0..streams).map(of).collect()
@@ -83,13 +82,13 @@ fn replayed(source: &dyn RecordSource, streams: u32) -> Vec<Vec<Vec<u8>>> {
 fn a_recording_keeps_the_format_of_each_message() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let mut recorder = recording::Recorder::new(&store, "feed", 1, Level::Local).unwrap();
+    let mut recorder = RecordingWriter::new(&store, "feed", 1, Level::Local).unwrap();
     let formats = [ITCH, MACH, Format::OPAQUE, Format(200)];
     for (number, format) in (0..).zip(formats) {
         recorder.push(0, number, 1, format, &[7; 40]).unwrap();
     }
     recorder.flush().unwrap();
-    let mut replay = recording::Replay::new(&store, "feed", 0, i64::MIN..=i64::MAX).unwrap();
+    let mut replay = StreamReplay::new(&store, "feed", 0, i64::MIN..=i64::MAX).unwrap();
     let read = std::iter::from_fn(|| replay.next_message().unwrap()).map(|m| (m.format, m.bytes));
     assert_eq!(read.collect::<Vec<_>>(), formats.map(|format| (format, vec![7; 40])));
 }
@@ -112,15 +111,15 @@ fn a_recording_of_an_earlier_version_is_read_and_goes_on() {
     let record =
         [&1i64.to_le_bytes()[..], &0u64.to_le_bytes(), &12u16.to_le_bytes(), &message, &[0; 2]];
     store.append(&file, &record.concat(), Level::Local).unwrap();
-    let mut recorder = recording::Recorder::new(&store, "old", 1, Level::Local).unwrap();
+    let mut recorder = RecordingWriter::new(&store, "old", 1, Level::Local).unwrap();
     let order = evenfall_feed_formats::itch::AddOrder::default().encode();
     recorder.push(0, 1, 2, MACH, &order).unwrap();
     recorder.flush().unwrap();
-    let mut replay = recording::Replay::new(&store, "old", 0, i64::MIN..=i64::MAX).unwrap();
+    let mut replay = StreamReplay::new(&store, "old", 0, i64::MIN..=i64::MAX).unwrap();
     let read: Vec<_> = std::iter::from_fn(|| replay.next_message().unwrap()).collect();
     assert_eq!((&read[0].bytes[..], &read[1].bytes[..]), (&message[..], &order[..]));
     assert!(read.iter().all(|recorded| recorded.format == Format::OPAQUE));
-    assert_eq!(recording::format_of(&store, "old").unwrap(), ITCH);
+    assert_eq!(catalog::format_of(&store, "old").unwrap(), ITCH);
     assert_eq!(codec::of_untagged([&message[..], b"no ITCH"]), Format::OPAQUE);
 }
 
@@ -149,7 +148,7 @@ fn a_recording_comes_back_in_order_from_disk_and_objects_and_reading_changes_not
     let store = opened.store;
     let of = |stream| all.iter().skip(stream).step_by(2).cloned().collect::<Vec<_>>();
     assert_eq!(replayed(&store, 2), vec![of(0), of(1)]);
-    assert_eq!(recording::names(&store).unwrap(), ["feed"]);
+    assert_eq!(catalog::names(&store).unwrap(), ["feed"]);
     let file = store.file("feed.0.48").unwrap();
     let refused = store.append(&file, &[0; 48], Level::Memory).unwrap_err();
     assert!(refused.to_string().contains("open to read only"), "{refused}");
