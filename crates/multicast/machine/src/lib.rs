@@ -101,7 +101,7 @@ pub mod wire;
 pub use admission::{Guest, GuestList, Run};
 pub use config::{Config, Mode, Shape};
 pub use control::{Begin, Place, Reason, Role, Tally};
-pub use line::{Author, AuthorEvent, Lines, Mark, Reception, Wish};
+pub use line::{Author, AuthorEvent, AuthorList, Lines, Mark, Reception, Wish};
 pub use members::View;
 pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release, Resume};
 pub use recorder::{Archived, Recorder, RecorderStatus, Wanted};

@@ -47,7 +47,7 @@ pub mod reception;
 use std::collections::{BTreeMap, VecDeque};
 
 pub use author::{Author, AuthorEvent};
-pub use reception::Reception;
+pub use reception::{AuthorList, Reception};
 
 /// Messages of an author that may have no answer yet. The roots keep the numbers of as many places,
 /// so that a lost answer can be given again. At a vote of five milliseconds, an author publishes

@@ -54,6 +54,41 @@ fn a_program_learns_the_number_of_each_message_and_another_start_goes_on_behind_
     }
 }
 
+/// A letter without a message: 67 bytes, as anybody can write them.
+fn forged(name: u64, run: u64, number: u64) -> Vec<u8> {
+    let mut letter = b"EL\x01\x01\0\0\0\0".to_vec();
+    let words = [12_345, 0, run, number, name, 0, 0];
+    words.iter().for_each(|word| letter.extend(u64::to_le_bytes(*word)));
+    letter.extend([0; 3]);
+    letter
+}
+
+#[test]
+fn a_stranger_gets_no_answer_and_ends_no_author() {
+    let mut settings = settings(1, 1);
+    add(&mut settings, "desk", 9, RoleName::Author);
+    let author = settings.node("desk").unwrap().clone();
+    let receivers = receivers(&settings, &[]);
+    let (of_root, of_author) = (settings.clone(), settings.clone());
+    let root = thread::spawn(move || root::run(&of_root, of_root.root().unwrap()).unwrap());
+    let author = Author::start(of_author, &author.name).unwrap();
+    assert_eq!(author.publish("before the stranger").unwrap(), 0);
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    stranger.send_to(&forged(10, 0, 1), settings.nodes[0].address).unwrap();
+    let answered = stranger.recv_from(&mut [0; 2_000]);
+    assert!(answered.is_err(), "a stranger is told the run: {answered:?}");
+    // Without an answer the stranger can only guess the run.
+    stranger.send_to(&forged(10, 7, 2), settings.nodes[0].address).unwrap();
+    assert_eq!(author.publish("behind the stranger").unwrap(), 1);
+    author.finish().unwrap();
+    let root = root.join().unwrap();
+    assert_eq!((root.messages, root.malformed), (2, 2));
+    for receiver in receivers {
+        assert_eq!(receiver.join().unwrap().content_hash, root.content_hash);
+    }
+}
+
 #[test]
 fn a_live_feed_has_standbys_when_an_author_takes_it_in() {
     const MESSAGES: u64 = 4_000;

@@ -20,6 +20,30 @@ pub struct Standing {
     pub leads: bool,
 }
 
+/// The authors whose letters a root takes.
+///
+/// Without a key, only the address of a letter tells an author from a stranger. A root without a
+/// key therefore takes letters of the authors of its settings alone, each from its own address, and
+/// answers nobody else. The answer has the number of the run, which each later letter must have, so
+/// the number reaches the address of the settings alone.
+#[derive(Clone, Debug, Default)]
+pub struct AuthorList {
+    /// The address of each author by its name. Port 0 stands for all ports of the address, because
+    /// the settings leave the port to the operating system.
+    pub named: BTreeMap<u64, SocketAddr>,
+    /// Whether authors that the list does not name are refused.
+    pub only_named: bool,
+}
+
+impl AuthorList {
+    fn permits(&self, name: u64, from: SocketAddr) -> bool {
+        self.named.get(&name).map_or(!self.only_named, |address| {
+            let is_same_port = address.port() == 0 || address.port() == from.port();
+            is_same_port && address.ip() == from.ip()
+        })
+    }
+}
+
 /// The last that was heard of an author.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
@@ -34,6 +58,7 @@ struct Heard {
 /// See the module documentation.
 pub struct Reception {
     key: Option<SharedKey>,
+    pub(super) permitted: AuthorList,
     life: u64,
     is_open: bool,
     /// The next place of authors of whom this root has taken messages since it leads. They may not
@@ -53,6 +78,7 @@ impl Reception {
     pub fn new(key: Option<SharedKey>, life: u64) -> Self {
         Self {
             key,
+            permitted: AuthorList::default(),
             life,
             is_open: false,
             admitted: BTreeMap::new(),
@@ -61,6 +87,11 @@ impl Reception {
             owed: BTreeSet::new(),
             letters: 0,
         }
+    }
+
+    /// Takes letters of these authors alone.
+    pub fn permitting(self, permitted: AuthorList) -> Self {
+        Self { permitted, ..self }
     }
 
     /// Whether a datagram is a letter.
@@ -104,6 +135,11 @@ impl Reception {
         }
         let say = Say::decode(&body)?;
         let author = envelope.author;
+        let name = if lines.knows(author) { lines.name(author) } else { say.name };
+        if name != say.name || !self.permitted.permits(name, from) {
+            // A stranger gets no answer, which would tell it the run.
+            return Err(Malformed { what: "a letter that is not from its author", offset: 0 });
+        }
         if !self.hear(from, &envelope) {
             return Ok(None);
         }

@@ -29,6 +29,7 @@ fn datagram(transmit: &Transmit) -> Bytes {
 struct Desk {
     place: u16,
     reception: Reception,
+    permitted: AuthorList,
     lines: Lines,
     standing: Standing,
     /// Marks that the voters have not agreed on, and their messages.
@@ -41,8 +42,15 @@ impl Desk {
         let mut reception = Reception::new(key.cloned(), 70 + u64::from(place));
         reception.open(true);
         let standing = Standing { epoch, run_id: RUN, leads };
-        let (lines, proposed) = Default::default();
-        Self { place, reception, lines, standing, proposed, next: 40 }
+        let (lines, permitted, proposed) = Default::default();
+        Self { place, reception, permitted, lines, standing, proposed, next: 40 }
+    }
+
+    /// Takes letters of the author of these tests from this address alone.
+    fn permit(&mut self, address: SocketAddr) {
+        self.permitted.named.insert(3, address);
+        self.permitted.only_named = true;
+        self.reception.permitted = self.permitted.clone();
     }
 
     fn handle(&mut self, from: SocketAddr, datagram: &Bytes) -> Result<Option<Wish>, Malformed> {
@@ -168,6 +176,55 @@ fn a_deposed_root_forgets_what_was_not_agreed_and_an_author_does_not_return_to_i
     desks[1].next = 40;
     talk(&mut author, &mut desks, 40);
     assert_eq!(desks[1].proposed.len(), 2, "sent again");
+}
+
+/// A letter as anybody can write it: no message, and no place. A run of 0 asks which run it is.
+fn forged(run: u64, number: u8) -> Bytes {
+    let mut bytes = b"EL\x01\x01\0\0\0\0".to_vec();
+    // The envelope: author, life, run and number of the letter.
+    for word in [12_345, 0, run, number.into()] {
+        bytes.extend(u64::to_le_bytes(word));
+    }
+    // The letter: the name, two places, no end, no message.
+    for word in [3, 0, 0] {
+        bytes.extend(u64::to_le_bytes(word));
+    }
+    bytes.extend([0; 3]);
+    assert_eq!(bytes.len(), 67);
+    bytes.into()
+}
+
+#[test]
+fn a_stranger_learns_no_run_and_takes_no_name_over() {
+    let mut author = author(None);
+    let mut desks = [Desk::new(0, 5, true, None)];
+    desks[0].permit(address(99));
+    assert!(talk(&mut author, &mut desks, 0).contains(&AuthorEvent::Leads(5)));
+    let stranger = address(66);
+    for letter in [forged(0, 1), forged(RUN, 2)] {
+        assert!(desks[0].handle(stranger, &letter).is_err());
+        let answer = desks[0].reception.poll_transmit(desks[0].standing, &desks[0].lines);
+        assert_eq!(answer, None, "a stranger gets no answer");
+    }
+    // A stranger that has an address of its own in the settings still writes for its own name alone.
+    desks[0].permitted.named.insert(4, stranger);
+    desks[0].permit(address(99));
+    assert!(desks[0].handle(stranger, &forged(RUN, 3)).is_err());
+    publish(&mut author, 1, 2);
+    talk(&mut author, &mut desks, 1);
+    assert_eq!(desks[0].proposed.len(), 2, "the true author goes on");
+    publish(&mut author, 2, 1);
+    let letter = datagram(&author.poll_transmit(at_ms(2)).expect("a letter"));
+    assert!(desks[0].handle(stranger, &letter).is_err(), "the author's own letter from elsewhere");
+}
+
+#[test]
+fn an_author_without_a_port_of_its_own_writes_from_every_port_of_its_address() {
+    let mut author = author(None);
+    let mut desks = [Desk::new(0, 5, true, None)];
+    desks[0].permit(SocketAddr::from(([127, 0, 0, 1], 0)));
+    assert!(talk(&mut author, &mut desks, 0).contains(&AuthorEvent::Leads(5)));
+    assert!(desks[0].handle(SocketAddr::from(([127, 0, 0, 2], 9_099)), &forged(RUN, 1)).is_err());
 }
 
 #[test]

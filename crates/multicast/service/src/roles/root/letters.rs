@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use evenfall_core::{Format, Timestamp};
 use evenfall_feed_formats::Message;
-use evenfall_multicast_machine::{Draft, Wish};
+use evenfall_multicast_machine::{AuthorList, Draft, Wish};
 
 use super::{RoleError, Run};
 use crate::candidate::Candidate;
@@ -16,6 +16,30 @@ use crate::settings::{Node, RoleName, Settings};
 /// The authors of the run.
 pub(super) fn authors(settings: &Settings) -> Vec<&Node> {
     settings.nodes.iter().filter(|node| node.role == RoleName::Author).collect()
+}
+
+/// The authors whose letters a root takes: with a key, everyone who has the key; without one, the
+/// authors of the settings, each from its own address.
+pub(super) fn permitted(settings: &Settings, is_keyed: bool) -> AuthorList {
+    let named = authors(settings).into_iter().map(|node| (node.line(), node.address));
+    match is_keyed {
+        true => AuthorList::default(),
+        false => AuthorList { named: named.collect(), only_named: true },
+    }
+}
+
+/// Says which authors every process of their host can pass for.
+pub(super) fn warn_of_open_ports(settings: &Settings, root: &Node, is_keyed: bool) {
+    let is_open = |node: &&&Node| node.address.port() == 0;
+    for author in authors(settings).iter().filter(is_open).filter(|_| !is_keyed) {
+        tracing::warn!(
+            "{}: the settings give {} no port, and the run has no key: every process of {} can \
+             publish under this name. Give the author a port, or the run a key",
+            root.name,
+            author.name,
+            author.address.ip()
+        );
+    }
 }
 
 /// A message of the feed under its number.

@@ -131,10 +131,15 @@ impl<'a> Run<'a> {
             };
             Ok(match letters::authors(settings).is_empty() {
                 true => candidate,
-                false => candidate.receiving(Reception::new(key.clone(), seed), run),
+                false => {
+                    let permitted = letters::permitted(settings, key.is_some());
+                    let reception = Reception::new(key.clone(), seed).permitting(permitted);
+                    candidate.receiving(reception, run)
+                }
             })
         };
         let roots = (0..trees).map(new_root).collect::<Result<_, _>>();
+        letters::warn_of_open_ports(settings, node, key.is_some());
         let book = Book::new(settings, node.id, process.base.clock());
         let mut run = Self {
             settings,
