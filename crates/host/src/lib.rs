@@ -12,6 +12,7 @@
 //! | [`random`] | random bytes of the kernel |
 //! | [`lab`] | hosts as network namespaces on this machine |
 //! | [`lock`] | a lock that keeps a second process out of a directory or a file |
+//! | [`quota`] | the processor time that control groups allow |
 //! | [`memory`] | freed memory that the allocator keeps |
 //! | [`writes`] | a thread that writes and syncs for machines |
 //! | [`waker`] | ends the wait of another thread |
@@ -29,6 +30,7 @@ pub mod pin;
 pub mod ports;
 pub mod process;
 pub mod procstat;
+pub mod quota;
 pub mod random;
 mod sys;
 pub mod waker;

@@ -3,8 +3,8 @@
 use std::io;
 use std::mem;
 
-use crate::Error;
 use crate::sys::checked;
+use crate::{Error, quota};
 
 /// How the kernel schedules a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,8 @@ pub enum Schedule {
     Batch,
 }
 
-/// Cores that this process may run on.
+/// Cores that this process may run on. A quota of processor time takes none of them away; see
+/// [`whole_cores`].
 pub fn available_cores() -> Vec<usize> {
     // SAFETY: a CPU set is an array of integers, for which zero is a value.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
@@ -73,10 +74,18 @@ pub fn schedule(schedule: Schedule) -> Result<(), Error> {
     })
 }
 
-/// Whether this number of processes exceeds the number of cores. A process that spins, or that runs
-/// at once when it wakes, then only takes the time of another process.
+/// Cores whose whole time this process can use: those that it may run on, or fewer where control
+/// groups have a [`quota`](crate::quota). A part of a core is no core, so a quota below one core
+/// gives 0.
+pub fn whole_cores() -> usize {
+    let quota = quota::milli_cores().map_or(usize::MAX, |milli| (milli / 1_000) as usize);
+    available_cores().len().min(quota)
+}
+
+/// Whether this number of processes exceeds the number of [whole cores](whole_cores). A process
+/// that spins, or that runs at once when it wakes, then only takes the time of another process.
 pub fn is_crowded(processes: usize) -> bool {
-    available_cores().len() < processes
+    whole_cores() < processes
 }
 
 fn policy(policy: i32, priority: u8) -> io::Result<libc::c_int> {
@@ -99,6 +108,13 @@ mod tests {
         });
         assert_eq!(pinned.join().unwrap(), [first]);
         assert_eq!(available_cores(), all);
+    }
+
+    #[test]
+    fn a_quota_leaves_no_more_cores_than_the_process_may_run_on() {
+        assert!(whole_cores() <= available_cores().len());
+        assert!(!is_crowded(0));
+        assert!(is_crowded(whole_cores() + 1));
     }
 
     #[test]

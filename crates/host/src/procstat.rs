@@ -124,7 +124,7 @@ fn resident(pid: &str) -> Result<u64, Error> {
 /// Room that the machine has for more processes. `None` stands for an unknown value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Cores that this process may use.
+    /// Cores whose time this process may use, at least one.
     pub cores: u64,
     /// Memory that is available to the machine and to this process's control group.
     pub memory_bytes: Option<u64>,
@@ -143,7 +143,7 @@ pub fn room() -> Room {
     let grouped = group_left("pids", ["pids.max", "pids.current"]);
     let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
     Room {
-        cores: pin::available_cores().len() as u64,
+        cores: pin::whole_cores().max(1) as u64,
         memory_bytes: least(free, own),
         tasks: least(allowed, grouped),
         files: limit(libc::RLIMIT_NOFILE),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use evenfall_core::{Clock, ClockError, ClockReading, Machine, SharedKey, SyncTime, Timestamp};
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, auto, clockbound};
-use evenfall_host::{interrupt, pin, procstat};
+use evenfall_host::{interrupt, pin, procstat, quota};
 use evenfall_port::run::{Dispatch, Loop};
 use evenfall_port::{Options, Port};
 
@@ -182,6 +182,16 @@ impl Process {
         };
         for note in port.notes() {
             tracing::warn!("{}: {note}", node.name);
+        }
+        if let Some(milli) = quota::milli_cores().filter(|milli| *milli < 1_000) {
+            tracing::warn!(
+                "{}: the control group of this process has a quota of {}.{:03} cores, so that all \
+                 its threads stand still whenever the quota of a period is used up. Give the group \
+                 whole cores for even releases",
+                node.name,
+                milli / 1_000,
+                milli % 1_000
+            );
         }
         Ok(Self {
             name: node.name.clone(),
