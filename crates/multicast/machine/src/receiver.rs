@@ -126,7 +126,8 @@ pub enum ReceiverEvent {
 /// Counters of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ReceiverStatus {
-    /// The counters that the root is told.
+    /// The counters since this receiver began, over all runs of the root. The root is told those of
+    /// its own run.
     pub tally: Tally,
     /// Frames that are held at present.
     pub held: u64,
@@ -193,6 +194,8 @@ pub struct Receiver {
     started: bool,
     finished: bool,
     margins: Margins,
+    /// The counters of earlier runs of the root.
+    earlier: Tally,
     up: Uplink,
     refused_full: u64,
     /// Progress of the replay when its gain was last measured.
@@ -241,6 +244,7 @@ impl Receiver {
         Self {
             up: Uplink::new(config, who, role, key, now),
             margins,
+            earlier: Tally::default(),
             held: VecDeque::new(),
             next: 0,
             next_message: None,
@@ -268,8 +272,10 @@ impl Receiver {
 
     /// Its counters.
     pub fn status(&self) -> ReceiverStatus {
+        let mut tally = self.tally();
+        tally.add(&self.earlier);
         ReceiverStatus {
-            tally: self.tally(),
+            tally,
             held: self.held.len() as u64,
             refused_full: self.refused_full,
             samples_dropped: self.margins.dropped(),
@@ -380,6 +386,8 @@ impl Receiver {
         self.finished = false;
         self.started = true;
         (self.from_message, self.replay_until) = (0, None);
+        let run = Tally { receivers: 0, finished: 0, ..self.tally() };
+        self.earlier.add(&run);
         self.up.repaired = 0;
         self.margins.restart();
     }

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Arrival, Destination, Machine, NodeId, StampedBy, Timestamp};
+use evenfall_core::{Arrival, Destination, Format, Machine, NodeId, StampedBy, Timestamp};
 use evenfall_multicast_machine::{
-    Config, Guest, GuestList, Identity, Reason, Receiver, Role, Root, RootEvent, Run, SharedKey,
+    Config, Guest, GuestList, Identity, Reason, Receiver, ReceiverEvent, Role, Root, RootEvent,
+    Run, SharedKey,
 };
 
 const START: Timestamp = Timestamp::from_nanos(1_000_000_000);
@@ -265,4 +266,25 @@ fn orders_of_a_root_that_starts_after_2038_are_understood() {
     let mut next = Root::new(config(), NodeId(1), 0, run, None, now);
     talk(&mut next, &mut [(2, &mut receiver)], now, 2_000);
     assert!(next.has_member(NodeId(2)), "a later run is followed although it counts from zero");
+}
+
+#[test]
+fn a_restart_of_the_root_takes_nothing_from_what_a_receiver_has_counted() {
+    let mut receiver = receiver(1);
+    let publish = |root: &mut Root, receiver: &mut Receiver, now: Timestamp| {
+        let (now, _) = talk(root, &mut [(2, &mut *receiver)], now, 2_000);
+        root.publish(now, Format::OPAQUE, b"trade").unwrap();
+        root.flush(now);
+        let (now, _) = talk(root, &mut [(2, &mut *receiver)], now, 500);
+        (now, core::iter::from_fn(|| receiver.poll_event()).collect::<Vec<_>>())
+    };
+    let (now, _) = publish(&mut root(None), &mut receiver, START);
+    assert_eq!(receiver.status().tally.released, 1);
+    let mut later = Root::new(config(), NodeId(1), 0, Run::new(2, [8; 24]), None, now);
+    let (_, events) = publish(&mut later, &mut receiver, now);
+    let is_restart = |event: &ReceiverEvent| matches!(event, ReceiverEvent::Restarted { .. });
+    assert!(events.iter().any(is_restart), "{events:?}");
+    let tally = receiver.status().tally;
+    assert_eq!((tally.released, tally.receivers), (2, 1));
+    assert_eq!(later.status().tally.released, 1, "the root is told of its own run alone");
 }
