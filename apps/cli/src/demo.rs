@@ -2,6 +2,7 @@
 //! their logs are judged afterwards.
 
 mod cast;
+mod content;
 mod faults;
 mod folder;
 mod modes;
@@ -32,6 +33,7 @@ use evenfall_runtime::progress::Progress;
 
 use crate::{Outcome, Stopped};
 use cast::Played;
+use content::Sent;
 use evenfall_multicast_service::report::text;
 use faults::Fault;
 pub use folder::write_key;
@@ -330,24 +332,36 @@ fn last_root(args: &Args, settings: &Settings) -> Value {
     all.find(|summary| summary["leads"] == true).unwrap_or_default()
 }
 
-/// Hash of the sent messages. A run that was stopped is judged by the messages that the root sent
-/// before.
-fn sent_hash(args: &Args, settings: &Settings, expected: &Expected) -> Value {
+/// What was sent. A run that was stopped is judged by the messages that the root sent before.
+fn sent(args: &Args, settings: &Settings, expected: &Expected) -> Sent {
     let root = last_root(args, settings);
-    let stopped = root["messages"].as_u64().is_some_and(|sent| sent < expected.messages);
-    if stopped { root["content_hash"].clone() } else { expected.hash.clone().into() }
+    match (root["messages"].as_u64(), root["content_hash"].as_str()) {
+        (Some(sent), Some(hash)) if sent < expected.messages => Sent::All(hash.to_owned()),
+        (None, _) => {
+            let feed = Box::new(settings.feed.clone());
+            Sent::Beginning { feed, trees: settings.course.trees }
+        }
+        _ => Sent::All(expected.hash.clone()),
+    }
 }
 
-/// Compares each receiver's released messages with the file, and its losses with the report.
-fn judged(args: &Args, settings: &Settings, expected: &Expected, report: &Report) -> Vec<Judged> {
-    let reference = sent_hash(args, settings, expected);
+/// Compares each receiver's released messages with what was sent, and its losses with the report.
+fn judged(
+    args: &Args,
+    settings: &Settings,
+    expected: &Expected,
+    report: &Report,
+) -> Result<Vec<Judged>, Box<dyn std::error::Error>> {
     let lines = &report.outcome.series.receivers;
-    let judged = |node: &Node| Judged {
+    let receivers: Vec<&Node> = cast::receivers(settings).collect();
+    let summaries: Vec<Value> = receivers.iter().map(|node| summary(args, &node.name)).collect();
+    let equal = sent(args, settings, expected).are_equal(&summaries)?;
+    let judged = receivers.iter().zip(equal).map(|(node, is_equal)| Judged {
         name: node.name.clone(),
-        is_equal: summary(args, &node.name)["content_hash"] == reference,
+        is_equal,
         lost: lines.iter().find(|line| line.receiver == node.id).map_or(0, |line| line.lost),
-    };
-    cast::receivers(settings).map(judged).collect()
+    });
+    Ok(judged.collect())
 }
 
 pub fn main(args: &Args) -> Outcome {
@@ -391,8 +405,7 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
     let recorded = match recording {
         None => Ok(()),
         Some(recording) => {
-            let sent = sent_hash(args, &settings, &expected);
-            let kept = recording.finish(sent.as_str().unwrap_or_default());
+            let kept = recording.finish(&sent(args, &settings, &expected));
             // With --json, standard output holds only the JSON object.
             kept.map(|words| if args.json { eprintln!("{words}") } else { println!("{words}") })
         }
@@ -438,10 +451,11 @@ fn judge(
     let report = report::read(dir, Some(&mut |row| takeovers.take(row)))?;
     progress.end();
     report.write_html(&args.dir.join("report.html"))?;
-    let judged = judged(args, settings, expected, &report);
+    let judged = judged(args, settings, expected, &report)?;
     if !args.compare {
         let voting = Voting::of(&last_root(args, settings));
-        let found = Found { report: &report, judged: &judged, takeovers, voting };
+        let is_whole = !last_root(args, settings).is_null();
+        let found = Found { report: &report, judged: &judged, is_whole, takeovers, voting };
         show(args, expected, &found, played)?;
     }
     Ok((report, judged))
@@ -451,6 +465,8 @@ fn judge(
 struct Found<'a> {
     report: &'a Report,
     judged: &'a [Judged],
+    /// Whether a root lived until its end and said what it sent.
+    is_whole: bool,
     takeovers: Takeovers,
     /// What voting cost; `None` without standbys, and when no root sent the feed to its end.
     voting: Option<Voting>,
@@ -486,7 +502,12 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) ->
     println!(
         "content of {equal} of {} receivers equals {} (blake3 of the feed: {}...)",
         judged.len(),
-        if unsent == 0 { "the feed's" } else { "what was sent" },
+        match (found.is_whole, unsent) {
+            // The log of a root that was killed lacks its last messages.
+            (false, _) => "the beginning of the feed, as far as each receiver came",
+            (true, 0) => "the feed's",
+            (true, _) => "what was sent",
+        },
         &expected.hash[..16]
     );
     if equal < judged.len() {
@@ -495,10 +516,22 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) ->
         println!("  different: {}", names.join(", "));
     }
     if unsent > 0 {
-        let why = if played.stopped { "the run was stopped" } else { "the root's log ends early" };
+        let all = expected.messages;
         println!(
-            "note: {unsent} of the feed's {} messages were not sent: {why}",
-            expected.messages
+            "note: {}",
+            match (played.stopped, found.is_whole) {
+                (true, _) => format!(
+                    "{unsent} of the feed's {all} messages were not sent: the run was stopped"
+                ),
+                (false, true) => format!(
+                    "{unsent} of the feed's {all} messages were not sent: the root's log ends early"
+                ),
+                // Messages that were sent may be missing in the log of a root that was killed.
+                (false, false) => format!(
+                    "the log of the root ends {unsent} messages before the feed's {all}, because \
+                     the root did not live until its end"
+                ),
+            }
         );
     }
     if args.standby {

@@ -11,6 +11,7 @@ use evenfall_store_engine::StoreConfig;
 use evenfall_store_recording::catalog::streams;
 use evenfall_store_recording::verify::content_hash;
 
+use super::content::Sent;
 use crate::store;
 
 /// Name of the recorder's node.
@@ -47,7 +48,7 @@ impl Recording {
     }
 
     /// Waits for the recorder's end, and compares its messages with the sent messages.
-    pub fn finish(self, hash: &str) -> Result<String, Box<dyn std::error::Error>> {
+    pub fn finish(self, sent: &Sent) -> Result<String, Box<dyn std::error::Error>> {
         let summary = match self.thread.join() {
             Ok(done) => done.map_err(|error| format!("recorder: {error}"))?,
             Err(_) => return Err("recorder: it panicked".into()),
@@ -55,7 +56,9 @@ impl Recording {
         let store = store::open_to_read(&self.dir)?;
         let (_, found) = content_hash(&store, NAME)?;
         let (dir, messages) = (self.dir.display(), summary.messages);
-        if found == hash {
+        let mut said = serde_json::to_value(&summary)?;
+        said["content_hash"] = found.into();
+        if sent.are_equal(&[said])? == [true] {
             return Ok(format!("{messages} messages recorded in {dir}, equal to what was sent"));
         }
         Err(format!("{messages} messages recorded in {dir}: NOT equal to what was sent").into())
