@@ -43,7 +43,7 @@ fn of_line(root: &Path, line: &str) -> Option<u64> {
     // A container may see its own group as the root of the tree and yet be told the group's name on
     // the host. Such a name has no directory, so the search goes on to the root.
     let around = || Path::new(group.trim_start_matches('/')).ancestors();
-    let dirs = trees.iter().flat_map(|tree| around().map(|group| root.join(tree).join(group)));
+    let dirs = trees.iter().flat_map(|tree| around().map(move |group| root.join(tree).join(group)));
     dirs.filter_map(|dir| of_group(&dir)).min()
 }
 
