@@ -296,21 +296,6 @@ pub trait Machine {
     /// never. The method must be cheap, because drivers call it after every input.
     fn poll_timeout(&self) -> Option<Timestamp>;
 
-    /// Reads the fields that the next input needs, and changes nothing. A simulator of thousands of
-    /// machines calls this method for several machines before their turns, because the memory then
-    /// delivers to all of them at once. A read must not wait for another read. The result depends
-    /// on all that was read, so that no compiler leaves a read out. A machine of which few run in
-    /// one process needs no method of its own.
-    fn touch(&self) -> u64 {
-        self.poll_timeout().map_or(0, Timestamp::nanos)
-    }
-
-    /// Reads what the fields point to that the next input needs, and changes nothing. A simulator
-    /// calls this method after it has called [`touch`](Self::touch) of several machines.
-    fn touch_far(&self) -> u64 {
-        0
-    }
-
     /// The time until which arrivals may wait unread, because the machine would do nothing with
     /// them earlier. `None` when the machine wants each arrival at once. A driver may then wake
     /// once for many arrivals, if the kernel's stamps tell when each of them arrived.
@@ -453,16 +438,6 @@ macro_rules! any_machine {
             #[inline]
             fn poll_timeout(&self) -> Option<$crate::Timestamp> {
                 match self { $(Self::$kind($machine, ..) => $machine.poll_timeout(),)+ }
-            }
-
-            #[inline]
-            fn touch(&self) -> u64 {
-                match self { $(Self::$kind($machine, ..) => $machine.touch(),)+ }
-            }
-
-            #[inline]
-            fn touch_far(&self) -> u64 {
-                match self { $(Self::$kind($machine, ..) => $machine.touch_far(),)+ }
             }
 
             #[inline]

@@ -214,14 +214,6 @@ impl<M: Machine, A: Alteration<M>> Machine for Altered<M, A> {
         self.strict.poll_timeout()
     }
 
-    fn touch(&self) -> u64 {
-        self.strict.touch()
-    }
-
-    fn touch_far(&self) -> u64 {
-        self.strict.touch_far()
-    }
-
     fn poll_lull(&self) -> Option<Timestamp> {
         self.strict.poll_lull()
     }

@@ -157,7 +157,7 @@ pub use quantiles::Quantiles;
 pub use strict::Strict;
 pub use time::SimTime;
 pub use transcript::Transcript;
-pub use world::{Action, Bursts, Cut, Late, PartitionId, Tally, World};
+pub use world::{Action, Bursts, Cut, Late, PartitionId, Prefetch, Tally, World};
 pub use writes::SimWrites;
 
 /// A node of a world: one machine with one address. Numbered from 0.

@@ -114,14 +114,6 @@ impl<M: Machine> Machine for Strict<M> {
         self.pull(now, M::poll_urgent)
     }
 
-    fn touch(&self) -> u64 {
-        self.inner.touch()
-    }
-
-    fn touch_far(&self) -> u64 {
-        self.inner.touch_far()
-    }
-
     fn poll_timeout(&self) -> Option<Timestamp> {
         self.inner.poll_timeout()
     }

@@ -188,7 +188,6 @@ fn an_altered_machine_says_of_itself_what_the_machine_says() {
     let altered = Altered::new(probe, Some(Unaltered));
     assert_eq!((altered.poll_timeout(), altered.poll_lull()), (at(5), at(7)));
     assert_eq!(altered.clock().map(|clock| clock.reading()), Some(reading));
-    assert_eq!((altered.touch(), altered.touch_far()), (11, 13));
 }
 
 #[test]

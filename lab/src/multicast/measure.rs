@@ -18,7 +18,7 @@ use evenfall_sim::{Action, Cloud, NodeIndex, Observer, Seen, SimTime, Tally, Wor
 use serde::Serialize;
 
 use super::cast::{Pace, Schedule, message};
-use super::node::{Node, NodeEvent};
+use super::node::{self, Node, NodeEvent};
 use super::params::{Layout, Params};
 
 /// The course of a frame that carries messages.
@@ -158,6 +158,7 @@ pub fn run(params: &Params) -> Run {
 pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
     let mut world: World<Node, Cloud> =
         World::new(Cloud::new(params.cloud.clone(), params.seed), params.seed);
+    world.set_prefetch(node::prefetch());
     params.populate(&mut world, |node| node);
     let layout = params.layout();
     let mut owner = Owner {

@@ -4,7 +4,7 @@ use evenfall_core::{Machine, NodeId, Timestamp, any_machine};
 use evenfall_multicast_machine::{Receiver, ReceiverEvent, Relay, RelayEvent, Root, RootEvent};
 
 use super::archive::Archive;
-use evenfall_sim::{NodeIndex, Strict};
+use evenfall_sim::{NodeIndex, Prefetch, Strict};
 
 /// A machine of the overlay.
 pub enum Node {
@@ -42,6 +42,22 @@ any_machine! {
         Relay(relay) => relay.poll_event().map(NodeEvent::Relay),
         Receiver(receiver) => receiver.poll_event().map(NodeEvent::Receiver),
         Recorder(archive) => archive.poll_event().map(NodeEvent::Receiver),
+    }
+}
+
+/// What the world reads of the machines inside before their turns. Roots and recorders are few.
+pub fn prefetch<A: Actor>() -> Prefetch<A> {
+    Prefetch {
+        near: |actor| match actor.node() {
+            Node::Relay(relay) => relay.prefetch(),
+            Node::Receiver(receiver) => receiver.prefetch(),
+            Node::Root(_) | Node::Recorder(_) => 0,
+        },
+        far: |actor| match actor.node() {
+            Node::Relay(relay) => relay.prefetch_far(),
+            Node::Receiver(receiver) => receiver.prefetch_far(),
+            Node::Root(_) | Node::Recorder(_) => 0,
+        },
     }
 }
 

@@ -88,7 +88,7 @@ impl Edges {
     }
 
     /// Reads the edge from the parent.
-    pub(crate) fn touch(&self) -> u64 {
+    pub(crate) fn prefetch(&self) -> u64 {
         self.edges.first().map_or(0, |(_, track)| track.count ^ track.max_ns)
     }
 
@@ -178,13 +178,13 @@ impl Margins {
     }
 
     /// Reads the lines of the cache that a frame needs. The result depends on each of these lines.
-    pub(crate) fn touch(&self) -> u64 {
+    pub(crate) fn prefetch(&self) -> u64 {
         let tally = self.tally.released ^ self.tally.late;
         tally ^ self.delays.total() ^ self.ready.dropped ^ self.turned.nanos()
     }
 
     /// Reads the bucket of the last delay.
-    pub(crate) fn touch_far(&self) -> u64 {
+    pub(crate) fn prefetch_far(&self) -> u64 {
         self.delays.count(self.bucket)
     }
 

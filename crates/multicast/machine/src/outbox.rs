@@ -22,9 +22,8 @@ struct Parcel {
     frame: Frame,
 }
 
-/// The outgoing side of one machine. The fields that every frame needs come first.
+/// The outgoing side of one machine.
 #[derive(Clone)]
-#[repr(C)]
 pub(crate) struct Outbox {
     pub clock: Clock,
     control: VecDeque<Parcel>,
@@ -94,7 +93,7 @@ impl Outbox {
     }
 
     /// Reads the lines of the cache that a frame needs. The result depends on each of these lines.
-    pub(crate) fn touch(&self) -> u64 {
+    pub(crate) fn prefetch(&self) -> u64 {
         let lengths = self.control.len() ^ self.live.len();
         self.clock.reading().offset_ns as u64 ^ lengths as u64 ^ u64::from(self.stream)
     }

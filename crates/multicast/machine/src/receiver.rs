@@ -156,10 +156,8 @@ struct Mark {
     heard: u64,
 }
 
-/// A frame that waits. The struct takes two lines of the cache, because a simulated run of
-/// thousands of receivers spends most of its time on waiting for such lines.
+/// A frame that waits.
 #[derive(Clone, Debug)]
-#[repr(align(64))]
 struct Held {
     release: Release,
     /// When it arrived, by the clock that never steps.
@@ -168,15 +166,14 @@ struct Held {
 
 impl Held {
     /// Reads both lines.
-    fn touch(&self) -> u64 {
+    fn prefetch(&self) -> u64 {
         let Release { sequence, first_message, origin, taken, via, .. } = &self.release;
         let times = origin.nanos() ^ taken.nanos() ^ self.received.nanos();
         sequence ^ first_message ^ times ^ u64::from(via.0)
     }
 }
 
-/// One receiver of one tree. The order of the fields is that of [`Uplink`].
-#[repr(C, align(64))]
+/// One receiver of one tree.
 pub struct Receiver {
     /// Frames that wait for their deadline or for a predecessor, in the order of their numbers.
     held: VecDeque<Held>,
@@ -283,6 +280,30 @@ impl Receiver {
             clock_steps: self.up.clock().steps(),
             refusals: self.up.refusals,
         }
+    }
+
+    /// Reads the fields that the next input needs, and changes nothing. A simulator of thousands of
+    /// receivers calls this method for several of them before their turns.
+    pub fn prefetch(&self) -> u64 {
+        let lengths = self.held.len() ^ self.events.len();
+        let event = u64::from(self.event.is_some());
+        lengths as u64 ^ event ^ self.margins.prefetch() ^ self.up.prefetch()
+    }
+
+    /// Follows what [`prefetch`](Self::prefetch) has read.
+    pub fn prefetch_far(&self) -> u64 {
+        // The release of the first held frame looks at the second frame, and an arrival looks at
+        // the last frame.
+        let read = |held: Option<&Held>| held.map_or(0, Held::prefetch);
+        let held = read(self.held.get(1)) ^ read(self.held.back());
+        let first = self.held.front();
+        // A released frame drops its bytes, whose count of owners lies beside them.
+        let bytes = first.map_or(0, |held| held.release.messages.prefetch());
+        read(first)
+            ^ held
+            ^ u64::from(bytes)
+            ^ self.margins.prefetch_far()
+            ^ self.up.prefetch_far()
     }
 
     /// Its place in the tree, if it has one.
@@ -684,23 +705,6 @@ impl Machine for Receiver {
     fn poll_timeout(&self) -> Option<Timestamp> {
         let up = self.up.poll_timeout();
         self.next_release().into_iter().chain(up).min()
-    }
-
-    fn touch(&self) -> u64 {
-        let lengths = self.held.len() ^ self.events.len();
-        let event = u64::from(self.event.is_some());
-        lengths as u64 ^ event ^ self.margins.touch() ^ self.up.touch()
-    }
-
-    fn touch_far(&self) -> u64 {
-        // The release of the first held frame looks at the second frame, and an arrival looks at
-        // the last frame.
-        let touch = |held: Option<&Held>| held.map_or(0, Held::touch);
-        let held = touch(self.held.get(1)) ^ touch(self.held.back());
-        let first = self.held.front();
-        // A released frame drops its bytes, whose count of owners lies beside them.
-        let bytes = first.map_or(0, |held| held.release.messages.touch());
-        touch(first) ^ held ^ u64::from(bytes) ^ self.margins.touch_far() ^ self.up.touch_far()
     }
 
     /// Deadlines never decrease, so no frame under way is due before the held frame. Where a frame

@@ -280,6 +280,16 @@ impl Relay {
             self.events.push_back(RelayEvent::Finished);
         }
     }
+
+    /// Reads the fields that the next input needs, as [`Receiver::prefetch`](crate::Receiver::prefetch).
+    pub fn prefetch(&self) -> u64 {
+        self.up.prefetch() ^ self.ring.size().bytes as u64 ^ self.status.forwarded
+    }
+
+    /// Follows what [`prefetch`](Self::prefetch) has read.
+    pub fn prefetch_far(&self) -> u64 {
+        self.up.prefetch_far() ^ self.ring.prefetch_far()
+    }
 }
 
 impl Machine for Relay {
@@ -361,13 +371,5 @@ impl Machine for Relay {
     fn poll_timeout(&self) -> Option<Timestamp> {
         let up = self.up.poll_timeout();
         self.beacon_at.into_iter().chain(up).chain(self.desk.poll_timeout()).min()
-    }
-
-    fn touch(&self) -> u64 {
-        self.up.touch() ^ self.ring.size().bytes as u64 ^ self.status.forwarded
-    }
-
-    fn touch_far(&self) -> u64 {
-        self.up.touch_far() ^ self.ring.touch_far()
     }
 }

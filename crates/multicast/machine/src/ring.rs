@@ -81,7 +81,7 @@ impl Ring {
     }
 
     /// Reads the oldest frame, which makes room for the next, and the newest.
-    pub(crate) fn touch_far(&self) -> u64 {
+    pub(crate) fn prefetch_far(&self) -> u64 {
         let ends = [self.frames.front(), self.frames.back()].into_iter().flatten().flatten();
         ends.fold(0, |word, frame| word ^ frame.fixed.sequence ^ frame.body.len() as u64)
     }

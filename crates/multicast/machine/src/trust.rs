@@ -54,7 +54,7 @@ impl Trust {
     }
 
     /// Reads the lines of the cache that hold the delays.
-    pub(crate) fn touch(&self) -> u64 {
+    pub(crate) fn prefetch(&self) -> u64 {
         self.turned.nanos() ^ u64::from(self.is_disproved)
     }
 

@@ -77,9 +77,6 @@ pub struct Refusals {
     pub replayed: u64,
 }
 
-/// The fields that every frame needs come first, so that few lines of the cache hold them: a
-/// simulated run of thousands of nodes waits for these lines most of the time.
-#[repr(C)]
 pub(crate) struct Uplink {
     /// When the earliest timer was due at the last look. Signs of life put timers off without
     /// changing this time, because an occasional needless look is cheaper than a look per packet.
@@ -710,19 +707,19 @@ impl Uplink {
     }
 
     /// Reads the lines of the cache that a frame needs. The result depends on each of these lines.
-    pub(crate) fn touch(&self) -> u64 {
+    pub(crate) fn prefetch(&self) -> u64 {
         let place = self.place.as_ref().map_or(0, |place| place.start ^ u64::from(place.view));
         let times = self.due.nanos() ^ self.root_heard.nanos() ^ self.report_at.nanos();
         let numbers = self.heard ^ self.repaired ^ u64::from(self.newest_epoch);
         let lengths = self.recorders.len() ^ self.who.standbys.len();
-        place ^ times ^ numbers ^ lengths as u64 ^ self.trust.touch() ^ self.out.touch()
+        place ^ times ^ numbers ^ lengths as u64 ^ self.trust.prefetch() ^ self.out.prefetch()
     }
 
     /// Reads the parent, the edge from it, and the word of the window that has the next frame.
-    pub(crate) fn touch_far(&self) -> u64 {
+    pub(crate) fn prefetch_far(&self) -> u64 {
         let parent = self.place.as_ref().and_then(Place::parent).map_or(0, |parent| parent.id.0);
-        let window = self.window.as_ref().map_or(0, Window::touch);
-        u64::from(parent) ^ window ^ self.edges.touch()
+        let window = self.window.as_ref().map_or(0, Window::prefetch);
+        u64::from(parent) ^ window ^ self.edges.prefetch()
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {

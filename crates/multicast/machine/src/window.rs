@@ -52,7 +52,7 @@ impl Window {
     }
 
     /// Reads the bit of the next frame.
-    pub(crate) fn touch(&self) -> u64 {
+    pub(crate) fn prefetch(&self) -> u64 {
         self.bits[self.slot(self.base).0]
     }
 

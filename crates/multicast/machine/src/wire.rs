@@ -344,7 +344,7 @@ impl Messages {
     }
 
     /// Reads the line of the cache that has the first message.
-    pub(crate) fn touch(&self) -> u8 {
+    pub(crate) fn prefetch(&self) -> u8 {
         self.body.first().copied().unwrap_or(0)
     }
 }

@@ -37,6 +37,7 @@ use evenfall_core::{Class, Machine};
 use super::fabric::{Borders, Fabric, Pending};
 use super::node::Node;
 use super::outlet::Outlet;
+use super::prefetch::Prefetch;
 use super::region::Region;
 use super::{Tally, World};
 use crate::host::Host;
@@ -108,7 +109,7 @@ where
         until: SimTime,
         observer: &mut O,
     ) {
-        let Self { now, nodes, hosts, timers, fabric, .. } = self;
+        let Self { now, nodes, hosts, timers, fabric, prefetch, .. } = self;
         let Fabric { network, queue, tally, borders, prng, .. } = fabric;
         let waiting = queue.drain();
         // Nothing at this time or later happens here.
@@ -122,7 +123,8 @@ where
         }
         let (map, senders) = network.divide().expect("the lookahead has asked");
         let (follows, common) = (observer.follows_packets(), Common { map, borders });
-        let (mut areas, area_of) = areas((nodes, hosts, senders), timers, cores, follows);
+        let whole = Whole { nodes, hosts, senders, prefetch: *prefetch };
+        let (mut areas, area_of) = areas(whole, timers, cores, follows);
         areas.iter_mut().for_each(|area| area.queue.begin_at(now.0));
         let records = areas.iter().map(|_| Record::new(follows)).collect();
         let (number, untold) = (waiting.len() as u64, Vec::new());
@@ -175,6 +177,7 @@ struct Area<'a, M: Machine, N: Divisible> {
     senders: &'a mut [N::Sender],
     timers: Timers,
     first: (u32, u32),
+    prefetch: Prefetch<M>,
     /// The pending events of the nodes. The number orders events of equal times.
     queue: Queue<(u64, Pending)>,
     /// What the last window has put in the queue, in order.
@@ -270,7 +273,8 @@ impl<M: Machine, N: Divisible> Area<'_, M, N> {
 
     /// Works through a window.
     fn work(&mut self, common: &Common<'_, N>, call: Option<Call<'_, M>>) {
-        let Self { nodes, hosts, senders, timers, first, queue, record, tally, .. } = self;
+        let Self { nodes, hosts, senders, timers, first, prefetch, queue, record, tally, .. } =
+            self;
         for (at, number, pending) in self.incoming.drain(..) {
             queue.push(at, (number, pending));
         }
@@ -278,7 +282,7 @@ impl<M: Machine, N: Divisible> Area<'_, M, N> {
         while let Some((at, (number, pending))) = queue.pop_until(end - 1) {
             self.jobs.push((at, number, pending));
         }
-        let mut region = Region { nodes, hosts, timers, first: *first };
+        let mut region = Region { nodes, hosts, timers, first: *first, prefetch: *prefetch };
         let mut out = Recorder { record, tally, senders, common, end, first_host, call };
         let mut jobs = self.jobs.drain(..);
         let mut unread = jobs.len();
@@ -443,18 +447,25 @@ impl<M: Machine, N: Divisible> Outlet<M> for Recorder<'_, '_, '_, M, N> {
     }
 }
 
-type Parts<'a, M, S> = (&'a mut [Node<M>], &'a mut [Host], &'a mut [S]);
+/// A world that is to be cut.
+struct Whole<'a, M, S> {
+    nodes: &'a mut [Node<M>],
+    hosts: &'a mut [Host],
+    senders: &'a mut [S],
+    prefetch: Prefetch<M>,
+}
 
 /// Cuts the world into regions; and the region of each node.
 ///
 /// A cut is where no host has nodes on both sides. Hosts whose machines the owner calls are in
 /// regions of their own.
 fn areas<'a, M: Machine, N: Divisible>(
-    (mut nodes, mut hosts, mut senders): Parts<'a, M, N::Sender>,
+    whole: Whole<'a, M, N::Sender>,
     timers: &mut Timers,
     cores: usize,
     follows: bool,
 ) -> (Vec<Area<'a, M, N>>, Vec<u16>) {
+    let Whole { mut nodes, mut hosts, mut senders, prefetch } = whole;
     let cuts = cuts(nodes, hosts, cores * REGIONS_A_CORE);
     let (mut areas, mut area_of) = (Vec::new(), Vec::with_capacity(nodes.len()));
     let mut first = (0, 0);
@@ -471,6 +482,7 @@ fn areas<'a, M: Machine, N: Divisible>(
             senders: own_senders.expect("a cut ascends"),
             timers: own_timers,
             first,
+            prefetch,
             queue: Queue::new(),
             incoming: Vec::new(),
             end: 0,

@@ -5,6 +5,7 @@ mod cores;
 mod fabric;
 mod node;
 mod outlet;
+mod prefetch;
 mod region;
 mod trouble;
 mod turn;
@@ -23,6 +24,7 @@ pub use control::{Cut, PartitionId};
 use fabric::{Borders, Fabric, Pending};
 use node::{Input, Node};
 use outlet::{Direct, Outlet};
+pub use prefetch::Prefetch;
 use region::Region;
 pub use trouble::{Bursts, Late};
 
@@ -125,6 +127,7 @@ pub struct World<M: Machine, N: Network> {
     /// The number of events that concerned the whole world. Each of these events may have changed
     /// whether cores can work side by side.
     worldwide: u64,
+    prefetch: Prefetch<M>,
 }
 
 impl<M: Machine, N: Network> World<M, N> {
@@ -139,7 +142,13 @@ impl<M: Machine, N: Network> World<M, N> {
             fabric: Fabric::new(network, prng.fork(0)),
             prng,
             worldwide: 0,
+            prefetch: Prefetch::default(),
         }
+    }
+
+    /// Sets what is read of a machine ahead of its turn.
+    pub fn set_prefetch(&mut self, prefetch: Prefetch<M>) {
+        self.prefetch = prefetch;
     }
 
     /// Adds a host.
@@ -192,7 +201,8 @@ impl<M: Machine, N: Network> World<M, N> {
     #[inline]
     fn parts<'a, O>(&'a mut self, observer: &'a mut O) -> (Region<'a, M>, Direct<'a, N, O>) {
         let (nodes, hosts) = (&mut self.nodes[..], &mut self.hosts[..]);
-        let region = Region { nodes, hosts, timers: &mut self.timers, first: (0, 0) };
+        let prefetch = self.prefetch;
+        let region = Region { nodes, hosts, timers: &mut self.timers, first: (0, 0), prefetch };
         (region, Direct { fabric: &mut self.fabric, observer })
     }
 
@@ -343,9 +353,10 @@ impl<M: Machine, N: Network> World<M, N> {
     #[inline]
     fn warm(&mut self) {
         let (nodes, hosts) = (&mut self.nodes[..], &mut self.hosts[..]);
+        let prefetch = self.prefetch;
         let Fabric { queue, network, .. } = &mut self.fabric;
         if let Some(coming) = queue.begun() {
-            let region = Region { nodes, hosts, timers: &mut self.timers, first: (0, 0) };
+            let region = Region { nodes, hosts, timers: &mut self.timers, first: (0, 0), prefetch };
             region.warm_for(coming, |host| network.send_ready(host, SimTime::ZERO).0);
         }
     }

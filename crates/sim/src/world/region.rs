@@ -10,6 +10,7 @@ use evenfall_core::time::nanos;
 use super::fabric::Pending;
 use super::node::{Input, Node};
 use super::outlet::Outlet;
+use super::prefetch::Prefetch;
 use crate::HostIndex;
 use crate::host::Host;
 use crate::timers::Timers;
@@ -22,6 +23,7 @@ pub(super) struct Region<'a, M> {
     pub(super) timers: &'a mut Timers,
     /// Numbers of the first node and of the first host.
     pub(super) first: (u32, u32),
+    pub(super) prefetch: Prefetch<M>,
 }
 
 impl<M: Machine> Region<'_, M> {
@@ -49,14 +51,14 @@ impl<M: Machine> Region<'_, M> {
         for node in nodes.clone() {
             let host = &self.hosts[(node.host - self.first.1) as usize];
             core::hint::black_box((host.touch(), card(HostIndex(node.host))));
-            core::hint::black_box(node.machine.touch());
+            core::hint::black_box((self.prefetch.near)(&node.machine));
         }
         for node in nodes {
-            core::hint::black_box(node.machine.touch_far());
+            core::hint::black_box((self.prefetch.far)(&node.machine));
         }
     }
 
-    /// The same for the nodes of these events, and for their datagrams.
+    /// Prefetches the nodes and datagrams of these events.
     #[inline]
     pub(super) fn warm_for<'p>(
         &self,

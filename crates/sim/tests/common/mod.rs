@@ -114,14 +114,6 @@ impl Machine for Probe {
         self.lull
     }
 
-    fn touch(&self) -> u64 {
-        11
-    }
-
-    fn touch_far(&self) -> u64 {
-        13
-    }
-
     fn clock(&self) -> Option<Clock> {
         Some(self.clock)
     }
