@@ -1,9 +1,9 @@
 //! What the messages of receivers are compared with.
 //!
 //! A root that lives to its end says how many messages it sent, and their hash. A root that was
-//! killed says nothing, and its log lacks the last messages that it sent. The messages of a receiver
-//! are then compared with the beginning of the feed: as many messages of each tree as the receiver
-//! released.
+//! killed says nothing, and its log lacks the last messages that it sent. The messages of each
+//! receiver are then compared with the beginning of the feed, up to as many messages of each tree
+//! as the receiver released.
 
 use std::collections::{BTreeMap, BTreeSet};
 

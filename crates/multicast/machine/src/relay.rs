@@ -281,7 +281,8 @@ impl Relay {
         }
     }
 
-    /// Reads the fields that the next input needs, as [`Receiver::prefetch`](crate::Receiver::prefetch).
+    /// Reads the fields that the next input needs, as a
+    /// [receiver does](crate::Receiver::prefetch).
     pub fn prefetch(&self) -> u64 {
         self.up.prefetch() ^ self.ring.size().bytes as u64 ^ self.status.forwarded
     }

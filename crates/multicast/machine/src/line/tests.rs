@@ -206,7 +206,7 @@ fn a_stranger_learns_no_run_and_takes_no_name_over() {
         let answer = desks[0].reception.poll_transmit(desks[0].standing, &desks[0].lines);
         assert!(answer.is_none(), "a stranger gets no answer");
     }
-    // A stranger that has an address of its own in the settings still writes for its own name alone.
+    // A stranger with an address of its own in the settings writes for its own name alone.
     desks[0].permitted.named.insert(4, stranger);
     desks[0].permit(address(99));
     assert!(desks[0].handle(stranger, &forged(RUN, 3)).is_err());
