@@ -299,11 +299,7 @@ impl Receiver {
         let first = self.held.front();
         // A released frame drops its bytes, whose count of owners lies beside them.
         let bytes = first.map_or(0, |held| held.release.messages.prefetch());
-        read(first)
-            ^ held
-            ^ u64::from(bytes)
-            ^ self.margins.prefetch_far()
-            ^ self.up.prefetch_far()
+        read(first) ^ held ^ u64::from(bytes) ^ self.margins.prefetch_far() ^ self.up.prefetch_far()
     }
 
     /// Its place in the tree, if it has one.
