@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # What programs of users depend on.
-packages=(evenfall-core evenfall-multicast-service evenfall-store-engine evenfall-exchange-member)
+packages=(evenfall-core evenfall-multicast-service evenfall-store-engine evenfall-collectives-member)
 if ! cargo semver-checks --version >/dev/null 2>&1; then
   echo "skipped: changes of APIs need cargo-semver-checks (cargo install cargo-semver-checks --locked)"
   exit 0

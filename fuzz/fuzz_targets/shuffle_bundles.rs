@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_exchange_machine::fuzzing::bundles`.
+//! See `evenfall_collectives_machine::fuzzing::bundles`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_exchange_machine::fuzzing::bundles(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_collectives_machine::fuzzing::bundles(data));

@@ -1,4 +1,4 @@
 #![no_main]
-//! See `evenfall_exchange_machine::fuzzing::datagrams`.
+//! See `evenfall_collectives_machine::fuzzing::datagrams`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_exchange_machine::fuzzing::datagrams(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_collectives_machine::fuzzing::datagrams(data));

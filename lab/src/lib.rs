@@ -17,7 +17,7 @@
 //! | [`survey`] | live measurement: agents and a surveyor under faults |
 //! | [`seeds`] | one scene under many seeds: runs on all cores, means and intervals |
 //! | [`store`] | fault campaign of the store: torn disks and failing objects |
-//! | [`shuffle`] | the exchange on a fat tree, its rivals, fault campaigns |
+//! | [`shuffle`] | the shuffle on a fat tree, its rivals, fault campaigns |
 //! | [`takeover`] | roots that vote: a standby takes over from a root that dies |
 //! | `commands`, `fanout` | the program, with the feature `program` |
 //! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F), one order |
@@ -49,7 +49,7 @@ pub mod takeover;
 use evenfall_sim::AnyCampaign;
 
 use crate::multicast::campaign::{CLOCK, FAULTS, RECORDER, SLOW_PROXY, SLOW_RECEIVER};
-use crate::shuffle::{calls::Calls, faults::Shuffle};
+use crate::shuffle::{calls::Calls, faults::ShuffleCampaign};
 
 /// Every fault campaign. The tests, `evenfall sim campaign` and the comparison of builds go over
 /// this list.
@@ -60,7 +60,7 @@ pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
     &SLOW_RECEIVER,
     &SLOW_PROXY,
     &survey::Survey,
-    &Shuffle,
+    &ShuffleCampaign,
     &Calls,
     &store::Store,
     &order::ORDER,

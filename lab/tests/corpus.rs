@@ -1,7 +1,7 @@
 //! Replays the corpora of the fuzz targets of all crates on stable Rust.
 
 use evenfall_clock_machine::fuzzing as clock;
-use evenfall_exchange_machine::fuzzing as exchange;
+use evenfall_collectives_machine::fuzzing as collectives;
 use evenfall_feed_formats::fuzzing as formats;
 use evenfall_feed_service::fuzzing as feed;
 use evenfall_files_flow::fuzzing as flow;
@@ -41,8 +41,8 @@ fn every_corpus_file_passes_its_target() {
         ("run_json", runs::run_json),
         ("runlog", runs::runlog),
         ("settings", runs::settings),
-        ("shuffle_bundles", exchange::bundles),
-        ("shuffle_datagrams", exchange::datagrams),
+        ("shuffle_bundles", collectives::bundles),
+        ("shuffle_datagrams", collectives::datagrams),
         ("store_table", store::store_table),
         ("store_wire", store::store_wire),
         ("survey_agent", survey::survey_agent),

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenfall_collectives_machine::workload::by_sampling;
+use evenfall_collectives_machine::{
+    LinkPace, Matrix, Outbound, Shuffle, ShuffleConfig, ShuffleEvent, ShufflePlan,
+};
 use evenfall_core::{Machine, Prng, Timestamp};
-use evenfall_exchange_machine::workload::by_sampling;
-use evenfall_exchange_machine::{Config, Event, Exchange, Matrix, Outbound, Pace, Plan};
 use evenfall_lab::shuffle::plain::Plain;
 use evenfall_lab::shuffle::plain::rules::{Rules, Window};
 use evenfall_lab::shuffle::unfinished::Link;
@@ -20,7 +22,7 @@ const PACKET_NS: u64 = 480;
 
 /// Racks of `rack_hosts`, with `rack_links` times the bandwidth of a host between rack and core.
 fn tree(rack_hosts: u32, rack_links: u64, priorities: Priorities) -> FatTreeSpec {
-    let head = evenfall_exchange_machine::wire::HEADER_BYTES as u32;
+    let head = evenfall_collectives_machine::wire::HEADER_BYTES as u32;
     let costs = Costs {
         control_bytes: 0,
         data_overhead_bytes: -(head as i32),
@@ -31,26 +33,26 @@ fn tree(rack_hosts: u32, rack_links: u64, priorities: Priorities) -> FatTreeSpec
     FatTreeSpec { rack_hosts, rack_bits_per_s, priorities, costs, ..FatTreeSpec::default() }
 }
 
-fn config() -> Config {
-    Config {
+fn config() -> ShuffleConfig {
+    ShuffleConfig {
         packet_bytes: PACKET_BYTES,
-        pace: Pace { ps_per_byte: 32_000, ..Pace::default() },
+        pace: LinkPace { ps_per_byte: 32_000, ..LinkPace::default() },
         resend_after: Duration::from_millis(100),
         silence_max: Duration::from_secs(60),
-        ..Config::default()
+        ..ShuffleConfig::default()
     }
 }
 
 /// Arrival times of all messages in packet times, by sender and receiver. `cells` holds their
 /// lengths in packets.
-fn arrivals(spec: FatTreeSpec, config: &Config, nodes: usize, cells: &[u32]) -> Vec<f64> {
-    let begin = |machine: &mut Exchange, now, plan| machine.start(now, plan).expect("a plan");
-    arrivals_of(spec, || Exchange::new(config.clone()), begin, nodes, cells)
+fn arrivals(spec: FatTreeSpec, config: &ShuffleConfig, nodes: usize, cells: &[u32]) -> Vec<f64> {
+    let begin = |machine: &mut Shuffle, now, plan| machine.start(now, plan).expect("a plan");
+    arrivals_of(spec, || Shuffle::new(config.clone()), begin, nodes, cells)
 }
 
 /// Arrival times with the plain machine.
 fn plain_arrivals(spec: FatTreeSpec, rules: &Rules, nodes: usize, cells: &[u32]) -> Vec<f64> {
-    let begin = |machine: &mut Plain, _, plan: Plan| {
+    let begin = |machine: &mut Plain, _, plan: ShufflePlan| {
         let now = |body| match body {
             Outbound::Now(body) => body,
             _ => Bytes::new(),
@@ -61,10 +63,10 @@ fn plain_arrivals(spec: FatTreeSpec, rules: &Rules, nodes: usize, cells: &[u32])
     arrivals_of(spec, || Plain::new(rules.clone()), begin, nodes, cells)
 }
 
-fn arrivals_of<M: Machine<Event = Event>>(
+fn arrivals_of<M: Machine<Event = ShuffleEvent>>(
     spec: FatTreeSpec,
     machine: impl Fn() -> M,
-    begin: impl Fn(&mut M, Timestamp, Plan),
+    begin: impl Fn(&mut M, Timestamp, ShufflePlan),
     nodes: usize,
     cells: &[u32],
 ) -> Vec<f64> {
@@ -77,7 +79,7 @@ fn arrivals_of<M: Machine<Event = Event>>(
     for rank in 0..nodes {
         let row = &cells[rank * nodes..(rank + 1) * nodes];
         let body = |&packets: &u32| Bytes::from(vec![1; (packets * PACKET_BYTES) as usize]);
-        let plan = Plan::shuffle(1, rank, members.clone(), row.iter().map(body).collect());
+        let plan = ShufflePlan::shuffle(1, rank, members.clone(), row.iter().map(body).collect());
         world.call(NodeIndex(rank as u32), &mut watch, |machine, now| begin(machine, now, plan));
     }
     world.run_until(SimTime::from_millis(100), &mut watch);
@@ -85,7 +87,7 @@ fn arrivals_of<M: Machine<Event = Event>>(
         .map(|at| if at / nodes == at % nodes { 0.0 } else { f64::NAN })
         .collect();
     for (seen, event) in &watch.0 {
-        if let Event::Message { from, .. } = event {
+        if let ShuffleEvent::Message { from, .. } = event {
             let at = usize::from(*from) * nodes + seen.node.0 as usize;
             times[at] = seen.at.nanos() as f64 / PACKET_NS as f64;
         }
@@ -102,7 +104,7 @@ fn theorem_3_1_1_pro_rata_windows_give_pro_rata_shares() {
     let mut cells = [0; 9];
     (cells[2], cells[5]) = (3_000, 1_000);
     let rack = || tree(40, 40, Priorities::Everywhere);
-    let own = Config { rtt_packets: 8, ..config() };
+    let own = ShuffleConfig { rtt_packets: 8, ..config() };
     let times = arrivals(rack(), &own, 3, &cells);
     assert!((4_000.0..4_060.0).contains(&times[2]), "the long one ended at {}", times[2]);
     assert!(times[5] > 3_900.0, "the short one ended at {}", times[5]);
@@ -142,7 +144,7 @@ fn figure_3_10_windows_that_follow_the_slowest_receiver_share_the_uplink() {
     (cells[4], cells[8 + 5], cells[16 + 6], cells[24 + 7]) = (3_000, 1_000, 1_000, 1_000);
     let last = |reduce| {
         let spec = tree(4, 2, Priorities::Everywhere);
-        let times = arrivals(spec, &Config { reduce, ..config() }, 8, &cells);
+        let times = arrivals(spec, &ShuffleConfig { reduce, ..config() }, 8, &cells);
         times.into_iter().fold(0.0, f64::max)
     };
     let (own, slowest) = (last(false), last(true));
@@ -164,7 +166,7 @@ fn figure_3_11_grants_that_pass_the_queues_keep_the_other_uplink_busier() {
     }
     let last = |priorities| {
         let spec = tree(4, 2, priorities);
-        let times = arrivals(spec, &Config { reduce: true, ..config() }, 8, &cells);
+        let times = arrivals(spec, &ShuffleConfig { reduce: true, ..config() }, 8, &cells);
         (0..4).map(|node| times[node * 8 + 7 - node]).fold(0.0, f64::max)
     };
     let (passing, waiting) = (last(Priorities::Everywhere), last(Priorities::Edge));
@@ -222,7 +224,7 @@ fn two_senders_that_may_not_look_far_ahead_can_wait_for_each_other_for_ever() {
     assert_eq!(left, 441);
 }
 
-/// The exchange and the plain machine, which looks at every message for every packet, send the same
+/// The shuffle and the plain machine, which looks at every message for every packet, send the same
 /// datagrams at the same times.
 #[test]
 fn the_exchange_does_what_the_plain_machine_does() {

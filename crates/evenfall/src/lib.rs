@@ -15,7 +15,7 @@
 //! | `subscriber` (default) | [`Subscriber`]: the messages of a feed, each at its deadline | 37 |
 //! | `publisher` | [`Publisher`]: the root of a run, which sends what the program publishes; [`Author`]: a publisher that outlives the root | 43 |
 //! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 39 |
-//! | `member` | [`Member`]: shuffle, broadcast and reduction in a group of processes | 28 |
+//! | `collectives` | [`GroupMember`]: shuffle, broadcast and reduction in a group of processes | 28 |
 //!
 //! The last column counts the crates that a build with this feature alone compiles, with this
 //! crate, with build scripts' dependencies and with procedural macros. A test of this crate counts
@@ -97,14 +97,14 @@
 //!
 //! # Exchange data in a group
 //!
-//! All members of a group make the same calls in the same order. [`member::local`] starts the other
+//! All members of a group make the same calls in the same order. [`collectives::local`] starts the other
 //! members as processes of this machine, for tests and examples.
 //!
-#![cfg_attr(feature = "member", doc = "```no_run")]
-#![cfg_attr(not(feature = "member"), doc = "```ignore")]
+#![cfg_attr(feature = "collectives", doc = "```no_run")]
+#![cfg_attr(not(feature = "collectives"), doc = "```ignore")]
 //! use evenfall::Bytes;
 //!
-//! let mut member = evenfall::member::local(4)?;
+//! let mut member = evenfall::collectives::local(4)?;
 //! let me = member.rank();
 //! let messages = (0..4).map(|to| Bytes::from(format!("from {me} to {to}"))).collect();
 //! println!("{me} got {:?}", member.shuffle(messages)?);
@@ -125,8 +125,8 @@ pub use evenfall_core::{Format, NodeId, SharedKey, SyncTime};
 
 #[cfg(feature = "publisher")]
 pub mod author;
-#[cfg(feature = "member")]
-pub mod member;
+#[cfg(feature = "collectives")]
+pub mod collectives;
 #[cfg(feature = "publisher")]
 pub mod publisher;
 #[cfg(feature = "store")]
@@ -136,8 +136,8 @@ pub mod subscriber;
 
 #[cfg(feature = "publisher")]
 pub use author::Author;
-#[cfg(feature = "member")]
-pub use member::Member;
+#[cfg(feature = "collectives")]
+pub use collectives::GroupMember;
 #[cfg(feature = "publisher")]
 pub use publisher::Publisher;
 #[cfg(feature = "store")]

@@ -46,7 +46,7 @@ fn no_face_brings_the_crates_of_another_face() {
         crates(feature).into_iter().filter(of_house).collect()
     };
     let subscriber = services("subscriber");
-    for (feature, own) in [("store", "evenfall-store-"), ("member", "evenfall-exchange-")] {
+    for (feature, own) in [("store", "evenfall-store-"), ("collectives", "evenfall-collectives-")] {
         let found = services(feature);
         assert!(found.iter().any(|name| name.starts_with(own)), "{found:?}");
         assert!(!subscriber.iter().any(|name| name.starts_with(own)), "{subscriber:?}");

@@ -50,7 +50,7 @@ enum Command {
     Multicast(Box<Multicast>),
     /// A campaign of faults: many seeds, or the events of one seed.
     Campaign(campaign::Args),
-    /// A shuffle on a fat tree, by our exchange or a rival, compared with the bound of its links.
+    /// A shuffle on a fat tree, by our shuffle or a rival, compared with the bound of its links.
     Shuffle(Box<shuffle::Args>),
     /// Bulk reads in a data centre: which copy, over which path.
     Files(files::Args),

@@ -4,9 +4,11 @@
 
 use std::collections::VecDeque;
 
+use evenfall_collectives_machine::group::sample::{self, SampleCalls};
+use evenfall_collectives_machine::group::{
+    Collective, CollectiveEvent, CollectiveOutcome, GroupSettings, ProcessGroup,
+};
 use evenfall_core::{Prng, Transmit};
-use evenfall_exchange_machine::group::sample::{self, Sample};
-use evenfall_exchange_machine::group::{Call, Event, Group, Outcome, Settings};
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{Alteration, Campaign, Run, SimTime};
 
@@ -15,22 +17,24 @@ use super::faults::{Check, KINDS, MUTANT_SEEDS, Mutant, Played, Scene, Strikes, 
 /// Calls of a run.
 const CALLS_PER_RUN: usize = 6;
 
-impl Alteration<Group> for Strikes {
+impl Alteration<ProcessGroup> for Strikes {
     fn sends(&mut self, transmit: &mut Transmit) -> bool {
         self.passes(transmit)
     }
 
-    fn event(&mut self, mut event: Event, out: &mut VecDeque<Event>) {
+    fn event(&mut self, mut event: CollectiveEvent, out: &mut VecDeque<CollectiveEvent>) {
         match &mut event {
-            Event::Done { outcome, .. } => match (self.mutant, outcome) {
+            CollectiveEvent::Done { outcome, .. } => match (self.mutant, outcome) {
                 (Mutant::TellsTwice, _) if self.strikes() => out.push_back(event.clone()),
                 (Mutant::ForgetsEnd, _) if self.strikes() => return,
-                (Mutant::Tampers, Outcome::One(body)) => *body = tampered(body),
-                (Mutant::MixesUp, Outcome::All(parts)) if parts.len() > 1 => parts.swap(0, 1),
-                (Mutant::LeavesOut, Outcome::All(parts)) => drop(parts.pop()),
+                (Mutant::Tampers, CollectiveOutcome::One(body)) => *body = tampered(body),
+                (Mutant::MixesUp, CollectiveOutcome::All(parts)) if parts.len() > 1 => {
+                    parts.swap(0, 1)
+                }
+                (Mutant::LeavesOut, CollectiveOutcome::All(parts)) => drop(parts.pop()),
                 _ => {}
             },
-            Event::Failed { failure, .. } => match self.failure(*failure) {
+            CollectiveEvent::Failed { failure, .. } => match self.failure(*failure) {
                 Some(told) => *failure = told,
                 None => return,
             },
@@ -47,7 +51,7 @@ const BODY_BYTES_MAX: u64 = 1_500;
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     kind: usize,
-    sample: Sample,
+    sample: SampleCalls,
 }
 
 impl Case {
@@ -55,14 +59,14 @@ impl Case {
         let root = prng.below(ranks as u64) as usize;
         let kind = prng.below(sample::CALLS.len() as u64) as usize;
         let (seed, body_bytes_max) = (prng.next_u64(), BODY_BYTES_MAX);
-        Self { kind, sample: Sample { ranks, root, seed, body_bytes_max } }
+        Self { kind, sample: SampleCalls { ranks, root, seed, body_bytes_max } }
     }
 
-    fn call(&self, me: usize) -> Call {
+    fn call(&self, me: usize) -> Collective {
         sample::CALLS[self.kind](&self.sample, me)
     }
 
-    fn outcome(&self, me: usize) -> Outcome {
+    fn outcome(&self, me: usize) -> CollectiveOutcome {
         self.sample.outcome(&self.call(me), me)
     }
 }
@@ -109,11 +113,12 @@ impl Campaign for Calls {
 
     fn run(&self, scene: &Self::Scene, mutant: Option<Mutant>, story: bool) -> Run<Check> {
         let epoch = scene.plan.seed as u32;
-        let settings = Settings { exchange: scene.config.clone(), epoch, ..Settings::default() };
+        let settings =
+            GroupSettings { shuffle: scene.config.clone(), epoch, ..GroupSettings::default() };
         let machine = |rank| {
-            Group::new(rank, scene.members(), settings.clone()).expect("a rank of the group")
+            ProcessGroup::new(rank, scene.members(), settings.clone()).expect("a rank of the group")
         };
-        let call = |machine: &mut Group, now, rank, number: usize| {
+        let call = |machine: &mut ProcessGroup, now, rank, number: usize| {
             machine.call(now, scene.load[number].call(rank)).expect("begun");
         };
         let until = SimTime::from_millis(4_000);
@@ -121,23 +126,26 @@ impl Campaign for Calls {
     }
 }
 
-fn judge(scene: &Scene<Vec<Case>>, Played { events, mut run }: Played<Event>) -> Run<Check> {
+fn judge(
+    scene: &Scene<Vec<Case>>,
+    Played { events, mut run }: Played<CollectiveEvent>,
+) -> Run<Check> {
     let (ranks, cases, victim) = (scene.ranks, &scene.load, scene.victim());
     let mut ended = vec![[0; CALLS_PER_RUN]; ranks];
     let mut failures = 0;
     for (seen, event) in &events {
         let me = seen.node.0 as usize;
-        let (Event::Done { call, .. } | Event::Failed { call, .. }) = event;
+        let (CollectiveEvent::Done { call, .. } | CollectiveEvent::Failed { call, .. }) = event;
         let number = (call & 0xffff_ffff) as usize;
         let case = cases[number];
         ended[me][number] += 1;
         let words = || format!("rank {me} of {ranks}: {case:?}: {event:?}; died: {victim:?}");
         run.expect(Check::Once, ended[me][number] == 1, words);
         match event {
-            Event::Done { outcome, .. } => {
+            CollectiveEvent::Done { outcome, .. } => {
                 run.expect(Check::Whole, *outcome == case.outcome(me), words);
             }
-            Event::Failed { failure, .. } => {
+            CollectiveEvent::Failed { failure, .. } => {
                 failures += 1;
                 run.expect(Check::Named, Some(u32::from(failure.rank())) == victim, words);
             }

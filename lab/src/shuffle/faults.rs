@@ -1,4 +1,4 @@
-//! The fault campaign of the exchange. Under loss up to 5 %, duplicates, reordering and crashes,
+//! The fault campaign of the shuffle. Under loss up to 5 %, duplicates, reordering and crashes,
 //! every message arrives whole and once, or a failure names the dead rank.
 //!
 //! The campaign of group communication in [`calls`](super::calls) has the same checks, mutants and
@@ -9,9 +9,11 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use bytes::{Bytes, BytesMut};
+use evenfall_collectives_machine::wire::ShuffleKind;
+use evenfall_collectives_machine::{
+    RankFailure, Shuffle, ShuffleConfig, ShuffleEvent, ShufflePlan,
+};
 use evenfall_core::{Machine, Prng, Timestamp, Transmit};
-use evenfall_exchange_machine::wire::Kind;
-use evenfall_exchange_machine::{Config, Event, Exchange, Failure, Plan as ExchangePlan};
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{
     Alteration, Altered, Bursts, Campaign, Collect, Cut, Fault, FaultKind, HostSpec, Late,
@@ -61,7 +63,7 @@ words! {
 const MUTANT_EVERY: u64 = 3;
 /// Seeds within which a mutant must be caught: one seed in five has a crash.
 pub(super) const MUTANT_SEEDS: u64 = 60;
-/// Kinds of faults that must occur in a campaign of the exchange.
+/// Kinds of faults that must occur in a campaign of the shuffle.
 pub(super) const KINDS: &[FaultKind] = &[
     FaultKind::Loss,
     FaultKind::Duplicate,
@@ -73,7 +75,7 @@ pub(super) const KINDS: &[FaultKind] = &[
 ];
 /// How long a rank may be silent before it counts as dead.
 const SILENCE_MAX: Duration = Duration::from_millis(200);
-/// Each outage begins within this time of the start, in microseconds. Most exchanges without an
+/// Each outage begins within this time of the start, in microseconds. Most shuffles without an
 /// outage take one or two milliseconds, so a later outage would often come too late.
 const OUTAGE_WITHIN_US: u64 = 1_000;
 /// Longest outage, in microseconds. A rank may ask again as rarely as once in a quarter of the
@@ -99,18 +101,18 @@ impl Strikes {
     /// Whether the mutant lets this datagram leave.
     pub(super) fn passes(&self, transmit: &Transmit) -> bool {
         let hidden = match self.mutant {
-            Mutant::ForgetsResend => Kind::Resend,
-            Mutant::ForgetsAck => Kind::Ack,
+            Mutant::ForgetsResend => ShuffleKind::Resend,
+            Mutant::ForgetsAck => ShuffleKind::Ack,
             _ => return true,
         };
         transmit.head.as_slice().get(KIND_OFFSET) != Some(&(hidden as u8))
     }
 
     /// The failure that the mutant reports; `None` when it hides the failure.
-    pub(super) fn failure(&self, failure: Failure) -> Option<Failure> {
+    pub(super) fn failure(&self, failure: RankFailure) -> Option<RankFailure> {
         match self.mutant {
             Mutant::HidesFailure => None,
-            Mutant::BlamesAnother => Some(Failure::Silent { rank: failure.rank() ^ 1 }),
+            Mutant::BlamesAnother => Some(RankFailure::Silent { rank: failure.rank() ^ 1 }),
             _ => Some(failure),
         }
     }
@@ -123,21 +125,21 @@ pub(super) fn tampered(body: &Bytes) -> Bytes {
     bytes.freeze()
 }
 
-impl Alteration<Exchange> for Strikes {
+impl Alteration<Shuffle> for Strikes {
     fn sends(&mut self, transmit: &mut Transmit) -> bool {
         self.passes(transmit)
     }
 
-    fn event(&mut self, mut event: Event, out: &mut VecDeque<Event>) {
+    fn event(&mut self, mut event: ShuffleEvent, out: &mut VecDeque<ShuffleEvent>) {
         match &mut event {
-            Event::Message { body, .. } if self.strikes() => match self.mutant {
+            ShuffleEvent::Message { body, .. } if self.strikes() => match self.mutant {
                 Mutant::Tampers => *body = tampered(body),
                 Mutant::TellsTwice => out.push_back(event.clone()),
                 Mutant::CompletesEarly => return,
                 _ => {}
             },
-            Event::Message { .. } | Event::Completed { .. } => {}
-            Event::Failed { failure, .. } => match self.failure(*failure) {
+            ShuffleEvent::Message { .. } | ShuffleEvent::Completed { .. } => {}
+            ShuffleEvent::Failed { failure, .. } => match self.failure(*failure) {
                 Some(told) => *failure = told,
                 None => return,
             },
@@ -150,7 +152,7 @@ impl Alteration<Exchange> for Strikes {
 pub struct Scene<L> {
     pub(super) plan: Plan,
     pub(super) ranks: usize,
-    pub(super) config: Config,
+    pub(super) config: ShuffleConfig,
     starts: Vec<SimTime>,
     pub(super) load: L,
 }
@@ -164,13 +166,13 @@ impl<L> AsMut<Plan> for Scene<L> {
 impl<L: Default> Scene<L> {
     /// Draws the machines and the network.
     pub(super) fn draw(seed: u64, ranks: usize, prng: &mut Prng) -> Self {
-        let config = Config {
+        let config = ShuffleConfig {
             packet_bytes: 100,
             resend_after: Duration::from_millis(1),
             resend_after_min: Duration::from_micros(100),
             silence_max: SILENCE_MAX,
             grant_packets: 1 + prng.below(4) as u32,
-            ..Config::default()
+            ..ShuffleConfig::default()
         };
         let rates = Rates {
             loss: 0.05 * prng.unit(),
@@ -289,9 +291,9 @@ fn message(from: usize, to: usize, length: usize) -> Bytes {
 }
 
 /// The campaign: a shuffle of 2 to 7 ranks.
-pub struct Shuffle;
+pub struct ShuffleCampaign;
 
-impl Campaign for Shuffle {
+impl Campaign for ShuffleCampaign {
     type Check = Check;
     type Mutant = Mutant;
     /// Lengths of all messages.
@@ -309,7 +311,7 @@ impl Campaign for Shuffle {
         ];
         Outline {
             name: "shuffle",
-            about: "the exchange, whose messages come whole and once or whose failure is named",
+            about: "the shuffle, whose messages come whole and once or whose failure is named",
             seeds: 1_000,
             once_failed: &[],
             kinds: KINDS,
@@ -333,19 +335,22 @@ impl Campaign for Shuffle {
     fn run(&self, scene: &Self::Scene, mutant: Option<Mutant>, story: bool) -> Run<Check> {
         let ranks = scene.ranks;
         let members = scene.members();
-        let start = |machine: &mut Exchange, now, rank, _| {
+        let start = |machine: &mut Shuffle, now, rank, _| {
             let length = |to| scene.load[rank * ranks + to];
             let messages = (0..ranks).map(|to| message(rank, to, length(to))).collect();
-            let plan = ExchangePlan::shuffle(scene.plan.seed, rank, members.clone(), messages);
+            let plan = ShufflePlan::shuffle(scene.plan.seed, rank, members.clone(), messages);
             machine.start(now, plan).expect("a plan of our own is right");
         };
-        let machine = |_| Exchange::new(scene.config.clone());
+        let machine = |_| Shuffle::new(scene.config.clone());
         let until = SimTime::from_millis(3_000);
         judge(scene, scene.play((mutant, story), machine, (1, start), until))
     }
 }
 
-fn judge(scene: &Scene<Vec<usize>>, Played { events, mut run }: Played<Event>) -> Run<Check> {
+fn judge(
+    scene: &Scene<Vec<usize>>,
+    Played { events, mut run }: Played<ShuffleEvent>,
+) -> Run<Check> {
     let (ranks, victim) = (scene.ranks, scene.victim());
     let mut here = vec![0u32; ranks * ranks];
     let mut ended = vec![0u32; ranks];
@@ -353,7 +358,7 @@ fn judge(scene: &Scene<Vec<usize>>, Played { events, mut run }: Played<Event>) -
     for (seen, event) in &events {
         let to = seen.node.0 as usize;
         match event {
-            Event::Message { from, body, .. } => {
+            ShuffleEvent::Message { from, body, .. } => {
                 let from = usize::from(*from);
                 let cell = from * ranks + to;
                 here[cell] += 1;
@@ -361,13 +366,13 @@ fn judge(scene: &Scene<Vec<usize>>, Played { events, mut run }: Played<Event>) -
                 let right = *body == message(from, to, scene.load[cell]);
                 run.expect(Check::Whole, right, || format!("{from} to {to}"));
             }
-            Event::Completed { .. } => {
+            ShuffleEvent::Completed { .. } => {
                 ended[to] += 1;
                 let missing = (0..ranks).find(|from| here[from * ranks + to] == 0);
                 let words = || format!("rank {to} completed without {missing:?}");
                 run.expect(Check::Complete, missing.is_none(), words);
             }
-            Event::Failed { failure, .. } => {
+            ShuffleEvent::Failed { failure, .. } => {
                 ended[to] += 1;
                 failures += 1;
                 let right = Some(u32::from(failure.rank())) == victim;

@@ -1,4 +1,4 @@
-//! The exchange on a fat tree: measured runs, rivals, bounds, faults.
+//! The shuffle on a fat tree: measured runs, rivals, bounds, faults.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | [`watch`] | watches a shuffle: its end, its progress, pauses |
 //! | [`rivals`] | [`Rival`]: other schemes that send the same matrix |
 //! | [`plain`] | the machine of rivals and of printed variants |
-//! | [`faults`] | the fault campaign of the exchange: faults, checks and mutants |
+//! | [`faults`] | the fault campaign of the shuffle: faults, checks and mutants |
 //! | [`calls`] | the fault campaign of group communication |
 //! | [`study`] | the figures of chapter 6 of the thesis, run by run |
 //! | [`course`] | the figures that show a shuffle over time |

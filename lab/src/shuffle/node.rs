@@ -1,22 +1,22 @@
-//! A node of a simulated shuffle: the exchange itself, or a rival.
+//! A node of a simulated shuffle: the shuffle itself, or a rival.
 
+use evenfall_collectives_machine::{Shuffle, ShuffleEvent};
 use evenfall_core::any_machine;
-use evenfall_exchange_machine::{Event, Exchange};
 
 use super::plain::Plain;
 
 /// The machine of a node.
 #[derive(Debug)]
 pub(super) enum Node {
-    Exchange(Box<Exchange>),
+    Shuffle(Box<Shuffle>),
     Plain(Box<Plain>),
 }
 
 any_machine! {
     impl Machine for Node {
-        type Event = Event;
+        type Event = ShuffleEvent;
 
-        Exchange(exchange) => exchange.poll_event(),
+        Shuffle(shuffle) => shuffle.poll_event(),
         Plain(plain) => plain.poll_event(),
     }
 }
@@ -26,16 +26,16 @@ impl Node {
     /// when the shuffle has ended at this node.
     pub(super) fn progress(&self, operation: u64) -> Option<(usize, usize, u64)> {
         match self {
-            Self::Exchange(exchange) => exchange.progress(operation),
+            Self::Shuffle(shuffle) => shuffle.progress(operation),
             Self::Plain(plain) => Some(plain.progress()),
         }
     }
 
-    /// Whether this node grants packets of the incomplete message from `from`. The exchange grants
+    /// Whether this node grants packets of the incomplete message from `from`. The shuffle grants
     /// to all messages at once.
     pub(super) fn works_on(&self, from: usize) -> bool {
         match self {
-            Self::Exchange(_) => true,
+            Self::Shuffle(_) => true,
             Self::Plain(plain) => plain.works_on(from),
         }
     }

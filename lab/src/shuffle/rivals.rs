@@ -1,7 +1,7 @@
 //! Other schemes that send the same matrix on the same network.
 //!
 //! A rival is a set of rules of the [plain machine](super::plain), as chapter 6 of the thesis
-//! adapts the scheme. The exchange itself runs the complete GRPF. The plain machine also runs GRPF
+//! adapts the scheme. The shuffle itself runs the complete GRPF. The plain machine also runs GRPF
 //! as printed, and GRPF without some of its parts.
 
 use core::fmt;
@@ -12,9 +12,9 @@ use super::plain::rules::{Order, Rules, Slots, Unasked, Until, Window};
 /// A scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rival {
-    /// The exchange of the product.
+    /// The shuffle of the product.
     Grpf,
-    /// The exchange, with windows that follow the slowest receiver (equation 3.14). All ranks know
+    /// The shuffle, with windows that follow the slowest receiver (equation 3.14). All ranks know
     /// the slowest receiver at once.
     Global,
     /// As `Global`, but the all-reduce of the protocol finds the slowest receiver.
@@ -41,7 +41,7 @@ const ENTROPY_MESSAGES: u32 = 8;
 
 impl Rival {
     /// The rules of the plain machine for this scheme, derived from the rules of GRPF as printed;
-    /// `None` when the exchange itself runs.
+    /// `None` when the shuffle itself runs.
     pub fn rules(self, ablation: Ablation, printed: Rules) -> Option<Rules> {
         let asked = Rules { unasked: Unasked::Nothing, ..printed.clone() };
         let baseline = |order| Rules { order, window: Window::Constant, ..asked.clone() };
@@ -74,10 +74,10 @@ impl Rival {
 /// [`Printed`](Self::Printed) on lack the slow start of section 3.4, which the thesis leaves open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ablation {
-    /// All parts, run by the exchange itself.
+    /// All parts, run by the shuffle itself.
     #[default]
     Whole,
-    /// All parts, run by the plain machine as a model of the exchange.
+    /// All parts, run by the plain machine as a model of the shuffle.
     Model,
     /// Without the slow start.
     Printed,

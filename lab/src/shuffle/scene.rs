@@ -7,8 +7,8 @@
 use core::time::Duration;
 
 use bytes::Bytes;
+use evenfall_collectives_machine::{LinkPace, Links, Matrix, Shuffle, ShuffleConfig, ShufflePlan};
 use evenfall_core::{Prng, Timestamp};
-use evenfall_exchange_machine::{Config, Exchange, Links, Matrix, Pace, Plan};
 use evenfall_sim::{
     Action, Costs, FatTree, FatTreeSpec, HostSpec, NodeIndex, Priorities, SimTime, World,
 };
@@ -65,7 +65,7 @@ impl Control {
 
     fn costs(self) -> Costs {
         let (_, scale) = self.payload();
-        let data_head_bytes = evenfall_exchange_machine::wire::HEADER_BYTES as u32;
+        let data_head_bytes = evenfall_collectives_machine::wire::HEADER_BYTES as u32;
         match self {
             Self::Free => {
                 let data_overhead_bytes = -(data_head_bytes as i32);
@@ -111,7 +111,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// The exchange on a network of full bisection without pre-emption. Control packets cost
+    /// The shuffle on a network of full bisection without pre-emption. Control packets cost
     /// nothing and go first.
     pub fn new(matrix: Matrix, seed: u64) -> Self {
         Self {
@@ -137,32 +137,32 @@ impl Params {
         f64::from(self.rtt_packets()) * PACKET_NS as f64
     }
 
-    fn config(&self) -> Config {
+    fn config(&self) -> ShuffleConfig {
         let (packet_bytes, scale) = self.control.payload();
         let ps_per_wire_byte = 8_000_000_000_000 / LINK_BITS_PER_S;
         let charged = u64::from(self.control == Control::Charged);
         let frame_ps = charged * ps_per_wire_byte * u64::from(CONTROL_BYTES);
-        Config {
+        ShuffleConfig {
             packet_bytes,
             rtt_packets: self.rtt_packets(),
-            pace: Pace {
+            pace: LinkPace {
                 ps_per_byte: ps_per_wire_byte * u64::from(scale),
                 ps_per_data: frame_ps,
                 ps_per_control: frame_ps,
                 burst: Duration::ZERO,
             },
-            overcommit: self.overcommit.unwrap_or(Config::default().overcommit),
+            overcommit: self.overcommit.unwrap_or(ShuffleConfig::default().overcommit),
             reduce: self.rival == Rival::Reduce,
             // The network loses no packets. A packet is late only because its sender is in a pause.
             resend_after: Duration::from_millis(20),
             resend_after_min: Duration::from_millis(20),
             silence_max: Duration::from_secs(60),
-            ..Config::default()
+            ..ShuffleConfig::default()
         }
     }
 
     /// The rules of the plain machine, if the plain machine runs.
-    fn rules(&self, config: &Config) -> Option<Rules> {
+    fn rules(&self, config: &ShuffleConfig) -> Option<Rules> {
         let printed = Rules::printed(config.packet_bytes, config.rtt_packets, config.pace);
         let mut rules = self.rival.rules(self.ablation, printed)?;
         if let Some(overcommit) = self.overcommit {
@@ -387,7 +387,7 @@ fn start(
     let rules = params.rules(&config);
     for node in 0..nodes {
         let Some(mut own) = rules.clone() else {
-            world.add(Node::Exchange(Box::new(Exchange::new(config.clone()))), HostSpec::ideal());
+            world.add(Node::Shuffle(Box::new(Shuffle::new(config.clone()))), HostSpec::ideal());
             continue;
         };
         if params.rival == Rival::Madd && bound > 0.0 {
@@ -413,8 +413,8 @@ fn start(
                 plain.start(operation, rank, members, bodies);
                 Ok(())
             }
-            Node::Exchange(exchange) => {
-                exchange.start(now, Plan::shuffle(operation, rank, members, bodies))
+            Node::Shuffle(shuffle) => {
+                shuffle.start(now, ShufflePlan::shuffle(operation, rank, members, bodies))
             }
         };
         let begun = world.call(NodeIndex(rank as u32), watch, begin);

@@ -7,8 +7,8 @@
 use core::fmt;
 use std::collections::BTreeMap;
 
+use evenfall_collectives_machine::{Links, Matrix, workload};
 use evenfall_core::Prng;
-use evenfall_exchange_machine::{Links, Matrix, workload};
 use evenfall_sim::Priorities;
 
 use super::curves::Curves;

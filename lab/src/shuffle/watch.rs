@@ -3,9 +3,9 @@
 
 use core::time::Duration;
 
+use evenfall_collectives_machine::wire::HEADER_BYTES;
+use evenfall_collectives_machine::{Matrix, ShuffleEvent};
 use evenfall_core::Class;
-use evenfall_exchange_machine::wire::HEADER_BYTES;
-use evenfall_exchange_machine::{Event, Matrix};
 use evenfall_sim::{Action, FatTree, NodeIndex, Observer, Packet, Seen, SimTime, Verdict, World};
 
 use super::node::Node;
@@ -151,10 +151,10 @@ pub(super) const STEP: u64 = 1 << 41;
 pub(super) const SAMPLE: u64 = 1 << 42;
 
 impl Observer<Node, FatTree> for Watch {
-    fn event(&mut self, seen: Seen, event: Event) {
+    fn event(&mut self, seen: Seen, event: ShuffleEvent) {
         match event {
-            Event::Message { from, .. } if u32::from(from) == seen.node.0 => {}
-            Event::Message { body, from, .. } => {
+            ShuffleEvent::Message { from, .. } if u32::from(from) == seen.node.0 => {}
+            ShuffleEvent::Message { body, from, .. } => {
                 self.messages_left -= 1;
                 if let Some(timeline) = &mut self.timeline {
                     let at = usize::from(from) * timeline.all.len() + seen.node.0 as usize;
@@ -168,8 +168,8 @@ impl Observer<Node, FatTree> for Watch {
                     lockstep.left -= usize::from(!body.is_empty());
                 }
             }
-            Event::Completed { .. } => {}
-            Event::Failed { failure, .. } => self.failed = Some(failure.to_string()),
+            ShuffleEvent::Completed { .. } => {}
+            ShuffleEvent::Failed { failure, .. } => self.failed = Some(failure.to_string()),
         }
     }
 
@@ -194,7 +194,7 @@ impl Observer<Node, FatTree> for Watch {
 pub(super) fn circle(world: &World<Node, FatTree>) -> Option<Vec<Link>> {
     let plain = |node: usize| match world.machine(NodeIndex(node as u32)) {
         Node::Plain(plain) => Some(plain),
-        Node::Exchange(_) => None,
+        Node::Shuffle(_) => None,
     };
     let waits_for = |sender| plain(sender).and_then(|machine| machine.waits_for());
     let held = |receiver, sender| plain(receiver).map_or(0, |machine| machine.outstanding(sender));
@@ -216,7 +216,7 @@ impl Watch {
         let (operation, every) = (refresh.operation, refresh.every);
         let nodes = (0..world.node_count() as u32).map(NodeIndex);
         let missing = |node| match world.machine(node) {
-            Node::Exchange(exchange) => exchange.missing_bytes(operation),
+            Node::Shuffle(shuffle) => shuffle.missing_bytes(operation),
             Node::Plain(_) => 0,
         };
         let slowest = nodes.clone().map(missing).max();
@@ -224,8 +224,8 @@ impl Watch {
         // the all-reduce, so a value is at most one all-reduce old.
         for node in nodes {
             world.call(node, &mut *self, |machine, _| {
-                if let Node::Exchange(exchange) = machine {
-                    exchange.set_slowest(operation, slowest.unwrap_or(0));
+                if let Node::Shuffle(shuffle) = machine {
+                    shuffle.set_slowest(operation, slowest.unwrap_or(0));
                 }
             });
         }

@@ -1,24 +1,26 @@
 //! A rank of a group that makes some calls and keeps their outcomes.
 
+use evenfall_collectives_machine::group::sample::{CALLS, SampleCalls};
+use evenfall_collectives_machine::group::{
+    CollectiveEvent, CollectiveOutcome, GroupSettings, ProcessGroup,
+};
 use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
-use evenfall_exchange_machine::group::sample::{CALLS, Sample};
-use evenfall_exchange_machine::group::{Event, Group, Outcome, Settings};
 
 /// See the module documentation.
 pub struct Caller {
-    group: Group,
+    group: ProcessGroup,
     begun: bool,
-    pub ended: Vec<Event>,
+    pub ended: Vec<CollectiveEvent>,
 }
 
 /// Bodies of up to 50 KB. Some messages have many packets, and some are empty.
-fn sample(ranks: usize) -> Sample {
-    Sample { ranks, root: 1, seed: 1, body_bytes_max: 50_000 }
+fn sample(ranks: usize) -> SampleCalls {
+    SampleCalls { ranks, root: 1, seed: 1, body_bytes_max: 50_000 }
 }
 
 impl Caller {
     pub fn new(rank: usize, members: Vec<std::net::SocketAddr>) -> Self {
-        let group = Group::new(rank, members, Settings::default()).expect("a rank");
+        let group = ProcessGroup::new(rank, members, GroupSettings::default()).expect("a rank");
         Self { group, begun: false, ended: Vec::new() }
     }
 
@@ -34,19 +36,21 @@ impl Caller {
     }
 
     /// Outcomes in the order of the calls, when all calls have ended.
-    pub fn outcomes(&self) -> Option<Vec<Outcome>> {
+    pub fn outcomes(&self) -> Option<Vec<CollectiveOutcome>> {
         let outcome = |number: usize| {
             self.ended.iter().find_map(|event| match event {
-                Event::Done { call, outcome } if *call == number as u64 => Some(outcome.clone()),
-                Event::Done { .. } => None,
-                Event::Failed { failure, .. } => panic!("{failure}"),
+                CollectiveEvent::Done { call, outcome } if *call == number as u64 => {
+                    Some(outcome.clone())
+                }
+                CollectiveEvent::Done { .. } => None,
+                CollectiveEvent::Failed { failure, .. } => panic!("{failure}"),
             })
         };
         (0..CALLS.len()).map(outcome).collect()
     }
 
     /// The outcomes that the calls must have.
-    pub fn expected(me: usize, ranks: usize) -> Vec<Outcome> {
+    pub fn expected(me: usize, ranks: usize) -> Vec<CollectiveOutcome> {
         sample(ranks).calls(me).into_iter().map(|(_, outcome)| outcome).collect()
     }
 }

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenfall_collectives_machine::ShuffleConfig;
+use evenfall_collectives_machine::group::GroupSettings;
+use evenfall_collectives_member::{GroupError, GroupMember, GroupSocket, GroupSocketOptions, pace};
 use evenfall_core::Prng;
-use evenfall_exchange_machine::Config;
-use evenfall_exchange_machine::group::Settings;
-use evenfall_exchange_member::{GroupError, Member, Seat, SeatOptions, pace};
 use evenfall_host::clock::{MonotonicClock, process_cpu};
 use evenfall_host::{interrupt, pin};
 use serde::{Deserialize, Serialize};
@@ -64,19 +64,19 @@ pub struct Spec {
     pub watched_rounds: usize,
     /// Payload of a packet.
     pub packet_bytes: u32,
-    /// See [`Config::rtt_packets`].
+    /// See [`ShuffleConfig::rtt_packets`].
     pub rtt_packets: u32,
-    /// See [`Config::overcommit`].
+    /// See [`ShuffleConfig::overcommit`].
     pub overcommit: f64,
-    /// See [`Config::grant_packets`].
+    /// See [`ShuffleConfig::grant_packets`].
     pub grant_packets: u32,
     /// Rate of the rank's link, if it is limited.
     pub bits_per_s: Option<u64>,
-    /// See [`Config::resend_after`].
+    /// See [`ShuffleConfig::resend_after`].
     pub resend_after: Duration,
-    /// See [`Config::silence_max`].
+    /// See [`ShuffleConfig::silence_max`].
     pub silence_max: Duration,
-    /// See [`Config::key`].
+    /// See [`ShuffleConfig::key`].
     pub key: Option<[u8; 16]>,
     /// How long the rank may delay the report of its rounds, because the reader of reports needs a
     /// core.
@@ -84,8 +84,8 @@ pub struct Spec {
 }
 
 impl Spec {
-    fn settings(&self) -> Settings {
-        let exchange = Config {
+    fn settings(&self) -> GroupSettings {
+        let shuffle = ShuffleConfig {
             packet_bytes: self.packet_bytes,
             rtt_packets: self.rtt_packets,
             overcommit: self.overcommit,
@@ -94,9 +94,9 @@ impl Spec {
             resend_after: self.resend_after,
             silence_max: self.silence_max,
             key: self.key,
-            ..Config::default()
+            ..ShuffleConfig::default()
         };
-        Settings { exchange, epoch: self.epoch, ..Settings::default() }
+        GroupSettings { shuffle, epoch: self.epoch, ..GroupSettings::default() }
     }
 }
 
@@ -197,7 +197,7 @@ pub fn main(args: &Args) -> Outcome {
 
 fn run(args: &Args) -> Outcome {
     interrupt::install()?;
-    let options = SeatOptions {
+    let options = GroupSocketOptions {
         keyed: args.lab,
         mark: args.lab,
         inject: args.inject.clone(),
@@ -207,7 +207,7 @@ fn run(args: &Args) -> Outcome {
     if let Some(core) = args.core {
         pin::to_cores(&[core])?;
     }
-    let seat = Seat::bind(args.bind, options)?;
+    let seat = GroupSocket::bind(args.bind, options)?;
     say(&Line::Address(seat.address()))?;
     let mut text = String::new();
     std::io::stdin().lock().read_line(&mut text)?;
@@ -242,7 +242,7 @@ fn run(args: &Args) -> Outcome {
     }))
 }
 
-fn round(member: &mut Member, spec: &Spec, number: usize) -> Result<Round, GroupError> {
+fn round(member: &mut GroupMember, spec: &Spec, number: usize) -> Result<Round, GroupError> {
     let (seed, me) = (spec.seed, spec.rank);
     let one = |(to, &bytes): (usize, &u64)| message(seed, number, (me, to), bytes);
     let messages: Vec<Bytes> = spec.row.iter().enumerate().map(one).collect();

@@ -12,9 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use evenfall_collectives_machine::{Links, Matrix, workload};
+use evenfall_collectives_member::{FRAME_BYTES, packet_bytes};
 use evenfall_core::Prng;
-use evenfall_exchange_machine::{Links, Matrix, workload};
-use evenfall_exchange_member::{FRAME_BYTES, packet_bytes};
 use evenfall_host::lab::{Lab, RackHost, Racks};
 use evenfall_host::process::{Signal, end_with_parent, send};
 use evenfall_host::{interrupt, pin};

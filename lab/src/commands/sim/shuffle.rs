@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::shuffle::preempt::Runs;
 use crate::shuffle::{Ablation, Control, Params, Rival, timeline};
 use clap::ValueEnum;
+use evenfall_collectives_machine::{Matrix, workload};
 use evenfall_core::Prng;
-use evenfall_exchange_machine::{Matrix, workload};
 use evenfall_sim::Priorities;
 
 use evenfall_runtime::program::Outcome;
@@ -93,7 +93,7 @@ enum Lacks {
     Unscheduled,
     /// Randomness in the priorities.
     Chance,
-    /// Windows in proportion to the missing bytes. Without them, the exchange is the baseline of
+    /// Windows in proportion to the missing bytes. Without them, the shuffle is the baseline of
     /// section 6.1.2.
     Windows,
 }

@@ -1,10 +1,10 @@
 //! The protocol as chapter 6 of the thesis describes it, for the rivals and variants of that
 //! chapter.
 //!
-//! The thesis compares schemes that differ in one or two rules, and the exchange of the product has
-//! these rules fixed. The exchange takes logarithmic time per packet. This machine looks at every
+//! The thesis compares schemes that differ in one or two rules, and the shuffle of the product has
+//! these rules fixed. The shuffle takes logarithmic time per packet. This machine looks at every
 //! message for every packet, which makes it simple enough to serve as a model for tests of the
-//! exchange (`lab/tests/shuffle_thesis.rs`). The machine does not handle loss or silence, because
+//! shuffle (`lab/tests/shuffle_thesis.rs`). The machine does not handle loss or silence, because
 //! its network loses no packets.
 //!
 //! | module | what it holds |
@@ -21,11 +21,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use evenfall_collectives_machine::ShuffleEvent;
+use evenfall_collectives_machine::wire::{HEADER_BYTES, ShuffleHeader, ShuffleKind};
 use evenfall_core::{
     Arrival, Class, ClockReading, Destination, Machine, Malformed, Timestamp, Transmit,
 };
-use evenfall_exchange_machine::Event;
-use evenfall_exchange_machine::wire::{HEADER_BYTES, Header, Kind};
 
 use receiver::Receiver;
 use rules::Rules;
@@ -42,10 +42,10 @@ pub struct Plain {
     receiver: Receiver,
     /// Control datagrams that wait, with at most one grant per rank. A later grant replaces the
     /// earlier one, because each grant states its end.
-    owed: VecDeque<(usize, Kind)>,
+    owed: VecDeque<(usize, ShuffleKind)>,
     /// For each rank, the end of its grant, while that grant waits to be sent.
     grants: Vec<Option<u32>>,
-    events: VecDeque<Event>,
+    events: VecDeque<ShuffleEvent>,
     /// Time at which the link is free again, in picoseconds.
     free_ps: u128,
     paced_until: Option<Timestamp>,
@@ -85,7 +85,7 @@ impl Plain {
         self.members = members;
         let silent = |&to: &usize| to != me && self.sender.messages[to].unasked == 0;
         let silent = (0..self.members.len()).filter(silent);
-        self.owed = silent.map(|to| (to, Kind::Data)).collect();
+        self.owed = silent.map(|to| (to, ShuffleKind::Data)).collect();
     }
 
     /// Allows all packets for this rank at once. Schemes whose order is decided outside the machine
@@ -116,22 +116,22 @@ impl Plain {
         self.receiver.progress()
     }
 
-    fn data(&mut self, header: &Header, payload: Bytes) {
+    fn data(&mut self, header: &ShuffleHeader, payload: Bytes) {
         if self.receiver.take(header, payload.len() as u32) {
-            self.owed.push_back((usize::from(header.from), Kind::Ack));
+            self.owed.push_back((usize::from(header.from), ShuffleKind::Ack));
             // The simulation never reads the bytes of a message, so the last packet stands for the
             // whole message.
             let (operation, from, body) = (self.operation, header.from, payload);
-            self.events.push_back(Event::Message { operation, from, body });
+            self.events.push_back(ShuffleEvent::Message { operation, from, body });
         }
         while let Some((to, end)) = self.receiver.grant() {
             if self.grants[to].replace(end).is_none() {
-                self.owed.push_back((to, Kind::Grant));
+                self.owed.push_back((to, ShuffleKind::Grant));
             }
         }
     }
 
-    fn transmit(&self, to: usize, header: &Header, body: Bytes) -> Transmit {
+    fn transmit(&self, to: usize, header: &ShuffleHeader, body: Bytes) -> Transmit {
         let head = header.encode(None, &body);
         Transmit {
             class: header.class,
@@ -142,9 +142,9 @@ impl Plain {
         }
     }
 
-    fn header(&self, to: usize, kind: Kind, class: Class) -> Header {
+    fn header(&self, to: usize, kind: ShuffleKind, class: Class) -> ShuffleHeader {
         let message = &self.sender.messages[to];
-        Header {
+        ShuffleHeader {
             kind,
             class,
             from: self.me as u16,
@@ -159,7 +159,7 @@ impl Plain {
     fn control(&mut self) -> Option<Transmit> {
         let (to, kind) = self.owed.pop_front()?;
         let mut header = self.header(to, kind, Class::Control);
-        if let (Kind::Grant, Some(packets)) = (kind, self.grants[to].take()) {
+        if let (ShuffleKind::Grant, Some(packets)) = (kind, self.grants[to].take()) {
             header.offset = packets;
         }
         Some(self.transmit(to, &header, Bytes::new()))
@@ -171,15 +171,15 @@ impl Plain {
 }
 
 impl Machine for Plain {
-    type Event = Event;
+    type Event = ShuffleEvent;
 
     fn handle(&mut self, _: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let header = Header::decode(&arrival.datagram, None)?;
+        let header = ShuffleHeader::decode(&arrival.datagram, None)?;
         match header.kind {
-            Kind::Data => self.data(&header, arrival.datagram.slice(HEADER_BYTES..)),
-            // The offset counts packets. The exchange counts bytes, because its grants must not
+            ShuffleKind::Data => self.data(&header, arrival.datagram.slice(HEADER_BYTES..)),
+            // The offset counts packets. The shuffle counts bytes, because its grants must not
             // depend on the packet size.
-            Kind::Grant => self.sender.grant(usize::from(header.from), header.offset),
+            ShuffleKind::Grant => self.sender.grant(usize::from(header.from), header.offset),
             _ => {}
         }
         Ok(())
@@ -191,7 +191,7 @@ impl Machine for Plain {
 
     fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<ShuffleEvent> {
         self.events.pop_front()
     }
 
@@ -207,13 +207,13 @@ impl Machine for Plain {
         }
         self.paced_until = None;
         let (to, index) = self.sender.next()?;
-        let header = self.header(to, Kind::Data, Class::Bulk);
+        let header = self.header(to, ShuffleKind::Data, Class::Bulk);
         let begin = index * self.rules.packet_bytes;
         let end = begin.saturating_add(self.rules.packet_bytes).min(header.length);
         let payload = self.sender.messages[to].body.slice(begin as usize..end as usize);
         let pace = self.rules.pace;
         self.spend(now, pace.ps_per_data + pace.ps_per_byte * payload.len() as u64);
-        Some(self.transmit(to, &Header { offset: begin, ..header }, payload))
+        Some(self.transmit(to, &ShuffleHeader { offset: begin, ..header }, payload))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

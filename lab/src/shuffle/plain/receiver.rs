@@ -1,9 +1,9 @@
 //! The receiving half, which looks at every message for each grant.
 
+use evenfall_collectives_machine::priority::{fraction, message_seed, tie};
+use evenfall_collectives_machine::wire::ShuffleHeader;
 use evenfall_core::Prng;
 use evenfall_core::math::mix;
-use evenfall_exchange_machine::priority::{fraction, message_seed, tie};
-use evenfall_exchange_machine::wire::Header;
 
 use super::rules::{Order, Rules, Until, Window};
 
@@ -61,7 +61,7 @@ impl Receiver {
     }
 
     /// Takes a packet or an announcement. Returns whether its message is now complete.
-    pub(super) fn take(&mut self, header: &Header, payload_bytes: u32) -> bool {
+    pub(super) fn take(&mut self, header: &ShuffleHeader, payload_bytes: u32) -> bool {
         let from = usize::from(header.from);
         if !self.messages[from].announced {
             self.announce(from, header);
@@ -82,7 +82,7 @@ impl Receiver {
         true
     }
 
-    fn announce(&mut self, from: usize, header: &Header) {
+    fn announce(&mut self, from: usize, header: &ShuffleHeader) {
         let packets = header.length.div_ceil(self.rules.packet_bytes);
         let message = &mut self.messages[from];
         message.announced = true;

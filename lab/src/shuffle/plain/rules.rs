@@ -1,6 +1,6 @@
 //! The settings that make a [`Plain`](super::Plain) machine follow a scheme.
 
-use evenfall_exchange_machine::Pace;
+use evenfall_collectives_machine::LinkPace;
 
 /// The order in which a sender sends and a receiver grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct Rules {
     /// Round trip without queues, in full packets at the link's rate.
     pub rtt_packets: u32,
     /// What a datagram costs the sender's link.
-    pub pace: Pace,
+    pub pace: LinkPace,
     /// See [`Order`].
     pub order: Order,
     /// See [`Window`].
@@ -94,7 +94,7 @@ pub struct Rules {
 
 impl Rules {
     /// GRPF as the thesis prints it, with an overcommitment of 10.
-    pub fn printed(packet_bytes: u32, rtt_packets: u32, pace: Pace) -> Self {
+    pub fn printed(packet_bytes: u32, rtt_packets: u32, pace: LinkPace) -> Self {
         Self {
             packet_bytes,
             rtt_packets,

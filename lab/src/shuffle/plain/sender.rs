@@ -3,9 +3,9 @@
 use std::collections::BinaryHeap;
 
 use bytes::Bytes;
+use evenfall_collectives_machine::priority::{fraction, message_seed, tie};
 use evenfall_core::Prng;
 use evenfall_core::math::mix;
-use evenfall_exchange_machine::priority::{fraction, message_seed, tie};
 
 use super::rules::{Order, Rules, Unasked};
 

@@ -2,19 +2,19 @@
 
 use evenfall_core::{Destination, Prng, StampedBy};
 
-use super::sample::{CALLS, Sample};
+use super::sample::{CALLS, SampleCalls};
 use super::*;
-use crate::exchange::Outbound;
+use crate::shuffle::Outbound;
 
 const STEP: Duration = Duration::from_micros(500);
 
 /// The ranks, and the datagrams between them.
 struct Net {
-    ranks: Vec<Group>,
+    ranks: Vec<ProcessGroup>,
     wire: Vec<(usize, Arrival)>,
     now: Timestamp,
     prng: Prng,
-    events: Vec<Vec<Event>>,
+    events: Vec<Vec<CollectiveEvent>>,
 }
 
 fn address(rank: usize) -> SocketAddr {
@@ -24,14 +24,15 @@ fn address(rank: usize) -> SocketAddr {
 impl Net {
     fn new(ranks: usize, seed: u64) -> Self {
         let members: Vec<_> = (0..ranks).map(address).collect();
-        let exchange = Config {
+        let shuffle = ShuffleConfig {
             packet_bytes: 64,
             resend_after: Duration::from_millis(2),
             silence_max: Duration::from_millis(100),
-            ..Config::default()
+            ..ShuffleConfig::default()
         };
-        let settings = Settings { exchange, ..Settings::default() };
-        let group = |rank| Group::new(rank, members.clone(), settings.clone()).expect("a rank");
+        let settings = GroupSettings { shuffle, ..GroupSettings::default() };
+        let group =
+            |rank| ProcessGroup::new(rank, members.clone(), settings.clone()).expect("a rank");
         Self {
             ranks: (0..ranks).map(group).collect(),
             wire: Vec::new(),
@@ -41,7 +42,7 @@ impl Net {
         }
     }
 
-    fn call(&mut self, rank: usize, call: Call) -> Result<u64, StartError> {
+    fn call(&mut self, rank: usize, call: Collective) -> Result<u64, StartError> {
         self.ranks[rank].call(self.now, call)
     }
 
@@ -73,7 +74,7 @@ impl Net {
         }
     }
 
-    fn run(&mut self, until: impl Fn(&[Event]) -> bool) {
+    fn run(&mut self, until: impl Fn(&[CollectiveEvent]) -> bool) {
         for _ in 0..5_000 {
             self.step();
             if self.events.iter().all(|events| until(events)) {
@@ -91,7 +92,7 @@ fn every_call_ends_as_told_whatever_the_number_of_ranks() {
         let (seed, body_bytes_max) = (ranks as u64, 300);
         let calls = |me| {
             let roots = [ranks / 2, ranks - 1].into_iter();
-            roots.flat_map(move |root| Sample { ranks, root, seed, body_bytes_max }.calls(me))
+            roots.flat_map(move |root| SampleCalls { ranks, root, seed, body_bytes_max }.calls(me))
         };
         for me in 0..ranks {
             for (call, _) in calls(me) {
@@ -102,11 +103,13 @@ fn every_call_ends_as_told_whatever_the_number_of_ranks() {
         for (me, events) in net.events.iter().enumerate() {
             let mut ended = vec![None; 2 * CALLS.len()];
             for event in events {
-                let Event::Done { call, outcome } = event else { panic!("{ranks}: {event:?}") };
+                let CollectiveEvent::Done { call, outcome } = event else {
+                    panic!("{ranks}: {event:?}")
+                };
                 assert_eq!(ended[*call as usize].replace(outcome.clone()), None);
             }
-            let ended: Vec<Outcome> = ended.into_iter().flatten().collect();
-            let told: Vec<Outcome> = calls(me).map(|(_, outcome)| outcome).collect();
+            let ended: Vec<CollectiveOutcome> = ended.into_iter().flatten().collect();
+            let told: Vec<CollectiveOutcome> = calls(me).map(|(_, outcome)| outcome).collect();
             assert_eq!(ended, told, "rank {me} of {ranks}");
         }
     }
@@ -122,8 +125,8 @@ impl Course for Twice {
         Ok(())
     }
 
-    fn outcome(&mut self) -> Result<Outcome, u16> {
-        Ok(Outcome::Nothing)
+    fn outcome(&mut self) -> Result<CollectiveOutcome, u16> {
+        Ok(CollectiveOutcome::Nothing)
     }
 }
 
@@ -140,18 +143,22 @@ fn a_call_that_sends_what_it_did_not_list_fails_and_says_why() {
         net.ranks[0].begin(net.now, broken, 0).expect("begun");
         net.ranks[1].begin(net.now, right, 0).expect("begun");
         net.run(|events| !events.is_empty());
-        let [Event::Failed { failure, .. }] = net.events[0][..] else { panic!("{:?}", net.events) };
-        assert_eq!(failure, Failure::Unlisted { rank: 0, to: 1 });
+        let [CollectiveEvent::Failed { failure, .. }] = net.events[0][..] else {
+            panic!("{:?}", net.events)
+        };
+        assert_eq!(failure, RankFailure::Unlisted { rank: 0, to: 1 });
         assert!(failure.to_string().contains("at most one message"), "{failure}");
-        let [Event::Failed { failure, .. }] = net.events[1][..] else { panic!("{:?}", net.events) };
+        let [CollectiveEvent::Failed { failure, .. }] = net.events[1][..] else {
+            panic!("{:?}", net.events)
+        };
         assert_eq!(failure.rank(), 0);
     }
 }
 
 #[test]
 fn every_call_has_a_number_of_its_own_and_a_row_on_the_page_of_the_wire() {
-    let group = Group::new(0, vec![address(0)], Settings::default()).expect("a rank");
-    let sample = Sample { ranks: 1, root: 0, seed: 1, body_bytes_max: 8 };
+    let group = ProcessGroup::new(0, vec![address(0)], GroupSettings::default()).expect("a rank");
+    let sample = SampleCalls { ranks: 1, root: 0, seed: 1, body_bytes_max: 8 };
     let mut numbers: Vec<u32> =
         CALLS.iter().map(|call| group.check(&call(&sample, 0)).expect("a call")).collect();
     numbers.sort_unstable();
@@ -182,10 +189,10 @@ fn values_are_reduced_as_the_numbers_that_they_are() {
 #[test]
 fn a_barrier_holds_until_the_last_has_come() {
     let mut net = Net::new(6, 1);
-    (0..5).for_each(|rank| assert!(net.call(rank, Call::Barrier).is_ok()));
+    (0..5).for_each(|rank| assert!(net.call(rank, Collective::Barrier).is_ok()));
     (0..40).for_each(|_| net.step());
     assert!(net.events.iter().all(Vec::is_empty));
-    assert!(net.call(5, Call::Barrier).is_ok());
+    assert!(net.call(5, Collective::Barrier).is_ok());
     net.run(|events| events.len() == 1);
 }
 
@@ -193,16 +200,17 @@ fn a_barrier_holds_until_the_last_has_come() {
 fn who_makes_another_call_is_named() {
     let mut net = Net::new(4, 2);
     for rank in 0..3 {
-        net.call(rank, Call::AllGather { body: Bytes::new() }).expect("begun");
+        net.call(rank, Collective::AllGather { body: Bytes::new() }).expect("begun");
     }
-    net.call(3, Call::Barrier).expect("begun");
+    net.call(3, Collective::Barrier).expect("begun");
     net.run(|events| !events.is_empty());
-    let blames_3 = |events: &Vec<Event>| match events[..] {
-        [Event::Failed { failure, .. }] => failure.rank() == 3,
+    let blames_3 = |events: &Vec<CollectiveEvent>| match events[..] {
+        [CollectiveEvent::Failed { failure, .. }] => failure.rank() == 3,
         _ => false,
     };
     assert!(net.events[..3].iter().any(blames_3), "{:?}", net.events);
-    let failed = |events: &Vec<Event>| matches!(events[..], [Event::Failed { .. }]);
+    let failed =
+        |events: &Vec<CollectiveEvent>| matches!(events[..], [CollectiveEvent::Failed { .. }]);
     assert!(net.events.iter().all(failed), "{:?}", net.events);
 }
 
@@ -211,12 +219,14 @@ fn calls_that_make_no_sense_are_refused_with_words() {
     let mut net = Net::new(3, 3);
     let refused = |net: &mut Net, call| net.call(0, call).expect_err("refused").to_string();
     let body = Bytes::from_static(b"12345");
-    assert!(refused(&mut net, Call::Broadcast { root: 3, body: body.clone() }).contains("rank 3"));
+    assert!(
+        refused(&mut net, Collective::Broadcast { root: 3, body: body.clone() }).contains("rank 3")
+    );
     let by = Reduce::Sum;
-    assert!(refused(&mut net, Call::AllReduce { values: body, by }).contains("8 bytes"));
-    let words = refused(&mut net, Call::Shuffle { messages: vec![Bytes::new(); 2] });
+    assert!(refused(&mut net, Collective::AllReduce { values: body, by }).contains("8 bytes"));
+    let words = refused(&mut net, Collective::Shuffle { messages: vec![Bytes::new(); 2] });
     assert!(words.contains("2 messages for 3 members"), "{words}");
-    assert_eq!(net.call(0, Call::Barrier), Ok(0));
+    assert_eq!(net.call(0, Collective::Barrier), Ok(0));
 }
 
 #[test]
@@ -224,13 +234,13 @@ fn a_rank_that_is_busy_with_an_earlier_call_is_not_taken_for_dead() {
     let mut net = Net::new(3, 4);
     // Rank 0 waits in a call that only it makes, for longer than a rank may be silent.
     for rank in 0..3 {
-        net.call(rank, Call::Barrier).expect("begun");
+        net.call(rank, Collective::Barrier).expect("begun");
     }
     net.run(|events| events.len() == 1);
-    (1..3).for_each(|rank| assert!(net.call(rank, Call::Barrier).is_ok()));
+    (1..3).for_each(|rank| assert!(net.call(rank, Collective::Barrier).is_ok()));
     (0..1_000).for_each(|_| net.step());
     assert!(net.events.iter().all(|events| events.len() == 1), "{:?}", net.events);
-    net.call(0, Call::Barrier).expect("begun");
+    net.call(0, Collective::Barrier).expect("begun");
     net.run(|events| events.len() == 2);
-    assert!(net.events.iter().flatten().all(|event| matches!(event, Event::Done { .. })));
+    assert!(net.events.iter().flatten().all(|event| matches!(event, CollectiveEvent::Done { .. })));
 }

@@ -9,13 +9,13 @@ use evenfall_core::math::mix;
 use evenfall_core::{Class, Malformed, Timestamp};
 
 use crate::buffers::Buffers;
-use crate::config::Config;
-use crate::error::Failure;
+use crate::config::ShuffleConfig;
+use crate::error::RankFailure;
 use crate::receiver::{Receiver, Taken};
 use crate::remainder::{Reduction, Step};
 use crate::rtt::RoundTrip;
 use crate::sender::Sender;
-use crate::wire::{HEADER_BYTES, Header, Kind, encode_ranges, ranges};
+use crate::wire::{HEADER_BYTES, ShuffleHeader, ShuffleKind, encode_ranges, ranges};
 
 /// Bytes per unit of a remainder on the wire. With 256 bytes a unit, 32 bits cover a terabyte.
 const REMAINDER_UNIT: u64 = 256;
@@ -56,11 +56,11 @@ struct Peer {
     left: Option<Timestamp>,
 }
 
-/// An event of an operation for the exchange.
+/// An event of an operation for the shuffle.
 #[derive(Debug)]
 pub(crate) enum Happened {
     Message(u16, Bytes),
-    Failed(Failure),
+    Failed(RankFailure),
 }
 
 /// One operation at one rank.
@@ -88,7 +88,7 @@ pub(crate) fn agreement(members: usize, packet_bytes: u32) -> u32 {
 
 impl Operation {
     pub(crate) fn new(
-        config: &Config,
+        config: &ShuffleConfig,
         now: Timestamp,
         (number, me): (u64, u16),
         members: Vec<SocketAddr>,
@@ -116,7 +116,7 @@ impl Operation {
 
     /// Decides which data goes unasked, and announces all other messages. The messages and
     /// expectations are set by now.
-    pub(crate) fn begin(&mut self, config: &Config) {
+    pub(crate) fn begin(&mut self, config: &ShuffleConfig) {
         self.sender.begin(config.rtt_packets);
         for to in 0..self.members.len() as u16 {
             let message = &self.sender.messages[usize::from(to)];
@@ -132,7 +132,7 @@ impl Operation {
     }
 
     /// Takes a message that comes after the operation began.
-    pub(crate) fn offer(&mut self, config: &Config, to: u16, body: Bytes) {
+    pub(crate) fn offer(&mut self, config: &ShuffleConfig, to: u16, body: Bytes) {
         self.sender.offer(to, body);
         // The message comes alone and shares the link with no other, so its first round trip goes
         // unasked.
@@ -175,23 +175,23 @@ impl Operation {
     /// Takes a datagram of this operation, which came from the address of its rank.
     pub(crate) fn handle(
         &mut self,
-        config: &Config,
+        config: &ShuffleConfig,
         now: Timestamp,
-        header: &Header,
+        header: &ShuffleHeader,
         datagram: &Bytes,
     ) -> Result<Option<Happened>, Malformed> {
         let from = header.from;
-        if header.kind == Kind::Abort {
+        if header.kind == ShuffleKind::Abort {
             let rank = header.extra as u16;
-            return Ok(Some(Happened::Failed(Failure::Aborted { by: from, rank })));
+            return Ok(Some(Happened::Failed(RankFailure::Aborted { by: from, rank })));
         }
         if header.agreement != self.agreement {
-            return Ok(Some(Happened::Failed(Failure::Disagrees { rank: from })));
+            return Ok(Some(Happened::Failed(RankFailure::Disagrees { rank: from })));
         }
         let peer = &mut self.peers[usize::from(from)];
         peer.heard = now;
         peer.tries = 0;
-        if header.kind == Kind::Wait {
+        if header.kind == ShuffleKind::Wait {
             // The rank lives. The rank has no message for us yet, or cannot use ours yet.
             let later = now + config.resend_after;
             (peer.probe_in, peer.probe_out) = (later, later);
@@ -201,22 +201,22 @@ impl Operation {
             (peer.probe_in, peer.probe_out) = (soon, soon);
         }
         match header.kind {
-            Kind::Data => return self.data(config, now, header, datagram),
-            Kind::Grant => {
+            ShuffleKind::Data => return self.data(config, now, header, datagram),
+            ShuffleKind::Grant => {
                 let granted = header.offset.div_ceil(config.packet_bytes);
                 self.sender.grant(from, granted);
                 self.peers[usize::from(from)].probe_out = now + self.rtt.interval(config);
             }
-            Kind::Ack => {
+            ShuffleKind::Ack => {
                 if self.sender.ack(from)
                     && let Some(sent) = self.peers[usize::from(from)].last_sent
                 {
                     self.rtt.take(now.since(sent));
                 }
             }
-            Kind::Resend => self.resend(config, now, header, &datagram[HEADER_BYTES..]),
-            Kind::Wait | Kind::Abort => {}
-            Kind::Reduce => {
+            ShuffleKind::Resend => self.resend(config, now, header, &datagram[HEADER_BYTES..]),
+            ShuffleKind::Wait | ShuffleKind::Abort => {}
+            ShuffleKind::Reduce => {
                 let own = self.remainder();
                 let step = (header.extra, header.offset, header.length);
                 let before = self.receiver.slowest_bytes;
@@ -232,9 +232,9 @@ impl Operation {
 
     fn data(
         &mut self,
-        config: &Config,
+        config: &ShuffleConfig,
         now: Timestamp,
-        header: &Header,
+        header: &ShuffleHeader,
         datagram: &Bytes,
     ) -> Result<Option<Happened>, Malformed> {
         let from = header.from;
@@ -277,7 +277,13 @@ impl Operation {
         Ok(None)
     }
 
-    fn resend(&mut self, config: &Config, now: Timestamp, header: &Header, payload: &[u8]) {
+    fn resend(
+        &mut self,
+        config: &ShuffleConfig,
+        now: Timestamp,
+        header: &ShuffleHeader,
+        payload: &[u8],
+    ) {
         let from = header.from;
         let message = &self.sender.messages[usize::from(from)];
         if message.body.is_none() {
@@ -314,7 +320,7 @@ impl Operation {
 
     /// Looks for messages that have stalled. Returns a failure when a rank has been silent for too
     /// long.
-    pub(crate) fn check(&mut self, config: &Config, now: Timestamp) -> Option<Failure> {
+    pub(crate) fn check(&mut self, config: &ShuffleConfig, now: Timestamp) -> Option<RankFailure> {
         self.next_check = now + self.rtt.interval(config) / 2;
         let (at, took_ns) = self.reduced;
         if self.reduction.is_some() && now.since(at) > config.resend_after {
@@ -339,7 +345,12 @@ impl Operation {
         None
     }
 
-    fn check_peer(&mut self, config: &Config, now: Timestamp, rank: u16) -> Option<Failure> {
+    fn check_peer(
+        &mut self,
+        config: &ShuffleConfig,
+        now: Timestamp,
+        rank: u16,
+    ) -> Option<RankFailure> {
         let at = usize::from(rank);
         let (incoming, outgoing) = (&self.receiver.messages[at], &self.sender.messages[at]);
         let wants_in = incoming.expected && !incoming.complete;
@@ -349,7 +360,7 @@ impl Operation {
             return None;
         }
         if now.since(peer.heard) >= config.silence_max {
-            return Some(Failure::Silent { rank });
+            return Some(RankFailure::Silent { rank });
         }
         let backoff = 1 << peer.tries.min(BACKOFF_MAX);
         let interval = self.rtt.interval(config) * backoff;
@@ -370,10 +381,10 @@ impl Operation {
         None
     }
 
-    fn header(&self, kind: Kind, to: u16, class: Class) -> Header {
+    fn header(&self, kind: ShuffleKind, to: u16, class: Class) -> ShuffleHeader {
         let operation = self.number;
         let message = &self.sender.messages[usize::from(to)];
-        Header {
+        ShuffleHeader {
             kind,
             class,
             from: self.me,
@@ -386,10 +397,10 @@ impl Operation {
     }
 
     /// The next control datagram, with its receiver.
-    pub(crate) fn next_control(&mut self) -> Option<(u16, Header, Bytes)> {
+    pub(crate) fn next_control(&mut self) -> Option<(u16, ShuffleHeader, Bytes)> {
         if let Some(Step { to, round, step, value }) = self.steps.pop_front() {
-            let header = self.header(Kind::Reduce, to, Class::Control);
-            let header = Header { offset: step, length: value, extra: round, ..header };
+            let header = self.header(ShuffleKind::Reduce, to, Class::Control);
+            let header = ShuffleHeader { offset: step, length: value, extra: round, ..header };
             return Some((to, header, Bytes::new()));
         }
         while let Some((to, owed)) = self.owed.pop_front() {
@@ -402,18 +413,22 @@ impl Operation {
     }
 
     /// The control datagram that is owed; `None` when it has become pointless.
-    fn control(&self, to: u16, owed: Owed) -> Option<(Header, Bytes)> {
-        let plain = |kind| Header { length: 0, extra: 0, ..self.header(kind, to, Class::Control) };
+    fn control(&self, to: u16, owed: Owed) -> Option<(ShuffleHeader, Bytes)> {
+        let plain =
+            |kind| ShuffleHeader { length: 0, extra: 0, ..self.header(kind, to, Class::Control) };
         let incoming = &self.receiver.messages[usize::from(to)];
         let header = match owed {
-            Owed::Ack => plain(Kind::Ack),
-            Owed::Wait => plain(Kind::Wait),
+            Owed::Ack => plain(ShuffleKind::Ack),
+            Owed::Wait => plain(ShuffleKind::Wait),
             Owed::Grant | Owed::Resend if incoming.complete => return None,
-            Owed::Grant => Header { offset: self.receiver.granted_bytes(to), ..plain(Kind::Grant) },
+            Owed::Grant => ShuffleHeader {
+                offset: self.receiver.granted_bytes(to),
+                ..plain(ShuffleKind::Grant)
+            },
             Owed::Announce => {
                 let message = &self.sender.messages[usize::from(to)];
                 message.body.as_ref()?;
-                self.header(Kind::Data, to, Class::Control)
+                self.header(ShuffleKind::Data, to, Class::Control)
             }
             Owed::Resend => {
                 let packet = u64::from(self.sender.packet_bytes);
@@ -422,7 +437,7 @@ impl Operation {
                 let range = |(begin, end)| (bytes(begin), bytes(end) - bytes(begin));
                 let missing: Vec<_> = self.receiver.gaps(to).into_iter().map(range).collect();
                 let (offset, length) = missing.first().copied().unwrap_or((0, 0));
-                let header = Header { offset, length, ..plain(Kind::Resend) };
+                let header = ShuffleHeader { offset, length, ..plain(ShuffleKind::Resend) };
                 return Some((header, encode_ranges(&missing)));
             }
         };
@@ -432,9 +447,9 @@ impl Operation {
     /// The next packet with payload.
     pub(crate) fn next_data(
         &mut self,
-        config: &Config,
+        config: &ShuffleConfig,
         now: Timestamp,
-    ) -> Option<(u16, Header, Bytes)> {
+    ) -> Option<(u16, ShuffleHeader, Bytes)> {
         let (to, index, again) = self.sender.next()?;
         let interval = self.rtt.interval(config);
         let message = &self.sender.messages[usize::from(to)];
@@ -443,11 +458,11 @@ impl Operation {
         peer.left = Some(now);
         peer.last_sent = (peer.met && !again && index + 1 == message.packets).then_some(now);
         let class = if again { Class::Repair } else { Class::Bulk };
-        let header = self.header(Kind::Data, to, class);
+        let header = self.header(ShuffleKind::Data, to, class);
         let begin = index * config.packet_bytes;
         let end = begin.saturating_add(config.packet_bytes).min(header.length);
         let body = self.sender.messages[usize::from(to)].body.as_ref()?;
         let payload = body.slice(begin as usize..end as usize);
-        Some((to, Header { offset: begin, ..header }, payload))
+        Some((to, ShuffleHeader { offset: begin, ..header }, payload))
     }
 }

@@ -6,10 +6,10 @@ use core::fmt;
 use bytes::Bytes;
 use evenfall_core::Malformed;
 
-use super::bundle::{Entry, pack, unpack};
+use super::bundle::{BundleEntry, pack, unpack};
 use super::tree::{GATHER_ARITY, Knomial};
-use super::{Outcome, Reduce};
-use crate::exchange::Outbound;
+use super::{CollectiveOutcome, Reduce};
+use crate::shuffle::Outbound;
 
 /// Messages to send now, each with its receiver.
 pub(super) type Sends = Vec<(usize, Bytes)>;
@@ -23,7 +23,7 @@ pub(super) trait Course: fmt::Debug + Send {
 
     /// The result, once every message is here. The error is a rank whose part was missing in the
     /// bundles.
-    fn outcome(&mut self) -> Result<Outcome, u16>;
+    fn outcome(&mut self) -> Result<CollectiveOutcome, u16>;
 }
 
 /// The messages of an operation as one rank sees them, and the course that follows from them.
@@ -127,9 +127,9 @@ impl Script {
             parts: vec![None; ranks],
             onward: vec![Vec::new(); ranks],
         };
-        let mut along: Vec<Vec<Entry>> = vec![Vec::new(); ranks];
+        let mut along: Vec<Vec<BundleEntry>> = vec![Vec::new(); ranks];
         for (to, body) in messages.into_iter().enumerate() {
-            let entry = Entry { from: me as u16, to: to as u16, body };
+            let entry = BundleEntry { from: me as u16, to: to as u16, body };
             along[mesh.first_hop(me, to)].push(entry);
         }
         for entry in along[me].drain(..) {
@@ -160,10 +160,10 @@ impl Script {
 }
 
 /// The messages of all ranks, or the first rank whose message is missing.
-fn whole(parts: &mut Vec<Option<Bytes>>) -> Result<Outcome, u16> {
+fn whole(parts: &mut Vec<Option<Bytes>>) -> Result<CollectiveOutcome, u16> {
     match parts.iter().position(Option::is_none) {
         Some(rank) => Err(rank as u16),
-        None => Ok(Outcome::All(parts.drain(..).flatten().collect())),
+        None => Ok(CollectiveOutcome::All(parts.drain(..).flatten().collect())),
     }
 }
 
@@ -179,7 +179,7 @@ impl Course for Collect {
         Ok(())
     }
 
-    fn outcome(&mut self) -> Result<Outcome, u16> {
+    fn outcome(&mut self) -> Result<CollectiveOutcome, u16> {
         whole(&mut self.parts)
     }
 }
@@ -197,8 +197,8 @@ impl Course for Broadcast {
         Ok(())
     }
 
-    fn outcome(&mut self) -> Result<Outcome, u16> {
-        Ok(Outcome::One(self.body.take().unwrap_or_default()))
+    fn outcome(&mut self) -> Result<CollectiveOutcome, u16> {
+        Ok(CollectiveOutcome::One(self.body.take().unwrap_or_default()))
     }
 }
 
@@ -213,16 +213,16 @@ impl Parts {
         Self { of: vec![None; ranks] }
     }
 
-    fn entries(&self) -> Vec<Entry> {
+    fn entries(&self) -> Vec<BundleEntry> {
         let entry = |(from, body): (usize, &Option<Bytes>)| {
-            Some(Entry { from: from as u16, to: 0, body: body.clone()? })
+            Some(BundleEntry { from: from as u16, to: 0, body: body.clone()? })
         };
         self.of.iter().enumerate().filter_map(entry).collect()
     }
 
     /// Takes the messages that another rank knows.
     fn merge(&mut self, bundle: &Bytes) -> Result<(), Malformed> {
-        for Entry { from, body, .. } in unpack(bundle)? {
+        for BundleEntry { from, body, .. } in unpack(bundle)? {
             match self.of.get_mut(usize::from(from)) {
                 Some(part @ None) => *part = Some(body),
                 // The bundle that a folded rank gets back contains the rank's own message.
@@ -253,8 +253,12 @@ impl Course for Gather {
         Ok(())
     }
 
-    fn outcome(&mut self) -> Result<Outcome, u16> {
-        if self.parent.is_some() { Ok(Outcome::Nothing) } else { whole(&mut self.parts.of) }
+    fn outcome(&mut self) -> Result<CollectiveOutcome, u16> {
+        if self.parent.is_some() {
+            Ok(CollectiveOutcome::Nothing)
+        } else {
+            whole(&mut self.parts.of)
+        }
     }
 }
 
@@ -268,7 +272,7 @@ struct Step {
     is_result: bool,
 }
 
-/// In each step a rank exchanges with the rank whose number differs from its own in one bit. When
+/// In each step a rank trades messages with the rank whose number differs from its own in one bit. When
 /// the number of ranks is no power of two, each rank beyond the largest power first hands its part
 /// to a lower rank. The lower rank gives the result back at the end.
 fn hypercube(ranks: usize, me: usize) -> Vec<Step> {
@@ -374,11 +378,11 @@ impl Course for Steps {
         Ok(())
     }
 
-    fn outcome(&mut self) -> Result<Outcome, u16> {
+    fn outcome(&mut self) -> Result<CollectiveOutcome, u16> {
         match &mut self.value {
-            Value::Nothing => Ok(Outcome::Nothing),
+            Value::Nothing => Ok(CollectiveOutcome::Nothing),
             Value::Parts(parts) => whole(&mut parts.of),
-            Value::Lanes(lanes, _) => Ok(Outcome::One(core::mem::take(lanes))),
+            Value::Lanes(lanes, _) => Ok(CollectiveOutcome::One(core::mem::take(lanes))),
         }
     }
 }
@@ -436,11 +440,11 @@ struct TwoLevel {
     me: usize,
     rows_left: usize,
     parts: Vec<Option<Bytes>>,
-    onward: Vec<Vec<Entry>>,
+    onward: Vec<Vec<BundleEntry>>,
 }
 
 impl TwoLevel {
-    fn keep(&mut self, entry: Entry) {
+    fn keep(&mut self, entry: BundleEntry) {
         if usize::from(entry.to) == self.me {
             self.parts[usize::from(entry.from)] = Some(entry.body);
         } else {
@@ -487,7 +491,7 @@ impl Course for TwoLevel {
         Ok(())
     }
 
-    fn outcome(&mut self) -> Result<Outcome, u16> {
+    fn outcome(&mut self) -> Result<CollectiveOutcome, u16> {
         whole(&mut self.parts)
     }
 }

@@ -1,4 +1,4 @@
-//! The settings of the exchange, each with its unit and the reason for its default.
+//! The settings of the shuffle, each with its unit and the reason for its default.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::wire::Key;
 /// What a datagram costs the sender's link. Costs are picoseconds, because a byte takes 80 ps at
 /// 100 Gb/s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct LinkPace {
     /// Cost of each byte of payload. With 0 there is no pace, and the driver's backpressure
     /// decides.
     pub ps_per_byte: u64,
@@ -19,7 +19,7 @@ pub struct Pace {
     pub burst: Duration,
 }
 
-impl Pace {
+impl LinkPace {
     /// The pace of a link of this rate, with headers of this many bytes around each payload.
     pub fn link(bits_per_s: u64, overhead_bytes: u64, burst: Duration) -> Self {
         let ps_per_byte = 8_000_000_000_000 / bits_per_s.max(1);
@@ -28,10 +28,10 @@ impl Pace {
     }
 }
 
-/// All settings of an [`Exchange`](crate::Exchange). The members of one operation must agree on
+/// All settings of a [`Shuffle`](crate::Shuffle). The members of one operation must agree on
 /// `packet_bytes` and on the key. Each member chooses the other settings for itself.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct ShuffleConfig {
     /// Payload of a full packet in bytes. A payload of 1,432 fills an Ethernet frame of 1,500.
     pub packet_bytes: u32,
     /// Round trip between two members without queues, in full packets at the link's rate.
@@ -46,7 +46,7 @@ pub struct Config {
     /// receiver.
     pub reduce: bool,
     /// The pace of this member's link.
-    pub pace: Pace,
+    pub pace: LinkPace,
     /// How long a message may make no progress before its receiver asks again. The time is far
     /// above the longest queue, because repeats would add load to a congested network.
     pub resend_after: Duration,
@@ -73,7 +73,7 @@ pub struct Config {
     pub key: Option<Key>,
 }
 
-impl Default for Config {
+impl Default for ShuffleConfig {
     fn default() -> Self {
         Self {
             packet_bytes: 1_432,
@@ -81,7 +81,7 @@ impl Default for Config {
             overcommit: 10.0,
             grant_packets: 1,
             reduce: false,
-            pace: Pace::default(),
+            pace: LinkPace::default(),
             resend_after: Duration::from_millis(10),
             resend_after_min: Duration::from_millis(1),
             silence_max: Duration::from_secs(3),

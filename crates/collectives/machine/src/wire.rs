@@ -38,7 +38,7 @@ pub type Key = [u8; 16];
 /// Kinds of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum ShuffleKind {
     /// A range of a message. `length` is the length of the whole message. `extra` is the number of
     /// packets that the sender sends unasked. A DATA datagram without payload only announces the
     /// message.
@@ -59,29 +59,29 @@ pub enum Kind {
     Abort = 7,
 }
 
-impl Kind {
+impl ShuffleKind {
     fn from_wire(byte: u8) -> Option<Self> {
-        use Kind::{Abort, Ack, Data, Grant, Reduce, Resend, Wait};
+        use ShuffleKind::{Abort, Ack, Data, Grant, Reduce, Resend, Wait};
         [Data, Grant, Ack, Resend, Wait, Reduce, Abort].into_iter().find(|&k| k as u8 == byte)
     }
 }
 
 /// The first 32 bytes, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ShuffleHeader {
     /// Kind of the datagram.
-    pub kind: Kind,
+    pub kind: ShuffleKind,
     /// Priority of the datagram.
     pub class: Class,
     /// Rank that sent the datagram.
     pub from: u16,
     /// Number of the operation.
     pub operation: u64,
-    /// Meaning by [`Kind`].
+    /// Meaning by [`ShuffleKind`].
     pub offset: u32,
-    /// Meaning by [`Kind`].
+    /// Meaning by [`ShuffleKind`].
     pub length: u32,
-    /// Meaning by [`Kind`].
+    /// Meaning by [`ShuffleKind`].
     pub extra: u32,
     /// Hash of the settings on which all members must agree: the number of members and the packet
     /// size.
@@ -111,13 +111,16 @@ pub fn encode_ranges(ranges: &[(u32, u32)]) -> Bytes {
 }
 
 /// The ranges of a RESEND: the range in its head, then the ranges in its payload.
-pub fn ranges<'a>(header: &Header, payload: &'a [u8]) -> impl Iterator<Item = (u32, u32)> + 'a {
+pub fn ranges<'a>(
+    header: &ShuffleHeader,
+    payload: &'a [u8],
+) -> impl Iterator<Item = (u32, u32)> + 'a {
     let further =
         payload.chunks_exact(RANGE_BYTES).map(|range| (u32_at(range, 0), u32_at(range, 4)));
     std::iter::once((header.offset, header.length)).chain(further)
 }
 
-impl Header {
+impl ShuffleHeader {
     /// The head of a datagram with this payload.
     pub fn encode(&self, key: Option<&Key>, payload: &[u8]) -> Head {
         let mut bytes = [0; HEADER_BYTES];
@@ -152,7 +155,7 @@ impl Header {
         if datagram[2] != VERSION {
             return refuse("another version of the shuffle's wire format", 2);
         }
-        let Some(kind) = Kind::from_wire(datagram[3]) else {
+        let Some(kind) = ShuffleKind::from_wire(datagram[3]) else {
             return refuse("unknown kind", 3);
         };
         let Some(class) = Class::from_wire(datagram[4]) else {
@@ -167,11 +170,11 @@ impl Header {
         {
             return refuse("authentication code does not match", MAC_OFFSET);
         }
-        if !matches!(kind, Kind::Data | Kind::Resend) && !payload.is_empty() {
+        if !matches!(kind, ShuffleKind::Data | ShuffleKind::Resend) && !payload.is_empty() {
             return refuse("payload where there is none", HEADER_BYTES);
         }
         let ranges = payload.len() / RANGE_BYTES;
-        if kind == Kind::Resend
+        if kind == ShuffleKind::Resend
             && (ranges >= RANGES_MAX || !payload.len().is_multiple_of(RANGE_BYTES))
         {
             return refuse("not whole ranges, or too many", HEADER_BYTES);
@@ -195,19 +198,28 @@ mod tests {
 
     use super::*;
 
-    fn header(kind: Kind) -> Header {
+    fn header(kind: ShuffleKind) -> ShuffleHeader {
         let (operation, offset) = (0x0102_0304_0506_0708, 1432);
         let (class, from) = (Class::Bulk, 513);
-        Header { kind, class, from, operation, offset, length: 99, extra: 7, agreement: 0xabcd }
+        ShuffleHeader {
+            kind,
+            class,
+            from,
+            operation,
+            offset,
+            length: 99,
+            extra: 7,
+            agreement: 0xabcd,
+        }
     }
 
     #[test]
     fn what_was_encoded_decodes_to_itself() {
         for key in [None, Some([9; 16])] {
-            let head = header(Kind::Data).encode(key.as_ref(), b"payload");
+            let head = header(ShuffleKind::Data).encode(key.as_ref(), b"payload");
             let mut bytes = head.as_slice().to_vec();
             bytes.extend_from_slice(b"payload");
-            assert_eq!(Header::decode(&bytes, key.as_ref()), Ok(header(Kind::Data)));
+            assert_eq!(ShuffleHeader::decode(&bytes, key.as_ref()), Ok(header(ShuffleKind::Data)));
         }
     }
 
@@ -218,39 +230,40 @@ mod tests {
         let datagram = |ranges: &[(u32, u32)]| {
             let (offset, length) = ranges[0];
             let payload = encode_ranges(ranges);
-            let head = Header { offset, length, ..header(Kind::Resend) }.encode(None, &payload);
+            let head = ShuffleHeader { offset, length, ..header(ShuffleKind::Resend) }
+                .encode(None, &payload);
             [head.as_slice(), &payload].concat()
         };
         for count in [1, 2, RANGES_MAX] {
             let bytes = datagram(&all[..count]);
-            let header = Header::decode(&bytes, None).expect("whole");
+            let header = ShuffleHeader::decode(&bytes, None).expect("whole");
             let back: Vec<_> = ranges(&header, &bytes[HEADER_BYTES..]).collect();
             assert_eq!(back, &all[..count]);
         }
-        assert!(Header::decode(&datagram(&all), None).is_err());
+        assert!(ShuffleHeader::decode(&datagram(&all), None).is_err());
         let cut = datagram(&all[..3]);
-        assert!(Header::decode(&cut[..cut.len() - 1], None).is_err());
+        assert!(ShuffleHeader::decode(&cut[..cut.len() - 1], None).is_err());
     }
 
     #[test]
     fn a_key_refuses_what_was_changed_and_what_is_not_sealed() {
         let key = [9; 16];
-        let sealed = header(Kind::Ack).encode(Some(&key), b"");
+        let sealed = header(ShuffleKind::Ack).encode(Some(&key), b"");
         for at in 0..HEADER_BYTES {
             let mut bytes = sealed.as_slice().to_vec();
             bytes[at] ^= 1;
-            assert!(Header::decode(&bytes, Some(&key)).is_err(), "byte {at}");
+            assert!(ShuffleHeader::decode(&bytes, Some(&key)).is_err(), "byte {at}");
         }
-        let open = header(Kind::Ack).encode(None, b"");
-        assert!(Header::decode(open.as_slice(), Some(&key)).is_err());
-        assert!(Header::decode(sealed.as_slice(), None).is_err());
+        let open = header(ShuffleKind::Ack).encode(None, b"");
+        assert!(ShuffleHeader::decode(open.as_slice(), Some(&key)).is_err());
+        assert!(ShuffleHeader::decode(sealed.as_slice(), None).is_err());
     }
 
     #[test]
     fn any_bytes_are_a_header_or_malformed() {
         let mut prng = Prng::new(1);
         for _ in 0..20_000 {
-            let mut bytes = header(Kind::Grant).encode(None, b"").as_slice().to_vec();
+            let mut bytes = header(ShuffleKind::Grant).encode(None, b"").as_slice().to_vec();
             bytes.truncate(prng.below(48) as usize);
             for _ in 0..prng.below(4) {
                 let at = prng.below(bytes.len().max(1) as u64) as usize;
@@ -258,7 +271,7 @@ mod tests {
                     *byte = prng.next_u64() as u8;
                 }
             }
-            let _ = Header::decode(&bytes, None);
+            let _ = ShuffleHeader::decode(&bytes, None);
         }
     }
 }

@@ -35,10 +35,10 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, Timestamp};
 
 use crate::buffers::Buffers;
-use crate::config::Config;
-use crate::error::Failure;
+use crate::config::ShuffleConfig;
+use crate::error::RankFailure;
 use crate::priority::{fraction, message_seed, tie};
-use crate::wire::{HEADER_BYTES, Header, RANGES_MAX};
+use crate::wire::{HEADER_BYTES, RANGES_MAX, ShuffleHeader};
 
 /// A message of one packet is handed on without a copy from 16 KiB on. A message of that length
 /// fills a good part of the receive buffer that it holds.
@@ -128,7 +128,7 @@ pub(crate) enum Taken {
     /// The message had been completed before.
     Known,
     /// The packet cannot be taken.
-    Refused(Failure),
+    Refused(RankFailure),
 }
 
 /// The receiving half of one operation at one rank.
@@ -163,7 +163,7 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) fn new(
-        config: &Config,
+        config: &ShuffleConfig,
         operation: u64,
         me: u16,
         members: usize,
@@ -197,7 +197,7 @@ impl Receiver {
     pub(crate) fn data(
         &mut self,
         now: Timestamp,
-        header: &Header,
+        header: &ShuffleHeader,
         payload: &Bytes,
     ) -> Result<Taken, Malformed> {
         let from = header.from;
@@ -207,13 +207,13 @@ impl Receiver {
             return Ok(Taken::Known);
         }
         if !message.expected || message.announced && message.total != header.length {
-            return Ok(Taken::Refused(Failure::Disagrees { rank: from }));
+            return Ok(Taken::Refused(RankFailure::Disagrees { rank: from }));
         }
         let index = packet_index(header, payload.len(), self.packet_bytes)?;
         if !message.announced {
             let announced = self.announced_bytes + u64::from(header.length);
             if announced > self.incoming_bytes_max {
-                return Ok(Taken::Refused(Failure::TooMuch { rank: from }));
+                return Ok(Taken::Refused(RankFailure::TooMuch { rank: from }));
             }
             self.announced_bytes = announced;
             self.announce(now, header);
@@ -225,7 +225,7 @@ impl Receiver {
         }
     }
 
-    fn announce(&mut self, now: Timestamp, header: &Header) {
+    fn announce(&mut self, now: Timestamp, header: &ShuffleHeader) {
         let packets = header.length.div_ceil(self.packet_bytes);
         let message = &mut self.messages[usize::from(header.from)];
         message.announced = true;
@@ -429,7 +429,7 @@ impl Receiver {
 
 /// Index of the packet that a payload is; `None` for an announcement.
 fn packet_index(
-    header: &Header,
+    header: &ShuffleHeader,
     length: usize,
     packet_bytes: u32,
 ) -> Result<Option<u32>, Malformed> {
@@ -450,20 +450,28 @@ mod tests {
     use evenfall_core::Class;
 
     use super::*;
-    use crate::wire::Kind;
+    use crate::wire::ShuffleKind;
 
     #[test]
     fn what_was_overtaken_is_asked_for_before_what_may_be_on_its_way() {
-        let config = Config { packet_bytes: 10, ..Config::default() };
+        let config = ShuffleConfig { packet_bytes: 10, ..ShuffleConfig::default() };
         let mut receiver = Receiver::new(&config, 1, 0, 2, Buffers::new(0));
         receiver.messages[1].expected = true;
         receiver.open = 1;
         let take = |receiver: &mut Receiver, index: u32| {
-            let (kind, class) = (Kind::Data, Class::Bulk);
+            let (kind, class) = (ShuffleKind::Data, Class::Bulk);
             // The sender may send six of the eight packets unasked.
             let (offset, length, extra) = (10 * index, 80, 6);
-            let header =
-                Header { kind, class, from: 1, operation: 1, offset, length, extra, agreement: 0 };
+            let header = ShuffleHeader {
+                kind,
+                class,
+                from: 1,
+                operation: 1,
+                offset,
+                length,
+                extra,
+                agreement: 0,
+            };
             receiver.data(Timestamp::ZERO, &header, &Bytes::from_static(&[7; 10]))
         };
         assert_eq!(take(&mut receiver, 0), Ok(Taken::Part));

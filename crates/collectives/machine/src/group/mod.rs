@@ -6,13 +6,13 @@
 //!  all-gather  all to all        hypercube, any number of ranks
 //!  all-reduce  all to all        hypercube; 8-byte values, added or compared
 //!  barrier     nothing           dissemination
-//!  shuffle     each to each      the exchange itself
+//!  shuffle     each to each      a message for each pair of ranks
 //!  two-level   each to each      shuffle along rows and columns of a mesh: fewer, longer messages
 //! ```
 //!
 //! The obvious way sends a message from each rank to each other rank, which is a million messages
 //! for a thousand ranks. Trees and hypercubes take `log n` steps (section 2.4.1 of the thesis). In
-//! this module a call is one operation of the [`Exchange`] whose messages may follow from each
+//! this module a call is one operation of the [`Shuffle`] whose messages may follow from each
 //! other. The call therefore ends once and as a whole, or fails and names a rank, as every
 //! operation does.
 //!
@@ -25,11 +25,11 @@
 //! Five files change. The compiler asks for the places in the first two. Begin with the line in
 //! `CALLS`, because the tests know only the calls that it names:
 //!
-//! 1. Here: a variant of [`Call`], and its arms in [`Group::call`] and in `Group::check`. `check`
+//! 1. Here: a variant of [`Collective`], and its arms in [`ProcessGroup::call`] and in `ProcessGroup::check`. `check`
 //!    refuses bad arguments with a [`StartError`], and gives the call the next free kind number.
 //!    Its detail is everything about which all ranks must agree, such as a root or an operator; a
 //!    rank with another kind or detail fails the call and is named. A result that fits no variant
-//!    of [`Outcome`] gets a variant.
+//!    of [`CollectiveOutcome`] gets a variant.
 //! 2. `course.rs`: a constructor of `Script` and, unless an old one serves, a `Course`.
 //!    `Script::gather` with `Gather`, forty lines, is a whole call to copy. A script says for each
 //!    rank what is sent to it (`sends[to]`: `Now` a body, `Later` a body that follows from
@@ -38,16 +38,16 @@
 //!    the result when all have come (`outcome`).
 //! 3. `sample.rs`: a line in `CALLS` that makes the call, and the outcome it must have. The tests
 //!    here, the conformance test over ports and the campaign of faults take all calls from there.
-//! 4. `crates/exchange/member/src/lib.rs`: a method of `Member`, three lines such as
-//!    `self.all(Call::AllGather { body })`. The helper `one` returns the body of [`Outcome::One`],
-//!    `all` the list of [`Outcome::All`], and `do_call` any outcome.
+//! 4. `crates/collectives/member/src/lib.rs`: a method of `GroupMember`, three lines such as
+//!    `self.all(Collective::AllGather { body })`. The helper `one` returns the body of [`CollectiveOutcome::One`],
+//!    `all` the list of [`CollectiveOutcome::All`], and `do_call` any outcome.
 //! 5. `docs/wire/shuffle.md`: a row in the table of calls.
 //!
 //! What a script has to know:
 //!
 //! - **A call carries at most one message from one rank to another**, an empty one included, and
 //!   lists it before the call begins: `sends[b]` at rank `a` if and only if `expects[a]` at rank
-//!   `b`. A second message, or one that is not listed, fails the call ([`Failure::Unlisted`]). A
+//!   `b`. A second message, or one that is not listed, fails the call ([`RankFailure::Unlisted`]). A
 //!   message that is listed and never brought keeps all ranks waiting. The textbook's ring, in
 //!   which each rank sends `n - 1` messages to its neighbour, is therefore no script. A
 //!   reduce-scatter, for instance, sends each rank its part at once, as a shuffle does, and reduces
@@ -66,13 +66,13 @@
 //! ```
 //! use bytes::Bytes;
 //! use evenfall_core::{Machine, Timestamp};
-//! use evenfall_exchange_machine::group::{Call, Event, Group, Outcome, Settings};
+//! use evenfall_collectives_machine::group::{Call, CollectiveEvent, Group, Outcome, Settings};
 //!
 //! // One rank alone; a driver carries the datagrams of more.
-//! let mut group = Group::new(0, vec!["127.0.0.1:7000".parse()?], Settings::default())?;
-//! let call = group.call(Timestamp::ZERO, Call::AllGather { body: Bytes::from_static(b"a") })?;
-//! let outcome = Outcome::All(vec![Bytes::from_static(b"a")]);
-//! assert_eq!(group.poll_event(), Some(Event::Done { call, outcome }));
+//! let mut group = ProcessGroup::new(0, vec!["127.0.0.1:7000".parse()?], GroupSettings::default())?;
+//! let call = group.call(Timestamp::ZERO, Collective::AllGather { body: Bytes::from_static(b"a") })?;
+//! let outcome = CollectiveOutcome::All(vec![Bytes::from_static(b"a")]);
+//! assert_eq!(group.poll_event(), Some(CollectiveEvent::Done { call, outcome }));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -94,9 +94,9 @@ use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestam
 
 use self::course::{Course, Script};
 use self::tree::Knomial;
-use crate::config::Config;
-use crate::error::{Failure, StartError};
-use crate::exchange::{Counters, Exchange, Plan};
+use crate::config::ShuffleConfig;
+use crate::error::{RankFailure, StartError};
+use crate::shuffle::{Shuffle, ShuffleCounters, ShufflePlan};
 
 /// Bytes of each value of an all-reduce.
 pub const LANE_BYTES: usize = 8;
@@ -156,7 +156,7 @@ impl Reduce {
 
 /// A call of the group, as one rank makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum Collective {
     /// The root's body goes to all ranks. The bodies of other ranks are ignored.
     Broadcast {
         /// The rank whose body is sent.
@@ -200,7 +200,7 @@ pub enum Call {
 
 /// The result of a call at one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CollectiveOutcome {
     /// The result of a barrier, and of a gather at ranks other than its root.
     Nothing,
     /// The body of a broadcast, or the values of an all-reduce.
@@ -211,29 +211,29 @@ pub enum Outcome {
 
 /// Events of the group for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum CollectiveEvent {
     /// A call has ended: this rank has everything that was sent to it, and the other ranks have
     /// everything that it sent.
     Done {
-        /// The number that [`Group::call`] returned for this call.
+        /// The number that [`ProcessGroup::call`] returned for this call.
         call: u64,
         /// Result of the call.
-        outcome: Outcome,
+        outcome: CollectiveOutcome,
     },
     /// A call has failed. The failure names a rank.
     Failed {
         /// Number of the call.
         call: u64,
         /// Cause of the failure, with the rank to blame.
-        failure: Failure,
+        failure: RankFailure,
     },
 }
 
 /// Settings of a group. All ranks use the same settings.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// Settings of the exchange.
-    pub exchange: Config,
+pub struct GroupSettings {
+    /// Settings of the shuffle.
+    pub shuffle: ShuffleConfig,
     /// Upper half of the operation numbers. This half tells the group from an earlier group at the
     /// same addresses.
     pub epoch: u32,
@@ -243,29 +243,29 @@ pub struct Settings {
     pub per_message: Duration,
 }
 
-impl Default for Settings {
+impl Default for GroupSettings {
     fn default() -> Self {
         // Times measured over sockets of one kernel (docs/results/shuffle-net.md) with eight ranks
         // on two cores: a message took 130 to 300 us, and a sender was busy with it for 20 to 60
         // us. The ratio of the two times shapes the tree.
         let (latency, per_message) = (Duration::from_micros(200), Duration::from_micros(40));
-        Self { exchange: Config::default(), epoch: 0, latency, per_message }
+        Self { shuffle: ShuffleConfig::default(), epoch: 0, latency, per_message }
     }
 }
 
 /// One rank of a group. The documentation of the module shows how to drive it.
 #[derive(Debug)]
-pub struct Group {
-    exchange: Exchange,
+pub struct ProcessGroup {
+    shuffle: Shuffle,
     rank: usize,
     members: Vec<SocketAddr>,
     arity: usize,
     next: u64,
     courses: BTreeMap<u64, Box<dyn Course>>,
-    events: VecDeque<Event>,
+    events: VecDeque<CollectiveEvent>,
 }
 
-impl Group {
+impl ProcessGroup {
     /// The group of these members. The own rank is `rank`.
     ///
     /// # Errors
@@ -274,7 +274,7 @@ impl Group {
     pub fn new(
         rank: usize,
         members: Vec<SocketAddr>,
-        settings: Settings,
+        settings: GroupSettings,
     ) -> Result<Self, StartError> {
         let ranks = members.len();
         if ranks == 0 || ranks > usize::from(u16::MAX) {
@@ -283,11 +283,11 @@ impl Group {
         if rank >= ranks {
             return Err(StartError::Rank { rank, members: ranks });
         }
-        let mut exchange = Exchange::new(settings.exchange);
-        exchange.set_rank(rank as u16);
+        let mut shuffle = Shuffle::new(settings.shuffle);
+        shuffle.set_rank(rank as u16);
         Ok(Self {
             arity: Knomial::best_arity(ranks, settings.latency, settings.per_message),
-            exchange,
+            shuffle,
             rank,
             members,
             next: u64::from(settings.epoch) << 32,
@@ -312,9 +312,9 @@ impl Group {
         self.arity = Knomial::best_arity(self.members.len(), latency, per_message);
     }
 
-    /// Counters of the exchange.
-    pub fn counters(&self) -> Counters {
-        self.exchange.counters()
+    /// Counters of the shuffle.
+    pub fn counters(&self) -> ShuffleCounters {
+        self.shuffle.counters()
     }
 
     /// Number of calls that run.
@@ -322,24 +322,24 @@ impl Group {
         self.courses.len()
     }
 
-    /// Begins a call. The returned number names the call in [`Event`]s.
+    /// Begins a call. The returned number names the call in [`CollectiveEvent`]s.
     ///
     /// # Errors
     /// When the root is not a rank, the number of messages differs from the number of ranks, the
     /// values are not of 8 bytes, or a message is too long. The call then takes no number.
-    pub fn call(&mut self, now: Timestamp, call: Call) -> Result<u64, StartError> {
+    pub fn call(&mut self, now: Timestamp, call: Collective) -> Result<u64, StartError> {
         let about = self.check(&call)?;
         let (ranks, me) = (self.members.len(), self.rank);
         let script = match call {
-            Call::Broadcast { root, body } => {
+            Collective::Broadcast { root, body } => {
                 Script::broadcast(&Knomial::new(self.arity, ranks, root), ranks, me, body)
             }
-            Call::Gather { root, body } => Script::gather(ranks, root, me, body),
-            Call::AllGather { body } => Script::all_gather(ranks, me, body),
-            Call::AllReduce { values, by } => Script::all_reduce(ranks, me, values, by),
-            Call::Barrier => Script::barrier(ranks, me),
-            Call::Shuffle { messages } => Script::shuffle(messages),
-            Call::TwoLevelShuffle { messages } => Script::two_level(me, messages),
+            Collective::Gather { root, body } => Script::gather(ranks, root, me, body),
+            Collective::AllGather { body } => Script::all_gather(ranks, me, body),
+            Collective::AllReduce { values, by } => Script::all_reduce(ranks, me, values, by),
+            Collective::Barrier => Script::barrier(ranks, me),
+            Collective::Shuffle { messages } => Script::shuffle(messages),
+            Collective::TwoLevelShuffle { messages } => Script::two_level(me, messages),
         };
         self.begin(now, script, about)
     }
@@ -348,8 +348,8 @@ impl Group {
         let number = self.next;
         let Script { sends, expects, course } = script;
         let members = self.members.clone();
-        let plan = Plan { operation: number, rank: self.rank, members, sends, expects };
-        self.exchange.start_as(now, plan, about)?;
+        let plan = ShufflePlan { operation: number, rank: self.rank, members, sends, expects };
+        self.shuffle.start_as(now, plan, about)?;
         self.next += 1;
         self.courses.insert(number, course);
         self.follow();
@@ -358,7 +358,7 @@ impl Group {
 
     /// Checks the call. The result is a number that is the same at all ranks that make the same
     /// call.
-    fn check(&self, call: &Call) -> Result<u32, StartError> {
+    fn check(&self, call: &Collective) -> Result<u32, StartError> {
         let ranks = self.members.len();
         let root_of = |root: usize| {
             if root < ranks {
@@ -372,43 +372,43 @@ impl Group {
             if messages == ranks { Ok(()) } else { Err(StartError::Messages { messages, members }) }
         };
         let (kind, detail) = match call {
-            Call::Broadcast { root, .. } => (1, root_of(*root)? << 8 | self.arity),
-            Call::Gather { root, .. } => (2, root_of(*root)?),
-            Call::AllGather { .. } => (3, 0),
-            Call::AllReduce { values, by } if values.len().is_multiple_of(LANE_BYTES) => {
+            Collective::Broadcast { root, .. } => (1, root_of(*root)? << 8 | self.arity),
+            Collective::Gather { root, .. } => (2, root_of(*root)?),
+            Collective::AllGather { .. } => (3, 0),
+            Collective::AllReduce { values, by } if values.len().is_multiple_of(LANE_BYTES) => {
                 (4, *by as usize)
             }
-            Call::AllReduce { values, .. } => {
+            Collective::AllReduce { values, .. } => {
                 return Err(StartError::Lanes { bytes: values.len() });
             }
-            Call::Barrier => (5, 0),
-            Call::Shuffle { messages } => (6, one_each(messages).map(|()| 0)?),
-            Call::TwoLevelShuffle { messages } => (7, one_each(messages).map(|()| 0)?),
+            Collective::Barrier => (5, 0),
+            Collective::Shuffle { messages } => (6, one_each(messages).map(|()| 0)?),
+            Collective::TwoLevelShuffle { messages } => (7, one_each(messages).map(|()| 0)?),
         };
         Ok(mix(kind << 32 | detail as u64) as u32)
     }
 
-    /// Hands the events of the exchange to the calls. A call may then send further messages.
+    /// Hands the events of the shuffle to the calls. A call may then send further messages.
     fn follow(&mut self) {
-        while let Some(event) = self.exchange.poll_event() {
+        while let Some(event) = self.shuffle.poll_event() {
             match event {
-                crate::Event::Message { operation, from, body } => {
+                crate::ShuffleEvent::Message { operation, from, body } => {
                     self.message(operation, from, body);
                 }
-                crate::Event::Completed { operation } => {
+                crate::ShuffleEvent::Completed { operation } => {
                     let Some(mut course) = self.courses.remove(&operation) else { continue };
                     let event = match course.outcome() {
                         Err(rank) => {
-                            let failure = Failure::Disagrees { rank };
-                            Event::Failed { call: operation, failure }
+                            let failure = RankFailure::Disagrees { rank };
+                            CollectiveEvent::Failed { call: operation, failure }
                         }
-                        Ok(outcome) => Event::Done { call: operation, outcome },
+                        Ok(outcome) => CollectiveEvent::Done { call: operation, outcome },
                     };
                     self.events.push_back(event);
                 }
-                crate::Event::Failed { operation, failure } => {
+                crate::ShuffleEvent::Failed { operation, failure } => {
                     self.courses.remove(&operation);
-                    self.events.push_back(Event::Failed { call: operation, failure });
+                    self.events.push_back(CollectiveEvent::Failed { call: operation, failure });
                 }
             }
         }
@@ -418,58 +418,58 @@ impl Group {
         let Some(course) = self.courses.get_mut(&operation) else { return };
         let mut out = Vec::new();
         if course.take(usize::from(from), body, &mut out).is_err() {
-            return self.give_up(operation, Failure::Disagrees { rank: from });
+            return self.give_up(operation, RankFailure::Disagrees { rank: from });
         }
         for (to, body) in out {
             if body.len() as u64 > u64::from(u32::MAX) {
                 // Each message in the bundle was short enough, but the bundle is too long.
                 let rank = self.rank as u16;
-                return self.give_up(operation, Failure::TooMuch { rank });
+                return self.give_up(operation, RankFailure::TooMuch { rank });
             }
-            if let Err(failure) = self.exchange.send(operation, to, body) {
+            if let Err(failure) = self.shuffle.send(operation, to, body) {
                 return self.give_up(operation, failure);
             }
         }
     }
 
-    /// The call fails, also where the exchange has carried its last message.
-    fn give_up(&mut self, operation: u64, failure: Failure) {
+    /// The call fails, also where the shuffle has carried its last message.
+    fn give_up(&mut self, operation: u64, failure: RankFailure) {
         self.courses.remove(&operation);
-        self.exchange.give_up(operation, failure);
+        self.shuffle.give_up(operation, failure);
     }
 }
 
-impl Machine for Group {
-    type Event = Event;
+impl Machine for ProcessGroup {
+    type Event = CollectiveEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let result = self.exchange.handle(now, arrival);
+        let result = self.shuffle.handle(now, arrival);
         self.follow();
         result
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        self.exchange.handle_timeout(now);
+        self.shuffle.handle_timeout(now);
         self.follow();
     }
 
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
-        self.exchange.handle_clock(now, reading);
+        self.shuffle.handle_clock(now, reading);
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<CollectiveEvent> {
         self.events.pop_front()
     }
 
     fn poll_install(&mut self) -> Option<Install> {
-        self.exchange.poll_install()
+        self.shuffle.poll_install()
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
-        self.exchange.poll_transmit(now)
+        self.shuffle.poll_transmit(now)
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        self.exchange.poll_timeout()
+        self.shuffle.poll_timeout()
     }
 }

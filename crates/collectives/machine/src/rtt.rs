@@ -8,7 +8,7 @@
 
 use core::time::Duration;
 
-use crate::config::Config;
+use crate::config::ShuffleConfig;
 
 /// Bursts that an answer may wait for: a sender that keeps to its pace may hold a granted packet
 /// for one burst, the receiver may be woken one burst late, and the answer may take a third burst.
@@ -41,7 +41,7 @@ impl RoundTrip {
     }
 
     /// How long to wait for an answer before asking again.
-    pub(crate) fn interval(&self, config: &Config) -> Duration {
+    pub(crate) fn interval(&self, config: &ShuffleConfig) -> Duration {
         let most = config.resend_after;
         if !self.known {
             return most;
@@ -55,14 +55,14 @@ impl RoundTrip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Pace;
+    use crate::config::LinkPace;
 
     #[test]
     fn the_interval_follows_what_was_measured_within_its_bounds() {
-        let config = Config {
+        let config = ShuffleConfig {
             resend_after: Duration::from_millis(20),
             resend_after_min: Duration::from_millis(1),
-            ..Config::default()
+            ..ShuffleConfig::default()
         };
         let mut rtt = RoundTrip::default();
         assert_eq!(rtt.interval(&config), config.resend_after);
@@ -78,7 +78,7 @@ mod tests {
         }
         assert_eq!(rtt.interval(&config), config.resend_after_min);
         let burst = Duration::from_millis(5);
-        let pace = Pace::link(100_000_000, 82, burst);
-        assert_eq!(rtt.interval(&Config { pace, ..config }), 3 * burst);
+        let pace = LinkPace::link(100_000_000, 82, burst);
+        assert_eq!(rtt.interval(&ShuffleConfig { pace, ..config }), 3 * burst);
     }
 }

@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use evenfall_core::{Arrival, Machine, StampedBy, Timestamp};
 
-use crate::config::Config;
-use crate::exchange::{Exchange, Plan};
+use crate::config::ShuffleConfig;
 use crate::group::bundle;
-use crate::wire::{HEADER_BYTES, Header, Kind, encode_ranges, ranges};
+use crate::shuffle::{Shuffle, ShufflePlan};
+use crate::wire::{HEADER_BYTES, ShuffleHeader, ShuffleKind, encode_ranges, ranges};
 
 /// Packing the entries of a readable bundle gives the same bytes, and no entry is longer than the
 /// bundle.
@@ -18,26 +18,26 @@ pub fn bundles(data: &[u8]) {
 }
 
 /// Input is datagrams, each after two bytes of length. Encoding a decoded datagram gives the same
-/// bytes, and an exchange in the midst of an operation takes any datagram.
+/// bytes, and a shuffle in the midst of an operation takes any datagram.
 pub fn datagrams(data: &[u8]) {
     let members: Vec<std::net::SocketAddr> =
         (1..=3).map(|port| ([127, 0, 0, 1], port).into()).collect();
-    let config = Config { incoming_bytes_max: 1 << 20, ..Config::default() };
-    let mut exchange = Exchange::new(config);
+    let config = ShuffleConfig { incoming_bytes_max: 1 << 20, ..ShuffleConfig::default() };
+    let mut shuffle = Shuffle::new(config);
     let messages = vec![Bytes::from_static(&[7; 4_000]); 3];
-    let plan = Plan::shuffle(1, 0, members.clone(), messages);
-    exchange.start(Timestamp::ZERO, plan).expect("a plan of our own is right");
+    let plan = ShufflePlan::shuffle(1, 0, members.clone(), messages);
+    shuffle.start(Timestamp::ZERO, plan).expect("a plan of our own is right");
     let (mut at, mut number) = (0, 0);
     while let Some(head) = data.get(at..at + 2) {
         let length = usize::from(u16::from_le_bytes([head[0], head[1]]));
         let datagram = &data[at + 2..data.len().min(at + 2 + length)];
         at += 2 + length;
         number += 1;
-        if let Ok(header) = Header::decode(datagram, None) {
+        if let Ok(header) = ShuffleHeader::decode(datagram, None) {
             let payload = &datagram[HEADER_BYTES..];
             let again = header.encode(None, payload);
             assert_eq!(again.as_slice()[..32], datagram[..32]);
-            if header.kind == Kind::Resend {
+            if header.kind == ShuffleKind::Resend {
                 let all: Vec<_> = ranges(&header, payload).collect();
                 assert_eq!(encode_ranges(&all), payload);
             }
@@ -46,9 +46,9 @@ pub fn datagrams(data: &[u8]) {
         let (from, stamped_by) = (members[1 + number as usize % 2], StampedBy::User);
         let datagram = Bytes::copy_from_slice(datagram);
         // A malformed datagram is refused, and nothing else happens.
-        exchange.handle(now, Arrival::new(from, datagram, now, stamped_by)).ok();
-        exchange.handle_timeout(now);
-        while exchange.poll_event().is_some() {}
-        while exchange.poll_transmit(now).is_some() {}
+        shuffle.handle(now, Arrival::new(from, datagram, now, stamped_by)).ok();
+        shuffle.handle_timeout(now);
+        while shuffle.poll_event().is_some() {}
+        while shuffle.poll_transmit(now).is_some() {}
     }
 }

@@ -16,7 +16,7 @@ pub const ENTRY_BYTES: usize = 8;
 
 /// One message in a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct BundleEntry {
     /// The rank that sent it.
     pub from: u16,
     /// The rank that the message is for; 0 where the message is for all ranks, or for the root.
@@ -26,10 +26,10 @@ pub struct Entry {
 }
 
 /// Packs the entries into one bundle, in this order.
-pub fn pack<'a>(entries: impl Iterator<Item = &'a Entry> + Clone) -> Bytes {
+pub fn pack<'a>(entries: impl Iterator<Item = &'a BundleEntry> + Clone) -> Bytes {
     let bytes = entries.clone().map(|entry| ENTRY_BYTES + entry.body.len()).sum();
     let mut bundle = BytesMut::with_capacity(bytes);
-    for Entry { from, to, body } in entries {
+    for BundleEntry { from, to, body } in entries {
         bundle.put_u16_le(*from);
         bundle.put_u16_le(*to);
         bundle.put_u32_le(body.len() as u32);
@@ -42,7 +42,7 @@ pub fn pack<'a>(entries: impl Iterator<Item = &'a Entry> + Clone) -> Bytes {
 ///
 /// # Errors
 /// [`Malformed`] when an entry is cut off.
-pub fn unpack(bundle: &Bytes) -> Result<Vec<Entry>, Malformed> {
+pub fn unpack(bundle: &Bytes) -> Result<Vec<BundleEntry>, Malformed> {
     let mut entries = Vec::new();
     let mut at = 0;
     while at < bundle.len() {
@@ -56,7 +56,7 @@ pub fn unpack(bundle: &Bytes) -> Result<Vec<Entry>, Malformed> {
         if length > bundle.len() - begin {
             return Err(Malformed { what: "a bundle ends within an entry", offset: at });
         }
-        entries.push(Entry { from, to, body: bundle.slice(begin..begin + length) });
+        entries.push(BundleEntry { from, to, body: bundle.slice(begin..begin + length) });
         at = begin + length;
     }
     Ok(entries)
@@ -68,8 +68,8 @@ mod tests {
 
     use super::*;
 
-    fn entries(prng: &mut Prng) -> Vec<Entry> {
-        let entry = |_| Entry {
+    fn entries(prng: &mut Prng) -> Vec<BundleEntry> {
+        let entry = |_| BundleEntry {
             from: prng.next_u64() as u16,
             to: prng.next_u64() as u16,
             body: (0..prng.below(30)).map(|_| prng.next_u64() as u8).collect(),

@@ -1,5 +1,5 @@
-//! The exchange between all processes of a group. Sorts and joins spend most of their time in this
-//! exchange, and group communication is built of the same operations.
+//! The shuffle between all processes of a group. Sorts and joins spend most of their time in this
+//! shuffle, and group communication is built of the same operations.
 //!
 //! The protocol is that of a thesis on low-latency shuffles (Li, chapters 3.1 to 3.5). A **grant**
 //! is a receiver's permission to send packets of one message up to a stated offset. Receivers grant
@@ -10,7 +10,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`Exchange`] | the machine: running operations, early datagrams, ended operations, pace |
+//! | [`Shuffle`] | the machine: running operations, early datagrams, ended operations, pace |
 //! | [`group`] | broadcast, gather, all-gather, all-reduce, barrier, shuffle: as calls |
 //! | [`config`] | the settings, each with its unit and its default |
 //! | [`priority`] | the order of packets, computed as numbers |
@@ -20,12 +20,12 @@
 //! | `operation`, `sender`, `receiver` | one operation: its sending half, its receiving half, the ranks that are alive |
 //! | `rtt` | the time after which a datagram is repeated |
 //!
-//! The crate `evenfall_exchange_member` runs this machine over UDP, with calls that block. The
+//! The crate `evenfall_collectives_member` runs this machine over UDP, with calls that block. The
 //! following program shuffles between four local processes:
 //!
 //! ```text
 //! use bytes::Bytes;
-//! use evenfall_exchange_member as group;
+//! use evenfall_collectives_member as group;
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let mut member = group::local(4)?; // starts this program three more times
@@ -44,35 +44,35 @@
 //! use std::{io, net::{SocketAddr, UdpSocket}, thread, time::{Duration, Instant}};
 //! use bytes::Bytes;
 //! use evenfall_core::{Arrival, Destination, Machine, StampedBy, Timestamp};
-//! use evenfall_exchange_machine::{Config, Event, Exchange, Plan};
+//! use evenfall_collectives_machine::{Config, ShuffleEvent, Exchange, Plan};
 //!
 //! /// Sends "hello" to every member and gives back what they sent.
 //! fn rank(me: usize, socket: &UdpSocket, members: Vec<SocketAddr>) -> io::Result<Vec<Bytes>> {
 //!     let (begun, mut here) = (Instant::now(), Vec::new());
 //!     let now = || Timestamp::from_nanos(begun.elapsed().as_nanos() as u64);
-//!     let mut exchange = Exchange::new(Config::default());
+//!     let mut shuffle = Shuffle::new(ShuffleConfig::default());
 //!     let messages = members.iter().map(|to| format!("hello {to} from {me}").into()).collect();
-//!     exchange.start(now(), Plan::shuffle(1, me, members, messages)).expect("one per member");
+//!     shuffle.start(now(), ShufflePlan::shuffle(1, me, members, messages)).expect("one per member");
 //!     socket.set_read_timeout(Some(Duration::from_millis(1)))?;
 //!     loop {
-//!         while let Some(transmit) = exchange.poll_transmit(now()) {
+//!         while let Some(transmit) = shuffle.poll_transmit(now()) {
 //!             let Destination::One(to) = transmit.to else { continue };
 //!             socket.send_to(&[transmit.head.as_slice(), &transmit.body[..]].concat(), to)?;
 //!         }
-//!         while let Some(event) = exchange.poll_event() {
+//!         while let Some(event) = shuffle.poll_event() {
 //!             match event {
-//!                 Event::Message { body, .. } => here.push(body),
-//!                 Event::Completed { .. } => return Ok(here),
-//!                 Event::Failed { failure, .. } => return Err(io::Error::other(failure)),
+//!                 ShuffleEvent::Message { body, .. } => here.push(body),
+//!                 ShuffleEvent::Completed { .. } => return Ok(here),
+//!                 ShuffleEvent::Failed { failure, .. } => return Err(io::Error::other(failure)),
 //!             }
 //!         }
 //!         let mut buffer = [0; 2_048];
 //!         if let Ok((length, from)) = socket.recv_from(&mut buffer) {
 //!             let (datagram, received) = (Bytes::copy_from_slice(&buffer[..length]), now());
 //!             let arrival = Arrival::new(from, datagram, received, StampedBy::User);
-//!             exchange.handle(now(), arrival).ok();
+//!             shuffle.handle(now(), arrival).ok();
 //!         }
-//!         exchange.handle_timeout(now());
+//!         shuffle.handle_timeout(now());
 //!     }
 //! }
 //!
@@ -91,7 +91,6 @@
 mod buffers;
 pub mod config;
 pub mod error;
-mod exchange;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod group;
@@ -102,11 +101,12 @@ mod receiver;
 mod remainder;
 mod rtt;
 mod sender;
+mod shuffle;
 pub mod wire;
 pub mod workload;
 
-pub use config::{Config, Pace};
-pub use error::{Failure, StartError};
-pub use exchange::{Counters, Event, Exchange, Outbound, Plan};
+pub use config::{LinkPace, ShuffleConfig};
+pub use error::{RankFailure, StartError};
 pub use matrix::{Links, Matrix, MatrixError};
+pub use shuffle::{Outbound, Shuffle, ShuffleCounters, ShuffleEvent, ShufflePlan};
 pub use workload::Normal;

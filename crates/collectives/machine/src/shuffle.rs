@@ -10,11 +10,11 @@ use evenfall_core::{
 };
 
 use crate::buffers::Buffers;
-use crate::config::Config;
-use crate::error::{Failure, StartError};
+use crate::config::ShuffleConfig;
+use crate::error::{RankFailure, StartError};
 use crate::operation::{Happened, Operation};
 use crate::rtt::RoundTrip;
-use crate::wire::{Header, Kind};
+use crate::wire::{ShuffleHeader, ShuffleKind};
 
 /// Answers for ended operations that may wait to be sent. Further answers are dropped, and the
 /// members that need them ask again.
@@ -22,7 +22,7 @@ const ANSWERS_MAX: usize = 4_096;
 
 /// An operation as one member sees it.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ShufflePlan {
     /// Number of the operation: new for each operation, and the same for all members.
     pub operation: u64,
     /// The own rank.
@@ -42,11 +42,11 @@ pub enum Outbound {
     Nothing,
     /// These bytes, which may be empty.
     Now(Bytes),
-    /// A message that [`Exchange::send`] brings later.
+    /// A message that [`Shuffle::send`] brings later.
     Later,
 }
 
-impl Plan {
+impl ShufflePlan {
     /// A plan in which each rank sends a message to each rank.
     pub fn shuffle(
         operation: u64,
@@ -82,9 +82,9 @@ impl Plan {
     }
 }
 
-/// An event of the exchange for its owner.
+/// An event of the shuffle for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ShuffleEvent {
     /// A message has arrived in full. Messages come in any order, each exactly once.
     Message {
         /// Operation of the message.
@@ -104,13 +104,13 @@ pub enum Event {
         /// Operation that has failed.
         operation: u64,
         /// Cause of the failure, with the rank to blame.
-        failure: Failure,
+        failure: RankFailure,
     },
 }
 
 /// Counts of what a machine did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ShuffleCounters {
     /// Packets with payload sent, repeats included.
     pub data_sent: u64,
     /// Packets with payload that were sent again.
@@ -133,20 +133,20 @@ struct Ended {
     operation: u64,
     me: u16,
     agreement: u32,
-    failure: Option<Failure>,
+    failure: Option<RankFailure>,
 }
 
 /// One rank that takes part in operations. The documentation of the crate shows how to drive it.
 #[derive(Debug)]
-pub struct Exchange {
-    config: Config,
+pub struct Shuffle {
+    config: ShuffleConfig,
     operations: BTreeMap<u64, Operation>,
     ended: VecDeque<Ended>,
     staged: VecDeque<(Timestamp, u64, Arrival)>,
     staged_bytes: usize,
-    answers: VecDeque<(SocketAddr, Header)>,
-    events: VecDeque<Event>,
-    counters: Counters,
+    answers: VecDeque<(SocketAddr, ShuffleHeader)>,
+    events: VecDeque<ShuffleEvent>,
+    counters: ShuffleCounters,
     /// Time at which the link is free again, in picoseconds.
     free_ps: u128,
     /// Time at which the machine wants to be pulled again, when data waits for the pace alone.
@@ -161,9 +161,9 @@ pub struct Exchange {
     buffers: Buffers,
 }
 
-impl Exchange {
+impl Shuffle {
     /// A machine without operations.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: ShuffleConfig) -> Self {
         Self {
             operations: BTreeMap::new(),
             ended: VecDeque::new(),
@@ -171,7 +171,7 @@ impl Exchange {
             staged_bytes: 0,
             answers: VecDeque::new(),
             events: VecDeque::new(),
-            counters: Counters::default(),
+            counters: ShuffleCounters::default(),
             free_ps: 0,
             paced_until: None,
             rank: None,
@@ -194,7 +194,7 @@ impl Exchange {
     ///
     /// # Errors
     /// [`StartError`]. No operation has begun then.
-    pub fn start(&mut self, now: Timestamp, plan: Plan) -> Result<(), StartError> {
+    pub fn start(&mut self, now: Timestamp, plan: ShufflePlan) -> Result<(), StartError> {
         self.start_as(now, plan, 0)
     }
 
@@ -203,7 +203,12 @@ impl Exchange {
     ///
     /// # Errors
     /// As for [`start`](Self::start).
-    pub fn start_as(&mut self, now: Timestamp, plan: Plan, about: u32) -> Result<(), StartError> {
+    pub fn start_as(
+        &mut self,
+        now: Timestamp,
+        plan: ShufflePlan,
+        about: u32,
+    ) -> Result<(), StartError> {
         plan.check()?;
         let number = plan.operation;
         let known = self.ended.iter().any(|ended| ended.operation == number);
@@ -222,7 +227,7 @@ impl Exchange {
             if to == me {
                 if let Outbound::Now(body) = send {
                     let from = me as u16;
-                    self.events.push_back(Event::Message { operation: number, from, body });
+                    self.events.push_back(ShuffleEvent::Message { operation: number, from, body });
                 }
                 continue;
             }
@@ -247,10 +252,10 @@ impl Exchange {
     /// for an operation that has failed is dropped.
     ///
     /// # Errors
-    /// [`Failure::Unlisted`] when the plan has no message for this rank, or the message was handed
+    /// [`RankFailure::Unlisted`] when the plan has no message for this rank, or the message was handed
     /// in before. The caller must then end the operation with [`Self::give_up`].
-    pub fn send(&mut self, operation: u64, to: usize, body: Bytes) -> Result<(), Failure> {
-        let unlisted = |rank| Err(Failure::Unlisted { rank, to: to as u16 });
+    pub fn send(&mut self, operation: u64, to: usize, body: Bytes) -> Result<(), RankFailure> {
+        let unlisted = |rank| Err(RankFailure::Unlisted { rank, to: to as u16 });
         let Some(running) = self.operations.get_mut(&operation) else {
             // An operation that has completed has sent all messages of its plan.
             return match self.completed(operation) {
@@ -273,10 +278,10 @@ impl Exchange {
     /// Fails an operation for a reason that only the owner of its messages can see, and tells all
     /// members. An operation that has completed at this rank fails too, and a member that asks
     /// about the operation later is told of the failure.
-    pub fn give_up(&mut self, operation: u64, failure: Failure) {
+    pub fn give_up(&mut self, operation: u64, failure: RankFailure) {
         if let Some(ended) = self.completed(operation) {
             ended.failure = Some(failure);
-            self.events.push_back(Event::Failed { operation, failure });
+            self.events.push_back(ShuffleEvent::Failed { operation, failure });
         }
         self.fail(operation, failure);
     }
@@ -307,7 +312,7 @@ impl Exchange {
     }
 
     /// Counts so far.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> ShuffleCounters {
         let mut counters = self.counters;
         counters.duplicates += self.operations.values().map(|o| o.receiver.duplicates).sum::<u64>();
         counters.data_again += self.operations.values().map(|o| o.sender.sent_again).sum::<u64>();
@@ -316,16 +321,23 @@ impl Exchange {
 
     /// Tells a member that asks about an operation which has not begun here that this rank is
     /// alive. A message that is announced for the first time is no question.
-    fn answer_for_later(&mut self, header: &Header, from: SocketAddr, datagram: &Bytes) {
+    fn answer_for_later(&mut self, header: &ShuffleHeader, from: SocketAddr, datagram: &Bytes) {
         let again = || self.staged.iter().any(|(_, _, staged)| staged.datagram == datagram);
         if let Some(rank) = self.rank
             && datagram.len() == crate::wire::HEADER_BYTES
             && self.latest.is_none_or(|latest| header.operation > latest)
-            && (header.kind == Kind::Resend || header.kind == Kind::Data && again())
+            && (header.kind == ShuffleKind::Resend || header.kind == ShuffleKind::Data && again())
         {
-            let (kind, class) = (Kind::Wait, Class::Control);
-            let answer =
-                Header { kind, class, from: rank, offset: 0, length: 0, extra: 0, ..*header };
+            let (kind, class) = (ShuffleKind::Wait, Class::Control);
+            let answer = ShuffleHeader {
+                kind,
+                class,
+                from: rank,
+                offset: 0,
+                length: 0,
+                extra: 0,
+                ..*header
+            };
             self.answer(from, answer);
         }
     }
@@ -358,7 +370,7 @@ impl Exchange {
         }
     }
 
-    fn answer(&mut self, to: SocketAddr, header: Header) {
+    fn answer(&mut self, to: SocketAddr, header: ShuffleHeader) {
         if self.answers.len() < ANSWERS_MAX {
             self.answers.push_back((to, header));
         } else {
@@ -368,18 +380,18 @@ impl Exchange {
 
     /// Answers data of an ended operation. Either our acknowledgement was lost, or the sender does
     /// not know yet that the operation has ended.
-    fn answer_for_ended(&mut self, header: &Header, from: SocketAddr) -> bool {
+    fn answer_for_ended(&mut self, header: &ShuffleHeader, from: SocketAddr) -> bool {
         let number = header.operation;
         let Some(ended) = self.ended.iter().rev().find(|ended| ended.operation == number) else {
             return false;
         };
         let kind = match ended.failure {
-            _ if header.kind == Kind::Abort => return true,
-            Some(_) => Kind::Abort,
-            None if header.kind == Kind::Data => Kind::Ack,
+            _ if header.kind == ShuffleKind::Abort => return true,
+            Some(_) => ShuffleKind::Abort,
+            None if header.kind == ShuffleKind::Data => ShuffleKind::Ack,
             None => return true,
         };
-        let answer = Header {
+        let answer = ShuffleHeader {
             kind,
             class: Class::Control,
             from: ended.me,
@@ -397,11 +409,11 @@ impl Exchange {
     fn settle(&mut self, number: u64) {
         if self.operations.get(&number).is_some_and(Operation::is_done) {
             self.end(number, None);
-            self.events.push_back(Event::Completed { operation: number });
+            self.events.push_back(ShuffleEvent::Completed { operation: number });
         }
     }
 
-    fn fail(&mut self, number: u64, failure: Failure) {
+    fn fail(&mut self, number: u64, failure: RankFailure) {
         let Some((members, me, agreement)) = self
             .operations
             .get(&number)
@@ -411,19 +423,27 @@ impl Exchange {
         };
         for (rank, &address) in members.iter().enumerate() {
             if rank != usize::from(me) {
-                let (kind, class) = (Kind::Abort, Class::Control);
+                let (kind, class) = (ShuffleKind::Abort, Class::Control);
                 let extra = u32::from(failure.rank());
                 let (operation, from) = (number, me);
-                let header =
-                    Header { kind, class, from, operation, offset: 0, length: 0, extra, agreement };
+                let header = ShuffleHeader {
+                    kind,
+                    class,
+                    from,
+                    operation,
+                    offset: 0,
+                    length: 0,
+                    extra,
+                    agreement,
+                };
                 self.answer(address, header);
             }
         }
         self.end(number, Some(failure));
-        self.events.push_back(Event::Failed { operation: number, failure });
+        self.events.push_back(ShuffleEvent::Failed { operation: number, failure });
     }
 
-    fn end(&mut self, number: u64, failure: Option<Failure>) {
+    fn end(&mut self, number: u64, failure: Option<RankFailure>) {
         let Some(running) = self.operations.remove(&number) else { return };
         self.counters.duplicates += running.receiver.duplicates;
         self.counters.data_again += running.sender.sent_again;
@@ -431,7 +451,7 @@ impl Exchange {
         let mut running = running;
         self.rtt = running.rtt;
         while let Some((to, header, _)) = running.next_control() {
-            if header.kind != Kind::Reduce {
+            if header.kind != ShuffleKind::Reduce {
                 self.answer(running.members[usize::from(to)], header);
             }
         }
@@ -456,12 +476,12 @@ impl Exchange {
         Timestamp::from_nanos(self.free_ps.div_ceil(1_000) as u64)
     }
 
-    fn transmit(&self, to: SocketAddr, header: &Header, body: Bytes) -> Transmit {
+    fn transmit(&self, to: SocketAddr, header: &ShuffleHeader, body: Bytes) -> Transmit {
         let head: Head = header.encode(self.config.key.as_ref(), &body);
         Transmit::new(header.class, Destination::One(to), head, body)
     }
 
-    fn next_control(&mut self) -> Option<(SocketAddr, Header, Bytes)> {
+    fn next_control(&mut self) -> Option<(SocketAddr, ShuffleHeader, Bytes)> {
         if let Some((to, header)) = self.answers.pop_front() {
             return Some((to, header, Bytes::new()));
         }
@@ -472,11 +492,11 @@ impl Exchange {
     }
 }
 
-impl Machine for Exchange {
-    type Event = Event;
+impl Machine for Shuffle {
+    type Event = ShuffleEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let header = Header::decode(&arrival.datagram, self.config.key.as_ref())?;
+        let header = ShuffleHeader::decode(&arrival.datagram, self.config.key.as_ref())?;
         let number = header.operation;
         let Some(running) = self.operations.get_mut(&number) else {
             if !self.answer_for_ended(&header, arrival.from) {
@@ -495,7 +515,7 @@ impl Machine for Exchange {
             Some(Happened::Failed(failure)) => self.fail(number, failure),
             happened => {
                 if let Some(Happened::Message(from, body)) = happened {
-                    self.events.push_back(Event::Message { operation: number, from, body });
+                    self.events.push_back(ShuffleEvent::Message { operation: number, from, body });
                 }
                 self.settle(number);
             }
@@ -526,7 +546,7 @@ impl Machine for Exchange {
 
     fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<ShuffleEvent> {
         self.events.pop_front()
     }
 

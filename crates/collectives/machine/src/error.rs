@@ -77,7 +77,7 @@ impl std::error::Error for StartError {}
 /// Why an operation failed. Every failure names a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum RankFailure {
     /// A rank was silent for too long while this rank waited for it.
     Silent {
         /// The rank that is dead or cut off.
@@ -111,7 +111,7 @@ pub enum Failure {
     },
 }
 
-impl Failure {
+impl RankFailure {
     /// The rank to blame.
     pub fn rank(&self) -> u16 {
         match *self {
@@ -124,7 +124,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RankFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silent { rank } => {
@@ -151,4 +151,4 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for RankFailure {}

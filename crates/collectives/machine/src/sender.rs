@@ -13,7 +13,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use bytes::Bytes;
 
-use crate::config::Config;
+use crate::config::ShuffleConfig;
 use crate::priority::{fraction, message_seed, tie};
 
 /// One outgoing message.
@@ -70,7 +70,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(config: &Config, operation: u64, me: u16, members: usize) -> Self {
+    pub(crate) fn new(config: &ShuffleConfig, operation: u64, me: u16, members: usize) -> Self {
         let seed = |to| message_seed(operation, me, to as u16);
         let message = |to| Outgoing { seed: seed(to), ..Outgoing::default() };
         Self {
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_was_overtaken_is_sent_again_and_what_left_just_now_is_not() {
-        let config = Config { packet_bytes: 10, ..Config::default() };
+        let config = ShuffleConfig { packet_bytes: 10, ..ShuffleConfig::default() };
         let mut sender = Sender::new(&config, 1, 0, 2);
         sender.messages[1].wanted = true;
         sender.offer(1, Bytes::from_static(&[7; 50]));

@@ -1,7 +1,7 @@
 //! Group communication in a program of your own, over one socket. A call blocks until it has ended.
 //!
-//! A program binds a [`Seat`], learns the addresses of all other seats by any means, and becomes a
-//! [`Member`]. All members make the same calls in the same order.
+//! A program binds a [`GroupSocket`], learns the addresses of all other seats by any means, and becomes a
+//! [`GroupMember`]. All members make the same calls in the same order.
 //!
 //! The program below shuffles between four local processes. [`local`] starts the program three more
 //! times. On several hosts, another tool starts the processes, and tells each process its rank and
@@ -9,7 +9,7 @@
 //!
 //! ```standalone_crate
 //! use bytes::Bytes;
-//! use evenfall_exchange_member as group;
+//! use evenfall_collectives_member as group;
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let mut member = group::local(4)?;
@@ -30,11 +30,13 @@ use std::time::Duration;
 use std::{env, fmt, io};
 
 use bytes::Bytes;
+use evenfall_collectives_machine::config::LinkPace;
+use evenfall_collectives_machine::group::{
+    Collective, CollectiveEvent, CollectiveOutcome, GroupSettings, LANE_BYTES, ProcessGroup, Reduce,
+};
+use evenfall_collectives_machine::wire::HEADER_BYTES;
+use evenfall_collectives_machine::{RankFailure, ShuffleCounters, StartError};
 use evenfall_core::Timestamp;
-use evenfall_exchange_machine::config::Pace;
-use evenfall_exchange_machine::group::{Call, Event, Group, LANE_BYTES, Outcome, Reduce, Settings};
-use evenfall_exchange_machine::wire::HEADER_BYTES;
-use evenfall_exchange_machine::{Counters, Failure, StartError};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_host::process::{Signal, end_with_parent};
@@ -60,7 +62,7 @@ const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 const RECEIVE_BATCH: usize = 4;
 /// Environment variable that tells a process started by [`local`] its rank and all addresses.
 const LOCAL: &str = "EVENFALL_LOCAL_GROUP";
-/// Rounds of [`Member::measure`].
+/// Rounds of [`GroupMember::measure`].
 const MEASURE_ROUNDS: usize = 16;
 
 /// Bytes on a link that a full packet takes besides its payload: our header, and the headers of the
@@ -69,9 +71,9 @@ pub const FRAME_BYTES: u32 = HEADER_BYTES as u32 + IP_BYTES + ETHERNET_BYTES;
 
 /// How a seat uses its socket.
 #[derive(Clone, Debug, Default)]
-pub struct SeatOptions {
+pub struct GroupSocketOptions {
     /// Whether the members share a key, see
-    /// [`Config::key`](evenfall_exchange_machine::Config::key). Without a key nothing leaves
+    /// [`ShuffleConfig::key`](evenfall_collectives_machine::ShuffleConfig::key). Without a key nothing leaves
     /// loopback.
     pub keyed: bool,
     /// Whether datagrams are marked by class, so that switches and this host send control first.
@@ -79,7 +81,7 @@ pub struct SeatOptions {
     /// A file of delays and losses to inject ([`Inject`]).
     pub inject: Option<PathBuf>,
     /// Whether the seat looks after each wait how many bytes wait in the socket, for
-    /// [`Member::waiting_bytes_max`].
+    /// [`GroupMember::waiting_bytes_max`].
     pub watch_queue: bool,
     /// How long a waiting call looks for arrivals before it sleeps. Between two looks it yields its
     /// core to other processes. About 100 us spare most wake-ups where messages take less than a
@@ -94,8 +96,8 @@ pub fn packet_bytes(mtu: u32) -> u32 {
 }
 
 /// The pace of a link, counting the headers of a frame; datagrams leave in bursts of this length.
-pub fn pace(bits_per_s: u64, burst: Duration) -> Pace {
-    Pace::link(bits_per_s, FRAME_BYTES.into(), burst)
+pub fn pace(bits_per_s: u64, burst: Duration) -> LinkPace {
+    LinkPace::link(bits_per_s, FRAME_BYTES.into(), burst)
 }
 
 /// Why a call failed.
@@ -105,7 +107,7 @@ pub enum GroupError {
     /// The call did not begin.
     Start(StartError),
     /// The call failed. The failure names a rank.
-    Failed(Failure),
+    Failed(RankFailure),
     /// The socket failed.
     Io(evenfall_host::Error),
     /// SIGINT or SIGTERM arrived, and the program had asked for signals with
@@ -148,19 +150,22 @@ impl From<evenfall_host::Error> for GroupError {
 }
 
 /// A bound socket of a member that does not know the other members yet.
-pub struct Seat {
+pub struct GroupSocket {
     port: Box<dyn Port>,
     signals: interrupt::Watch,
     watch_queue: bool,
 }
 
-impl Seat {
+impl GroupSocket {
     /// Binds the socket.
     ///
     /// # Errors
     /// When the address is beyond loopback and there is no key, or when this host does not have the
     /// address.
-    pub fn bind(address: SocketAddr, options: SeatOptions) -> Result<Self, evenfall_host::Error> {
+    pub fn bind(
+        address: SocketAddr,
+        options: GroupSocketOptions,
+    ) -> Result<Self, evenfall_host::Error> {
         let with = |file| Inject { file, seed: 1, queue_datagrams_max: INJECT_DATAGRAMS_MAX };
         let port = evenfall_port::open(
             address,
@@ -193,11 +198,11 @@ impl Seat {
         self,
         rank: usize,
         members: Vec<SocketAddr>,
-        settings: Settings,
-    ) -> Result<Member, StartError> {
-        let linger = settings.exchange.resend_after * 4;
-        Ok(Member {
-            group: [Group::new(rank, members, settings)?],
+        settings: GroupSettings,
+    ) -> Result<GroupMember, StartError> {
+        let linger = settings.shuffle.resend_after * 4;
+        Ok(GroupMember {
+            group: [ProcessGroup::new(rank, members, settings)?],
             port: self.port,
             _signals: self.signals,
             turn: Loop::new(),
@@ -221,18 +226,18 @@ impl Seat {
 ///
 /// # Panics
 /// When the number of ranks is 0 or above 65,535.
-pub fn local(ranks: usize) -> Result<Member, GroupError> {
+pub fn local(ranks: usize) -> Result<GroupMember, GroupError> {
     let told = env::var(LOCAL).ok();
-    let seat = |address| Seat::bind(address, SeatOptions::default());
+    let seat = |address| GroupSocket::bind(address, GroupSocketOptions::default());
     let mut words = told.iter().flat_map(|told| told.split(' '));
     let rank = words.next().and_then(|rank| rank.parse().ok());
     let members: Vec<SocketAddr> = words.map_while(|word| word.parse().ok()).collect();
     if let Some(rank) = rank.filter(|&rank| rank < members.len()) {
-        return Ok(seat(members[rank])?.join(rank, members, Settings::default())?);
+        return Ok(seat(members[rank])?.join(rank, members, GroupSettings::default())?);
     }
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut seats = (0..ranks).map(|_| seat(any)).collect::<Result<Vec<_>, _>>()?;
-    let members: Vec<SocketAddr> = seats.iter().map(Seat::address).collect();
+    let members: Vec<SocketAddr> = seats.iter().map(GroupSocket::address).collect();
     // The other processes bind their own ports again.
     seats.truncate(1);
     let own = seats.pop().expect("one rank at least");
@@ -242,8 +247,8 @@ pub fn local(ranks: usize) -> Result<Member, GroupError> {
         source,
         advice: "is its file still there?",
     })?;
-    let member = own.join(0, members, Settings::default())?;
-    Ok(Member { others, ..member })
+    let member = own.join(0, members, GroupSettings::default())?;
+    Ok(GroupMember { others, ..member })
 }
 
 fn again(rank: usize, members: &[SocketAddr]) -> io::Result<Child> {
@@ -258,12 +263,12 @@ fn again(rank: usize, members: &[SocketAddr]) -> io::Result<Child> {
 /// One rank of a group, in this thread. A member sends and answers only while it is inside a call.
 /// Other members therefore take a member for dead that makes no call for longer than their
 /// `silence_max`.
-pub struct Member {
-    group: [Group; 1],
+pub struct GroupMember {
+    group: [ProcessGroup; 1],
     port: Box<dyn Port>,
     _signals: interrupt::Watch,
     turn: Loop,
-    ended: BTreeMap<u64, Result<Outcome, Failure>>,
+    ended: BTreeMap<u64, Result<CollectiveOutcome, RankFailure>>,
     linger: Duration,
     watch_queue: bool,
     waiting_bytes_max: u64,
@@ -271,7 +276,7 @@ pub struct Member {
     others: Vec<Child>,
 }
 
-impl Member {
+impl GroupMember {
     /// The rank of this member.
     pub fn rank(&self) -> usize {
         self.group[0].rank()
@@ -280,12 +285,12 @@ impl Member {
     /// Begins a call, for [`wait`](Self::wait). Several calls may run at once.
     ///
     /// # Errors
-    /// As for [`Group::call`].
-    pub fn start(&mut self, call: Call) -> Result<u64, GroupError> {
-        let begin = |group: &mut Group, now| group.call(now, call);
+    /// As for [`ProcessGroup::call`].
+    pub fn start(&mut self, call: Collective) -> Result<u64, GroupError> {
+        let begin = |group: &mut ProcessGroup, now| group.call(now, call);
         let ended = &mut self.ended;
         let [group] = &mut self.group;
-        let mut events = |_: &Group, _: Timestamp, event| keep(ended, event);
+        let mut events = |_: &ProcessGroup, _: Timestamp, event| keep(ended, event);
         Ok(self.turn.input(0, group, self.port.as_mut(), begin, &mut events)??)
     }
 
@@ -293,7 +298,7 @@ impl Member {
     ///
     /// # Errors
     /// When the call fails, or a signal arrives.
-    pub fn wait(&mut self, call: u64) -> Result<Outcome, GroupError> {
+    pub fn wait(&mut self, call: u64) -> Result<CollectiveOutcome, GroupError> {
         loop {
             if let Some(ended) = self.ended.remove(&call) {
                 return ended.map_err(GroupError::Failed);
@@ -307,7 +312,7 @@ impl Member {
 
     fn drive(&mut self, until: Option<Timestamp>) -> Result<Wake, GroupError> {
         let ended = &mut self.ended;
-        let mut events = |_: &Group, _: Timestamp, event| keep(ended, event);
+        let mut events = |_: &ProcessGroup, _: Timestamp, event| keep(ended, event);
         let wake = self.turn.turn(&mut self.group, self.port.as_mut(), until, &mut events)?;
         if self.watch_queue && wake == Wake::Readable {
             self.waiting_bytes_max = self.waiting_bytes_max.max(self.port.waiting_bytes());
@@ -315,22 +320,22 @@ impl Member {
         Ok(wake)
     }
 
-    fn do_call(&mut self, call: Call) -> Result<Outcome, GroupError> {
+    fn do_call(&mut self, call: Collective) -> Result<CollectiveOutcome, GroupError> {
         let number = self.start(call)?;
         self.wait(number)
     }
 
-    fn one(&mut self, call: Call) -> Result<Bytes, GroupError> {
+    fn one(&mut self, call: Collective) -> Result<Bytes, GroupError> {
         match self.do_call(call)? {
-            Outcome::One(body) => Ok(body),
-            Outcome::All(_) | Outcome::Nothing => Ok(Bytes::new()),
+            CollectiveOutcome::One(body) => Ok(body),
+            CollectiveOutcome::All(_) | CollectiveOutcome::Nothing => Ok(Bytes::new()),
         }
     }
 
-    fn all(&mut self, call: Call) -> Result<Vec<Bytes>, GroupError> {
+    fn all(&mut self, call: Collective) -> Result<Vec<Bytes>, GroupError> {
         match self.do_call(call)? {
-            Outcome::All(bodies) => Ok(bodies),
-            Outcome::One(_) | Outcome::Nothing => Ok(Vec::new()),
+            CollectiveOutcome::All(bodies) => Ok(bodies),
+            CollectiveOutcome::One(_) | CollectiveOutcome::Nothing => Ok(Vec::new()),
         }
     }
 
@@ -339,15 +344,15 @@ impl Member {
     /// # Errors
     /// As for [`wait`](Self::wait).
     pub fn shuffle(&mut self, messages: Vec<Bytes>) -> Result<Vec<Bytes>, GroupError> {
-        self.all(Call::Shuffle { messages })
+        self.all(Collective::Shuffle { messages })
     }
 
-    /// A shuffle over a mesh. See [`Call::TwoLevelShuffle`].
+    /// A shuffle over a mesh. See [`Collective::TwoLevelShuffle`].
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
     pub fn two_level_shuffle(&mut self, messages: Vec<Bytes>) -> Result<Vec<Bytes>, GroupError> {
-        self.all(Call::TwoLevelShuffle { messages })
+        self.all(Collective::TwoLevelShuffle { messages })
     }
 
     /// Sends the root's body to all members, and returns it.
@@ -355,7 +360,7 @@ impl Member {
     /// # Errors
     /// As for [`wait`](Self::wait).
     pub fn broadcast(&mut self, root: usize, body: Bytes) -> Result<Bytes, GroupError> {
-        self.one(Call::Broadcast { root, body })
+        self.one(Collective::Broadcast { root, body })
     }
 
     /// Sends the bodies of all members to the root. Members other than the root get an empty list.
@@ -363,7 +368,7 @@ impl Member {
     /// # Errors
     /// As for [`wait`](Self::wait).
     pub fn gather(&mut self, root: usize, body: Bytes) -> Result<Vec<Bytes>, GroupError> {
-        self.all(Call::Gather { root, body })
+        self.all(Collective::Gather { root, body })
     }
 
     /// Sends the bodies of all members to all members.
@@ -371,7 +376,7 @@ impl Member {
     /// # Errors
     /// As for [`wait`](Self::wait).
     pub fn all_gather(&mut self, body: Bytes) -> Result<Vec<Bytes>, GroupError> {
-        self.all(Call::AllGather { body })
+        self.all(Collective::AllGather { body })
     }
 
     /// Reduces the values of all members, value by value. Floating-point values are passed as
@@ -381,7 +386,7 @@ impl Member {
     /// As for [`wait`](Self::wait).
     pub fn all_reduce(&mut self, values: &[u64], by: Reduce) -> Result<Vec<u64>, GroupError> {
         let values = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let reduced = self.one(Call::AllReduce { values, by })?;
+        let reduced = self.one(Collective::AllReduce { values, by })?;
         let word = |lane: &[u8]| lane.try_into().map_or(0, u64::from_le_bytes);
         Ok(reduced.chunks(LANE_BYTES).map(word).collect())
     }
@@ -391,7 +396,7 @@ impl Member {
     /// # Errors
     /// As for [`wait`](Self::wait).
     pub fn barrier(&mut self) -> Result<(), GroupError> {
-        self.do_call(Call::Barrier).map(drop)
+        self.do_call(Collective::Barrier).map(drop)
     }
 
     /// Measures how long a small message takes, and how long its sender is busy with it, at rank 0.
@@ -430,16 +435,16 @@ impl Member {
     }
 
     /// The group that this member drives, for its counters and the shape of its trees.
-    pub fn group(&self) -> &Group {
+    pub fn group(&self) -> &ProcessGroup {
         &self.group[0]
     }
 
-    /// Counters of the exchange and of the socket.
-    pub fn counters(&self) -> (Counters, PortCounters) {
+    /// Counters of the shuffle and of the socket.
+    pub fn counters(&self) -> (ShuffleCounters, PortCounters) {
         (self.group[0].counters(), *self.port.counters())
     }
 
-    /// The most bytes that waited in the socket at any look, with [`SeatOptions::watch_queue`].
+    /// The most bytes that waited in the socket at any look, with [`GroupSocketOptions::watch_queue`].
     pub fn waiting_bytes_max(&self) -> u64 {
         self.waiting_bytes_max
     }
@@ -470,9 +475,9 @@ impl Member {
     }
 }
 
-fn keep(ended: &mut BTreeMap<u64, Result<Outcome, Failure>>, event: Event) {
+fn keep(ended: &mut BTreeMap<u64, Result<CollectiveOutcome, RankFailure>>, event: CollectiveEvent) {
     match event {
-        Event::Done { call, outcome } => ended.insert(call, Ok(outcome)),
-        Event::Failed { call, failure } => ended.insert(call, Err(failure)),
+        CollectiveEvent::Done { call, outcome } => ended.insert(call, Ok(outcome)),
+        CollectiveEvent::Failed { call, failure } => ended.insert(call, Err(failure)),
     };
 }

@@ -2,27 +2,27 @@
 //! conformance test over ports (`lab/tests/conformance`) and the campaign of faults
 //! (`lab/src/shuffle/calls.rs`) make all calls of this list.
 //!
-//! A new call needs a line in [`CALLS`] and its outcome in [`Sample::outcome`].
+//! A new call needs a line in [`CALLS`] and its outcome in [`SampleCalls::outcome`].
 
 use bytes::Bytes;
 use evenfall_core::Prng;
 
-use super::{Call, Outcome, Reduce};
+use super::{Collective, CollectiveOutcome, Reduce};
 
 /// Each call, as a rank makes the call.
-pub const CALLS: &[fn(&Sample, usize) -> Call] = &[
-    |of, me| Call::Broadcast { root: of.root, body: of.body(me, 0) },
-    |of, me| Call::Gather { root: of.root, body: of.body(me, 0) },
-    |of, me| Call::AllGather { body: of.body(me, 0) },
-    |of, me| Call::AllReduce { values: lanes(of.values(me)), by: Reduce::Sum },
-    |_, _| Call::Barrier,
-    |of, me| Call::Shuffle { messages: of.messages(me) },
-    |of, me| Call::TwoLevelShuffle { messages: of.messages(me) },
+pub const CALLS: &[fn(&SampleCalls, usize) -> Collective] = &[
+    |of, me| Collective::Broadcast { root: of.root, body: of.body(me, 0) },
+    |of, me| Collective::Gather { root: of.root, body: of.body(me, 0) },
+    |of, me| Collective::AllGather { body: of.body(me, 0) },
+    |of, me| Collective::AllReduce { values: lanes(of.values(me)), by: Reduce::Sum },
+    |_, _| Collective::Barrier,
+    |of, me| Collective::Shuffle { messages: of.messages(me) },
+    |of, me| Collective::TwoLevelShuffle { messages: of.messages(me) },
 ];
 
 /// The messages that the ranks of a group send in the sample calls.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample {
+pub struct SampleCalls {
     /// Ranks of the group.
     pub ranks: usize,
     /// The root of calls that have a root.
@@ -37,7 +37,7 @@ fn lanes(values: [u64; 2]) -> Bytes {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-impl Sample {
+impl SampleCalls {
     fn body(&self, from: usize, to: usize) -> Bytes {
         let mut prng = Prng::new(self.seed).fork((from << 16 | to) as u64);
         let length = prng.below(self.body_bytes_max) * prng.below(2);
@@ -54,27 +54,28 @@ impl Sample {
     }
 
     /// All calls as rank `me` makes them, each with its required outcome at that rank.
-    pub fn calls(&self, me: usize) -> Vec<(Call, Outcome)> {
-        let both = |call: Call| (call.clone(), self.outcome(&call, me));
+    pub fn calls(&self, me: usize) -> Vec<(Collective, CollectiveOutcome)> {
+        let both = |call: Collective| (call.clone(), self.outcome(&call, me));
         CALLS.iter().map(|call| both(call(self, me))).collect()
     }
 
     /// The outcome that the call must have at rank `me`.
-    pub fn outcome(&self, call: &Call, me: usize) -> Outcome {
-        let all = |to| Outcome::All((0..self.ranks).map(|from| self.body(from, to)).collect());
+    pub fn outcome(&self, call: &Collective, me: usize) -> CollectiveOutcome {
+        let all =
+            |to| CollectiveOutcome::All((0..self.ranks).map(|from| self.body(from, to)).collect());
         match call {
-            Call::Broadcast { root, .. } => Outcome::One(self.body(*root, 0)),
-            Call::Gather { root, .. } if me != *root => Outcome::Nothing,
-            Call::Gather { .. } | Call::AllGather { .. } => all(0),
-            Call::AllReduce { .. } => {
+            Collective::Broadcast { root, .. } => CollectiveOutcome::One(self.body(*root, 0)),
+            Collective::Gather { root, .. } if me != *root => CollectiveOutcome::Nothing,
+            Collective::Gather { .. } | Collective::AllGather { .. } => all(0),
+            Collective::AllReduce { .. } => {
                 let sum = |sum: [u64; 2], from| {
                     let more = self.values(from);
                     [sum[0].wrapping_add(more[0]), sum[1] + more[1]]
                 };
-                Outcome::One(lanes((0..self.ranks).fold([0, 0], sum)))
+                CollectiveOutcome::One(lanes((0..self.ranks).fold([0, 0], sum)))
             }
-            Call::Barrier => Outcome::Nothing,
-            Call::Shuffle { .. } | Call::TwoLevelShuffle { .. } => all(me),
+            Collective::Barrier => CollectiveOutcome::Nothing,
+            Collective::Shuffle { .. } | Collective::TwoLevelShuffle { .. } => all(me),
         }
     }
 }
