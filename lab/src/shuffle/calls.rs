@@ -34,6 +34,7 @@ impl Alteration<ProcessGroup> for Strikes {
                 (Mutant::LeavesOut, CollectiveOutcome::All(parts)) => drop(parts.pop()),
                 _ => {}
             },
+            CollectiveEvent::Arrived { .. } | CollectiveEvent::Here { .. } => {}
             CollectiveEvent::Failed { failure, .. } => match self.failure(*failure) {
                 Some(told) => *failure = told,
                 None => return,
@@ -135,7 +136,10 @@ fn judge(
     let mut failures = 0;
     for (seen, event) in &events {
         let me = seen.node.0 as usize;
-        let (CollectiveEvent::Done { call, .. } | CollectiveEvent::Failed { call, .. }) = event;
+        let (CollectiveEvent::Done { call, .. } | CollectiveEvent::Failed { call, .. }) = event
+        else {
+            continue;
+        };
         let number = (call & 0xffff_ffff) as usize;
         let case = cases[number];
         ended[me][number] += 1;
@@ -145,6 +149,7 @@ fn judge(
             CollectiveEvent::Done { outcome, .. } => {
                 run.expect(Check::Whole, *outcome == case.outcome(me), words);
             }
+            CollectiveEvent::Arrived { .. } | CollectiveEvent::Here { .. } => {}
             CollectiveEvent::Failed { failure, .. } => {
                 failures += 1;
                 run.expect(Check::Named, Some(u32::from(failure.rank())) == victim, words);

@@ -138,7 +138,9 @@ impl Alteration<Shuffle> for Strikes {
                 Mutant::CompletesEarly => return,
                 _ => {}
             },
-            ShuffleEvent::Message { .. } | ShuffleEvent::Completed { .. } => {}
+            ShuffleEvent::Message { .. }
+            | ShuffleEvent::Here { .. }
+            | ShuffleEvent::Completed { .. } => {}
             ShuffleEvent::Failed { failure, .. } => match self.failure(*failure) {
                 Some(told) => *failure = told,
                 None => return,
@@ -366,6 +368,7 @@ fn judge(
                 let right = *body == message(from, to, scene.load[cell]);
                 run.expect(Check::Whole, right, || format!("{from} to {to}"));
             }
+            ShuffleEvent::Here { .. } => {}
             ShuffleEvent::Completed { .. } => {
                 ended[to] += 1;
                 let missing = (0..ranks).find(|from| here[from * ranks + to] == 0);

@@ -168,7 +168,7 @@ impl Observer<Node, FatTree> for Watch {
                     lockstep.left -= usize::from(!body.is_empty());
                 }
             }
-            ShuffleEvent::Completed { .. } => {}
+            ShuffleEvent::Here { .. } | ShuffleEvent::Completed { .. } => {}
             ShuffleEvent::Failed { failure, .. } => self.failed = Some(failure.to_string()),
         }
     }

@@ -42,7 +42,9 @@ impl Caller {
                 CollectiveEvent::Done { call, outcome } if *call == number as u64 => {
                     Some(outcome.clone())
                 }
-                CollectiveEvent::Done { .. } => None,
+                CollectiveEvent::Done { .. }
+                | CollectiveEvent::Arrived { .. }
+                | CollectiveEvent::Here { .. } => None,
                 CollectiveEvent::Failed { failure, .. } => panic!("{failure}"),
             })
         };

@@ -35,6 +35,12 @@ pub enum StartError {
         /// Bytes of all values together.
         bytes: usize,
     },
+    /// The ranks of a call among some ranks of a group are not ascending numbers of the group, or
+    /// the own rank is not among them.
+    Among {
+        /// The own rank.
+        rank: usize,
+    },
     /// A message is longer than 4 GiB.
     TooLong {
         /// Rank that the message is for.
@@ -64,6 +70,10 @@ impl fmt::Display for StartError {
             Self::Lanes { bytes } => {
                 write!(f, "{bytes} bytes of values to reduce: give whole values of 8 bytes")
             }
+            Self::Among { rank } => write!(
+                f,
+                "a call among some ranks lists ascending ranks of the group, and the own rank {rank}"
+            ),
             Self::TooLong { to, bytes } => write!(
                 f,
                 "the message to rank {to} has {bytes} bytes; split what is longer than 4 GiB"
@@ -112,6 +122,18 @@ pub enum RankFailure {
 }
 
 impl RankFailure {
+    /// The same failure, with the places of ranks in their operation replaced by the ranks' numbers
+    /// in the group. The rank that an ABORT blames is a number of the group already.
+    pub(crate) fn renamed(self, name: impl Fn(u16) -> u16) -> Self {
+        match self {
+            Self::Silent { rank } => Self::Silent { rank: name(rank) },
+            Self::Disagrees { rank } => Self::Disagrees { rank: name(rank) },
+            Self::TooMuch { rank } => Self::TooMuch { rank: name(rank) },
+            Self::Unlisted { rank, to } => Self::Unlisted { rank: name(rank), to: name(to) },
+            Self::Aborted { by, rank } => Self::Aborted { by: name(by), rank },
+        }
+    }
+
     /// The rank to blame.
     pub fn rank(&self) -> u16 {
         match *self {

@@ -62,6 +62,7 @@
 //!         while let Some(event) = shuffle.poll_event() {
 //!             match event {
 //!                 ShuffleEvent::Message { body, .. } => here.push(body),
+//!                 ShuffleEvent::Here { .. } => {}
 //!                 ShuffleEvent::Completed { .. } => return Ok(here),
 //!                 ShuffleEvent::Failed { failure, .. } => return Err(io::Error::other(failure)),
 //!             }

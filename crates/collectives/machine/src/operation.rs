@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::math::mix;
@@ -69,6 +70,10 @@ pub(crate) struct Operation {
     pub(crate) number: u64,
     pub(crate) me: u16,
     pub(crate) members: Vec<SocketAddr>,
+    /// Numbers of the members in their group, by place; empty when places are numbers.
+    pub(crate) among: Arc<[u16]>,
+    /// Whether the owner knows that everything is here.
+    pub(crate) told_here: bool,
     pub(crate) agreement: u32,
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
@@ -91,7 +96,7 @@ impl Operation {
         config: &ShuffleConfig,
         now: Timestamp,
         (number, me): (u64, u16),
-        members: Vec<SocketAddr>,
+        (members, among): (Vec<SocketAddr>, Arc<[u16]>),
         (rtt, buffers): (RoundTrip, Buffers),
     ) -> Self {
         let n = members.len();
@@ -111,7 +116,22 @@ impl Operation {
             steps: VecDeque::new(),
             reduced: (now, 0),
             members,
+            among,
+            told_here: false,
         }
+    }
+
+    /// The number in the group of the rank at this place of the operation.
+    pub(crate) fn name(&self, place: u16) -> u16 {
+        self.among.get(usize::from(place)).copied().unwrap_or(place)
+    }
+
+    /// The place in the operation of the rank with this number in the group.
+    pub(crate) fn place(&self, name: u16) -> Option<u16> {
+        if self.among.is_empty() {
+            return Some(name);
+        }
+        self.among.binary_search(&name).ok().map(|place| place as u16)
     }
 
     /// Decides which data goes unasked, and announces all other messages. The messages and

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
@@ -19,6 +21,19 @@ use crate::wire::{ShuffleHeader, ShuffleKind};
 /// Answers for ended operations that may wait to be sent. Further answers are dropped, and the
 /// members that need them ask again.
 const ANSWERS_MAX: usize = 4_096;
+/// Ranges of operation numbers that a machine remembers. Each sort or query takes one range, so
+/// members that ask about the last 64 of them get an answer.
+const RANGES_MAX: usize = 64;
+
+/// A range of operation numbers, of which each may begin here or not.
+#[derive(Clone, Debug)]
+struct Reserved {
+    numbers: Range<u64>,
+    /// Whether operations of the range may still begin here.
+    is_open: bool,
+    /// Why no further operation of the range begins here.
+    failure: Option<RankFailure>,
+}
 
 /// An operation as one member sees it.
 #[derive(Clone, Debug)]
@@ -29,6 +44,10 @@ pub struct ShufflePlan {
     pub rank: usize,
     /// Addresses of all ranks.
     pub members: Vec<SocketAddr>,
+    /// For an operation of some ranks of a group: their ascending numbers in the group, by their
+    /// place in `members`. Datagrams and failures then name ranks by these numbers; everything
+    /// else in the plan and in events counts places. Empty when the members are the whole group.
+    pub among: Arc<[u16]>,
     /// The message for each rank.
     pub sends: Vec<Outbound>,
     /// For each rank, whether a message from it is expected.
@@ -56,7 +75,7 @@ impl ShufflePlan {
     ) -> Self {
         let expects = vec![true; members.len()];
         let sends = messages.into_iter().map(Outbound::Now).collect();
-        Self { operation, rank, members, sends, expects }
+        Self { operation, rank, members, among: Arc::default(), sends, expects }
     }
 
     fn check(&self) -> Result<(), StartError> {
@@ -66,6 +85,10 @@ impl ShufflePlan {
         }
         if self.rank >= members {
             return Err(StartError::Rank { rank: self.rank, members });
+        }
+        let among = &self.among;
+        if !among.is_empty() && (among.len() != members || !among.is_sorted_by(|a, b| a < b)) {
+            return Err(StartError::Among { rank: self.rank });
         }
         if self.sends.len() != members || self.expects.len() != members {
             let messages = self.sends.len().min(self.expects.len());
@@ -89,10 +112,16 @@ pub enum ShuffleEvent {
     Message {
         /// Operation of the message.
         operation: u64,
-        /// Rank that sent the message.
+        /// Rank that sent the message, as its place among the members of the operation.
         from: u16,
         /// Bytes of the message.
         body: Bytes,
+    },
+    /// All expected messages have arrived. Messages that this rank sent may still be under way, and
+    /// the operation may still fail.
+    Here {
+        /// Operation whose messages are here.
+        operation: u64,
     },
     /// All expected messages have arrived, and all sent messages were received.
     Completed {
@@ -156,6 +185,7 @@ pub struct Shuffle {
     rank: Option<u16>,
     /// Number of the operation that began last.
     latest: Option<u64>,
+    reserved: VecDeque<Reserved>,
     /// Round trips measured in operations that have ended.
     rtt: RoundTrip,
     buffers: Buffers,
@@ -176,6 +206,7 @@ impl Shuffle {
             paced_until: None,
             rank: None,
             latest: None,
+            reserved: VecDeque::new(),
             rtt: RoundTrip::default(),
             buffers: Buffers::new(config.kept_bytes_max),
             config,
@@ -187,6 +218,54 @@ impl Shuffle {
     /// can then answer that this rank is alive.
     pub fn set_rank(&mut self, rank: u16) {
         self.rank = Some(rank);
+    }
+
+    /// Operations of these numbers may begin here in any order, or never. A member that asks about
+    /// one of them is told that this rank is alive.
+    pub fn reserve(&mut self, numbers: Range<u64>) {
+        self.latest = self.latest.max(numbers.end.checked_sub(1));
+        self.reserved.push_back(Reserved { numbers, is_open: true, failure: None });
+        while self.reserved.len() > RANGES_MAX {
+            self.reserved.pop_front();
+        }
+    }
+
+    /// No further operation of a reserved range begins here. With a failure, running operations of
+    /// the range fail, and a member that asks about any other operation of the range is told of the
+    /// failure.
+    pub fn release(&mut self, first: u64, failure: Option<RankFailure>) {
+        let Some(range) = self.reserved.iter_mut().find(|range| range.numbers.start == first)
+        else {
+            return;
+        };
+        (range.is_open, range.failure) = (false, failure);
+        let numbers = range.numbers.clone();
+        let early = self.staged.iter().filter(|staged| numbers.contains(&staged.1));
+        let askers: Vec<_> = early.map(|(_, _, arrival)| arrival.clone()).collect();
+        let Some(failure) = failure else { return };
+        let running: Vec<u64> = self.operations.range(numbers).map(|(&number, _)| number).collect();
+        running.into_iter().for_each(|number| self.give_up(number, failure));
+        for arrival in askers {
+            if let Ok(header) = ShuffleHeader::decode(&arrival.datagram, self.config.key.as_ref()) {
+                self.answer_for_abandoned(&header, arrival.from);
+            }
+        }
+    }
+
+    /// Tells a member that an operation of a failed range does not begin here any more.
+    fn answer_for_abandoned(&mut self, header: &ShuffleHeader, from: SocketAddr) -> bool {
+        let number = header.operation;
+        let failed = |range: &&Reserved| range.numbers.contains(&number) && range.failure.is_some();
+        let failure = self.reserved.iter().rev().find(failed).and_then(|range| range.failure);
+        let (Some(failure), Some(rank)) = (failure, self.rank) else { return false };
+        if header.kind != ShuffleKind::Abort {
+            let (kind, class) = (ShuffleKind::Abort, Class::Control);
+            let extra = u32::from(failure.rank());
+            let answer =
+                ShuffleHeader { kind, class, from: rank, offset: 0, length: 0, extra, ..*header };
+            self.answer(from, answer);
+        }
+        true
     }
 
     /// Begins an operation. Members may begin at different times. Datagrams that arrived early are
@@ -218,7 +297,8 @@ impl Shuffle {
         let me = plan.rank;
         self.latest = self.latest.max(Some(number));
         let (rank, lasting) = ((number, me as u16), (self.rtt, self.buffers.clone()));
-        let mut operation = Operation::new(&self.config, now, rank, plan.members, lasting);
+        let members = (plan.members, plan.among);
+        let mut operation = Operation::new(&self.config, now, rank, members, lasting);
         operation.agreement ^= about;
         for (to, send) in plan.sends.into_iter().enumerate() {
             if send == Outbound::Nothing {
@@ -265,7 +345,8 @@ impl Shuffle {
         };
         let waits = |message: &crate::sender::Outgoing| message.open() && message.body.is_none();
         if !running.sender.messages.get(to).is_some_and(waits) {
-            return unlisted(running.me);
+            let unlisted = RankFailure::Unlisted { rank: running.me, to: to as u16 };
+            return Err(unlisted.renamed(|place| running.name(place)));
         }
         running.offer(&self.config, to as u16, body);
         Ok(())
@@ -325,7 +406,7 @@ impl Shuffle {
         let again = || self.staged.iter().any(|(_, _, staged)| staged.datagram == datagram);
         if let Some(rank) = self.rank
             && datagram.len() == crate::wire::HEADER_BYTES
-            && self.latest.is_none_or(|latest| header.operation > latest)
+            && self.may_begin(header.operation)
             && (header.kind == ShuffleKind::Resend || header.kind == ShuffleKind::Data && again())
         {
             let (kind, class) = (ShuffleKind::Wait, Class::Control);
@@ -340,6 +421,12 @@ impl Shuffle {
             };
             self.answer(from, answer);
         }
+    }
+
+    /// Whether an operation that is not known here may still begin here.
+    fn may_begin(&self, number: u64) -> bool {
+        let holds = |range: &Reserved| range.is_open && range.numbers.contains(&number);
+        self.latest.is_none_or(|latest| number > latest) || self.reserved.iter().any(holds)
     }
 
     fn stage(&mut self, now: Timestamp, operation: u64, arrival: Arrival) {
@@ -407,6 +494,13 @@ impl Shuffle {
 
     /// Ends the operation if it is complete.
     fn settle(&mut self, number: u64) {
+        if let Some(running) = self.operations.get_mut(&number)
+            && running.receiver.open == 0
+            && !running.told_here
+        {
+            running.told_here = true;
+            self.events.push_back(ShuffleEvent::Here { operation: number });
+        }
         if self.operations.get(&number).is_some_and(Operation::is_done) {
             self.end(number, None);
             self.events.push_back(ShuffleEvent::Completed { operation: number });
@@ -414,15 +508,11 @@ impl Shuffle {
     }
 
     fn fail(&mut self, number: u64, failure: RankFailure) {
-        let Some((members, me, agreement)) = self
-            .operations
-            .get(&number)
-            .map(|running| (running.members.clone(), running.me, running.agreement))
-        else {
-            return;
-        };
+        let Some(running) = self.operations.get(&number) else { return };
+        let (members, me) = (running.members.clone(), running.name(running.me));
+        let (place, agreement) = (running.me, running.agreement);
         for (rank, &address) in members.iter().enumerate() {
-            if rank != usize::from(me) {
+            if rank != usize::from(place) {
                 let (kind, class) = (ShuffleKind::Abort, Class::Control);
                 let extra = u32::from(failure.rank());
                 let (operation, from) = (number, me);
@@ -452,10 +542,11 @@ impl Shuffle {
         self.rtt = running.rtt;
         while let Some((to, header, _)) = running.next_control() {
             if header.kind != ShuffleKind::Reduce {
+                let header = ShuffleHeader { from: running.name(header.from), ..header };
                 self.answer(running.members[usize::from(to)], header);
             }
         }
-        let (me, agreement) = (running.me, running.agreement);
+        let (me, agreement) = (running.name(running.me), running.agreement);
         self.ended.push_back(Ended { operation: number, me, agreement, failure });
         while self.ended.len() > self.config.ended_max {
             self.ended.pop_front();
@@ -487,6 +578,7 @@ impl Shuffle {
         }
         self.operations.values_mut().find_map(|running| {
             let (to, header, payload) = running.next_control()?;
+            let header = ShuffleHeader { from: running.name(header.from), ..header };
             Some((running.members[usize::from(to)], header, payload))
         })
     }
@@ -496,23 +588,30 @@ impl Machine for Shuffle {
     type Event = ShuffleEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let header = ShuffleHeader::decode(&arrival.datagram, self.config.key.as_ref())?;
+        let mut header = ShuffleHeader::decode(&arrival.datagram, self.config.key.as_ref())?;
         let number = header.operation;
         let Some(running) = self.operations.get_mut(&number) else {
-            if !self.answer_for_ended(&header, arrival.from) {
+            if !self.answer_for_ended(&header, arrival.from)
+                && !self.answer_for_abandoned(&header, arrival.from)
+            {
                 self.answer_for_later(&header, arrival.from, &arrival.datagram);
                 self.stage(now, number, arrival);
             }
             return Ok(());
         };
-        if running.members.get(usize::from(header.from)) != Some(&arrival.from)
-            || header.from == running.me
-        {
+        let place = running.place(header.from).filter(|&place| {
+            running.members.get(usize::from(place)) == Some(&arrival.from) && place != running.me
+        });
+        let Some(place) = place else {
             self.counters.foreign += 1;
             return Ok(());
-        }
+        };
+        header.from = place;
         match running.handle(&self.config, now, &header, &arrival.datagram)? {
-            Some(Happened::Failed(failure)) => self.fail(number, failure),
+            Some(Happened::Failed(failure)) => {
+                let failure = failure.renamed(|place| running.name(place));
+                self.fail(number, failure);
+            }
             happened => {
                 if let Some(Happened::Message(from, body)) = happened {
                     self.events.push_back(ShuffleEvent::Message { operation: number, from, body });
@@ -539,6 +638,7 @@ impl Machine for Shuffle {
         for number in due {
             let Some(running) = self.operations.get_mut(&number) else { continue };
             if let Some(failure) = running.check(&self.config, now) {
+                let failure = failure.renamed(|place| running.name(place));
                 self.fail(number, failure);
             }
         }
@@ -568,6 +668,7 @@ impl Machine for Shuffle {
         let config = &self.config;
         let (to, header, payload) = self.operations.values_mut().find_map(|running| {
             let (to, header, payload) = running.next_data(config, now)?;
+            let header = ShuffleHeader { from: running.name(header.from), ..header };
             Some((running.members[usize::from(to)], header, payload))
         })?;
         self.counters.data_sent += 1;

@@ -477,7 +477,9 @@ impl GroupMember {
 
 fn keep(ended: &mut BTreeMap<u64, Result<CollectiveOutcome, RankFailure>>, event: CollectiveEvent) {
     match event {
-        CollectiveEvent::Done { call, outcome } => ended.insert(call, Ok(outcome)),
-        CollectiveEvent::Failed { call, failure } => ended.insert(call, Err(failure)),
-    };
+        CollectiveEvent::Done { call, outcome } => drop(ended.insert(call, Ok(outcome))),
+        CollectiveEvent::Failed { call, failure } => drop(ended.insert(call, Err(failure))),
+        // Only calls among some ranks tell these, and a member makes none.
+        CollectiveEvent::Arrived { .. } | CollectiveEvent::Here { .. } => {}
+    }
 }

@@ -8,7 +8,7 @@ use evenfall_core::Malformed;
 
 use super::bundle::{BundleEntry, pack, unpack};
 use super::tree::{GATHER_ARITY, Knomial};
-use super::{CollectiveOutcome, Reduce};
+use super::{CollectiveOutcome, MergeRule, Reduce};
 use crate::shuffle::Outbound;
 
 /// Messages to send now, each with its receiver.
@@ -79,6 +79,25 @@ impl Script {
         if let Some(parent) = parent {
             script.sends[parent] = if waits == 0 { Outbound::Now(own) } else { Outbound::Later };
         }
+        script
+    }
+
+    /// One merged body up a tree.
+    pub(super) fn merge(ranks: usize, root: usize, me: usize, body: Bytes, by: MergeRule) -> Self {
+        let tree = Knomial::new(GATHER_ARITY, ranks, root);
+        let (parent, mut children) = (tree.parent(me), tree.children(me));
+        children.sort_unstable();
+        let mut script = Self::new(ranks, Collect { parts: Vec::new() });
+        children.iter().for_each(|&child| script.expects[child] = true);
+        if let Some(parent) = parent {
+            let is_leaf = children.is_empty();
+            script.sends[parent] =
+                if is_leaf { Outbound::Now(body.clone()) } else { Outbound::Later };
+        }
+        let mut parts = vec![body];
+        parts.resize(1 + children.len(), Bytes::new());
+        let waits = children.len();
+        script.course = Box::new(Merge { parent, children, waits, parts, by });
         script
     }
 
@@ -258,6 +277,40 @@ impl Course for Gather {
             Ok(CollectiveOutcome::Nothing)
         } else {
             whole(&mut self.parts.of)
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Merge {
+    parent: Option<usize>,
+    /// Ascending.
+    children: Vec<usize>,
+    waits: usize,
+    /// The own body, then one of each child.
+    parts: Vec<Bytes>,
+    by: MergeRule,
+}
+
+impl Course for Merge {
+    fn take(&mut self, from: usize, body: Bytes, out: &mut Sends) -> Result<(), Malformed> {
+        (self.by.check)(&body)?;
+        // Only children are expected, so the shuffle hands in nothing else.
+        let Ok(child) = self.children.binary_search(&from) else { return Ok(()) };
+        self.parts[1 + child] = body;
+        self.waits -= 1;
+        if let Some(parent) = self.parent
+            && self.waits == 0
+        {
+            out.push((parent, (self.by.merge)(&self.parts)));
+        }
+        Ok(())
+    }
+
+    fn outcome(&mut self) -> Result<CollectiveOutcome, u16> {
+        match self.parent {
+            Some(_) => Ok(CollectiveOutcome::Nothing),
+            None => Ok(CollectiveOutcome::One((self.by.merge)(&self.parts))),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!  broadcast   one to all        k-nomial tree, its shape by latency and cost per message
 //!  gather      all to one        k-nomial tree, k = 6
+//!  merge       all to one        the same tree; every inner rank merges what comes to it
 //!  all-gather  all to all        hypercube, any number of ranks
 //!  all-reduce  all to all        hypercube; 8-byte values, added or compared
 //!  barrier     nothing           dissemination
@@ -19,6 +20,15 @@
 //! All ranks make the same calls in the same order, and each call takes the next operation number.
 //! A rank that makes another call disagrees, and the failure names that rank. A call does not wait
 //! for earlier calls to end.
+//!
+//! # Calls among some ranks
+//!
+//! A sort of hundreds of ranks gathers in groups of ten. The ranks outside of a group have nothing
+//! to do in its gather, and must not wait for it. All ranks therefore reserve the same count of call
+//! numbers ([`ProcessGroup::reserve`]), and each rank makes those of the calls that it takes part
+//! in, when it has come that far ([`ProcessGroup::call_among`]). These calls tell more than others:
+//! each arrival ([`CollectiveEvent::Arrived`]), and the result as soon as everything is here
+//! ([`CollectiveEvent::Here`]), half a round trip before the call ends.
 //!
 //! # Another call
 //!
@@ -87,6 +97,7 @@ pub mod tree;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::math::mix;
@@ -96,7 +107,7 @@ use self::course::{Course, Script};
 use self::tree::Knomial;
 use crate::config::ShuffleConfig;
 use crate::error::{RankFailure, StartError};
-use crate::shuffle::{Shuffle, ShuffleCounters, ShufflePlan};
+use crate::shuffle::{Shuffle, ShuffleCounters, ShuffleEvent, ShufflePlan};
 
 /// Bytes of each value of an all-reduce.
 pub const LANE_BYTES: usize = 8;
@@ -154,6 +165,25 @@ impl Reduce {
     }
 }
 
+/// How the bodies of a [`Collective::Merge`] become one body.
+#[derive(Clone, Copy, Debug)]
+pub struct MergeRule {
+    /// The rule's number. All ranks of a call state the same number.
+    pub number: u32,
+    /// Whether bytes of another rank are a body that can be merged.
+    pub check: fn(&[u8]) -> Result<(), Malformed>,
+    /// Merges checked bodies. The order in which inner ranks merge depends on the tree alone.
+    pub merge: fn(&[Bytes]) -> Bytes,
+}
+
+impl PartialEq for MergeRule {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for MergeRule {}
+
 /// A call of the group, as one rank makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collective {
@@ -170,6 +200,16 @@ pub enum Collective {
         root: usize,
         /// The own body.
         body: Bytes,
+    },
+    /// One body, merged from the bodies of all ranks, goes to the root. Each inner rank of the tree
+    /// sends a single merged body on.
+    Merge {
+        /// The rank that gets the merged body.
+        root: usize,
+        /// The own body, which the rule must be able to merge.
+        body: Bytes,
+        /// How bodies are merged.
+        by: MergeRule,
     },
     /// The bodies of all ranks go to all ranks.
     AllGather {
@@ -201,9 +241,9 @@ pub enum Collective {
 /// The result of a call at one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectiveOutcome {
-    /// The result of a barrier, and of a gather at ranks other than its root.
+    /// The result of a barrier, and of a gather or a merge at ranks other than its root.
     Nothing,
-    /// The body of a broadcast, or the values of an all-reduce.
+    /// The body of a broadcast or a merge, or the values of an all-reduce.
     One(Bytes),
     /// Bodies by sender: the result of a gather at its root, an all-gather and both shuffles.
     All(Vec<Bytes>),
@@ -216,6 +256,23 @@ pub enum CollectiveEvent {
     /// everything that it sent.
     Done {
         /// The number that [`ProcessGroup::call`] returned for this call.
+        call: u64,
+        /// Result of the call; nothing where [`Here`](Self::Here) told it before.
+        outcome: CollectiveOutcome,
+    },
+    /// A message of a call among some ranks has arrived.
+    Arrived {
+        /// Number of the call.
+        call: u64,
+        /// Rank in the group that sent the message.
+        from: u16,
+        /// Bytes of the message.
+        body: Bytes,
+    },
+    /// Everything that was sent to this rank in a call among some ranks is here. The call goes on
+    /// until the other ranks have what this rank sent, and may still fail.
+    Here {
+        /// Number of the call.
         call: u64,
         /// Result of the call.
         outcome: CollectiveOutcome,
@@ -253,6 +310,35 @@ impl Default for GroupSettings {
     }
 }
 
+/// A call under way.
+#[derive(Debug)]
+struct Running {
+    course: Box<dyn Course>,
+    /// The ranks of a call among some ranks.
+    among: Option<Arc<[u16]>>,
+    /// Whether the owner has the result.
+    is_told: bool,
+}
+
+impl Running {
+    /// The number in the group of the rank at this place of the call.
+    fn name(&self, place: u16) -> u16 {
+        let at = usize::from(place);
+        self.among.as_ref().and_then(|among| among.get(at).copied()).unwrap_or(place)
+    }
+}
+
+/// What a call needs to begin, besides its script.
+struct Begun {
+    number: u64,
+    /// The own place among the members.
+    rank: usize,
+    members: Vec<SocketAddr>,
+    among: Option<Arc<[u16]>>,
+    /// The same number at all ranks that make the same call.
+    about: u32,
+}
+
 /// One rank of a group. The documentation of the module shows how to drive it.
 #[derive(Debug)]
 pub struct ProcessGroup {
@@ -260,8 +346,9 @@ pub struct ProcessGroup {
     rank: usize,
     members: Vec<SocketAddr>,
     arity: usize,
+    costs: (Duration, Duration),
     next: u64,
-    courses: BTreeMap<u64, Box<dyn Course>>,
+    courses: BTreeMap<u64, Running>,
     events: VecDeque<CollectiveEvent>,
 }
 
@@ -287,6 +374,7 @@ impl ProcessGroup {
         shuffle.set_rank(rank as u16);
         Ok(Self {
             arity: Knomial::best_arity(ranks, settings.latency, settings.per_message),
+            costs: (settings.latency, settings.per_message),
             shuffle,
             rank,
             members,
@@ -309,6 +397,7 @@ impl ProcessGroup {
     /// Shapes all later broadcasts by these times. All ranks set the same times between the same
     /// two calls.
     pub fn set_costs(&mut self, latency: Duration, per_message: Duration) {
+        self.costs = (latency, per_message);
         self.arity = Knomial::best_arity(self.members.len(), latency, per_message);
     }
 
@@ -328,85 +417,97 @@ impl ProcessGroup {
     /// When the root is not a rank, the number of messages differs from the number of ranks, the
     /// values are not of 8 bytes, or a message is too long. The call then takes no number.
     pub fn call(&mut self, now: Timestamp, call: Collective) -> Result<u64, StartError> {
-        let about = self.check(&call)?;
         let (ranks, me) = (self.members.len(), self.rank);
-        let script = match call {
-            Collective::Broadcast { root, body } => {
-                Script::broadcast(&Knomial::new(self.arity, ranks, root), ranks, me, body)
-            }
-            Collective::Gather { root, body } => Script::gather(ranks, root, me, body),
-            Collective::AllGather { body } => Script::all_gather(ranks, me, body),
-            Collective::AllReduce { values, by } => Script::all_reduce(ranks, me, values, by),
-            Collective::Barrier => Script::barrier(ranks, me),
-            Collective::Shuffle { messages } => Script::shuffle(messages),
-            Collective::TwoLevelShuffle { messages } => Script::two_level(me, messages),
-        };
-        self.begin(now, script, about)
-    }
-
-    fn begin(&mut self, now: Timestamp, script: Script, about: u32) -> Result<u64, StartError> {
+        let about = check(&call, ranks, self.arity)?;
+        let script = script(call, ranks, me, self.arity);
         let number = self.next;
-        let Script { sends, expects, course } = script;
-        let members = self.members.clone();
-        let plan = ShufflePlan { operation: number, rank: self.rank, members, sends, expects };
-        self.shuffle.start_as(now, plan, about)?;
+        let (members, among) = (self.members.clone(), None);
+        self.begin(now, Begun { number, rank: me, members, among, about }, script)?;
         self.next += 1;
-        self.courses.insert(number, course);
-        self.follow();
         Ok(number)
     }
 
-    /// Checks the call. The result is a number that is the same at all ranks that make the same
-    /// call.
-    fn check(&self, call: &Collective) -> Result<u32, StartError> {
-        let ranks = self.members.len();
-        let root_of = |root: usize| {
-            if root < ranks {
-                Ok(root)
-            } else {
-                Err(StartError::Rank { rank: root, members: ranks })
-            }
-        };
-        let one_each = |messages: &Vec<Bytes>| {
-            let (messages, members) = (messages.len(), ranks);
-            if messages == ranks { Ok(()) } else { Err(StartError::Messages { messages, members }) }
-        };
-        let (kind, detail) = match call {
-            Collective::Broadcast { root, .. } => (1, root_of(*root)? << 8 | self.arity),
-            Collective::Gather { root, .. } => (2, root_of(*root)?),
-            Collective::AllGather { .. } => (3, 0),
-            Collective::AllReduce { values, by } if values.len().is_multiple_of(LANE_BYTES) => {
-                (4, *by as usize)
-            }
-            Collective::AllReduce { values, .. } => {
-                return Err(StartError::Lanes { bytes: values.len() });
-            }
-            Collective::Barrier => (5, 0),
-            Collective::Shuffle { messages } => (6, one_each(messages).map(|()| 0)?),
-            Collective::TwoLevelShuffle { messages } => (7, one_each(messages).map(|()| 0)?),
-        };
-        Ok(mix(kind << 32 | detail as u64) as u32)
+    /// Takes the next `calls` numbers for calls among some ranks. All ranks of the group reserve the
+    /// same count between the same two calls. The result is the first number.
+    pub fn reserve(&mut self, calls: u64) -> u64 {
+        let first = self.next;
+        self.next += calls;
+        self.shuffle.reserve(first..self.next);
+        first
+    }
+
+    /// Ends the reserved numbers from `first` on. With a failure, the calls that run fail, and ranks
+    /// that wait for this rank in a call that it never made fail too.
+    pub fn release(&mut self, first: u64, failure: Option<RankFailure>) {
+        self.shuffle.release(first, failure);
+        self.follow();
+    }
+
+    /// Begins a call of these ranks, which are ascending numbers of the group with the own rank
+    /// among them. The number is reserved; each of the ranks uses the same number for the same call.
+    /// A root, and the order of messages, count places in `ranks`.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call), and when the ranks are not as described.
+    pub fn call_among(
+        &mut self,
+        now: Timestamp,
+        number: u64,
+        ranks: Arc<[u16]>,
+        call: Collective,
+    ) -> Result<(), StartError> {
+        let wrong = StartError::Among { rank: self.rank };
+        let place = ranks.binary_search(&(self.rank as u16)).map_err(|_| wrong)?;
+        let address = |&rank: &u16| self.members.get(usize::from(rank)).copied();
+        let members: Vec<SocketAddr> =
+            ranks.iter().map(address).collect::<Option<_>>().ok_or(wrong)?;
+        let (latency, per_message) = self.costs;
+        let arity = Knomial::best_arity(ranks.len(), latency, per_message);
+        let about = ranks.iter().fold(check(&call, ranks.len(), arity)?, |hash, &rank| {
+            mix(u64::from(hash) << 16 | u64::from(rank)) as u32
+        });
+        let script = script(call, ranks.len(), place, arity);
+        let begun = Begun { number, rank: place, members, among: Some(ranks), about };
+        self.begin(now, begun, script)
+    }
+
+    fn begin(&mut self, now: Timestamp, begun: Begun, script: Script) -> Result<(), StartError> {
+        let Begun { number, rank, members, among, about } = begun;
+        let Script { sends, expects, course } = script;
+        let names = among.clone().unwrap_or_default();
+        let plan = ShufflePlan { operation: number, rank, members, among: names, sends, expects };
+        self.shuffle.start_as(now, plan, about)?;
+        self.courses.insert(number, Running { course, among, is_told: false });
+        self.follow();
+        Ok(())
     }
 
     /// Hands the events of the shuffle to the calls. A call may then send further messages.
     fn follow(&mut self) {
         while let Some(event) = self.shuffle.poll_event() {
             match event {
-                crate::ShuffleEvent::Message { operation, from, body } => {
+                ShuffleEvent::Message { operation, from, body } => {
                     self.message(operation, from, body);
                 }
-                crate::ShuffleEvent::Completed { operation } => {
-                    let Some(mut course) = self.courses.remove(&operation) else { continue };
-                    let event = match course.outcome() {
-                        Err(rank) => {
-                            let failure = RankFailure::Disagrees { rank };
-                            CollectiveEvent::Failed { call: operation, failure }
-                        }
-                        Ok(outcome) => CollectiveEvent::Done { call: operation, outcome },
-                    };
-                    self.events.push_back(event);
+                ShuffleEvent::Here { operation } => {
+                    if self.courses.get(&operation).is_some_and(|running| running.among.is_some()) {
+                        self.tell_result(operation);
+                    }
                 }
-                crate::ShuffleEvent::Failed { operation, failure } => {
+                ShuffleEvent::Completed { operation } => {
+                    match self.courses.get(&operation).map(|running| running.is_told) {
+                        // The call was given up after its last message.
+                        None => continue,
+                        Some(false) => self.tell_result(operation),
+                        Some(true) => {
+                            let outcome = CollectiveOutcome::Nothing;
+                            self.events
+                                .push_back(CollectiveEvent::Done { call: operation, outcome });
+                        }
+                    }
+                    self.courses.remove(&operation);
+                }
+                ShuffleEvent::Failed { operation, failure } => {
                     self.courses.remove(&operation);
                     self.events.push_back(CollectiveEvent::Failed { call: operation, failure });
                 }
@@ -414,11 +515,31 @@ impl ProcessGroup {
         }
     }
 
+    fn tell_result(&mut self, call: u64) {
+        let Some(running) = self.courses.get_mut(&call) else { return };
+        running.is_told = true;
+        match running.course.outcome() {
+            Err(place) => {
+                let rank = running.name(place);
+                self.give_up(call, RankFailure::Disagrees { rank });
+            }
+            Ok(outcome) if running.among.is_some() => {
+                self.events.push_back(CollectiveEvent::Here { call, outcome });
+            }
+            Ok(outcome) => self.events.push_back(CollectiveEvent::Done { call, outcome }),
+        }
+    }
+
     fn message(&mut self, operation: u64, from: u16, body: Bytes) {
-        let Some(course) = self.courses.get_mut(&operation) else { return };
+        let Some(running) = self.courses.get_mut(&operation) else { return };
+        let name = running.name(from);
+        if running.among.is_some() {
+            let body = body.clone();
+            self.events.push_back(CollectiveEvent::Arrived { call: operation, from: name, body });
+        }
         let mut out = Vec::new();
-        if course.take(usize::from(from), body, &mut out).is_err() {
-            return self.give_up(operation, RankFailure::Disagrees { rank: from });
+        if running.course.take(usize::from(from), body, &mut out).is_err() {
+            return self.give_up(operation, RankFailure::Disagrees { rank: name });
         }
         for (to, body) in out {
             if body.len() as u64 > u64::from(u32::MAX) {
@@ -437,6 +558,48 @@ impl ProcessGroup {
         self.courses.remove(&operation);
         self.shuffle.give_up(operation, failure);
     }
+}
+
+fn script(call: Collective, ranks: usize, me: usize, arity: usize) -> Script {
+    match call {
+        Collective::Broadcast { root, body } => {
+            Script::broadcast(&Knomial::new(arity, ranks, root), ranks, me, body)
+        }
+        Collective::Gather { root, body } => Script::gather(ranks, root, me, body),
+        Collective::Merge { root, body, by } => Script::merge(ranks, root, me, body, by),
+        Collective::AllGather { body } => Script::all_gather(ranks, me, body),
+        Collective::AllReduce { values, by } => Script::all_reduce(ranks, me, values, by),
+        Collective::Barrier => Script::barrier(ranks, me),
+        Collective::Shuffle { messages } => Script::shuffle(messages),
+        Collective::TwoLevelShuffle { messages } => Script::two_level(me, messages),
+    }
+}
+
+/// Checks the call. The result is a number that is the same at all ranks that make the same call.
+fn check(call: &Collective, ranks: usize, arity: usize) -> Result<u32, StartError> {
+    let root_of = |root: usize| {
+        if root < ranks { Ok(root) } else { Err(StartError::Rank { rank: root, members: ranks }) }
+    };
+    let one_each = |messages: &Vec<Bytes>| {
+        let (messages, members) = (messages.len(), ranks);
+        if messages == ranks { Ok(()) } else { Err(StartError::Messages { messages, members }) }
+    };
+    let (kind, detail) = match call {
+        Collective::Broadcast { root, .. } => (1, root_of(*root)? << 8 | arity),
+        Collective::Gather { root, .. } => (2, root_of(*root)?),
+        Collective::AllGather { .. } => (3, 0),
+        Collective::AllReduce { values, by } if values.len().is_multiple_of(LANE_BYTES) => {
+            (4, *by as usize)
+        }
+        Collective::AllReduce { values, .. } => {
+            return Err(StartError::Lanes { bytes: values.len() });
+        }
+        Collective::Barrier => (5, 0),
+        Collective::Shuffle { messages } => (6, one_each(messages).map(|()| 0)?),
+        Collective::TwoLevelShuffle { messages } => (7, one_each(messages).map(|()| 0)?),
+        Collective::Merge { root, by, .. } => (8, root_of(*root)? << 8 | by.number as usize),
+    };
+    Ok(mix(kind << 32 | detail as u64) as u32)
 }
 
 impl Machine for ProcessGroup {

@@ -5,9 +5,9 @@
 //! A new call needs a line in [`CALLS`] and its outcome in [`SampleCalls::outcome`].
 
 use bytes::Bytes;
-use evenfall_core::Prng;
+use evenfall_core::{Malformed, Prng};
 
-use super::{Collective, CollectiveOutcome, Reduce};
+use super::{Collective, CollectiveOutcome, LANE_BYTES, MergeRule, Reduce};
 
 /// Each call, as a rank makes the call.
 pub const CALLS: &[fn(&SampleCalls, usize) -> Collective] = &[
@@ -18,7 +18,21 @@ pub const CALLS: &[fn(&SampleCalls, usize) -> Collective] = &[
     |_, _| Collective::Barrier,
     |of, me| Collective::Shuffle { messages: of.messages(me) },
     |of, me| Collective::TwoLevelShuffle { messages: of.messages(me) },
+    |of, me| Collective::Merge { root: of.root, body: lanes(of.values(me)), by: SUMS },
 ];
+
+/// Two sums, as the values of an all-reduce.
+const SUMS: MergeRule = MergeRule {
+    number: 1,
+    check: |body| match body.len() == 2 * LANE_BYTES {
+        true => Ok(()),
+        false => Err(Malformed { what: "not two sums", offset: body.len() }),
+    },
+    merge: |bodies| {
+        let two = |a: Bytes, b: &Bytes| Reduce::Sum.lanes(&a, b);
+        bodies[1..].iter().fold(bodies[0].clone(), two)
+    },
+};
 
 /// The messages that the ranks of a group send in the sample calls.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +81,8 @@ impl SampleCalls {
             Collective::Broadcast { root, .. } => CollectiveOutcome::One(self.body(*root, 0)),
             Collective::Gather { root, .. } if me != *root => CollectiveOutcome::Nothing,
             Collective::Gather { .. } | Collective::AllGather { .. } => all(0),
-            Collective::AllReduce { .. } => {
+            Collective::Merge { root, .. } if me != *root => CollectiveOutcome::Nothing,
+            Collective::AllReduce { .. } | Collective::Merge { .. } => {
                 let sum = |sum: [u64; 2], from| {
                     let more = self.values(from);
                     [sum[0].wrapping_add(more[0]), sum[1] + more[1]]

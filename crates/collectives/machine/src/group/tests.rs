@@ -140,8 +140,11 @@ fn a_call_that_sends_what_it_did_not_list_fails_and_says_why() {
         let broken = Script { sends, expects, course: Box::new(Twice(Some(1))) };
         let sends = vec![Outbound::Now(Bytes::new()), Outbound::Nothing];
         let right = Script { sends, expects: vec![true, false], course: Box::new(Twice(None)) };
-        net.ranks[0].begin(net.now, broken, 0).expect("begun");
-        net.ranks[1].begin(net.now, right, 0).expect("begun");
+        for (rank, script) in [broken, right].into_iter().enumerate() {
+            let members = net.ranks[rank].members().to_vec();
+            let begun = Begun { number: 0, rank, members, among: None, about: 0 };
+            net.ranks[rank].begin(net.now, begun, script).expect("begun");
+        }
         net.run(|events| !events.is_empty());
         let [CollectiveEvent::Failed { failure, .. }] = net.events[0][..] else {
             panic!("{:?}", net.events)
@@ -159,8 +162,10 @@ fn a_call_that_sends_what_it_did_not_list_fails_and_says_why() {
 fn every_call_has_a_number_of_its_own_and_a_row_on_the_page_of_the_wire() {
     let group = ProcessGroup::new(0, vec![address(0)], GroupSettings::default()).expect("a rank");
     let sample = SampleCalls { ranks: 1, root: 0, seed: 1, body_bytes_max: 8 };
-    let mut numbers: Vec<u32> =
-        CALLS.iter().map(|call| group.check(&call(&sample, 0)).expect("a call")).collect();
+    let mut numbers: Vec<u32> = CALLS
+        .iter()
+        .map(|call| check(&call(&sample, 0), 1, group.arity).expect("a call"))
+        .collect();
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), CALLS.len(), "two calls have one kind number");
@@ -243,4 +248,87 @@ fn a_rank_that_is_busy_with_an_earlier_call_is_not_taken_for_dead() {
     net.call(0, Collective::Barrier).expect("begun");
     net.run(|events| events.len() == 2);
     assert!(net.events.iter().flatten().all(|event| matches!(event, CollectiveEvent::Done { .. })));
+}
+
+/// The sample of a group of some ranks, made by them under a number that all ranks reserved. The
+/// other ranks make no call.
+fn among(net: &mut Net, number: u64, ranks: &[u16], sample: &SampleCalls, kind: usize) {
+    for (place, &rank) in ranks.iter().enumerate() {
+        let call = CALLS[kind](sample, place);
+        let (now, ranks) = (net.now, ranks.to_vec().into());
+        net.ranks[usize::from(rank)].call_among(now, number, ranks, call).expect("begun");
+    }
+}
+
+#[test]
+fn calls_among_some_ranks_tell_arrivals_and_results_before_they_end() {
+    for seed in 0..20 {
+        let ranks: Vec<u16> = [1, 2, 4, 7, 8, 10, 11].into();
+        let mut net = Net::new(12, seed);
+        let firsts: Vec<u64> =
+            net.ranks.iter_mut().map(|group| group.reserve(CALLS.len() as u64)).collect();
+        assert!(firsts.iter().all(|&first| first == 0));
+        let sample = SampleCalls { ranks: ranks.len(), root: 3, seed, body_bytes_max: 300 };
+        (0..CALLS.len()).for_each(|kind| among(&mut net, kind as u64, &ranks, &sample, kind));
+        let over = |events: &[CollectiveEvent]| {
+            let done = |event: &&CollectiveEvent| matches!(event, CollectiveEvent::Done { .. });
+            events.iter().filter(done).count() == CALLS.len()
+        };
+        for _ in 0..2_000 {
+            net.step();
+            if ranks.iter().all(|&rank| over(&net.events[usize::from(rank)])) {
+                break;
+            }
+        }
+        for (place, &rank) in ranks.iter().enumerate() {
+            let events = &net.events[usize::from(rank)];
+            assert!(over(events), "rank {rank}: {events:?}");
+            for (kind, (_, wanted)) in sample.calls(place).into_iter().enumerate() {
+                let call = kind as u64;
+                let at = |wanted: CollectiveEvent| events.iter().position(|e| *e == wanted);
+                let here = at(CollectiveEvent::Here { call, outcome: wanted });
+                let nothing = CollectiveOutcome::Nothing;
+                let done = at(CollectiveEvent::Done { call, outcome: nothing });
+                assert!(here.is_some() && here < done, "rank {rank}, call {kind}: {events:?}");
+            }
+            let from = |event: &CollectiveEvent| match event {
+                CollectiveEvent::Arrived { from, .. } => Some(*from),
+                _ => None,
+            };
+            assert!(events.iter().filter_map(from).all(|from| ranks.contains(&from)));
+        }
+        assert!(net.events[0].is_empty() && net.events[3].is_empty());
+    }
+}
+
+#[test]
+fn a_rank_that_released_its_calls_with_a_failure_ends_those_of_all_who_wait_for_it() {
+    let mut net = Net::new(5, 9);
+    net.ranks.iter_mut().for_each(|group| assert_eq!(group.reserve(4), 0));
+    let sample = SampleCalls { ranks: 3, root: 0, seed: 1, body_bytes_max: 300 };
+    // Ranks 0 and 2 wait for rank 4, which never begins the call.
+    for (place, rank) in [0, 2].into_iter().enumerate() {
+        let (now, call) = (net.now, CALLS[2](&sample, place));
+        net.ranks[rank].call_among(now, 2, [0, 2, 4].into(), call).expect("begun");
+    }
+    (0..600).for_each(|_| net.step());
+    assert!(net.events[0].iter().all(|e| matches!(e, CollectiveEvent::Arrived { .. })));
+    net.ranks[4].release(0, Some(RankFailure::Silent { rank: 3 }));
+    (0..100).for_each(|_| net.step());
+    for rank in [0, 2] {
+        let Some(CollectiveEvent::Failed { failure, .. }) = net.events[rank].last() else {
+            panic!("rank {rank}: {:?}", net.events[rank]);
+        };
+        assert_eq!(failure.rank(), 3, "{failure}");
+    }
+}
+
+#[test]
+fn calls_among_ranks_that_make_no_sense_are_refused() {
+    let mut net = Net::new(4, 3);
+    net.ranks[1].reserve(1);
+    for wrong in [&[0, 2][..], &[2, 1], &[1, 1], &[1, 9]] {
+        let refused = net.ranks[1].call_among(net.now, 0, wrong.into(), Collective::Barrier);
+        assert_eq!(refused, Err(StartError::Among { rank: 1 }), "{wrong:?}");
+    }
 }
