@@ -97,8 +97,8 @@
 //!
 //! # Exchange data in a group
 //!
-//! All members of a group make the same calls in the same order. [`collectives::local`] starts the other
-//! members as processes of this machine, for tests and examples.
+//! All members of a group make the same calls in the same order. [`collectives::local`] starts the
+//! other members as processes of this machine, for tests and examples.
 //!
 #![cfg_attr(feature = "collectives", doc = "```no_run")]
 #![cfg_attr(not(feature = "collectives"), doc = "```ignore")]

@@ -52,7 +52,8 @@
 //!     let now = || Timestamp::from_nanos(begun.elapsed().as_nanos() as u64);
 //!     let mut shuffle = Shuffle::new(ShuffleConfig::default());
 //!     let messages = members.iter().map(|to| format!("hello {to} from {me}").into()).collect();
-//!     shuffle.start(now(), ShufflePlan::shuffle(1, me, members, messages)).expect("one per member");
+//!     let plan = ShufflePlan::shuffle(1, me, members, messages);
+//!     shuffle.start(now(), plan).expect("one per member");
 //!     socket.set_read_timeout(Some(Duration::from_millis(1)))?;
 //!     loop {
 //!         while let Some(transmit) = shuffle.poll_transmit(now()) {

@@ -332,8 +332,8 @@ impl Shuffle {
     /// for an operation that has failed is dropped.
     ///
     /// # Errors
-    /// [`RankFailure::Unlisted`] when the plan has no message for this rank, or the message was handed
-    /// in before. The caller must then end the operation with [`Self::give_up`].
+    /// [`RankFailure::Unlisted`] when the plan has no message for this rank, or the message was
+    /// handed in before. The caller must then end the operation with [`Self::give_up`].
     pub fn send(&mut self, operation: u64, to: usize, body: Bytes) -> Result<(), RankFailure> {
         let unlisted = |rank| Err(RankFailure::Unlisted { rank, to: to as u16 });
         let Some(running) = self.operations.get_mut(&operation) else {

@@ -1,7 +1,7 @@
 //! Group communication in a program of your own, over one socket. A call blocks until it has ended.
 //!
-//! A program binds a [`GroupSocket`], learns the addresses of all other seats by any means, and becomes a
-//! [`GroupMember`]. All members make the same calls in the same order.
+//! A program binds a [`GroupSocket`], learns the addresses of all other seats by any means, and
+//! becomes a [`GroupMember`]. All members make the same calls in the same order.
 //!
 //! The program below shuffles between four local processes. [`local`] starts the program three more
 //! times. On several hosts, another tool starts the processes, and tells each process its rank and
@@ -73,8 +73,8 @@ pub const FRAME_BYTES: u32 = HEADER_BYTES as u32 + IP_BYTES + ETHERNET_BYTES;
 #[derive(Clone, Debug, Default)]
 pub struct GroupSocketOptions {
     /// Whether the members share a key, see
-    /// [`ShuffleConfig::key`](evenfall_collectives_machine::ShuffleConfig::key). Without a key nothing leaves
-    /// loopback.
+    /// [`ShuffleConfig::key`](evenfall_collectives_machine::ShuffleConfig::key). Without a key
+    /// nothing leaves loopback.
     pub keyed: bool,
     /// Whether datagrams are marked by class, so that switches and this host send control first.
     pub mark: bool,
@@ -444,7 +444,8 @@ impl GroupMember {
         (self.group[0].counters(), *self.port.counters())
     }
 
-    /// The most bytes that waited in the socket at any look, with [`GroupSocketOptions::watch_queue`].
+    /// The most bytes that waited in the socket at any look, with
+    /// [`GroupSocketOptions::watch_queue`].
     pub fn waiting_bytes_max(&self) -> u64 {
         self.waiting_bytes_max
     }

@@ -325,9 +325,9 @@ struct Step {
     is_result: bool,
 }
 
-/// In each step a rank trades messages with the rank whose number differs from its own in one bit. When
-/// the number of ranks is no power of two, each rank beyond the largest power first hands its part
-/// to a lower rank. The lower rank gives the result back at the end.
+/// In each step a rank trades messages with the rank whose number differs from its own in one bit.
+/// When the number of ranks is no power of two, each rank beyond the largest power first hands its
+/// part to a lower rank. The lower rank gives the result back at the end.
 fn hypercube(ranks: usize, me: usize) -> Vec<Step> {
     let cube = 1 << ranks.ilog2();
     let extra = ranks - cube;

@@ -24,22 +24,22 @@
 //! # Calls among some ranks
 //!
 //! A sort of hundreds of ranks gathers in groups of ten. The ranks outside of a group have nothing
-//! to do in its gather, and must not wait for it. All ranks therefore reserve the same count of call
-//! numbers ([`ProcessGroup::reserve`]), and each rank makes those of the calls that it takes part
-//! in, when it has come that far ([`ProcessGroup::call_among`]). These calls tell more than others:
-//! each arrival ([`CollectiveEvent::Arrived`]), and the result as soon as everything is here
-//! ([`CollectiveEvent::Here`]), half a round trip before the call ends.
+//! to do in its gather, and must not wait for it. All ranks therefore reserve the same count of
+//! call numbers ([`ProcessGroup::reserve`]), and each rank makes those of the calls that it takes
+//! part in, when it has come that far ([`ProcessGroup::call_among`]). These calls tell more than
+//! others: each arrival ([`CollectiveEvent::Arrived`]), and the result as soon as everything is
+//! here ([`CollectiveEvent::Here`]), half a round trip before the call ends.
 //!
 //! # Another call
 //!
 //! Five files change. The compiler asks for the places in the first two. Begin with the line in
 //! `CALLS`, because the tests know only the calls that it names:
 //!
-//! 1. Here: a variant of [`Collective`], and its arms in [`ProcessGroup::call`] and in `ProcessGroup::check`. `check`
-//!    refuses bad arguments with a [`StartError`], and gives the call the next free kind number.
-//!    Its detail is everything about which all ranks must agree, such as a root or an operator; a
-//!    rank with another kind or detail fails the call and is named. A result that fits no variant
-//!    of [`CollectiveOutcome`] gets a variant.
+//! 1. Here: a variant of [`Collective`], and its arms in [`ProcessGroup::call`] and in
+//!    `ProcessGroup::check`. `check` refuses bad arguments with a [`StartError`], and gives the
+//!    call the next free kind number. Its detail is everything about which all ranks must agree,
+//!    such as a root or an operator; a rank with another kind or detail fails the call and is
+//!    named. A result that fits no variant of [`CollectiveOutcome`] gets a variant.
 //! 2. `course.rs`: a constructor of `Script` and, unless an old one serves, a `Course`.
 //!    `Script::gather` with `Gather`, forty lines, is a whole call to copy. A script says for each
 //!    rank what is sent to it (`sends[to]`: `Now` a body, `Later` a body that follows from
@@ -49,16 +49,17 @@
 //! 3. `sample.rs`: a line in `CALLS` that makes the call, and the outcome it must have. The tests
 //!    here, the conformance test over ports and the campaign of faults take all calls from there.
 //! 4. `crates/collectives/member/src/lib.rs`: a method of `GroupMember`, three lines such as
-//!    `self.all(Collective::AllGather { body })`. The helper `one` returns the body of [`CollectiveOutcome::One`],
-//!    `all` the list of [`CollectiveOutcome::All`], and `do_call` any outcome.
+//!    `self.all(Collective::AllGather { body })`. The helper `one` returns the body of
+//!    [`CollectiveOutcome::One`], `all` the list of [`CollectiveOutcome::All`], and `do_call` any
+//!    outcome.
 //! 5. `docs/wire/shuffle.md`: a row in the table of calls.
 //!
 //! What a script has to know:
 //!
 //! - **A call carries at most one message from one rank to another**, an empty one included, and
 //!   lists it before the call begins: `sends[b]` at rank `a` if and only if `expects[a]` at rank
-//!   `b`. A second message, or one that is not listed, fails the call ([`RankFailure::Unlisted`]). A
-//!   message that is listed and never brought keeps all ranks waiting. The textbook's ring, in
+//!   `b`. A second message, or one that is not listed, fails the call ([`RankFailure::Unlisted`]).
+//!   A message that is listed and never brought keeps all ranks waiting. The textbook's ring, in
 //!   which each rank sends `n - 1` messages to its neighbour, is therefore no script. A
 //!   reduce-scatter, for instance, sends each rank its part at once, as a shuffle does, and reduces
 //!   in `outcome`. `Steps` sends all that a rank knows in each step, so a call that sends halves
@@ -79,9 +80,11 @@
 //! use evenfall_collectives_machine::group::{Call, CollectiveEvent, Group, Outcome, Settings};
 //!
 //! // One rank alone; a driver carries the datagrams of more.
-//! let mut group = ProcessGroup::new(0, vec!["127.0.0.1:7000".parse()?], GroupSettings::default())?;
-//! let call = group.call(Timestamp::ZERO, Collective::AllGather { body: Bytes::from_static(b"a") })?;
-//! let outcome = CollectiveOutcome::All(vec![Bytes::from_static(b"a")]);
+//! let settings = GroupSettings::default();
+//! let mut group = ProcessGroup::new(0, vec!["127.0.0.1:7000".parse()?], settings)?;
+//! let body = Bytes::from_static(b"a");
+//! let call = group.call(Timestamp::ZERO, Collective::AllGather { body: body.clone() })?;
+//! let outcome = CollectiveOutcome::All(vec![body]);
 //! assert_eq!(group.poll_event(), Some(CollectiveEvent::Done { call, outcome }));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -427,8 +430,8 @@ impl ProcessGroup {
         Ok(number)
     }
 
-    /// Takes the next `calls` numbers for calls among some ranks. All ranks of the group reserve the
-    /// same count between the same two calls. The result is the first number.
+    /// Takes the next `calls` numbers for calls among some ranks. All ranks of the group reserve
+    /// the same count between the same two calls. The result is the first number.
     pub fn reserve(&mut self, calls: u64) -> u64 {
         let first = self.next;
         self.next += calls;
@@ -436,16 +439,16 @@ impl ProcessGroup {
         first
     }
 
-    /// Ends the reserved numbers from `first` on. With a failure, the calls that run fail, and ranks
-    /// that wait for this rank in a call that it never made fail too.
+    /// Ends the reserved numbers from `first` on. With a failure, the calls that run fail, and
+    /// ranks that wait for this rank in a call that it never made fail too.
     pub fn release(&mut self, first: u64, failure: Option<RankFailure>) {
         self.shuffle.release(first, failure);
         self.follow();
     }
 
     /// Begins a call of these ranks, which are ascending numbers of the group with the own rank
-    /// among them. The number is reserved; each of the ranks uses the same number for the same call.
-    /// A root, and the order of messages, count places in `ranks`.
+    /// among them. The number is reserved; each of the ranks uses the same number for the same
+    /// call. A root, and the order of messages, count places in `ranks`.
     ///
     /// # Errors
     /// As for [`call`](Self::call), and when the ranks are not as described.
