@@ -27,7 +27,7 @@ fn every_corpus_file_passes_its_target() {
         ("delay_rules", port::delay_rules),
         ("delays", planner::delays),
         ("experiment", experiments::experiment),
-        ("fairness_csv", multicast::fairness_csv),
+        ("fairness_csv", evenfall_multicast_report::fuzzing::fairness_csv),
         ("feed", formats::feed),
         ("itch", formats::itch),
         ("mold", formats::mold),

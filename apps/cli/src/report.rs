@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
 
-use evenfall_multicast_machine::fairness::{MessageRow, csv};
+use evenfall_multicast_report::{MessageRow, csv};
 use evenfall_multicast_service::report;
 
 use evenfall_multicast_service::report::text;

@@ -458,7 +458,7 @@ fn multicast(args: &Multicast) -> Outcome {
         let info =
             RunInfo { title: format!("simulated run, seed {}", args.seed), ..RunInfo::default() };
         let (results, series) = (done.results.clone(), done.series.clone());
-        let outcome = evenfall_multicast_machine::fairness::Outcome { results, series };
+        let outcome = evenfall_multicast_report::Outcome { results, series };
         let (logs, memory, warnings) = (Vec::new(), Vec::new(), Vec::new());
         let report = Report { info, outcome, logs, memory, clocks: Vec::new(), warnings };
         report.write_html(path)?;

@@ -7,12 +7,12 @@
 use core::time::Duration;
 
 use evenfall_core::{Format, SyncTime, nearest_rank};
-use evenfall_multicast_machine::fairness::sample::Sample;
-use evenfall_multicast_machine::fairness::{
-    Config as LedgerConfig, Flags, Ledger, Lost, Outcome, Released, Results, Sent, Series,
-};
 use evenfall_multicast_machine::{
     PublishError, ReceiverEvent, Release, Replacement, Root, RootEvent, RootStatus,
+};
+use evenfall_multicast_report::sample::Sample;
+use evenfall_multicast_report::{
+    Config as LedgerConfig, Flags, Ledger, Lost, Outcome, Released, Results, Sent, Series,
 };
 use evenfall_sim::{Action, Cloud, NodeIndex, Observer, Seen, SimTime, Tally, World};
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use evenfall_multicast_machine::fairness::MessageRow;
+use evenfall_multicast_report::MessageRow;
 use evenfall_multicast_service::report::RunInfo;
 use serde::Serialize;
 use serde_json::Value;

@@ -17,7 +17,6 @@ use crate::control::{
     Beacon, Begin, Join, Located, Place, Report, decode_pair, decode_ranges, decode_verdict,
     encode_pair, encode_ranges,
 };
-use crate::fairness::csv;
 use crate::line::letter::{Answer, Envelope, Say};
 use crate::seal::{Seal, SharedKey};
 use crate::standby::{Entry, session::Session};
@@ -464,19 +463,6 @@ impl Stage {
             }
         }
     }
-}
-
-/// Reads any text as a fairness log, and checks the rows.
-pub fn fairness_csv(data: &[u8]) {
-    let Ok(rows) = csv::read(data) else { return };
-    let rows: Vec<_> = rows.map_while(Result::ok).collect();
-    let mut out = csv::Writer::new(Vec::new()).expect("memory takes it");
-    for row in &rows {
-        out.write(row).expect("memory takes it");
-    }
-    let text = out.finish().expect("memory takes it");
-    let again: Result<Vec<_>, _> = csv::read(&text[..]).expect("a header").collect();
-    assert_eq!(again.expect("what is written can be read"), rows);
 }
 
 #[cfg(test)]

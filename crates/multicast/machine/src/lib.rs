@@ -24,7 +24,6 @@
 //! | [`config`] | every limit, with unit and reason |
 //! | [`wire`], [`control`] | the datagrams, byte by byte |
 //! | [`seal`] | the shared key |
-//! | [`fairness`] | what was sent joined with what was released: the figures of a run |
 //!
 //! ```
 //! use evenfall_core::{Arrival, Machine, NodeId, StampedBy, Timestamp};
@@ -73,7 +72,6 @@
 pub mod admission;
 pub mod config;
 pub mod control;
-pub mod fairness;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hold;

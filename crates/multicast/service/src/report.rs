@@ -5,7 +5,7 @@
 //! run directory                                    ledger              page
 //!   run.json        settings, receivers, events ------------------------+
 //!   root.evlog       --+                                                |
-//!   receiver-1.evlog --+-- merged by time --> fairness::Ledger --> Outcome --> report.html
+//!   receiver-1.evlog --+-- merged by time --> Ledger ------------> Outcome --> report.html
 //!   receiver-2.evlog --+                             |
 //!                                                    +--> fairness.csv, one line per message
 //! ```
@@ -27,7 +27,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use evenfall_core::{ClockError, NodeId};
-use evenfall_multicast_machine::fairness::{Config, Ledger, MESSAGE_BYTES, MessageRow, Outcome};
+use evenfall_multicast_report::{Config, Ledger, MESSAGE_BYTES, MessageRow, Outcome};
 use serde::Serialize;
 
 pub use self::clocks::ClockCurve;

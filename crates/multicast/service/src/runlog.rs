@@ -41,7 +41,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenfall_core::{ClockError, ClockReading, NodeId};
-use evenfall_multicast_machine::fairness::{Flags, Lost, Released, Sent};
+use evenfall_multicast_report::{Flags, Lost, Released, Sent};
 
 /// Name of the file that describes a run.
 pub const RUN_FILE: &str = "run.json";

@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use evenfall_multicast_machine::fairness::{MessageRow, Results};
+use evenfall_multicast_report::{MessageRow, Results};
 use serde::Serialize;
 
 use super::{Report, ReportError, read};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenfall_core::Prng;
-use evenfall_multicast_machine::fairness::{Flags, Lost, Released, Results, Sent};
+use evenfall_multicast_report::{Flags, Lost, Released, Results, Sent};
 
 mod pages;
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use evenfall_core::Summary;
-use evenfall_multicast_machine::fairness::{Between, Results};
+use evenfall_multicast_report::{Between, Results};
 
 /// A row of percentiles in microseconds. An empty sample has none.
 fn row(text: &mut String, name: &str, s: &Summary) {

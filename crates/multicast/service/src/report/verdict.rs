@@ -2,7 +2,7 @@
 //! was worst. The page, the terminal and the demonstration all print these words.
 
 use evenfall_core::{ClockError, Summary, math};
-use evenfall_multicast_machine::fairness::{Outcome, ReceiverLine};
+use evenfall_multicast_report::{Outcome, ReceiverLine};
 use serde::Serialize;
 
 use super::{NodeInfo, Report};
@@ -164,7 +164,7 @@ mod tests {
     use std::time::Duration;
 
     use evenfall_core::NodeId;
-    use evenfall_multicast_machine::fairness::{Config, Ledger, Released, Sent};
+    use evenfall_multicast_report::{Config, Ledger, Released, Sent};
 
     use super::*;
     use crate::report::RunInfo;

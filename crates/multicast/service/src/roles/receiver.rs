@@ -7,8 +7,8 @@ use evenfall_clock_service::Standing;
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_host::clock::MonotonicClock;
-use evenfall_multicast_machine::fairness::{Flags, Lost, Released};
 use evenfall_multicast_machine::{Reason, Receiver, ReceiverEvent, ReceiverStatus, Release, Tally};
+use evenfall_multicast_report::{Flags, Lost, Released};
 use serde::Serialize;
 
 use super::part::{Ended, Part};

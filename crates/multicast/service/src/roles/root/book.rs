@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use evenfall_clock_service::Standing;
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_feed_formats::sharding::ContentHash;
-use evenfall_multicast_machine::fairness::Sent;
 use evenfall_multicast_machine::replace::{Replacement, Step};
 use evenfall_multicast_machine::{Framed, Reason, Role, Root, RootEvent};
+use evenfall_multicast_report::Sent;
 
 use super::queue::{Queue, Queued};
 use crate::runinfo::{Membership, RunEvent, RunInfo};

@@ -24,7 +24,7 @@
 //!
 //! ```
 //! use evenfall_core::{ClockError, NodeId};
-//! use evenfall_multicast_machine::fairness::{Config, Ledger, Released, Sent};
+//! use evenfall_multicast_report::{Config, Ledger, Released, Sent};
 //!
 //! let mut ledger = Ledger::new(Config::of([NodeId(1), NodeId(2)]));
 //! ledger.sent(&Sent { message: 0, sent_ns: 10, deadline_ns: Some(5_000), ..Sent::default() });
@@ -38,9 +38,13 @@
 //! assert_eq!(results.window_us.max, 0.3);
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod apart;
 pub mod csv;
 mod flight;
+#[doc(hidden)]
+pub mod fuzzing;
 mod receivers;
 pub mod results;
 pub mod sample;

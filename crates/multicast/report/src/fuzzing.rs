@@ -1,0 +1,17 @@
+//! A check that a fuzz target and the replay of its corpus call. It takes any bytes, and panics when
+//! a promise breaks.
+
+use crate::csv;
+
+/// Reads any text as a fairness log, and checks the rows.
+pub fn fairness_csv(data: &[u8]) {
+    let Ok(rows) = csv::read(data) else { return };
+    let rows: Vec<_> = rows.map_while(Result::ok).collect();
+    let mut out = csv::Writer::new(Vec::new()).expect("memory takes it");
+    for row in &rows {
+        out.write(row).expect("memory takes it");
+    }
+    let text = out.finish().expect("memory takes it");
+    let again: Result<Vec<_>, _> = csv::read(&text[..]).expect("a header").collect();
+    assert_eq!(again.expect("what is written can be read"), rows);
+}
