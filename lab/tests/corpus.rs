@@ -32,7 +32,10 @@ fn every_corpus_file_passes_its_target() {
         ("itch", formats::itch),
         ("mold", formats::mold),
         ("multicast_machines", multicast::machines),
-        ("multicast_wire", multicast::wire),
+        ("multicast_wire", |data| {
+            multicast::wire(data);
+            evenfall_multicast_sessions::fuzzing::wire(data);
+        }),
         ("openflow", flow::openflow),
         ("order_calls", order::calls),
         ("order_datagrams", order::datagrams),

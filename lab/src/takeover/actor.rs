@@ -1,8 +1,8 @@
 //! The machine of a node: a candidate among the roots, or any other node of the overlay.
 
 use evenfall_core::any_machine;
-use evenfall_multicast_machine::{Author, AuthorEvent};
-use evenfall_multicast_service::candidate::{Candidate, CandidateEvent};
+use evenfall_multicast_sessions::{Author, AuthorEvent};
+use evenfall_multicast_sessions::{Candidate, CandidateEvent};
 
 use crate::multicast::node::{Node, NodeEvent};
 

@@ -24,10 +24,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenfall_core::{Format, NodeId, Prng, Timestamp};
-use evenfall_multicast_machine::{
-    Author, AuthorEvent, Config, Reception, Root, RootEvent, Run as RunId, Shape,
-};
-use evenfall_multicast_service::candidate::{Ballot, Candidate, CandidateEvent};
+use evenfall_multicast_machine::{Config, Root, RootEvent, Run as RunId, Shape};
+use evenfall_multicast_sessions::{Author, AuthorEvent, Reception};
+use evenfall_multicast_sessions::{Ballot, Candidate, CandidateEvent};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
     Action, Altered, Bounds, Campaign, Fault, FaultKind, HostSpec, NodeIndex, Observer, Packet,

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Arrival, Class, Destination, GroupId, Head, NodeId, Timestamp, Transmit};
-use evenfall_multicast_machine::line::Stretch;
-use evenfall_multicast_machine::line::letter::{self, Answer, Envelope, Say};
-use evenfall_multicast_machine::standby::session::VOTE_HEAD_BYTES;
+use evenfall_multicast_machine::ReceiverEvent;
 use evenfall_multicast_machine::wire::{self, HEADER_BYTES, Kind};
-use evenfall_multicast_machine::{Entry, ReceiverEvent};
+use evenfall_multicast_sessions::Entry;
+use evenfall_multicast_sessions::line::Stretch;
+use evenfall_multicast_sessions::line::letter::{self, Answer, Envelope, Say};
+use evenfall_multicast_sessions::standby::session::VOTE_HEAD_BYTES;
 use evenfall_order_machine::Request;
 use evenfall_order_machine::wire::Message;
 use evenfall_sim::{Alteration, NodeIndex, words};

@@ -17,14 +17,12 @@ use crate::control::{
     Beacon, Begin, Join, Located, Place, Report, decode_pair, decode_ranges, decode_verdict,
     encode_pair, encode_ranges,
 };
-use crate::line::letter::{Answer, Envelope, Say};
 use crate::seal::{Seal, SharedKey};
-use crate::standby::{Entry, session::Session};
 use crate::uplink::Identity;
 use crate::wire::{self, Fixed, Hop, Kind, Messages};
 use crate::{Archived, Receiver, Recorder, Relay, Root, Run, Wanted};
 
-/// Takes a datagram, and its bytes as a vote and as the body of every kind that has a body.
+/// Takes a datagram, and its bytes as the body of every kind that has a body.
 /// Encoding a decoded value gives the same bytes.
 pub fn wire(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
@@ -43,38 +41,6 @@ pub fn wire(data: &[u8]) {
         body(&datagram.body);
     }
     body(data);
-    votes(&bytes);
-}
-
-/// Takes a letter of an author or to an author, and its body.
-fn letters(bytes: &Bytes, key: &SharedKey) {
-    if let Ok(say) = Say::decode(bytes) {
-        assert_eq!(Say::decode(&say.encode().freeze()), Ok(say));
-    }
-    if let Ok(answer) = Answer::decode(bytes) {
-        assert_eq!(Answer::decode(&answer.encode().freeze()), Ok(answer));
-    }
-    for key in [None, Some(key)] {
-        if let Ok((envelope, body)) = Envelope::open(key, bytes) {
-            let (head, sealed) = envelope.seal(key, body[..].into());
-            assert_eq!([head.as_slice(), &sealed].concat(), bytes[..]);
-        }
-    }
-}
-
-/// Takes a request and a datagram of roots that vote.
-fn votes(bytes: &Bytes) {
-    if let Ok((term, entry)) = Entry::decode(bytes) {
-        assert_eq!(Entry::decode(&entry.encode(term)), Ok((term, entry)));
-    }
-    let roots = [(NodeId(0), address(0)), (NodeId(1), address(1))];
-    let key = SharedKey::new(1, [3; 32]);
-    letters(bytes, &key);
-    for key in [None, Some(&key)] {
-        let session = Session::new(NodeId(0), &roots, 7, key);
-        let arrival = Arrival::new(address(1), bytes.clone(), Timestamp::ZERO, StampedBy::User);
-        session.expect("a root of the list").handle(Timestamp::ZERO, &arrival).ok();
-    }
 }
 
 fn body(data: &[u8]) {

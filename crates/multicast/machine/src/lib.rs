@@ -18,8 +18,6 @@
 //! | [`recorder`] | [`Recorder`], a receiver whose owner keeps everything: repairs for late nodes |
 //! | [`tree`] | which node sends to which; the rule for depth D and fan-out F; hedging |
 //! | [`replace`] | names stragglers, and puts a spare in their place |
-//! | [`standby`] | what voters agree on before a frame leaves, so that a root may die |
-//! | [`mod@line`] | publishers that are processes of their own, and outlive a root |
 //! | [`admission`] | which nodes may join: the challenge, and the list of named nodes |
 //! | [`config`] | every limit, with unit and reason |
 //! | [`wire`], [`control`] | the datagrams, byte by byte |
@@ -72,10 +70,10 @@
 pub mod admission;
 pub mod config;
 pub mod control;
+mod draft;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hold;
-pub mod line;
 mod members;
 mod merge;
 mod offload;
@@ -89,7 +87,6 @@ pub mod replace;
 mod ring;
 pub mod root;
 pub mod seal;
-pub mod standby;
 pub mod tree;
 mod trust;
 mod uplink;
@@ -99,7 +96,7 @@ pub mod wire;
 pub use admission::{Guest, GuestList, Run};
 pub use config::{Config, Mode, Shape};
 pub use control::{Begin, Place, Reason, Role, Tally};
-pub use line::{Author, AuthorEvent, AuthorList, Lines, Mark, Reception, Wish};
+pub use draft::{Draft, Mark};
 pub use members::View;
 pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release, Resume};
 pub use recorder::{Archived, Recorder, RecorderStatus, Wanted};
@@ -108,5 +105,4 @@ pub use replace::{Replacement, Replacements};
 pub use ring::Stored;
 pub use root::{Framed, PublishError, Root, RootEvent, RootStatus};
 pub use seal::SharedKey;
-pub use standby::{Draft, Entry, Sequence, Turnout};
 pub use uplink::{Identity, Refusals};

@@ -18,6 +18,7 @@ use crate::control::{
     Beacon, Join, Peer, Reason, Report, Role, Sample, Tally, Worst, decode_pair, decode_ranges,
     decode_verdict, encode_pair, encode_verdict,
 };
+use crate::draft::Draft;
 use crate::hold::{HoldControl, LoadClass};
 use crate::members::{Action, Joined, Members, View};
 use crate::merge::{Merger, Wait, saturating_ns};
@@ -25,7 +26,6 @@ use crate::outbox::Outbox;
 use crate::replace::{Known, Replacement, Replacements, Step, Watch};
 use crate::ring::{Desk, Frame, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
-use crate::standby::Draft;
 use crate::uplink::Refusals;
 use crate::wire::{
     self, Datagram, EPOCH_OFFSET, Fixed, HEADER_BYTES, Kind, MESSAGE_OVERHEAD, SAMPLED,

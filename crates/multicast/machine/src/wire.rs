@@ -188,7 +188,7 @@ pub(crate) fn number(r: &mut Reader<'_>) -> Result<u64, Malformed> {
 
 impl Fixed {
     /// The fixed part of a control datagram.
-    pub(crate) fn control(kind: Kind, stream: u32, epoch: u32, sequence: u64) -> Self {
+    pub fn control(kind: Kind, stream: u32, epoch: u32, sequence: u64) -> Self {
         Self {
             kind,
             class: Class::Control,
@@ -206,7 +206,7 @@ impl Fixed {
     }
 
     /// Reads the fixed part of a datagram of this protocol and version.
-    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         if r.u16()? != MAGIC {
             return Err(Malformed { what: "not an evenfall datagram", offset: 0 });
         }
@@ -239,7 +239,8 @@ impl Fixed {
         })
     }
 
-    pub(crate) fn encode(&self) -> [u8; FIXED_BYTES] {
+    /// The bytes of the fixed part.
+    pub fn encode(&self) -> [u8; FIXED_BYTES] {
         let mut out = [0; FIXED_BYTES];
         out[0..2].copy_from_slice(&MAGIC.to_le_bytes());
         out[2] = VERSION;

@@ -3,7 +3,6 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `candidate` | a root that asks voters, as a machine without IO (feature `publisher`) |
 //! | [`settings`] | the part of the settings that the roles read |
 //! | [`roles`] | root, proxy and receiver as they run in a process |
 //! | `subscriber` | the feed in a program of your own (feature `subscriber`) |
@@ -18,8 +17,6 @@
 
 #[cfg(feature = "publisher")]
 pub mod author;
-#[cfg(feature = "publisher")]
-pub mod candidate;
 #[cfg(all(feature = "report", feature = "roles"))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -7,8 +7,8 @@ use evenfall_core::{Histogram, Install, Timestamp};
 
 use super::Root;
 use crate::admission::Run;
+use crate::draft::Draft;
 use crate::hold::LoadClass;
-use crate::standby::Draft;
 
 /// The frames of a root among the voters.
 #[derive(Debug, Default)]
@@ -112,10 +112,10 @@ impl Root {
     /// root keeps it for repair.
     pub fn agreed(&mut self, now: Timestamp, draft: &Draft) {
         let Some(voted) = &mut self.voted else { return };
-        let fixed = draft.fixed;
+        let fixed = *draft.fixed();
         voted.agreed = (fixed.sequence + 1, fixed.first_message + u64::from(fixed.count));
-        let body = BytesMut::from(&draft.body[..]);
-        let own = voted.proposed.front().filter(|own| own.draft.fixed == fixed);
+        let body = BytesMut::from(&draft.body()[..]);
+        let own = voted.proposed.front().filter(|own| *own.draft.fixed() == fixed);
         if let Some((load, at)) = own.map(|own| (own.load, own.at)) {
             voted.took.record(now.since(at));
             voted.proposed.pop_front();

@@ -14,9 +14,10 @@ use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
-use evenfall_multicast_machine::line::LINES_MAX;
-use evenfall_multicast_machine::line::author::{MESSAGE_BYTES_MAX, Refusal};
-use evenfall_multicast_machine::{Author, AuthorEvent, PublishError};
+use evenfall_multicast_machine::PublishError;
+use evenfall_multicast_sessions::line::LINES_MAX;
+use evenfall_multicast_sessions::line::author::{MESSAGE_BYTES_MAX, Refusal};
+use evenfall_multicast_sessions::{Author, AuthorEvent};
 use evenfall_runtime::telemetry::Metrics;
 use serde::Serialize;
 

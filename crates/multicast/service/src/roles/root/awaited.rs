@@ -3,8 +3,8 @@
 use evenfall_multicast_machine::config::Membership;
 use evenfall_multicast_machine::{Guest, GuestList, Role};
 
-use crate::candidate::Candidate;
 use crate::settings::{Node, RoleName, Settings};
+use evenfall_multicast_sessions::Candidate;
 
 /// Names that are printed for each role.
 const NAMES_MAX: usize = 3;

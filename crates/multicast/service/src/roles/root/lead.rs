@@ -24,9 +24,9 @@ use evenfall_host::interrupt;
 use evenfall_multicast_machine::Draft;
 
 use super::{RoleError, Run, SAY_AWAITED_EVERY, STOP_PATIENCE};
-use crate::candidate::{Candidate, CandidateEvent};
 use crate::runinfo::RunInfo;
 use crate::runlog::Record;
+use evenfall_multicast_sessions::{Candidate, CandidateEvent};
 
 /// How long the voters have to agree that the feed is over. They need milliseconds while a majority
 /// of them lives.

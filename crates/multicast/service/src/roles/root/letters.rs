@@ -7,11 +7,12 @@
 use bytes::Bytes;
 use evenfall_core::{Format, Timestamp};
 use evenfall_feed_formats::Message;
-use evenfall_multicast_machine::{AuthorList, Draft, Wish};
+use evenfall_multicast_machine::Draft;
+use evenfall_multicast_sessions::{AuthorList, Wish};
 
 use super::{RoleError, Run};
-use crate::candidate::Candidate;
 use crate::settings::{Node, RoleName, Settings};
+use evenfall_multicast_sessions::Candidate;
 
 /// The authors of the run.
 pub(super) fn authors(settings: &Settings) -> Vec<&Node> {

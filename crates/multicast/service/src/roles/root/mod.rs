@@ -19,19 +19,18 @@ use evenfall_feed_formats::Message;
 use evenfall_feed_formats::sharding::trees_of;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
-use evenfall_multicast_machine::{
-    Config, Mode, PublishError, Reception, Root, RootStatus, Run as RunId,
-};
-use evenfall_order_machine::OrderError;
+use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus, Run as RunId};
+use evenfall_multicast_sessions::OrderError;
+use evenfall_multicast_sessions::Reception;
 use serde::Serialize;
 
 use self::book::Book;
 use self::lead::Lead;
 use super::{Process, RoleError, random};
-use crate::candidate::{Ballot, Candidate, CandidateEvent};
 use crate::settings::{Node, RoleName, Settings};
 use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
+use evenfall_multicast_sessions::{Ballot, Candidate, CandidateEvent};
 
 /// Messages that are published before arrivals and departures get their turn.
 const PUBLISH_BATCH: usize = 256;

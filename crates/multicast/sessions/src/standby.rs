@@ -26,7 +26,7 @@
 //! - **Numbers.** An entry is taken only when its frame and its first message are the next ones. So
 //!   a number has one content, and no number is left out.
 //! - **Acknowledgement.** A message is acknowledged when its frame is agreed
-//!   ([`RootEvent::Framed`](crate::RootEvent::Framed)). Every later leader has the frame.
+//!   ([`RootEvent::Framed`](evenfall_multicast_machine::RootEvent::Framed)). Every later leader has the frame.
 //! - **Epochs.** A leader has the run id of the first leader, and an epoch that grows with the
 //!   term. Nodes take an order of a root with the same run id and a later epoch, keep all that they
 //!   have, and refuse the orders of earlier epochs from then on. Frames of earlier epochs stay
@@ -36,77 +36,16 @@
 //!   content, times and epoch again, which gives the same bytes. A root that was deposed has no
 //!   agreed frame of its own, so it seals nothing.
 //!
-//! The order itself is not made here. The owner of a root has it: see `Candidate` of
-//! `evenfall-multicast-service`, which asks the machine of `evenfall-order-machine`.
+//! The order itself is made by the consensus: see [`candidate`](crate::candidate).
 
 pub mod session;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use evenfall_core::{Format, Malformed, NodeId, Reader, SyncTime};
+use evenfall_core::{Malformed, NodeId, Reader, SyncTime};
+use evenfall_multicast_machine::wire::{FIXED_BYTES, Fixed, Kind, Messages};
+use evenfall_multicast_machine::{Draft, Mark};
 
-use crate::line::{Lines, Mark, Wish};
-use crate::wire::{FIXED_BYTES, Fixed, Kind, Messages};
-
-/// A frame that is not sealed yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Draft {
-    pub(crate) fixed: Fixed,
-    pub(crate) body: Bytes,
-    /// The authors of the messages, in the order of the frame; none when the roots have the
-    /// messages from elsewhere.
-    pub(crate) marks: Vec<Mark>,
-}
-
-impl Draft {
-    pub(crate) fn new(fixed: Fixed, body: Bytes) -> Self {
-        Self { fixed, body, marks: Vec::new() }
-    }
-
-    /// The number of the frame.
-    pub fn sequence(&self) -> u64 {
-        self.fixed.sequence
-    }
-
-    /// The number of the first message of the frame.
-    pub fn first_message(&self) -> u64 {
-        self.fixed.first_message
-    }
-
-    /// The number of messages.
-    pub fn count(&self) -> u16 {
-        self.fixed.count
-    }
-
-    /// The format of the messages.
-    pub fn format(&self) -> Format {
-        self.fixed.format
-    }
-
-    /// When the frame was made.
-    pub fn origin(&self) -> SyncTime {
-        self.fixed.origin
-    }
-
-    /// The authors of the messages. See [`line`](crate::line).
-    pub fn marks(&self) -> &[Mark] {
-        &self.marks
-    }
-
-    /// The same frame with the authors of its messages.
-    pub fn marked(self, marks: Vec<Mark>) -> Self {
-        Self { marks, ..self }
-    }
-
-    /// The messages of the frame.
-    pub fn messages(&self) -> impl Iterator<Item = Bytes> {
-        Messages::new(self.body.clone(), self.fixed.count).into_iter().flatten()
-    }
-
-    /// The frame and the message behind this one.
-    fn next(&self) -> (u64, u64) {
-        (self.fixed.sequence + 1, self.fixed.first_message + u64::from(self.fixed.count))
-    }
-}
+use crate::line::{Lines, Wish};
 
 /// An entry on which a leader asks the voters to agree.
 ///
@@ -142,7 +81,7 @@ impl Entry {
         let kind = match self {
             Self::Open(..) => 1,
             Self::Begin(_) => 2,
-            Self::Frame(draft) if draft.marks.is_empty() => 3,
+            Self::Frame(draft) if draft.marks().is_empty() => 3,
             Self::Over => 4,
             Self::Frame(_) => 5,
             Self::Line(Wish::End { .. }) => 6,
@@ -157,11 +96,11 @@ impl Entry {
             }
             Self::Begin(at) => out.put_u64_le(at.nanos()),
             Self::Frame(draft) => {
-                if !draft.marks.is_empty() {
-                    put_marks(&mut out, &draft.marks);
+                if !draft.marks().is_empty() {
+                    put_marks(&mut out, draft.marks());
                 }
-                out.put_slice(&draft.fixed.encode());
-                out.put_slice(&draft.body);
+                out.put_slice(&draft.fixed().encode());
+                out.put_slice(draft.body());
             }
             Self::Over => {}
             Self::Line(wish) => {
@@ -243,7 +182,7 @@ fn read_frame(r: &mut Reader<'_>, entry: &Bytes, marks: Vec<Mark>) -> Result<Dra
     let body = entry.slice(ENTRY_HEAD_BYTES + head + FIXED_BYTES..);
     r.take(body.len())?;
     Messages::new(body.clone(), fixed.count)?;
-    Ok(Draft { fixed, body, marks })
+    Ok(Draft::new(fixed, body).marked(marks))
 }
 
 /// Whether a voter takes part, under which incarnation.
@@ -330,13 +269,13 @@ impl Sequence {
             }
             Entry::Begin(_) if !self.has_begun => self.has_begun = true,
             Entry::Frame(draft) => {
-                let fixed = &draft.fixed;
+                let fixed = draft.fixed();
                 let is_next = (fixed.sequence, fixed.first_message) == self.next;
                 let is_of_run = self.run() == Some((fixed.epoch, fixed.run_id));
-                if !is_next || !is_of_run || !self.lines.fits(&draft.marks) {
+                if !is_next || !is_of_run || !self.lines.fits(draft.marks()) {
                     return None;
                 }
-                self.lines.take(&draft.marks, fixed.first_message);
+                self.lines.take(draft.marks(), fixed.first_message);
                 self.next = draft.next();
             }
             Entry::Line(wish) if self.lines.grant(wish) => {}
@@ -379,7 +318,7 @@ impl Sequence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenfall_core::Class;
+    use evenfall_core::{Class, Format};
 
     const BEGIN: Wish = Wish::Begin { author: 7, name: 3 };
     const END: Wish = Wish::End { author: 7, places: 2 };
@@ -395,7 +334,7 @@ mod tests {
             format: Format(3),
             ..Fixed::control(Kind::Data, 0, epoch, 0)
         };
-        Entry::Frame(Draft { fixed, body: Bytes::from_static(b"\x03\0abc"), marks: Vec::new() })
+        Entry::Frame(Draft::new(fixed, Bytes::from_static(b"\x03\0abc")))
     }
 
     fn marked(epoch: u32, sequence: u64, place: u64) -> Entry {

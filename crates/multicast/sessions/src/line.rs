@@ -46,6 +46,8 @@ pub mod reception;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use evenfall_multicast_machine::Mark;
+
 pub use author::{Author, AuthorEvent};
 pub use reception::{AuthorList, Reception};
 
@@ -56,17 +58,6 @@ pub const WINDOW: usize = 1_024;
 /// Lines of a run. A publisher that is started again is another author with another line. The
 /// numbers that the roots keep for as many lines take 2 MiB.
 pub const LINES_MAX: usize = 256;
-
-/// Messages in a frame that follow each other in the line of one author.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// The random number of the author; 0 for messages that are of no author.
-    pub author: u64,
-    /// The place of the first message.
-    pub place: u64,
-    /// The number of messages.
-    pub count: u16,
-}
 
 /// Places that follow each other, with numbers in the feed that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

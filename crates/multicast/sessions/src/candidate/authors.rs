@@ -1,13 +1,14 @@
 //! The authors of a candidate: publishers that are processes of their own. See
-//! [`line`](evenfall_multicast_machine::line).
+//! [`line`](crate::line).
 
 use std::collections::VecDeque;
 
 use evenfall_core::{Arrival, Malformed, Timestamp, Transmit};
-use evenfall_multicast_machine::line::reception::Standing;
-use evenfall_multicast_machine::{Draft, Lines, Mark, Reception, Root, Run, Wish};
+use evenfall_multicast_machine::{Draft, Mark, Root, Run};
 
 use super::{CandidateEvent, Voice};
+use crate::line::reception::Standing;
+use crate::{Lines, Reception, Wish};
 
 /// A message in the feed: its number, its author and its place.
 type Placed = (u64, u64, u64);

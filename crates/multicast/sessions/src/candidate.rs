@@ -1,7 +1,7 @@
 //! A root and its voice among the voters, as one machine without IO.
 //!
 //! Each root of a feed is also a replica of the order in which the roots agree on frames (see
-//! [`standby`](evenfall_multicast_machine::standby) for the entries and the reasons). The replica
+//! [`standby`](crate::standby) for the entries and the reasons). The replica
 //! and the root share a port. A datagram's first two bytes tell for which of the two it is. The
 //! datagrams of the replica travel in a [`Session`], and begin when all roots are in it.
 //!
@@ -31,15 +31,14 @@ use evenfall_core::{
     Arrival, Clock, ClockReading, Durable as _, Format, ForwardCounters, ForwardId, Install,
     Machine, Malformed, NodeId, Sent, SharedKey, SyncTime, Timestamp, Transmit,
 };
-use evenfall_multicast_machine::standby::session::{Session, VOTE_OVERHEAD};
-use evenfall_multicast_machine::{
-    Draft, Entry, Lines, Reception, Root, RootEvent, Run, Sequence, Turnout, Wish,
-};
+use evenfall_multicast_machine::{Draft, Root, RootEvent, Run};
 use evenfall_order_machine::{
     Canopus, Change, Config, Event, Member, OrderError, Request, State, SuperLeaf, Tree,
 };
 
 use self::authors::Authors;
+use crate::standby::session::{Session, VOTE_OVERHEAD};
+use crate::{Entry, Lines, Reception, Sequence, Turnout, Wish};
 
 /// Number of cycles that voters keep for a voter that was away. At a cycle each millisecond, they
 /// last for more than a minute. The bytes of their frames are limited too, by the order's own
@@ -57,9 +56,8 @@ const DATAGRAM_BYTES: usize = 1_400;
 /// Most bytes of frames in one proposal.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// An event of a candidate for its owner.
+/// An event of a candidate for its owner, who must know what to do with each.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum CandidateEvent {
     /// From the root.
     Root(RootEvent),

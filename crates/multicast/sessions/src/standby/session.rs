@@ -40,7 +40,7 @@ use evenfall_core::{
     Timestamp, Transmit,
 };
 
-use crate::seal::TAG_BYTES;
+use evenfall_core::cipher::TAG_BYTES;
 
 /// "EV" in ASCII.
 pub const MAGIC: [u8; 2] = *b"EV";

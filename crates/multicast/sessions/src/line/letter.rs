@@ -20,7 +20,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Cipher, Format, Head, Malformed, Reader, SharedKey};
 
 use super::Stretch;
-use crate::seal::TAG_BYTES;
+use evenfall_core::cipher::TAG_BYTES;
 
 /// "EL" in ASCII.
 pub const MAGIC: [u8; 2] = *b"EL";
