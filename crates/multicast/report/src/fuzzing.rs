@@ -1,5 +1,5 @@
-//! A check that a fuzz target and the replay of its corpus call. It takes any bytes, and panics when
-//! a promise breaks.
+//! The check that a fuzz target and the replay of its corpus call. It takes any bytes, and panics
+//! when a promise breaks.
 
 use crate::csv;
 

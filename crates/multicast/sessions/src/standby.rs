@@ -26,7 +26,7 @@
 //! - **Numbers.** An entry is taken only when its frame and its first message are the next ones. So
 //!   a number has one content, and no number is left out.
 //! - **Acknowledgement.** A message is acknowledged when its frame is agreed
-//!   ([`RootEvent::Framed`](evenfall_multicast_machine::RootEvent::Framed)). Every later leader has the frame.
+//!   ([`Framed`](evenfall_multicast_machine::RootEvent::Framed)). Every later leader has the frame.
 //! - **Epochs.** A leader has the run id of the first leader, and an epoch that grows with the
 //!   term. Nodes take an order of a root with the same run id and a later epoch, keep all that they
 //!   have, and refuse the orders of earlier epochs from then on. Frames of earlier epochs stay
