@@ -8,19 +8,18 @@ FUZZ_SECONDS ?= 2
 # Tests at once. The tests of processes wait most of their time, so two cores run six of them at
 # once (`Scratch` in apps/cli/tests/runs/common.rs decides which tests run beside each other).
 TEST_THREADS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? 3 * cores : 6)))
-# `make test NO_INSTALL=1` installs nothing. Missing tools are named, and their tests print
-# `skipped:`.
+# `NO_INSTALL=1` also keeps scripts from downloading what they compare with.
 export NO_INSTALL
 
-.PHONY: help demo test test-long bench deploy deps fmt clippy tidy build unit doc deny api fuzz fuzz-briefly
+.PHONY: help demo test test-long bench deploy deps tools fmt clippy tidy features build unit doc deny api fuzz fuzz-briefly
 
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
-	@echo "make test       everything that must pass before a merge; NO_INSTALL=1 installs nothing"
+	@echo "make test       everything that must pass before a merge; it installs nothing"
 	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds), tests of ZooKeeper's clients, and whether builds agree"
 	@echo "make bench      fan-out cost, and our peers beside us"
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), where there is a nightly Rust"
-	@echo "make deps       install what tests use besides (network namespaces, a browser); make test does it"
+	@echo "make deps       install what tests use besides (network namespaces, a browser), by apt, cargo and pip"
 
 # The lean program, without link-time optimisation, because a user waits for the first build.
 demo:
@@ -29,13 +28,17 @@ demo:
 
 # Cheapest first, and the tests last, so that their closing lines stand above the table of times.
 test:
-	+@MAKE="$(MAKE)" ./scripts/steps.sh deps fmt tidy deny api clippy doc deploy fuzz-briefly build unit
+	+@MAKE="$(MAKE)" ./scripts/steps.sh tools fmt tidy deny api clippy features doc deploy fuzz-briefly build unit
 
 fmt:
 	$(CARGO) fmt --all --check
 
 tidy:
 	$(CARGO) xtask tidy
+
+# Each feature alone, because all other steps build with all features.
+features:
+	$(CARGO) xtask features
 
 clippy:
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
@@ -89,6 +92,10 @@ bench:
 	$(CARGO) run --release --package evenfall-lab -- bench fanout --fanout 10 --size 40
 	./bench-peers/run.sh
 	./bench-peers/store/run.sh
+
+# Names the tools that are missing, whose tests print `skipped:`.
+tools:
+	@NO_INSTALL=1 ./scripts/deps.sh
 
 deps:
 	@./scripts/deps.sh || echo "going on without: some tests will say what they skip"

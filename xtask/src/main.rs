@@ -6,11 +6,13 @@
 //! | [`signatures`] | rules about public functions: no `Result<_, String>` |
 //! | [`layers`] | rules about crates: the table of ARCHITECTURE.md against `cargo metadata` |
 //! | [`tree`] | finds all files and applies all rules to them |
+//! | [`features`](mod@features) | builds of single features |
 //! | [`licences`](mod@licences) | licences and sources of foreign crates, without cargo-deny |
 //!
 //! Rules are pure functions from text to [`Finding`]s, so that each is tested on a few lines.
 #![forbid(unsafe_code)]
 
+mod features;
 mod layers;
 mod licences;
 mod signatures;
@@ -45,14 +47,16 @@ impl fmt::Display for Finding {
     }
 }
 
-const USAGE: &str = "usage: cargo xtask tidy|licences\n\n  \
+const USAGE: &str = "usage: cargo xtask tidy|features|licences\n\n  \
                      tidy       check the rules of the house\n  \
+                     features   build each feature of each crate alone\n  \
                      licences   check licences and sources of foreign crates against deny.toml";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let check = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy,
+        ["features"] => features::check,
         ["licences"] => licences,
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -80,7 +80,7 @@ pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-fn metadata(root: &Path) -> Result<serde_json::Value, String> {
+pub(crate) fn metadata(root: &Path) -> Result<serde_json::Value, String> {
     let json = run(root, &cargo(), &["metadata", "--no-deps", "--format-version", "1"])?;
     serde_json::from_str(&json).map_err(|error| format!("cargo metadata: {error}"))
 }
