@@ -72,7 +72,7 @@ impl fmt::Display for StartError {
             }
             Self::Among { rank } => write!(
                 f,
-                "a call among some ranks lists ascending ranks of the group, its own rank {rank} too"
+                "a call among some ranks lists ascending ranks of the group, and its own: {rank}"
             ),
             Self::TooLong { to, bytes } => write!(
                 f,

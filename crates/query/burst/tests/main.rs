@@ -1,0 +1,6 @@
+//! Bursts over a network in memory, beside plain programs, and the numbers of the source.
+
+mod balance;
+mod figure;
+mod net;
+mod sorts;
