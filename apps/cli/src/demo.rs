@@ -37,7 +37,7 @@ use content::Sent;
 use evenfall_multicast_service::report::text;
 use faults::Fault;
 pub use folder::write_key;
-use folder::{Folder, KEY_FILE, SETTINGS_FILE};
+use folder::{Folder, KEY_FILE, PIPED_FEED, SETTINGS_FILE};
 use humantime::parse_duration;
 use takeover::{Takeovers, Voting};
 use verdict::{Judged, verdict};
@@ -59,8 +59,8 @@ const LOOK_EVERY: u64 = 4_096;
 /// Arguments of `evenfall demo`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// A market-data file: ITCH 5.0 (plain or gzip), pcap or LOBSTER. Without it the feed is
-    /// generated.
+    /// A market-data file: ITCH 5.0, pcap or LOBSTER, each plain, in gzip or in a zip; - for standard
+    /// input. Without it the feed is generated.
     #[arg(long)]
     feed: Option<PathBuf>,
     /// Number of receivers.
@@ -369,7 +369,28 @@ pub fn main(args: &Args) -> Outcome {
     let progress = Progress::new();
     room::check(args)?;
     let _folder = Folder::take(&args.dir)?;
+    let args = &keep_pipe(args)?;
     if args.compare { modes::compare(args, &progress) } else { once(args, &progress).map(drop) }
+}
+
+/// Keeps the bytes of a feed that is no file, because a pipe is read once and a demo reads its feed
+/// several times: before the run, and by each root.
+fn keep_pipe(args: &Args) -> Result<Args, Box<dyn std::error::Error>> {
+    let Some(path) = &args.feed else { return Ok(args.clone()) };
+    let failed = |error: std::io::Error| format!("--feed {}: {error}", path.display());
+    let is_input = path == Path::new("-");
+    if !is_input && fs::metadata(path).map_err(failed)?.is_file() {
+        return Ok(args.clone());
+    }
+    let kept = args.dir.join(PIPED_FEED);
+    let mut file = fs::File::create(&kept).map_err(|e| format!("{}: {e}", kept.display()))?;
+    let mut pipe: Box<dyn std::io::Read> = if is_input {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(fs::File::open(path).map_err(failed)?)
+    };
+    std::io::copy(&mut pipe, &mut file).map_err(failed)?;
+    Ok(Args { feed: Some(kept), ..args.clone() })
 }
 
 /// Plays and judges one run in the directory, which belongs to this demo.

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
 use evenfall_feed_formats::Source;
-use evenfall_feed_formats::file::{Shape, recognise};
+use evenfall_feed_formats::file::FileShape;
 use evenfall_feed_formats::framed::{write_end, write_frame};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_feed_formats::{Format, codec};
@@ -28,8 +28,6 @@ use crate::Outcome;
 
 /// Bytes that are gathered before they are written or compressed.
 const WRITE_BYTES: usize = 64 << 10;
-/// First bytes of a file, by which its format is recognised.
-const HEAD_BYTES: u64 = 512;
 
 /// Arguments of `evenfall feed`.
 #[derive(clap::Args, Debug)]
@@ -111,7 +109,7 @@ pub fn format_help() -> String {
 /// Arguments of `evenfall feed info`.
 #[derive(clap::Args, Debug)]
 struct Info {
-    /// The market-data file.
+    /// The market-data file; - for standard input.
     file: PathBuf,
     #[arg(long, help = format_help())]
     format: Option<String>,
@@ -222,13 +220,10 @@ impl Found {
 
 fn info(args: &Info) -> Outcome {
     let path = &args.file;
-    let mut head = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head))
-        .map_err(|error| format!("{}: {error}", path.display()))?;
-    let mut source = input::open_file(path, input::format_named(args.format.as_deref())?)?;
+    let file = input::open_file(path, input::format_named(args.format.as_deref())?)?;
+    let mut source = file.source;
     let mut found = Found {
-        shape: recognise(&head).map_or("unknown", Shape::name),
+        shape: file.shape.map_or("unknown", FileShape::name),
         format: Format::OPAQUE,
         date: input::date_of(path, &*source, None).map(|date| date.to_string()),
         first_ns: None,

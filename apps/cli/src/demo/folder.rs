@@ -17,6 +17,9 @@ pub const KEY_FILE: &str = "evenfall.key";
 /// Name of the settings of a run.
 pub const SETTINGS_FILE: &str = CONFIG;
 
+/// The bytes of a feed that came by a pipe.
+pub const PIPED_FEED: &str = "piped-feed";
+
 /// A directory that belongs to this demo as long as this value lives.
 pub struct Folder {
     _lock: File,
@@ -29,7 +32,8 @@ fn is_ours(name: &str) -> bool {
         || name.ends_with(".step")
         || name.starts_with("summary-")
         || (name.starts_with("memory-") && name.ends_with(".csv"))
-        || ["run.json", "report.html", KEY_FILE, SETTINGS_FILE, DELAYS_FILE].contains(&name)
+        || ["run.json", "report.html", PIPED_FEED, KEY_FILE, SETTINGS_FILE, DELAYS_FILE]
+            .contains(&name)
 }
 
 impl Folder {

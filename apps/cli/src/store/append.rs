@@ -33,7 +33,7 @@ pub struct Append {
     /// Name of the recording.
     #[arg(value_parser = new_name)]
     name: String,
-    /// The feed: ITCH 5.0, pcap or LOBSTER.
+    /// The feed: ITCH 5.0, pcap or LOBSTER; - for standard input.
     #[arg(long)]
     feed: Option<PathBuf>,
     /// Append these records to a file that `store create` made, in the form of `store read`; - for
@@ -123,7 +123,7 @@ pub fn append(args: &Append) -> Outcome {
     )?;
     let config = args.appends.config(&args.dir)?;
     let format = input::format_named(args.format.as_deref())?;
-    let messages = input::open_file(feed, format)?;
+    let messages = input::open_file(feed, format)?.source;
     let date = input::date_of(feed, &*messages, args.date);
     let store = open_as(config)?;
     let taken = record(args, feed, messages, date, &store);

@@ -41,25 +41,32 @@ fn of_day(zone: &str, date: Date, day_ns: u64) -> Option<i64> {
     i64::try_from(midnight + i128::from(day_ns)).ok()
 }
 
-/// The date in a file's name: `2019-12-30`, `20191230` or Nasdaq's `12302019`. `None` when the name
-/// has no date, or two different dates.
+/// The date in a file's name: `2019-12-30`, `20191230`, Nasdaq's `12302019` and `S123019-v50`, or
+/// `30122019`. `None` when the name has no date, or two different dates.
+///
+/// Eight digits with the year last are a day in the American or in the European order. Where both
+/// orders give a date, only a name of Nasdaq's is read, in the American order.
 ///
 /// ```
 /// use evenfall_feed_formats::dates::date_in_name;
 /// assert_eq!(date_in_name("01302019.NASDAQ_ITCH50.gz").unwrap().to_string(), "2019-01-30");
-/// assert_eq!(date_in_name("day.itch50"), None);
+/// assert_eq!(date_in_name("S050624-v50.txt").unwrap().to_string(), "2024-05-06");
+/// assert_eq!(date_in_name("05062019.pcap"), None);
 /// ```
 pub fn date_in_name(name: &str) -> Option<Date> {
     let mut found = None;
     let joined = |text: &str| {
         let (year, rest) = text.split_at_checked(4)?;
         let (month, rest) = rest.strip_prefix('-')?.split_at_checked(2)?;
-        digits_date(&[year, month, rest.strip_prefix('-')?].concat())
+        digits_date(&[year, month, rest.strip_prefix('-')?].concat(), false)
     };
+    let upper = name.to_ascii_uppercase();
+    let is_american = upper.contains("ITCH") || upper.contains("NASDAQ");
     // Eight digits are a date only when no further digit is next to them.
-    let runs = name.split(|c: char| !c.is_ascii_digit()).filter_map(digits_date);
+    let runs = name.split(|c: char| !c.is_ascii_digit());
+    let runs = runs.filter_map(|text| digits_date(text, is_american));
     let dashed = (0..name.len()).filter_map(|at| joined(name.get(at..at + 10)?));
-    for date in runs.chain(dashed) {
+    for date in runs.chain(dashed).chain(session_date(&upper)) {
         if found.replace(date).is_some_and(|other| other != date) {
             return None;
         }
@@ -67,8 +74,18 @@ pub fn date_in_name(name: &str) -> Option<Date> {
     found
 }
 
-/// Eight digits as a date, year first or year last.
-fn digits_date(text: &str) -> Option<Date> {
+/// The date of Nasdaq's own names of a session, `SMMDDYY-v50.txt` and `SMMDDYY-v50-bx.txt`.
+fn session_date(name: &str) -> Option<Date> {
+    let file = name.rsplit('/').next()?;
+    let (digits, version) = file.strip_prefix('S')?.split_at_checked(6)?;
+    let (month_day, year) = digits.split_at(4);
+    version.strip_prefix("-V").filter(|_| month_day <= "1231")?;
+    digits_date(&format!("{month_day}20{year}"), true)
+}
+
+/// Eight digits as a date, year first or year last. The American order of month and day counts
+/// where it is known. Otherwise the order must follow from the numbers.
+fn digits_date(text: &str, is_american: bool) -> Option<Date> {
     if text.len() != 8 || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -78,8 +95,16 @@ fn digits_date(text: &str) -> Option<Date> {
         let is_near = (1980..2100).contains(&year);
         is_near.then(|| Date::new(year, month as i8, day as i8).ok()).flatten()
     };
-    date(part(0..4)?, part(4..6)?, part(6..8)?)
-        .or_else(|| date(part(4..8)?, part(0..2)?, part(2..4)?))
+    if let Some(date) = date(part(0..4)?, part(4..6)?, part(6..8)?) {
+        return Some(date);
+    }
+    let (first, second, year) = (part(0..2)?, part(2..4)?, part(4..8)?);
+    match (date(year, first, second), date(year, second, first)) {
+        (Some(american), Some(european)) => {
+            (is_american || american == european).then_some(american)
+        }
+        (american, european) => american.or(european),
+    }
 }
 
 #[cfg(test)]
@@ -95,6 +120,11 @@ mod tests {
             ("LOBSTER_SampleFile_AAPL_2012-06-21_1.zip", "2012-06-21"),
             ("AAPL_2012-06-21_34200000_57600000_message_1.csv", "2012-06-21"),
             ("x-2019-12-30-20191230.pcap", "2019-12-30"),
+            ("S050624-v50.txt", "2024-05-06"),
+            ("data/S030220-v50-bx.txt.gz", "2020-03-02"),
+            ("30122019.pcap", "2019-12-30"),
+            ("05062019.BX_ITCH_50.gz", "2019-05-06"),
+            ("07072019.csv", "2019-07-07"),
         ] {
             assert_eq!(
                 date_in_name(name).map(|date| date.to_string()),
@@ -102,9 +132,18 @@ mod tests {
                 "{name}"
             );
         }
-        for name in
-            ["", "day.itch50", "2012-06-21_2012-06-22.zip", "20191330", "120191230", "Mdp3.v6.1"]
-        {
+        for name in [
+            "",
+            "day.itch50",
+            "2012-06-21_2012-06-22.zip",
+            "20191330",
+            "120191230",
+            "Mdp3.v6.1",
+            "05062019.pcap",
+            "S050624.txt",
+            "S130624-v50.txt",
+            "XS050624-v50.txt",
+        ] {
             assert_eq!(date_in_name(name), None, "{name}");
         }
     }

@@ -6,6 +6,7 @@
 
 use crate::itch::ItchError;
 use core::fmt;
+use std::io::ErrorKind;
 
 /// A feed that cannot be read further, with the place of the fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub enum Fault {
     /// The reader failed, or a compressed stream is damaged.
     Io {
         /// The kind of failure.
-        kind: std::io::ErrorKind,
+        kind: ErrorKind,
         /// The message of the reader.
         detail: String,
     },
@@ -58,6 +59,13 @@ pub enum Fault {
         /// The contents in its place.
         found: String,
     },
+    /// A source, or a place in it, that the reader knows and does not take.
+    Refused {
+        /// What the source is, or what comes at this place.
+        what: String,
+        /// The way to a source that is taken.
+        advice: &'static str,
+    },
     /// A claimed size above the reader's limit.
     TooLarge {
         /// The part that is too large.
@@ -73,12 +81,19 @@ impl Fault {
     /// Advice for a person.
     pub fn advice(&self) -> &'static str {
         match self {
-            Self::Io { .. } => "check the file and the permission to read it, or fetch it again",
+            Self::Io { kind: ErrorKind::UnexpectedEof, .. } => {
+                "the file is cut short: fetch it again"
+            }
+            Self::Io { kind: ErrorKind::InvalidData | ErrorKind::InvalidInput, .. } => {
+                "the file is damaged: fetch it again"
+            }
+            Self::Io { .. } => "check the file and the permission to read it",
             Self::Empty => "give a file with messages",
             Self::Unrecognised { .. } => {
                 "give ITCH 5.0 with 2-byte lengths, pcap, pcapng or a message file of LOBSTER \
-                 (CSV); the file may be in a zip or in gzip"
+                 (CSV), each plain, in gzip or alone in a zip"
             }
+            Self::Refused { advice, .. } => advice,
             Self::Truncated { .. } => {
                 "the file is cut short: fetch it again, or cut it off at this byte"
             }
@@ -103,6 +118,7 @@ impl fmt::Display for Fault {
             }
             Self::Itch(error) => write!(f, "{error}"),
             Self::Malformed { what, found } => write!(f, "malformed {what}: found {found}"),
+            Self::Refused { what, .. } => f.write_str(what),
             Self::TooLarge { what, found, max } => {
                 write!(f, "{what} claims {found} bytes, the limit is {max}")
             }

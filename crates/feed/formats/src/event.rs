@@ -6,7 +6,7 @@
 //! other fields are only in the bytes.
 
 use crate::codec::{self, Codec, Format};
-use crate::itch::{Stock, Symbols};
+use crate::itch::{Mpid, Stock, Symbols};
 
 /// Decimals of [`Event::price`].
 pub const PRICE_DECIMALS: u8 = 4;
@@ -41,6 +41,11 @@ pub struct Event {
     /// For an execution, a trade or a cross: whether it counts towards the volume. Executions
     /// inside a cross do not count, because the cross is reported as a whole.
     pub printable: Option<bool>,
+    /// Whether the security trades from this message on: H halted, P paused, Q quoted only, T
+    /// trading. ITCH's letters, which LOBSTER's kinds of halt are read as.
+    pub trading_state: Option<char>,
+    /// The participant that entered the order.
+    pub attribution: Option<Mpid>,
 }
 
 impl Event {
@@ -62,6 +67,8 @@ impl Event {
             price: both(self.price, other.price),
             match_number: both(self.match_number, other.match_number),
             printable: both(self.printable, other.printable),
+            trading_state: both(self.trading_state, other.trading_state),
+            attribution: both(self.attribution, other.attribution),
         }
     }
 }
@@ -228,8 +235,6 @@ mod tests {
         assert_eq!((event.kind, event.side), (Some("1"), Some('S')));
         assert_eq!((event.order_reference, event.shares), (Some(16_113_575), Some(18)));
         assert_eq!(event.price, Some(5_853_300));
-        let halt = events.read(LOBSTER, b"34713.685155243,7,0,0,-1,-1");
-        assert_eq!((halt.kind, halt.price), (Some("7"), Some(-1)));
         for other in [&b""[..], b"Z", b"1,2", b"34200.1,1,99999999999999999999,1,1,1"] {
             for format in [ITCH, LOBSTER, MACH, Format::OPAQUE, Format(99)] {
                 assert_eq!(events.read(format, other), Event::default());
@@ -238,13 +243,58 @@ mod tests {
     }
 
     #[test]
-    fn a_cross_of_lobster_has_no_order_and_its_columns() {
-        let event = Events::new().read(LOBSTER, b"34200.1,6,-1,5000,5853300,-1");
-        assert_eq!(
-            (event.kind, event.shares, event.order_reference),
-            (Some("6"), Some(5_000), None)
-        );
-        assert_eq!(event.printable, Some(true));
+    fn values_that_lobster_fills_in_are_none() {
+        let read = |line: &str| Events::new().read(LOBSTER, line.as_bytes());
+        for (code, state) in [("-1", 'H'), ("0", 'Q'), ("1", 'T')] {
+            let halt = read(&format!("34713.685155243,7,0,0,{code},-1"));
+            let (kind, event_ns) = (Some("7"), Some(34_713_685_155_243));
+            let stated = Event { kind, event_ns, trading_state: Some(state), ..Event::default() };
+            assert_eq!(halt, stated);
+        }
+        let cross = read("34200.1,6,-1,5000,5853300,-1");
+        assert_eq!((cross.shares, cross.price), (Some(5_000), Some(5_853_300)));
+        assert_eq!((cross.order_reference, cross.side, cross.printable), (None, None, Some(true)));
+        let hidden = read("34200.1,5,0,100,5853300,1");
+        assert_eq!((hidden.order_reference, hidden.side), (None, Some('B')));
+        assert_eq!((hidden.shares, hidden.price), (Some(100), Some(5_853_300)));
+        let cancel = read("34200.1,2,16113575,18,5853300,1");
+        assert_eq!((cancel.order_reference, cancel.printable), (Some(16_113_575), None));
+    }
+
+    #[test]
+    fn values_that_itch_fills_in_are_none() {
+        use crate::itch::{AddOrderMpid, CrossTrade, Mpid, StockTradingAction, Trade};
+        let stock = Alpha::new("AAPL").unwrap();
+        let read = |message: &[u8]| Events::new().read(ITCH, message);
+        let hidden =
+            Trade { side: Code(b'B'), shares: 7, stock, price: Price4(5), ..Trade::default() };
+        let hidden = read(&hidden.encode());
+        assert_eq!((hidden.order_reference, hidden.price), (None, Some(5)));
+        // A halt and a cross that did not take place have no price.
+        let halted = StockTradingAction { stock, trading_state: Code(b'H'), ..Default::default() };
+        let halted = read(&halted.encode());
+        assert_eq!((halted.price, halted.shares, halted.side), (None, None, None));
+        assert_eq!(halted.trading_state, Some('H'));
+        let cross = |shares| CrossTrade { stock, shares, ..Default::default() };
+        assert_eq!(read(&cross(0).encode()).price, None);
+        assert_eq!(read(&cross(1).encode()).price, Some(0));
+        let of_no_security = read(&crate::itch::SystemEvent::default().encode());
+        assert_eq!((of_no_security.symbol, of_no_security.price), (None, None));
+        assert_eq!(read(&StockTradingAction::default().encode()).symbol, None);
+        let named = |attribution| AddOrderMpid { attribution, ..AddOrderMpid::default() };
+        let maker = Mpid::new("UBSS");
+        assert_eq!(read(&named(maker.unwrap()).encode()).attribution, maker);
+        assert_eq!(read(&named(Mpid::default()).encode()).attribution, None);
+    }
+
+    #[test]
+    fn a_packet_of_cme_or_of_miax_states_its_type_alone() {
+        let packet = [&[0; 12][..], &[10, 0, 0, 0, 46, 0, 1, 0, 9, 0]].concat();
+        let event = Events::new().read(codec::MDP3, &packet);
+        let kind = Some("MDIncrementalRefreshBook");
+        assert_eq!(event, Event { kind, ..Event::default() });
+        let event = Events::new().read(MACH, &[0, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0, 1]);
+        assert_eq!(event, Event { kind: Some("Heartbeat"), ..Event::default() });
     }
 
     #[test]

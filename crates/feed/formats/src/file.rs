@@ -3,49 +3,62 @@
 use crate::codec::{self, Codec, Format};
 use crate::dates::Date;
 use crate::error::{Fault, FeedError};
+use crate::foreign;
+use crate::gzip::{GzipMembers, LeftOut};
 use crate::pcap::{self, PcapSource, Skipped};
 use crate::source::{Message, Source};
-use crate::zip;
-use flate2::read::MultiGzDecoder;
+use crate::zip::{self, ZipContents};
 use std::io::{Cursor, Read, Seek, SeekFrom};
 
 /// The shape of a file, as [`open`] recognises it by the first bytes.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub enum Shape {
+pub enum FileShape {
     /// Messages of one format.
     Plain(&'static dyn Codec),
     /// A capture, classic pcap or pcapng. The format of its datagrams is found later.
     Capture,
-    /// A zip archive with LOBSTER message CSV in it.
+    /// A zip archive with the message files of LOBSTER, or with a single file of any other shape.
     Zip,
     /// Gzip with any other shape inside.
     Gzip,
 }
 
-impl Shape {
+impl FileShape {
     /// The name of the shape for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain(codec) => codec.name(),
             Self::Capture => "capture (pcap or pcapng)",
-            Self::Zip => "zip with LOBSTER message CSV",
+            Self::Zip => "zip",
             Self::Gzip => "gzip",
         }
     }
+}
+
+/// An opened feed.
+pub struct FeedFile {
+    /// The shape that the first bytes have; `None` where only the user names the format.
+    pub shape: Option<FileShape>,
+    /// The messages.
+    pub source: Box<dyn Source + Send>,
 }
 
 /// First bytes that are looked at, enough for the longest line or header by which a format is
 /// recognised.
 const HEAD_BYTES: usize = 512;
 
+/// Wrappings around a feed that are taken off, such as gzip in a zip. More wrappings than two are
+/// no feed file but an attempt to unpack without end.
+const WRAPPINGS_MAX: u8 = 2;
+
 /// The shape of a source with this beginning.
-pub fn recognise(head: &[u8]) -> Option<Shape> {
+pub fn recognise(head: &[u8]) -> Option<FileShape> {
     match head {
-        [0x1f, 0x8b, ..] => Some(Shape::Gzip),
-        [b'P', b'K', 3, 4, ..] => Some(Shape::Zip),
-        _ if pcap::is_capture(head) => Some(Shape::Capture),
-        _ => codec::of_file(head).map(Shape::Plain),
+        [0x1f, 0x8b, ..] => Some(FileShape::Gzip),
+        [b'P', b'K', 3, 4, ..] => Some(FileShape::Zip),
+        _ if pcap::is_capture(head) => Some(FileShape::Capture),
+        _ => codec::of_file(head).map(FileShape::Plain),
     }
 }
 
@@ -58,7 +71,8 @@ impl<R: Read + Seek + Send> ReadSeek for R {}
 /// A reader of any feed.
 pub type Reader = Box<dyn ReadSeek>;
 
-type Stream = Box<dyn Read + Send>;
+/// Bytes that are read once, from the start to the end.
+pub(crate) type Stream = Box<dyn Read + Send>;
 
 /// Opens a feed of any known format. The content decides the format, not the name.
 ///
@@ -82,7 +96,7 @@ type Stream = Box<dyn Read + Send>;
 /// assert!(source.next_message().unwrap().is_none());
 /// ```
 pub fn open(reader: Reader, name: &str) -> Result<Box<dyn Source + Send>, FeedError> {
-    open_as(None, reader, name)
+    Ok(open_as(None, reader, name)?.source)
 }
 
 /// Opens a feed as this format when the user names one, else as [`open`] does.
@@ -93,27 +107,100 @@ pub fn open_as(
     format: Option<Format>,
     mut reader: Reader,
     name: &str,
-) -> Result<Box<dyn Source + Send>, FeedError> {
-    let head = Head::read(&mut reader, name)?;
-    match head.shape {
-        Some(Shape::Zip) => {
-            reader.seek(SeekFrom::Start(0)).map_err(|error| {
-                let detail =
-                    format!("a zip is read from its end, so give a file and no pipe: {error}");
-                at_start(name, Fault::Io { kind: error.kind(), detail })
-            })?;
-            Ok(Box::new(Fused::new(zip::open(reader, name)?)))
-        }
-        Some(Shape::Gzip) => {
-            let mut unpacked: Stream = Box::new(MultiGzDecoder::new(head.before(reader)));
-            let inner = Head::read(&mut unpacked, name)?;
-            if let Some(Shape::Gzip | Shape::Zip) = inner.shape {
-                let found = "gzip or zip inside gzip".to_owned();
-                return Err(at_start(name, Fault::Malformed { what: "compression", found }));
+) -> Result<FeedFile, FeedError> {
+    let head = FileHead::read(&mut reader, name)?;
+    let shape = head.shape;
+    let opening = Opening { format, name };
+    let source = match shape {
+        Some(FileShape::Zip) => opening.open_zip(reader)?,
+        _ => opening.open_stream(head, Box::new(reader), 0)?,
+    };
+    Ok(FeedFile { shape, source: Box::new(source) })
+}
+
+/// The request of a caller.
+#[derive(Clone, Copy)]
+struct Opening<'a> {
+    /// The format that the user names.
+    format: Option<Format>,
+    name: &'a str,
+}
+
+impl Opening<'_> {
+    fn refused(&self, what: &str, advice: &'static str) -> FeedError {
+        at_start(self.name, Fault::Refused { what: what.to_owned(), advice })
+    }
+
+    /// Opens an archive, which is read from its end.
+    fn open_zip(&self, mut reader: Reader) -> Result<Fused, FeedError> {
+        reader.seek(SeekFrom::Start(0)).map_err(|_| {
+            self.refused(
+                "a zip is read from its end, and a pipe has no end yet",
+                "give the zip as a file, or unpack it into the pipe: unzip -p FILE | ...",
+            )
+        })?;
+        match zip::open(reader, self.name)? {
+            ZipContents::Days(days) => Ok(Fused::new(Box::new(days))),
+            ZipContents::Single { name, date, entry } => {
+                let inner = Opening { name: &name, ..*self };
+                let mut stream: Stream = Box::new(entry);
+                let head = FileHead::read(&mut stream, &name)?;
+                let source = inner.open_stream(head, stream, 1)?;
+                Ok(Fused { date, ..source })
             }
-            inner.open(format, unpacked, name)
         }
-        _ => head.open(format, Box::new(reader), name),
+    }
+
+    /// Opens bytes that are read once, below this many wrappings.
+    fn open_stream(&self, head: FileHead, rest: Stream, wrappings: u8) -> Result<Fused, FeedError> {
+        match head.shape {
+            Some(FileShape::Gzip) if wrappings < WRAPPINGS_MAX => {
+                let (members, left_out) = GzipMembers::new(head.before(rest));
+                let mut unpacked: Stream = Box::new(members);
+                let inner = FileHead::read(&mut unpacked, self.name)?;
+                let source = self.open_stream(inner, unpacked, wrappings + 1)?;
+                Ok(source.with_left_out(left_out))
+            }
+            Some(FileShape::Gzip) => {
+                Err(self.refused("this is packed more than twice", "unpack it first"))
+            }
+            // Seeking needs a file of its own.
+            Some(FileShape::Zip) => {
+                Err(self.refused("this is a zip in another archive", "unpack the outer one first"))
+            }
+            _ => Ok(Fused::new(self.open_plain(head, rest)?)),
+        }
+    }
+
+    fn open_plain(
+        &self,
+        head: FileHead,
+        rest: Stream,
+    ) -> Result<Box<dyn Source + Send>, FeedError> {
+        let told = match head.shape {
+            Some(FileShape::Capture) => {
+                let stream = head.before(rest);
+                return Ok(Box::new(PcapSource::with_format(stream, self.name, self.format)));
+            }
+            Some(FileShape::Plain(codec)) => Some(codec),
+            _ => None,
+        };
+        let codec = self.format.map_or(told, codec::of);
+        // A user who names the format knows better than a guess by the structure.
+        let foreign = told.is_none().then(|| foreign::fault_of(&head.bytes, codec.is_none()));
+        if let Some(fault) = foreign.flatten() {
+            return Err(at_start(self.name, fault));
+        }
+        let mut first = head.bytes.clone();
+        first.truncate(16);
+        let source = codec.and_then(|codec| codec.open(head.before(rest), self.name));
+        source.ok_or_else(|| match codec {
+            Some(codec) => self.refused(
+                &format!("{} comes in captures", codec.name()),
+                "give a capture (pcap or pcapng)",
+            ),
+            None => at_start(self.name, Fault::Unrecognised { head: first }),
+        })
     }
 }
 
@@ -122,13 +209,13 @@ fn at_start(name: &str, fault: Fault) -> FeedError {
 }
 
 /// The first bytes of a source.
-struct Head {
+struct FileHead {
     bytes: Vec<u8>,
-    shape: Option<Shape>,
+    shape: Option<FileShape>,
     failure: Option<std::io::Error>,
 }
 
-impl Head {
+impl FileHead {
     fn read(reader: &mut impl Read, name: &str) -> Result<Self, FeedError> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
         // A damaged stream may hold whole messages before the damage. The format's own reader gives
@@ -152,28 +239,6 @@ impl Head {
         };
         Box::new(Cursor::new(self.bytes).chain(rest))
     }
-
-    fn open(
-        self,
-        format: Option<Format>,
-        rest: Stream,
-        name: &str,
-    ) -> Result<Box<dyn Source + Send>, FeedError> {
-        if let Some(Shape::Capture) = self.shape {
-            let capture = PcapSource::with_format(self.before(rest), name, format);
-            return Ok(Box::new(Fused::new(capture)));
-        }
-        let told = match self.shape {
-            Some(Shape::Plain(codec)) => Some(codec),
-            _ => None,
-        };
-        let codec = format.map_or(told, codec::of);
-        let mut head = self.bytes.clone();
-        head.truncate(16);
-        let source = codec.and_then(|codec| codec.open(self.before(rest), name));
-        let source = source.ok_or_else(|| at_start(name, Fault::Unrecognised { head }))?;
-        Ok(Box::new(Fused::new(source)))
-    }
 }
 
 /// A reader that gives an error that was met earlier.
@@ -185,21 +250,29 @@ impl Read for Failing {
     }
 }
 
-/// A reader that repeats the end or the error once it was met, because a failed reader may not fail
-/// the same way twice.
-#[derive(Debug)]
-struct Fused<S> {
-    source: S,
+/// A source that repeats the end or the error once it was met, because a failed reader may not fail
+/// the same way twice. It also says what the wrappings around the feed left out.
+struct Fused {
+    source: Box<dyn Source + Send>,
     end: Option<Result<(), FeedError>>,
+    /// The date in the name of an archive's entry.
+    date: Option<Date>,
+    /// Bytes behind packed data, of each wrapping.
+    left_out: Vec<LeftOut>,
 }
 
-impl<S> Fused<S> {
-    fn new(source: S) -> Self {
-        Self { source, end: None }
+impl Fused {
+    fn new(source: Box<dyn Source + Send>) -> Self {
+        Self { source, end: None, date: None, left_out: Vec::new() }
+    }
+
+    fn with_left_out(mut self, left_out: LeftOut) -> Self {
+        self.left_out.push(left_out);
+        self
     }
 }
 
-impl<S: Source> Source for Fused<S> {
+impl Source for Fused {
     fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
         match &self.end {
             Some(Ok(())) => return Ok(None),
@@ -219,8 +292,17 @@ impl<S: Source> Source for Fused<S> {
         self.source.skipped()
     }
 
+    fn notes(&self) -> Vec<String> {
+        let mut notes = self.source.notes();
+        let counts = self.left_out.iter().map(LeftOut::bytes).filter(|bytes| *bytes > 0);
+        notes.extend(counts.map(|bytes| {
+            format!("{bytes} bytes behind the packed data (gzip) are not in the feed")
+        }));
+        notes
+    }
+
     fn date(&self) -> Option<Date> {
-        self.source.date()
+        self.source.date().or(self.date)
     }
 
     fn copies(&self) -> Option<crate::arbiter::Counts> {

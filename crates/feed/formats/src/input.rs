@@ -83,6 +83,11 @@ impl<R: Read> Input<R> {
         }
     }
 
+    /// Whether the reader has failed behind the bytes that are held.
+    pub fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
     /// Exactly `count` next bytes, still there afterwards.
     ///
     /// # Errors

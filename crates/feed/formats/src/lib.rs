@@ -64,10 +64,14 @@ pub mod error;
 pub mod event;
 #[cfg(feature = "files")]
 pub mod file;
+#[cfg(feature = "files")]
+mod foreign;
 pub mod framed;
 #[cfg(feature = "files")]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "files")]
+mod gzip;
 mod input;
 pub mod itch;
 pub mod lobster;

@@ -1,15 +1,21 @@
 //! LOBSTER message CSV: one line per event of one symbol's book.
 //!
 //! ```text
-//! 34200.004241176,1,16113575,18,5853300,1
-//! seconds         | order id | |       direction: 1 buy, -1 sell
-//! since midnight  |          | price in 1/10,000 dollar
-//!                 type       shares
+//! 34200.004241176,1,16113575,18,5853300,1,null
+//! seconds         | order id | |       |  attribution: the participant (files from 2021 on)
+//! since midnight  |          | |       direction: 1 buy, -1 sell
+//!                 type       | price in 1/10,000 dollar
+//!                            shares
 //! ```
 //!
-//! A message is the line without its newline. The file has no header, and every line ends with a
-//! newline. A file that ends without a newline was cut, and a number that lost digits would still
-//! parse.
+//! A message is the line without its newline. What the files of LOBSTER and of the tools that
+//! rewrite them have besides is read too: whole seconds, a byte-order mark, a line of names in
+//! front, and numbers that end in `.0`. A last line without a newline is a message when it has all
+//! its fields, because the direction is 1 or -1 and cannot have lost digits.
+//!
+//! LOBSTER fills the fields that an event lacks: a halt (type 7) has shares and order 0, the price
+//! -1, 0 or 1 for the kind of halt, and direction -1. A cross (type 6) has order -1 and direction
+//! -1. A hidden execution (type 5) has order 0. These fillers are read as no value.
 //!
 //! Source: LOBSTER output documentation, lobsterdata.com (types 1 to 7).
 
@@ -17,91 +23,171 @@ use crate::codec::{Clock, Codec, Format, LOBSTER};
 use crate::error::{Fault, FeedError};
 use crate::event::Event;
 use crate::input::Input;
-use crate::itch::Symbols;
-use crate::source::{Message, Source};
+use crate::itch::{Mpid, Symbols};
+use crate::source::{DayWatch, Message, Source};
 use std::io::Read;
 
-/// Longest line taken; a real one has about 40 bytes.
+/// Longest line taken; a real line has about 40 bytes.
 const LINE_BYTES_MAX: usize = 256;
 
-/// Fields of a line.
+/// Fields that every line has. Further fields are text.
 const FIELDS: usize = 6;
+
+/// The mark that some editors and spreadsheets write in front of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A LOBSTER message file as a [`Source`]; the shard key is 0, because a file is of one symbol.
 #[derive(Debug)]
 pub struct LobsterSource<R> {
     input: Input<R>,
+    days: DayWatch,
+    /// Whether the next line is the first.
+    is_start: bool,
+    /// Lines of names that were left out.
+    headers: u64,
+    /// Whether the last line ends without a newline.
+    is_unended: bool,
 }
 
 impl<R: Read> LobsterSource<R> {
     /// Reads `reader`; `name` is what errors call it.
     pub fn new(reader: R, name: &str) -> Self {
-        Self { input: Input::new(reader, name) }
+        let (input, days) = (Input::new(reader, name), DayWatch::default());
+        Self { input, days, is_start: true, headers: 0, is_unended: false }
     }
 
-    /// Bytes of the next line, its newline included; `None` at the end.
+    /// Bytes of the next line, its newline included; `None` at the end. The line of names in front
+    /// is left out.
     fn line_length(&mut self) -> Result<Option<usize>, FeedError> {
-        if self.input.at_end()? {
-            return Ok(None);
+        if self.is_start && self.input.peek(BYTE_ORDER_MARK.len()) == BYTE_ORDER_MARK {
+            self.input.take(BYTE_ORDER_MARK.len());
         }
+        while !self.input.at_end()? {
+            let ahead = self.input.peek(LINE_BYTES_MAX);
+            let Some(end) = ahead.iter().position(|&byte| byte == b'\n') else {
+                return self.last_length().map(Some);
+            };
+            let is_header = self.is_start && is_header(text(&ahead[..=end]));
+            self.is_start = false;
+            if !is_header {
+                return Ok(Some(end + 1));
+            }
+            self.headers += 1;
+            self.input.take(end + 1);
+        }
+        Ok(None)
+    }
+
+    /// Bytes of a line behind which the file ends.
+    fn last_length(&mut self) -> Result<usize, FeedError> {
         let ahead = self.input.peek(LINE_BYTES_MAX);
-        if let Some(end) = ahead.iter().position(|&byte| byte == b'\n') {
-            return Ok(Some(end + 1));
+        let (found, is_whole) = (ahead.len(), is_whole(ahead));
+        if found == LINE_BYTES_MAX {
+            let (found, max) = (found as u64 + 1, LINE_BYTES_MAX as u64);
+            return Err(self.input.error(Fault::TooLarge { what: "line", found, max }));
         }
-        let found = ahead.len() as u64;
-        if found < LINE_BYTES_MAX as u64 {
-            return Err(self.input.short("line without newline", found + 1));
+        // A reader that failed may have lost the rest of the line.
+        if !is_whole || self.input.has_failed() {
+            return Err(self.input.short("line without newline", found as u64 + 1));
         }
-        let max = LINE_BYTES_MAX as u64;
-        Err(self.input.error(Fault::TooLarge { what: "line", found: found + 1, max }))
+        self.is_unended = true;
+        Ok(found)
     }
 }
 
 impl<R: Read> Source for LobsterSource<R> {
     fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
         let Some(length) = self.line_length()? else { return Ok(None) };
-        let line = self.input.look(length, "line")?;
-        let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let line = text(self.input.look(length, "line")?);
         let (text_bytes, time) = (line.len(), parse_line(line));
         let Some(time_ns) = time else {
             let found = format!("\"{}\"", line.escape_ascii());
             return Err(self.input.error(Fault::Malformed { what: "LOBSTER line", found }));
         };
+        self.days.check(time_ns).map_err(|fault| self.input.error(fault))?;
         let mut bytes = self.input.take(length);
         bytes.truncate(text_bytes);
         let index = self.input.next_index();
         Ok(Some(Message { index, time_ns, shard_key: 0, format: LOBSTER, bytes }))
     }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.headers > 0 {
+            notes.push("the first line has the names of the columns and is no message".to_owned());
+        }
+        if self.is_unended {
+            notes.push(
+                "the last line has no newline; it has all its fields and is in the feed".to_owned(),
+            );
+        }
+        notes
+    }
+}
+
+/// A line without its end.
+fn text(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// Whether a file with this beginning is LOBSTER message CSV.
 fn is_message_csv(head: &[u8]) -> bool {
-    // Order book files are CSV too. Their lines hold whole numbers only and have 4 fields per
-    // level, so neither the time nor the count fits.
-    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    parse_line(line.strip_suffix(b"\r").unwrap_or(line)).is_some()
+    // Order book files are CSV too. Their lines hold whole numbers and have 4 fields per level, so
+    // that neither the type nor the direction fits.
+    let head = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head);
+    let mut lines = head.split(|&byte| byte == b'\n').map(text);
+    let first = lines.next().unwrap_or_default();
+    is_whole(first) || is_header(first) && lines.next().is_some_and(is_whole)
+}
+
+/// Whether a line consists of names of columns: no name begins as a number does.
+fn is_header(line: &[u8]) -> bool {
+    let is_name = |field: &[u8]| {
+        let name = field.trim_ascii();
+        let name = name.strip_prefix(b"\"").unwrap_or(name);
+        name.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_')
+    };
+    let mut fields = 0;
+    line.split(|&byte| byte == b',').inspect(|_| fields += 1).all(is_name) && fields >= FIELDS
+}
+
+/// Whether a line has all its fields, with a known type and a direction.
+fn is_whole(line: &[u8]) -> bool {
+    let line = LobsterLine::parse(text(line));
+    line.is_some_and(|line| line.kind.is_some() && line.direction.abs() == 1)
 }
 
 /// The time of a line in nanoseconds since midnight; `None` when it is no line of the format.
 fn parse_line(line: &[u8]) -> Option<u64> {
     let mut fields = line.split(|&byte| byte == b',');
     let time_ns = parse_seconds(fields.next()?)?;
-    let mut count = 1;
-    for field in fields {
-        let digits = field.strip_prefix(b"-").unwrap_or(field);
-        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-            return None;
-        }
-        count += 1;
+    for _ in 1..FIELDS {
+        whole_number(fields.next()?)?;
     }
-    (count == FIELDS).then_some(time_ns)
+    // Further fields are text: the participant, and whatever a tool has added.
+    let is_text = |field: &[u8]| field.iter().all(|byte| *byte >= b' ');
+    fields.all(is_text).then_some(time_ns)
+}
+
+/// The digits of a whole number with its sign, without the `.0` that tools write behind whole
+/// numbers in a column of floating-point numbers.
+fn whole_number(field: &[u8]) -> Option<&[u8]> {
+    let point = field.iter().position(|&byte| byte == b'.').unwrap_or(field.len());
+    let (number, fraction) = field.split_at(point);
+    let digits = number.strip_prefix(b"-").unwrap_or(number);
+    let is_whole = fraction.iter().skip(1).all(|byte| *byte == b'0');
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) && is_whole;
+    is_number.then_some(number)
 }
 
 /// Decimal seconds to nanoseconds; digits beyond the ninth are dropped.
 fn parse_seconds(text: &[u8]) -> Option<u64> {
-    let point = text.iter().position(|&byte| byte == b'.')?;
-    let (whole, fraction) = (&text[..point], &text[point + 1..]);
+    let point = text.iter().position(|&byte| byte == b'.');
+    let (whole, fraction) = match point {
+        Some(point) => (&text[..point], &text[point + 1..]),
+        None => (text, &b"0"[..]),
+    };
     // Five digits hold a day of seconds. The bound keeps the product far from overflow.
     if whole.is_empty() || whole.len() > 9 || fraction.is_empty() {
         return None;
@@ -146,7 +232,7 @@ impl Codec for LobsterCodec {
     }
 
     fn type_name(&self, message: &[u8]) -> Option<&'static str> {
-        Some(match Line::parse(message)?.kind {
+        Some(match LobsterLine::parse(message)?.kind {
             Some("1") => "Submission",
             Some("2") => "PartialCancellation",
             Some("3") => "Deletion",
@@ -159,23 +245,32 @@ impl Codec for LobsterCodec {
     }
 
     fn events(&self, message: &[u8], _: &mut Symbols, each: &mut dyn FnMut(Event)) {
-        let Some(line) = Line::parse(message) else { return };
-        each(Event {
+        let Some(line) = LobsterLine::parse(message) else { return };
+        let common = Event {
             kind: line.kind,
             event_ns: Some(line.time_ns),
-            order_reference: u64::try_from(line.order).ok(),
-            side: Some(if line.is_buy { 'B' } else { 'S' }),
+            attribution: line.attribution,
+            ..Event::default()
+        };
+        if line.kind == Some("7") {
+            return each(Event { trading_state: line.trading_state(), ..common });
+        }
+        let is_cross = line.kind == Some("6");
+        let side = if line.direction < 0 { 'S' } else { 'B' };
+        each(Event {
+            order_reference: u64::try_from(line.order).ok().filter(|order| *order > 0),
+            side: Some(side).filter(|_| !is_cross),
             shares: Some(line.shares),
             price: Some(line.price),
             printable: matches!(line.kind, Some("4" | "5" | "6")).then_some(true),
-            ..Event::default()
+            ..common
         });
     }
 }
 
-/// The values of a line.
+/// The values of a line, as the file has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct LobsterLine {
     /// Nanoseconds since midnight.
     pub time_ns: u64,
     /// The digit of the type, 1 to 7.
@@ -186,19 +281,38 @@ pub struct Line {
     pub shares: u64,
     /// Price in 1/10,000 dollar. For a halt (type 7), the kind of halt.
     pub price: i64,
-    /// Whether the order buys.
-    pub is_buy: bool,
+    /// 1 for an order that buys, -1 for an order that sells, and for an event without an order.
+    pub direction: i64,
+    /// The participant, in files from 2021 on; `None` where the file has `null`.
+    pub attribution: Option<Mpid>,
 }
 
-impl Line {
+impl LobsterLine {
     /// Reads a line; `None` when the text is no line of the format, or a number does not fit.
     pub fn parse(line: &[u8]) -> Option<Self> {
+        fn number<T: core::str::FromStr>(field: Option<&[u8]>) -> Option<T> {
+            std::str::from_utf8(whole_number(field?)?).ok()?.parse().ok()
+        }
         let time_ns = parse_line(line)?;
-        let mut fields = std::str::from_utf8(line).ok()?.split(',').skip(1);
-        let kind = fields.next()?;
-        let kind = KINDS.find(kind).filter(|_| kind.len() == 1).map(|at| &KINDS[at..=at]);
-        let (order, shares) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        let (price, side) = (fields.next()?.parse().ok()?, fields.next()?);
-        Some(Self { time_ns, kind, order, shares, price, is_buy: !side.starts_with('-') })
+        let mut fields = line.split(|&byte| byte == b',').skip(1);
+        let kind: u64 = number(fields.next())?;
+        let kind =
+            usize::try_from(kind).ok().and_then(|kind| KINDS.get(kind.checked_sub(1)?..kind));
+        let (order, shares) = (number(fields.next())?, number(fields.next())?);
+        let (price, direction) = (number(fields.next())?, number(fields.next())?);
+        let attribution = fields.next().and_then(|field| std::str::from_utf8(field).ok());
+        let attribution = attribution.filter(|text| !matches!(*text, "" | "null"));
+        let attribution = attribution.and_then(Mpid::new);
+        Some(Self { time_ns, kind, order, shares, price, direction, attribution })
+    }
+
+    /// What a halt (type 7) says of trading, in the letters of ITCH.
+    fn trading_state(&self) -> Option<char> {
+        match self.price {
+            -1 => Some('H'),
+            0 => Some('Q'),
+            1 => Some('T'),
+            _ => None,
+        }
     }
 }

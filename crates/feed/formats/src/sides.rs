@@ -99,6 +99,10 @@ impl Source for Ahead {
         self.source.skipped()
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.source.notes()
+    }
+
     #[cfg(feature = "files")]
     fn date(&self) -> Option<crate::dates::Date> {
         self.source.date()
@@ -195,6 +199,10 @@ impl Source for FirstCopies {
 
     fn skipped(&self) -> Skipped {
         self.source.skipped()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.source.notes()
     }
 
     fn copies(&self) -> Option<Counts> {

@@ -3,7 +3,7 @@
 use crate::codec::{self, Format};
 #[cfg(feature = "files")]
 use crate::dates::Date;
-use crate::error::FeedError;
+use crate::error::{Fault, FeedError};
 use crate::pcap::Skipped;
 use bytes::Bytes;
 
@@ -35,6 +35,43 @@ impl Message {
     }
 }
 
+/// Watches the times of day of a file. A file of one day states no day, so that the messages of a
+/// second day behind it would get the first day's date and symbols.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DayWatch {
+    latest_ns: u64,
+}
+
+impl DayWatch {
+    /// Times that fall back by more belong to another day or to another file. Late messages of one
+    /// day are milliseconds late.
+    const FALL_MAX_NS: u64 = 3_600_000_000_000;
+
+    /// Takes the time of the next message.
+    ///
+    /// # Errors
+    /// The fault of a time that belongs to another day.
+    #[inline]
+    pub fn check(&mut self, time_ns: u64) -> Result<(), Fault> {
+        if time_ns >= self.latest_ns {
+            self.latest_ns = time_ns;
+            return Ok(());
+        }
+        if self.latest_ns - time_ns <= Self::FALL_MAX_NS {
+            return Ok(());
+        }
+        let clock = |ns: u64| {
+            let seconds = ns / 1_000_000_000;
+            format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+        };
+        let (from, to) = (clock(self.latest_ns), clock(time_ns));
+        Err(Fault::Refused {
+            what: format!("the times fall back from {from} to {to}: another day begins here"),
+            advice: "cut the file at this byte, and give each day by itself with its own --date",
+        })
+    }
+}
+
 /// A source that gives messages in order.
 pub trait Source {
     /// The next message; `None` once the source is complete.
@@ -48,6 +85,13 @@ pub trait Source {
     /// such packets.
     fn skipped(&self) -> Skipped {
         Skipped::default()
+    }
+
+    /// What a person should know of a source that was read to its end: bytes that are not in the
+    /// feed, and readings that the source chose by itself. Each note is a clause without a full
+    /// stop.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// The day to which times of day belong, where the source knows it.
@@ -69,6 +113,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn skipped(&self) -> Skipped {
         (**self).skipped()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        (**self).notes()
     }
 
     #[cfg(feature = "files")]

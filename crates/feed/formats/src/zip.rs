@@ -1,5 +1,7 @@
-//! The message files inside a zip: LOBSTER's samples are zips of an order book file, a message file
-//! and a read-me. An order of several days is a zip with a message file for each day.
+//! The feed inside a zip: the message files of LOBSTER, or a single file of any format.
+//!
+//! LOBSTER's samples are zips of an order book file, a message file and a read-me. An order of
+//! several days is a zip with a message file for each day.
 //!
 //! The directory at the archive's end is read by the crate `zip`, which knows ZIP64. The entries
 //! are unpacked here as they are read, because an entry of that crate borrows its archive. Nothing
@@ -26,6 +28,7 @@ struct Place {
     name: String,
     date: Option<Date>,
     method: CompressionMethod,
+    is_encrypted: bool,
     start: u64,
     packed_bytes: u64,
     bytes: u64,
@@ -42,67 +45,144 @@ pub(crate) struct Days {
     /// Time of the present day's midnight, counted from the first day's.
     midnight_ns: u64,
     given: u64,
+    /// The notes of the days before.
+    notes: Vec<String>,
+}
+
+/// The feed in an archive.
+pub(crate) enum ZipContents {
+    /// Message files of LOBSTER.
+    Days(Days),
+    /// The only file of the archive, of any format.
+    Single {
+        /// Names of the archive and of the entry, for errors.
+        name: String,
+        /// The date in the entry's name.
+        date: Option<Date>,
+        /// The entry's bytes.
+        entry: Entry,
+    },
 }
 
 /// Opens an archive; the reader is at its start.
-pub(crate) fn open(reader: Reader, name: &str) -> Result<Days, FeedError> {
-    let failed = |found: String| FeedError {
-        name: name.to_owned(),
-        offset: 0,
-        index: 0,
-        fault: Fault::Malformed { what: "zip archive", found },
+pub(crate) fn open(reader: Reader, name: &str) -> Result<ZipContents, FeedError> {
+    let failed = |fault| FeedError { name: name.to_owned(), offset: 0, index: 0, fault };
+    let damaged = |error: ::zip::result::ZipError| {
+        failed(Fault::Malformed { what: "zip archive", found: error.to_string() })
     };
-    let mut archive = ZipArchive::new(reader).map_err(|error| failed(error.to_string()))?;
+    let mut archive = ZipArchive::new(reader).map_err(damaged)?;
     if archive.len() > ENTRIES_MAX {
-        return Err(failed(format!("{} entries, the limit is {ENTRIES_MAX}", archive.len())));
+        let (found, max) = (archive.len() as u64, ENTRIES_MAX as u64);
+        return Err(failed(Fault::TooLarge { what: "zip directory", found, max }));
     }
     let mut places = Vec::new();
     for at in 0..archive.len() {
-        let entry = archive.by_index_raw(at).map_err(|error| failed(error.to_string()))?;
-        let entry_name = entry.name().to_owned();
-        if !is_message_file(&entry_name) {
-            continue;
+        let entry = archive.by_index_raw(at).map_err(damaged)?;
+        if entry.is_file() && !is_about_the_archive(entry.name()) {
+            places.push(Place::of(&entry));
         }
-        let method = entry.compression();
-        let is_read = matches!(method, CompressionMethod::Stored | CompressionMethod::Deflated);
-        if !is_read || entry.encrypted() {
-            return Err(failed(format!("{entry_name}: encrypted, or packed by {method}")));
-        }
-        places.push(Place {
-            date: date_in_name(&entry_name),
-            name: entry_name,
-            method,
+    }
+    let is_lobster = places.iter().any(|place| is_message_file(&place.name));
+    if is_lobster {
+        places.retain(|place| is_message_file(&place.name));
+    }
+    places.sort_by(|one, other| (one.date, &one.name).cmp(&(other.date, &other.name)));
+    if let Some(fault) = places.iter().find_map(Place::fault) {
+        return Err(failed(fault));
+    }
+    if is_lobster {
+        check_days(&places).map_err(failed)?;
+    }
+    let reader = Arc::new(Mutex::new(archive.into_inner()));
+    match &places[..] {
+        [] => Err(failed(Fault::Refused {
+            what: "this zip has no file in it".to_owned(),
+            advice: "give an archive with a feed in it",
+        })),
+        [place] if !is_lobster => Ok(ZipContents::Single {
+            name: format!("{name}: {}", place.name),
+            date: place.date,
+            entry: Entry::new(&reader, place),
+        }),
+        _ if !is_lobster => Err(failed(several_files(&places))),
+        [first, ..] => Ok(ZipContents::Days(Days {
+            reader,
+            name: name.to_owned(),
+            first: first.date,
+            places: places.into_iter(),
+            day: None,
+            midnight_ns: 0,
+            given: 0,
+            notes: Vec::new(),
+        })),
+    }
+}
+
+/// Files that packers and venues add to an archive.
+fn is_about_the_archive(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    name.starts_with("__MACOSX/")
+        || matches!(file, ".DS_Store" | "Thumbs.db" | "desktop.ini")
+        || file.to_ascii_lowercase().contains("readme")
+}
+
+fn several_files(places: &[Place]) -> Fault {
+    /// Names that fit a line.
+    const NAMED_MAX: usize = 4;
+    let names: Vec<&str> = places.iter().take(NAMED_MAX).map(|place| &*place.name).collect();
+    let more = if places.len() > NAMED_MAX { ", ..." } else { "" };
+    Fault::Refused {
+        what: format!(
+            "this zip has {} files and no message file of LOBSTER: {}{more}",
+            places.len(),
+            names.join(", ")
+        ),
+        advice: "unpack it, or give one file by a pipe: unzip -p FILE NAME | evenfall feed info -",
+    }
+}
+
+impl Place {
+    fn of<R: Read>(entry: &::zip::read::ZipFile<'_, R>) -> Self {
+        Self {
+            date: date_in_name(entry.name()),
+            name: entry.name().to_owned(),
+            method: entry.compression(),
+            is_encrypted: entry.encrypted(),
             start: entry.data_start(),
             packed_bytes: entry.compressed_size(),
             bytes: entry.size(),
             crc: entry.crc32(),
-        });
+        }
     }
-    places.sort_by(|one, other| (one.date, &one.name).cmp(&(other.date, &other.name)));
-    check_days(&places).map_err(failed)?;
-    Ok(Days {
-        reader: Arc::new(Mutex::new(archive.into_inner())),
-        name: name.to_owned(),
-        first: places[0].date,
-        places: places.into_iter(),
-        day: None,
-        midnight_ns: 0,
-        given: 0,
-    })
+
+    /// The reason why the entry cannot be unpacked here.
+    fn fault(&self) -> Option<Fault> {
+        let is_read =
+            matches!(self.method, CompressionMethod::Stored | CompressionMethod::Deflated);
+        let (why, advice) = match (self.is_encrypted, is_read) {
+            (true, _) => {
+                ("encrypted".to_owned(), "unpack it with its password: unzip -P PASSWORD FILE")
+            }
+            (false, false) => (
+                format!("packed by {}", self.method),
+                "unpack it, or give it by a pipe: 7z x -so FILE NAME | evenfall feed info -",
+            ),
+            (false, true) => return None,
+        };
+        Some(Fault::Refused { what: format!("{} in the zip is {why}", self.name), advice })
+    }
 }
 
 /// Several files are one feed when they are days of one symbol.
-fn check_days(places: &[Place]) -> Result<(), String> {
-    let Some(first) = places.first() else {
-        return Err("no entry named *message*.csv".to_owned());
-    };
+fn check_days(places: &[Place]) -> Result<(), Fault> {
     for pair in places.windows(2) {
         let is_later = pair[0].date.is_some() && pair[0].date < pair[1].date;
-        if !is_later || symbol(&pair[1].name) != symbol(&first.name) {
+        if !is_later || symbol(&pair[1].name) != symbol(&pair[0].name) {
             let (one, other) = (&pair[0].name, &pair[1].name);
-            return Err(format!(
-                "{one} and {other}, which are not days of one symbol: unpack them"
-            ));
+            return Err(Fault::Refused {
+                what: format!("{one} and {other} are not days of one symbol"),
+                advice: "unpack the zip, and give the files of each symbol by themselves",
+            });
         }
     }
     Ok(())
@@ -145,9 +225,13 @@ impl Source for Days {
                 let time_ns = message.time_ns + self.midnight_ns;
                 return Ok(Some(Message { index: given, time_ns, ..message }));
             }
-            self.day = None;
+            self.notes.extend(self.day.take().map(|day| day.notes()).unwrap_or_default());
         }
         Ok(None)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
     }
 
     fn date(&self) -> Option<Date> {

@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod damage;
+mod feed_files;
 mod oracles;
 mod real_files;

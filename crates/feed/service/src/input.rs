@@ -4,9 +4,11 @@
 use std::fmt;
 use std::fs::File;
 use std::io::BufReader;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
+use evenfall_feed_formats::file::FeedFile;
 use evenfall_feed_formats::pace::{Mode, Pace};
 use evenfall_feed_formats::pcap::Skipped;
 use evenfall_feed_formats::source::{Message, Source};
@@ -33,7 +35,7 @@ pub enum InputError {
 impl fmt::Display for InputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Open(path, error) => write!(f, "feed.file: {}: {error}", path.display()),
+            Self::Open(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Feed(error) => write!(f, "{error}"),
             Self::Format(error) => write!(f, "feed.format: {error}"),
             Self::Setting(why) => f.write_str(why),
@@ -57,17 +59,24 @@ impl From<FeedError> for InputError {
     }
 }
 
-/// Opens a market-data file of this format. With `None`, the content of the file decides the
-/// format.
+/// The name of standard input on the command line.
+const STANDARD_INPUT: &str = "-";
+
+/// Opens a market-data file of this format; `-` is standard input. With `None`, the content of the
+/// file decides the format. The file is opened and read once, so that it may be a pipe.
 ///
 /// # Errors
 /// [`InputError`] names the file.
-pub fn open_file(
-    path: &Path,
-    format: Option<Format>,
-) -> Result<Box<dyn Source + Send>, InputError> {
-    let file = File::open(path).map_err(|error| InputError::Open(path.to_owned(), error))?;
-    let (reader, name) = (Box::new(BufReader::new(file)), path.display().to_string());
+pub fn open_file(path: &Path, format: Option<Format>) -> Result<FeedFile, InputError> {
+    let (file, name) = if path == Path::new(STANDARD_INPUT) {
+        // A file of its own on the same input, because a buffer of the program is not to share it.
+        let input = std::io::stdin().as_fd().try_clone_to_owned().map(File::from);
+        (input, "standard input".to_owned())
+    } else {
+        (File::open(path), path.display().to_string())
+    };
+    let file = file.map_err(|error| InputError::Open(path.to_owned(), error))?;
+    let reader = Box::new(BufReader::new(file));
     Ok(evenfall_feed_formats::file::open_as(format, reader, &name)?)
 }
 
@@ -104,8 +113,8 @@ fn generator(config: &Synthetic) -> Result<Box<dyn Source + Send>, InputError> {
 pub fn open(feed: &Feed) -> Result<Box<dyn Source + Send>, InputError> {
     match &feed.file {
         Some(path) => {
-            let source = open_file(path, format_named(feed.format.as_deref())?)?;
-            Ok(sides::first_copies(source, feed.arbitrate)?)
+            let file = open_file(path, format_named(feed.format.as_deref())?)?;
+            Ok(sides::first_copies(file.source, feed.arbitrate)?)
         }
         None => generator(&feed.synthetic),
     }
@@ -168,6 +177,7 @@ pub fn remarks(source: &dyn Source) -> Vec<String> {
     if skipped != Skipped::default() {
         remarks.push(format!("not all of the file is in the feed: {skipped}"));
     }
+    remarks.extend(source.notes());
     if let Some(copies) = source.copies() {
         remarks.push(format!(
             "the capture has sides A and B: of each packet the first copy was kept ({} of A, {} \

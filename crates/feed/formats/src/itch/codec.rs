@@ -1,6 +1,6 @@
 //! The codec of ITCH 5.0, which reads messages into common columns.
 
-use super::{Code, HEADER_BYTES, Kind, Owned, Price4, Stock, Symbols, View, timestamp_ns};
+use super::{Alpha, Code, HEADER_BYTES, Kind, Owned, Price4, Stock, Symbols, View, timestamp_ns};
 use crate::codec::DAY_NS;
 use crate::event::Event;
 use crate::sharding::GLOBAL;
@@ -60,17 +60,27 @@ fn dollars(price: Price4) -> Option<i64> {
     Some(i64::from(price.0))
 }
 
+/// Nasdaq numbers orders from 1 on. Trades of hidden orders have 0 in the place of the number.
+fn reference(number: u64) -> Option<u64> {
+    (number > 0).then_some(number)
+}
+
+/// Text of which some is there. Fields without a value are filled with spaces.
+fn stated<const N: usize>(text: Alpha<N>) -> Option<Alpha<N>> {
+    (!text.trimmed().is_empty()).then_some(text)
+}
+
 fn of_itch(view: &View<'_>, symbol: Option<Stock>) -> Event {
     let event = Event {
         kind: letter_text(view.kind().letter()),
         stock_locate: Some(view.stock_locate()),
         tracking_number: Some(view.tracking_number()),
         event_ns: Some(view.timestamp_ns()),
-        symbol: view.stock().or(symbol),
+        symbol: view.stock().and_then(stated).or(symbol),
         ..Event::default()
     };
-    let order = |reference: u64, shares: u32| Event {
-        order_reference: Some(reference),
+    let order = |number: u64, shares: u32| Event {
+        order_reference: reference(number),
         shares: Some(u64::from(shares)),
         ..event
     };
@@ -82,6 +92,7 @@ fn of_itch(view: &View<'_>, symbol: Option<Stock>) -> Event {
         },
         Owned::AddOrderMpid(m) => Event {
             side: letter(m.side),
+            attribution: stated(m.attribution),
             price: dollars(m.price),
             ..order(m.order_reference, m.shares)
         },
@@ -97,9 +108,9 @@ fn of_itch(view: &View<'_>, symbol: Option<Stock>) -> Event {
             ..order(m.order_reference, m.executed_shares)
         },
         Owned::OrderCancel(m) => order(m.order_reference, m.cancelled_shares),
-        Owned::OrderDelete(m) => Event { order_reference: Some(m.order_reference), ..event },
+        Owned::OrderDelete(m) => Event { order_reference: reference(m.order_reference), ..event },
         Owned::OrderReplace(m) => Event {
-            new_reference: Some(m.new_reference),
+            new_reference: reference(m.new_reference),
             price: dollars(m.price),
             ..order(m.original_reference, m.shares)
         },
@@ -110,13 +121,16 @@ fn of_itch(view: &View<'_>, symbol: Option<Stock>) -> Event {
             printable: Some(true),
             ..order(m.order_reference, m.shares)
         },
+        // A cross without shares did not take place, and its price is a filler.
         Owned::CrossTrade(m) => Event {
             shares: Some(m.shares),
-            price: dollars(m.cross_price),
+            price: dollars(m.cross_price).filter(|_| m.shares > 0),
             match_number: Some(m.match_number),
             printable: Some(true),
             ..event
         },
+        Owned::StockTradingAction(m) => Event { trading_state: letter(m.trading_state), ..event },
+        Owned::OperationalHalt(m) => Event { trading_state: letter(m.halt_action), ..event },
         Owned::BrokenTrade(m) => Event { match_number: Some(m.match_number), ..event },
         _ => event,
     }

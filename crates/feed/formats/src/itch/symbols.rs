@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// case the symbol comes from the first message of each security that carries one (an add, a trade
 /// or a cross). A filter that observes every message therefore knows a symbol no later than the
 /// first order in its book. ITCH has at most 65,536 locates: half a megabyte, and as many entries
-/// in the other direction.
+/// in the other direction. A recorder that runs over several days meets a directory each day, whose
+/// entries replace those of the day before.
 ///
 /// A codec of another format [`learn`](Self::learn)s the securities that its venue numbers.
 #[derive(Clone, Debug, Default)]
@@ -32,30 +33,37 @@ impl Symbols {
         Self::default()
     }
 
-    /// Learns from one message of ITCH. Returns whether an entry is new.
+    /// Learns from one message of ITCH. Returns whether an entry changed.
     #[inline]
     pub fn observe(&mut self, view: &View<'_>) -> bool {
-        view.stock().is_some_and(|stock| self.learn(view.stock_locate().into(), stock))
+        let stock = view.stock().filter(|stock| *stock != Stock::default());
+        stock.is_some_and(|stock| self.learn(view.stock_locate().into(), stock))
     }
 
-    /// Learns the symbol of the security that a venue gives this number. The first symbol stays,
-    /// because numbers do not change during a day. Returns whether the entry is new.
+    /// Learns the symbol of the security that a venue gives this number. The latest symbol counts,
+    /// because a venue gives its numbers anew each day. Returns whether the entry changed.
+    #[inline]
     pub fn learn(&mut self, number: u32, stock: Stock) -> bool {
-        if self.symbol(number).is_some() {
-            return false;
-        }
-        if let Ok(locate) = u16::try_from(number) {
+        self.symbol(number) != Some(stock) && self.replace(number, stock)
+    }
+
+    fn replace(&mut self, number: u32, stock: Stock) -> bool {
+        let before = if let Ok(locate) = u16::try_from(number) {
             let place = usize::from(locate);
             if self.by_locate.len() <= place {
                 self.by_locate.resize(place + 1, None);
             }
-            self.by_locate[place] = Some(stock);
-        } else if self.large.len() < LARGE_MAX {
-            self.large.insert(number, stock);
+            self.by_locate[place].replace(stock)
+        } else if self.large.len() < LARGE_MAX || self.large.contains_key(&number) {
+            self.large.insert(number, stock)
         } else {
             return false;
+        };
+        // The earlier symbol keeps a number that it got in the meantime.
+        if let Some(before) = before.filter(|before| self.by_stock.get(before) == Some(&number)) {
+            self.by_stock.remove(&before);
         }
-        self.by_stock.entry(stock).or_insert(number);
+        self.by_stock.insert(stock, number);
         true
     }
 

@@ -104,12 +104,28 @@ fn symbols_are_learned_of_numbers_beyond_the_locates_up_to_a_limit() {
     let mut symbols = Symbols::new();
     let [first, other] = ["ESZ6", "NQZ6"].map(|symbol| Stock::new(symbol).unwrap());
     assert!(symbols.learn(u32::MAX, first));
-    assert!(!symbols.learn(u32::MAX, other), "the first symbol stays");
+    assert!(!symbols.learn(u32::MAX, first), "nothing is new");
     assert_eq!((symbols.symbol(u32::MAX), symbols.symbol(65_535)), (Some(first), None));
     assert_eq!(symbols.locate(first), Some(u32::MAX));
     let learned = (65_536..2_000_000).filter(|number| symbols.learn(*number, other)).count();
     assert_eq!(learned, (1 << 20) - 1);
     assert!(symbols.learn(7, other), "a locate has its own room");
+}
+
+#[test]
+fn the_directory_of_another_day_replaces_the_symbols_of_the_locates() {
+    let mut symbols = Symbols::new();
+    let directory = |stock_locate, symbol: &str| {
+        let stock = Stock::new(symbol).unwrap();
+        StockDirectory { stock_locate, stock, ..Default::default() }.encode()
+    };
+    for (locate, symbol) in [(7, "TEST"), (8, "EVEN"), (7, "OTHR"), (8, "TEST"), (8, "")] {
+        symbols.observe(&View::decode(&directory(locate, symbol)).unwrap());
+    }
+    let [test, even, other] = ["TEST", "EVEN", "OTHR"].map(|symbol| Stock::new(symbol).unwrap());
+    assert_eq!([7, 8].map(|locate| symbols.symbol(locate)), [Some(other), Some(test)]);
+    assert_eq!([test, even, other].map(|stock| symbols.locate(stock)), [Some(8), None, Some(7)]);
+    assert_eq!(symbols.len(), 2);
 }
 
 #[test]

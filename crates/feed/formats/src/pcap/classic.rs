@@ -11,7 +11,11 @@
 //!          +---------+----------+----------+----------+------
 //! ```
 //!
-//! Source: draft-ietf-opsawg-pcap.
+//! Records of a "modified" pcap have eight bytes more in front of their bytes: the interface, the
+//! protocol and the kind of packet. Kernels of some distributions wrote it around 2000, and some
+//! capture appliances still do.
+//!
+//! Source: draft-ietf-opsawg-pcap; `pcap_sf_patched_pkthdr` of libpcap.
 
 use super::{Captured, Order};
 use crate::error::{Fault, FeedError};
@@ -25,38 +29,60 @@ const RECORD_BYTES_MAX: u32 = 262_144;
 pub(super) const HEADER_BYTES: usize = 24;
 /// Bytes of the header of each packet.
 const RECORD_HEADER_BYTES: usize = 16;
+/// Bytes of the header of each packet of a modified pcap.
+const MODIFIED_HEADER_BYTES: usize = 24;
+/// The version that all files have.
+const VERSION: [u16; 2] = [2, 4];
 
-/// Order and unit of the file.
+/// Order, unit and records of the file.
 #[derive(Debug)]
 pub(super) struct Classic {
-    order: Order,
-    ns_per_fraction: u32,
+    variant: Variant,
     link_type: u16,
 }
 
-/// Order and nanoseconds per fraction of a file that starts with these bytes.
-pub(super) fn magic(head: &[u8]) -> Option<(Order, u32)> {
-    match head.get(..4)? {
-        [0xa1, 0xb2, 0xc3, 0xd4] => Some((Order::Big, 1000)),
-        [0xd4, 0xc3, 0xb2, 0xa1] => Some((Order::Little, 1000)),
-        [0xa1, 0xb2, 0x3c, 0x4d] => Some((Order::Big, 1)),
-        [0x4d, 0x3c, 0xb2, 0xa1] => Some((Order::Little, 1)),
-        _ => None,
-    }
+/// What the magic of a file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Variant {
+    order: Order,
+    ns_per_fraction: u32,
+    record_header_bytes: usize,
+}
+
+/// The variant of a file that starts with these bytes.
+pub(super) fn magic(head: &[u8]) -> Option<Variant> {
+    let (order, ns_per_fraction, record_header_bytes) = match head.get(..4)? {
+        [0xa1, 0xb2, 0xc3, 0xd4] => (Order::Big, 1000, RECORD_HEADER_BYTES),
+        [0xd4, 0xc3, 0xb2, 0xa1] => (Order::Little, 1000, RECORD_HEADER_BYTES),
+        [0xa1, 0xb2, 0x3c, 0x4d] => (Order::Big, 1, RECORD_HEADER_BYTES),
+        [0x4d, 0x3c, 0xb2, 0xa1] => (Order::Little, 1, RECORD_HEADER_BYTES),
+        [0xa1, 0xb2, 0xcd, 0x34] => (Order::Big, 1000, MODIFIED_HEADER_BYTES),
+        [0x34, 0xcd, 0xb2, 0xa1] => (Order::Little, 1000, MODIFIED_HEADER_BYTES),
+        _ => return None,
+    };
+    Some(Variant { order, ns_per_fraction, record_header_bytes })
+}
+
+/// Whether a file header stands where a record is expected: another capture begins. The seconds of
+/// a record may have the value of a magic, but the fraction is never a version.
+pub(super) fn is_file_header(head: &[u8]) -> bool {
+    let version = |order: Order| [order.u16(head, 4), order.u16(head, 6)];
+    head.len() >= HEADER_BYTES
+        && magic(head).is_some_and(|variant| version(variant.order) == VERSION)
 }
 
 impl Classic {
     /// Reads the file header.
     pub fn start<R: Read>(input: &mut Input<R>) -> Result<Self, FeedError> {
         let head = input.look(HEADER_BYTES, "pcap header")?;
-        let Some((order, ns_per_fraction)) = magic(head) else {
+        let Some(variant) = magic(head) else {
             let found = format!("magic {:02x?}", &head[..4]);
             return Err(input.error(Fault::Malformed { what: "pcap header", found }));
         };
         // The upper half holds the length of the frame check sequence, which is ignored.
-        let link_type = order.u32(head, 20) as u16;
+        let link_type = variant.order.u32(head, 20) as u16;
         input.take(HEADER_BYTES);
-        Ok(Self { order, ns_per_fraction, link_type })
+        Ok(Self { variant, link_type })
     }
 
     /// The next captured packet; `None` at the end.
@@ -64,21 +90,22 @@ impl Classic {
         if input.at_end()? {
             return Ok(None);
         }
-        let head = input.look(RECORD_HEADER_BYTES, "pcap record header")?;
+        let Variant { order, ns_per_fraction, record_header_bytes } = self.variant;
+        let head = input.look(record_header_bytes, "pcap record header")?;
         let [seconds, fraction, captured, original] =
-            core::array::from_fn(|i| self.order.u32(head, 4 * i));
+            core::array::from_fn(|i| order.u32(head, 4 * i));
         if captured > RECORD_BYTES_MAX {
             let (found, max) = (u64::from(captured), u64::from(RECORD_BYTES_MAX));
             return Err(input.error(Fault::TooLarge { what: "pcap record", found, max }));
         }
-        let fraction_ns = u64::from(fraction) * u64::from(self.ns_per_fraction);
+        let fraction_ns = u64::from(fraction) * u64::from(ns_per_fraction);
         if fraction_ns >= 1_000_000_000 {
             let found = format!("a fraction of {fraction_ns} ns in a second");
             return Err(input.error(Fault::Malformed { what: "pcap record", found }));
         }
-        let total = RECORD_HEADER_BYTES + captured as usize;
+        let total = record_header_bytes + captured as usize;
         input.look(total, "pcap record")?;
-        let bytes = input.take(total).slice(RECORD_HEADER_BYTES..);
+        let bytes = input.take(total).slice(record_header_bytes..);
         let time_ns = u64::from(seconds) * 1_000_000_000 + fraction_ns;
         let (link_type, cut) = (self.link_type, captured < original);
         Ok(Some(Captured { time_ns, link_type, cut, bytes }))

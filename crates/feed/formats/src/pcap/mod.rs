@@ -164,6 +164,8 @@ pub struct PcapSource<R> {
     input: Input<R>,
     format: Option<FileFormat>,
     skipped: Skipped,
+    /// Captures behind the first one.
+    further_captures: u64,
     /// The tag of the datagrams, once it is known.
     tag: Option<Format>,
     /// Datagrams that were read to find the tag.
@@ -187,6 +189,7 @@ impl<R: Read> PcapSource<R> {
             input,
             format: None,
             skipped: Skipped::default(),
+            further_captures: 0,
             tag: None,
             ahead: VecDeque::new(),
             ahead_end: None,
@@ -237,18 +240,36 @@ impl<R: Read> PcapSource<R> {
     }
 
     fn next_captured(&mut self) -> Result<Option<Captured>, FeedError> {
-        if self.format.is_none() {
-            let is_ng = self.input.peek(4) == ng::SECTION_HEADER.to_le_bytes();
-            self.format = Some(match is_ng {
-                true => FileFormat::Ng(ng::Section::new()),
-                false => FileFormat::Classic(classic::Classic::start(&mut self.input)?),
-            });
+        loop {
+            if self.format.is_some() && self.begins_another() {
+                // Each of the captures has its own byte order and units.
+                self.format = None;
+                self.further_captures += 1;
+            }
+            if self.format.is_none() {
+                let is_ng = self.input.peek(4) == ng::SECTION_HEADER.to_le_bytes();
+                self.format = Some(match is_ng {
+                    true => FileFormat::Ng(ng::Section::new()),
+                    false => FileFormat::Classic(classic::Classic::start(&mut self.input)?),
+                });
+            }
+            let captured = match &mut self.format {
+                Some(FileFormat::Classic(classic)) => classic.next(&mut self.input)?,
+                Some(FileFormat::Ng(section)) => section.next(&mut self.input)?,
+                None => None,
+            };
+            if captured.is_some() || self.input.at_end()? {
+                return Ok(captured);
+            }
         }
-        match &mut self.format {
-            Some(FileFormat::Classic(classic)) => classic.next(&mut self.input),
-            Some(FileFormat::Ng(section)) => section.next(&mut self.input),
-            None => Ok(None),
-        }
+    }
+
+    /// Whether another capture begins here, because files were put behind each other. A section of
+    /// pcapng belongs to the pcapng before it.
+    fn begins_another(&mut self) -> bool {
+        let is_classic = matches!(self.format, Some(FileFormat::Classic(_)));
+        classic::is_file_header(self.input.peek(classic::HEADER_BYTES))
+            || is_classic && ng::is_section(self.input.peek(ng::SECTION_START_BYTES))
     }
 }
 
@@ -272,6 +293,12 @@ impl<R: Read> Source for PcapSource<R> {
 
     fn skipped(&self) -> Skipped {
         self.skipped
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let count = self.further_captures + 1;
+        let note = format!("the file holds {count} captures, one behind the other");
+        (count > 1).then_some(note).into_iter().collect()
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! Source: draft-ietf-opsawg-pcapng.
 
-use super::{Captured, Order};
+use super::{Captured, Order, classic};
 use crate::error::{Fault, FeedError};
 use crate::input::Input;
 use std::io::Read;
@@ -35,6 +35,15 @@ const ENHANCED_PACKET: u32 = 6;
 const OPTION_END: u16 = 0;
 const OPTION_RESOLUTION: u16 = 9;
 const OPTION_OFFSET: u16 = 14;
+
+/// Bytes by which a section is recognised behind a classic capture.
+pub(super) const SECTION_START_BYTES: usize = 12;
+
+/// Whether a section begins here: the type and the byte-order magic, in either order.
+pub(super) fn is_section(head: &[u8]) -> bool {
+    head.starts_with(&SECTION_HEADER.to_le_bytes())
+        && matches!(head.get(8..12), Some([0x4d, 0x3c, 0x2b, 0x1a] | [0x1a, 0x2b, 0x3c, 0x4d]))
+}
 
 /// What an interface description says that is needed to read its packets.
 #[derive(Clone, Copy, Debug)]
@@ -71,9 +80,9 @@ impl Section {
         Self { order: Order::Little, interfaces: Vec::new(), last_time_ns: 0 }
     }
 
-    /// The next captured packet; `None` at the end.
+    /// The next captured packet; `None` at the end, or where a classic capture begins.
     pub fn next<R: Read>(&mut self, input: &mut Input<R>) -> Result<Option<Captured>, FeedError> {
-        while !input.at_end()? {
+        while !input.at_end()? && !classic::is_file_header(input.peek(classic::HEADER_BYTES)) {
             let (kind, total) = self.look_block(input)?;
             let body = &input.look(total, "pcapng block")?[8..total - 4];
             let read = self.read_block(kind, body);
