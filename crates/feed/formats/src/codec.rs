@@ -30,6 +30,8 @@
 //!   [`Codec::is_packet`] must hold. The function reads a datagram to the last byte, because bytes
 //!   of one format may look like another format by chance. A codec that accepts datagrams of
 //!   another codec as well names the other codec in [`Codec::yields_to`].
+//! - A table of the messages has the columns that the codec brings ([`Codec::columns`],
+//!   [`crate::columns`]), with whatever decimals and lengths the venue has.
 //! - [`Event::price`] is in 1/10,000 dollar, [`Event::event_ns`] counts from [`Codec::clock`], and
 //!   a symbol has 8 bytes, padded with spaces ([`Stock::new`](crate::itch::Stock)). A venue that
 //!   names a security once and then only numbers it is read with [`Symbols::learn`] and
@@ -100,6 +102,7 @@ use std::io::Read;
 
 pub use evenfall_core::Format;
 
+use crate::columns::{ColumnSink, MessageColumn, TYPE_COLUMNS};
 use crate::error::UnknownFormat;
 use crate::event::Event;
 use crate::itch::Symbols;
@@ -200,6 +203,18 @@ pub trait Codec: Sync {
     fn events(&self, message: &[u8], _symbols: &mut Symbols, each: &mut dyn FnMut(Event)) {
         let kind = self.type_name(message);
         kind.into_iter().for_each(|_| each(Event { kind, ..Event::default() }));
+    }
+
+    /// The columns of a table of the format's messages. The first is the type.
+    fn columns(&self) -> &'static [MessageColumn] {
+        TYPE_COLUMNS
+    }
+
+    /// Puts what a message states into the columns. A datagram of several messages states what all
+    /// of them have in common, and the type of the first. `symbols` has the securities that earlier
+    /// messages named.
+    fn put_values(&self, message: &[u8], _symbols: &mut Symbols, sink: &mut dyn ColumnSink) {
+        self.type_name(message).inspect(|name| sink.put_text(0, name));
     }
 }
 

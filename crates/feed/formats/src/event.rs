@@ -6,7 +6,8 @@
 //! other fields are only in the bytes.
 
 use crate::codec::{self, Codec, Format};
-use crate::itch::{Mpid, Stock, Symbols};
+use crate::columns::{ColumnSink, MessageColumn, TYPE_COLUMN};
+use crate::itch::{Alpha, Mpid, Stock, Symbols};
 
 /// Decimals of [`Event::price`].
 pub const PRICE_DECIMALS: u8 = 4;
@@ -48,7 +49,50 @@ pub struct Event {
     pub attribution: Option<Mpid>,
 }
 
+/// The columns of formats that are read into events.
+pub const EVENT_COLUMNS: &[MessageColumn] = &[
+    TYPE_COLUMN,
+    MessageColumn::unsigned("stock_locate", 16),
+    MessageColumn::unsigned("tracking_number", 16),
+    MessageColumn::unsigned("event_ns", 64),
+    MessageColumn::text("symbol"),
+    MessageColumn::unsigned("order_reference", 64),
+    MessageColumn::unsigned("new_reference", 64),
+    MessageColumn::text("side"),
+    MessageColumn::unsigned("shares", 64),
+    MessageColumn::decimal("price", PRICE_DECIMALS),
+    MessageColumn::unsigned("match_number", 64),
+    MessageColumn::boolean("printable"),
+    MessageColumn::text("trading_state"),
+    MessageColumn::text("attribution"),
+];
+
 impl Event {
+    /// Puts the fields into [`EVENT_COLUMNS`].
+    pub fn put_values(&self, sink: &mut dyn ColumnSink) {
+        // Text of at most eight bytes is written beside the heap.
+        let mut letter = [0; 4];
+        let mut put_letter = |sink: &mut dyn ColumnSink, column, value: Option<char>| {
+            if let Some(value) = value {
+                sink.put_text(column, value.encode_utf8(&mut letter));
+            }
+        };
+        self.kind.inspect(|kind| sink.put_text(0, kind));
+        self.stock_locate.inspect(|locate| sink.put_unsigned(1, u64::from(*locate)));
+        self.tracking_number.inspect(|number| sink.put_unsigned(2, u64::from(*number)));
+        self.event_ns.inspect(|ns| sink.put_unsigned(3, *ns));
+        self.symbol.inspect(|symbol| put_alpha(sink, 4, symbol));
+        self.order_reference.inspect(|reference| sink.put_unsigned(5, *reference));
+        self.new_reference.inspect(|reference| sink.put_unsigned(6, *reference));
+        put_letter(sink, 7, self.side);
+        self.shares.inspect(|shares| sink.put_unsigned(8, *shares));
+        self.price.inspect(|price| sink.put_decimal(9, *price));
+        self.match_number.inspect(|number| sink.put_unsigned(10, *number));
+        self.printable.inspect(|printable| sink.put_boolean(11, *printable));
+        put_letter(sink, 12, self.trading_state);
+        self.attribution.inspect(|participant| put_alpha(sink, 13, participant));
+    }
+
     /// The fields on which two messages of a datagram agree, and the type of the first.
     fn agreed(&self, other: &Self) -> Self {
         fn both<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<T> {
@@ -70,6 +114,16 @@ impl Event {
             trading_state: both(self.trading_state, other.trading_state),
             attribution: both(self.attribution, other.attribution),
         }
+    }
+}
+
+/// Puts text without its padding. Bytes that would break a line of CSV are escaped.
+fn put_alpha<const N: usize>(sink: &mut dyn ColumnSink, column: usize, text: &Alpha<N>) {
+    let trimmed = text.trimmed();
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b',' | b'"' | b'\\');
+    match core::str::from_utf8(trimmed) {
+        Ok(plain) if trimmed.iter().all(is_plain) => sink.put_text(column, plain),
+        _ => sink.put_text(column, &text.to_string()),
     }
 }
 
@@ -132,7 +186,7 @@ impl Events {
 mod tests {
     use super::*;
     use crate::codec::{ITCH, LOBSTER, MACH};
-    use crate::itch::{AddOrder, Alpha, Code, OrderExecuted, OrderReplace, Price4};
+    use crate::itch::{AddOrder, Code, OrderExecuted, OrderReplace, Price4};
 
     #[test]
     fn itch_of_one_security_reads_with_its_symbol_from_the_first_order_on() {

@@ -140,10 +140,10 @@ impl Opening<'_> {
             )
         })?;
         match zip::open(reader, self.name)? {
-            ZipContents::Days(days) => Ok(Fused::new(Box::new(days))),
+            ZipContents::Days(days) => Ok(Fused::new(days)),
             ZipContents::Single { name, date, entry } => {
                 let inner = Opening { name: &name, ..*self };
-                let mut stream: Stream = Box::new(entry);
+                let mut stream: Stream = entry;
                 let head = FileHead::read(&mut stream, &name)?;
                 let source = inner.open_stream(head, stream, 1)?;
                 Ok(Fused { date, ..source })

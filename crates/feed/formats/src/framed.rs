@@ -15,8 +15,9 @@
 //! read by the lengths of the types.
 
 use crate::codec::{Clock, Codec, Format, ITCH};
+use crate::columns::{ColumnSink, MessageColumn};
 use crate::error::{Fault, FeedError};
-use crate::event::Event;
+use crate::event::{EVENT_COLUMNS, Event};
 use crate::input::Input;
 use crate::itch::codec::Header;
 use crate::itch::{self, ItchError, Kind, Symbols, View};
@@ -318,6 +319,14 @@ impl Codec for ItchCodec {
 
     fn events(&self, message: &[u8], symbols: &mut Symbols, each: &mut dyn FnMut(Event)) {
         itch::codec::event(message, symbols).into_iter().for_each(each);
+    }
+
+    fn columns(&self) -> &'static [MessageColumn] {
+        EVENT_COLUMNS
+    }
+
+    fn put_values(&self, message: &[u8], symbols: &mut Symbols, sink: &mut dyn ColumnSink) {
+        self.events(message, symbols, &mut |event| event.put_values(sink));
     }
 }
 

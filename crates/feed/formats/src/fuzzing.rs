@@ -3,6 +3,7 @@
 
 use crate::arbiter::{Event, FAR_PACKETS, Limits, Side};
 use crate::codec::CODECS;
+use crate::columns::ColumnBuffers;
 use crate::file::open;
 use crate::itch::{Symbols, View};
 use crate::mold::{COUNT_MAX, Packet, Request, Tracker};
@@ -65,6 +66,9 @@ pub fn feed(data: &[u8]) {
     for codec in CODECS {
         let (mut events, mut symbols) = (0, Symbols::new());
         codec.events(data, &mut symbols, &mut |_| events += 1);
+        let mut row = ColumnBuffers::new(codec.columns());
+        codec.put_values(data, &mut Symbols::new(), &mut row);
+        row.end_row();
         let is_message = codec.type_name(data).is_some();
         assert_eq!(is_message, events > 0, "{}: a message gives an event", codec.word());
         assert!(is_message || !codec.is_packet(data), "{}: a packet is a message", codec.word());

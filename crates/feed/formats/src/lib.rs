@@ -19,7 +19,8 @@
 //! | [`codec`] | the formats: tag, name, how to recognise and how to read each |
 //! | [`itch`] | NASDAQ TotalView-ITCH 5.0, all 23 types, read in place and written |
 //! | [`framed`] | ITCH files: messages behind 2-byte lengths |
-//! | [`event`] | what a message says, in common columns |
+//! | [`columns`] | what a message says, in the columns of its codec |
+//! | [`event`] | what a message of an equity feed says |
 //! | [`pcap`] | UDP payloads of pcap and pcapng captures |
 //! | [`lobster`] | LOBSTER message CSV, plain or in its zip |
 //! | [`synthetic`] | a seeded feed with books that add up and the bursts of a real open |
@@ -58,6 +59,7 @@
 
 pub mod arbiter;
 pub mod codec;
+pub mod columns;
 #[cfg(feature = "files")]
 pub mod dates;
 pub mod error;

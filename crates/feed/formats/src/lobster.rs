@@ -20,8 +20,9 @@
 //! Source: LOBSTER output documentation, lobsterdata.com (types 1 to 7).
 
 use crate::codec::{Clock, Codec, Format, LOBSTER};
+use crate::columns::{ColumnSink, MessageColumn};
 use crate::error::{Fault, FeedError};
-use crate::event::Event;
+use crate::event::{EVENT_COLUMNS, Event};
 use crate::input::Input;
 use crate::itch::{Mpid, Symbols};
 use crate::source::{DayWatch, Message, Source};
@@ -265,6 +266,14 @@ impl Codec for LobsterCodec {
             printable: matches!(line.kind, Some("4" | "5" | "6")).then_some(true),
             ..common
         });
+    }
+
+    fn columns(&self) -> &'static [MessageColumn] {
+        EVENT_COLUMNS
+    }
+
+    fn put_values(&self, message: &[u8], symbols: &mut Symbols, sink: &mut dyn ColumnSink) {
+        self.events(message, symbols, &mut |event| event.put_values(sink));
     }
 }
 

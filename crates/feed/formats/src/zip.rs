@@ -52,7 +52,7 @@ pub(crate) struct Days {
 /// The feed in an archive.
 pub(crate) enum ZipContents {
     /// Message files of LOBSTER.
-    Days(Days),
+    Days(Box<Days>),
     /// The only file of the archive, of any format.
     Single {
         /// Names of the archive and of the entry, for errors.
@@ -60,7 +60,7 @@ pub(crate) enum ZipContents {
         /// The date in the entry's name.
         date: Option<Date>,
         /// The entry's bytes.
-        entry: Entry,
+        entry: Box<Entry>,
     },
 }
 
@@ -102,10 +102,10 @@ pub(crate) fn open(reader: Reader, name: &str) -> Result<ZipContents, FeedError>
         [place] if !is_lobster => Ok(ZipContents::Single {
             name: format!("{name}: {}", place.name),
             date: place.date,
-            entry: Entry::new(&reader, place),
+            entry: Box::new(Entry::new(&reader, place)),
         }),
         _ if !is_lobster => Err(failed(several_files(&places))),
-        [first, ..] => Ok(ZipContents::Days(Days {
+        [first, ..] => Ok(ZipContents::Days(Box::new(Days {
             reader,
             name: name.to_owned(),
             first: first.date,
@@ -114,7 +114,7 @@ pub(crate) fn open(reader: Reader, name: &str) -> Result<ZipContents, FeedError>
             midnight_ns: 0,
             given: 0,
             notes: Vec::new(),
-        })),
+        }))),
     }
 }
 

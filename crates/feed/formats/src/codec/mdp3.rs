@@ -12,6 +12,8 @@
 //! Source: CME Group, MDP 3.0 Binary Packet Header and SBE Message Header.
 
 use crate::codec::{Clock, Codec, Format, MDP3, PacketHead};
+use crate::columns::{ColumnSink, MessageColumn, TYPE_COLUMN};
+use crate::itch::Symbols;
 
 /// Bytes in front of a packet's messages.
 const HEAD_BYTES: usize = 12;
@@ -26,18 +28,43 @@ fn short(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The template of the first message of a packet that holds whole messages to its last byte.
-fn first_template(packet: &[u8]) -> Option<u16> {
-    let mut at = HEAD_BYTES;
+/// What the heads of a packet's messages say.
+struct MessageHeads {
+    /// Template of the first message.
+    template: u16,
+    /// Version of the schema of the first message.
+    version: u16,
+    /// Number of messages.
+    messages: u64,
+}
+
+/// The heads of a packet that holds whole messages to its last byte.
+fn message_heads(packet: &[u8]) -> Option<MessageHeads> {
+    let (mut at, mut messages) = (HEAD_BYTES, 0);
     while at < packet.len() {
         let size = usize::from(short(packet, at)?);
         if size < MESSAGE_HEAD_BYTES || short(packet, at + 6)? != SCHEMA {
             return None;
         }
         at += size;
+        messages += 1;
     }
-    (at == packet.len()).then(|| short(packet, HEAD_BYTES + 4)).flatten()
+    let [template, version] = [4, 8].map(|offset| short(packet, HEAD_BYTES + offset));
+    if at != packet.len() {
+        return None;
+    }
+    Some(MessageHeads { template: template?, version: version?, messages })
 }
+
+/// The columns, with what the heads of a packet and of its messages say.
+const COLUMNS: &[MessageColumn] = &[
+    TYPE_COLUMN,
+    MessageColumn::unsigned("template", 16),
+    MessageColumn::unsigned("schema_version", 16),
+    MessageColumn::unsigned("packet_sequence", 32),
+    MessageColumn::unsigned("sending_time_ns", 64),
+    MessageColumn::unsigned("messages", 16),
+];
 
 impl Codec for Mdp3 {
     fn format(&self) -> Format {
@@ -57,7 +84,7 @@ impl Codec for Mdp3 {
     }
 
     fn is_packet(&self, datagram: &[u8]) -> bool {
-        first_template(datagram).is_some()
+        message_heads(datagram).is_some()
     }
 
     fn packet_head(&self, packet: &[u8]) -> Option<PacketHead> {
@@ -67,7 +94,7 @@ impl Codec for Mdp3 {
     }
 
     fn type_name(&self, message: &[u8]) -> Option<&'static str> {
-        Some(match first_template(message)? {
+        Some(match message_heads(message)?.template {
             4 => "ChannelReset4",
             12 => "AdminHeartbeat12",
             15 => "AdminLogin15",
@@ -90,11 +117,29 @@ impl Codec for Mdp3 {
             _ => "other template of MDP 3.0",
         })
     }
+
+    fn columns(&self) -> &'static [MessageColumn] {
+        COLUMNS
+    }
+
+    fn put_values(&self, message: &[u8], _: &mut Symbols, sink: &mut dyn ColumnSink) {
+        let (Some(heads), Some(packet)) = (message_heads(message), self.packet_head(message))
+        else {
+            return;
+        };
+        self.type_name(message).inspect(|name| sink.put_text(0, name));
+        sink.put_unsigned(1, heads.template.into());
+        sink.put_unsigned(2, heads.version.into());
+        sink.put_unsigned(3, packet.sequence);
+        sink.put_unsigned(4, packet.sent_ns);
+        sink.put_unsigned(5, heads.messages);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::columns::{ColumnBuffers, ColumnValues};
 
     fn packet(sizes: &[u16], schema: u16) -> Vec<u8> {
         let mut packet = [&7u32.to_le_bytes()[..], &9u64.to_le_bytes()].concat();
@@ -105,6 +150,22 @@ mod tests {
             packet.resize(packet.len() + usize::from(size) - MESSAGE_HEAD_BYTES, 0);
         }
         packet
+    }
+
+    #[test]
+    fn a_packet_states_what_its_heads_say() {
+        let mut rows = ColumnBuffers::new(Mdp3.columns());
+        for bytes in [&packet(&[20, 10], 1)[..], b"no packet"] {
+            Mdp3.put_values(bytes, &mut Symbols::new(), &mut rows);
+            rows.end_row();
+        }
+        let number = |(_, values): (&MessageColumn, &ColumnValues)| match values {
+            ColumnValues::Unsigned(values) => Some(values.clone()),
+            _ => None,
+        };
+        let numbers: Vec<_> = rows.columns().filter_map(number).collect();
+        let stated = [46, 9, 7, 9, 2].map(|number| vec![Some(number), None]);
+        assert_eq!(numbers, stated);
     }
 
     #[test]
