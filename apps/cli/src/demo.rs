@@ -59,8 +59,8 @@ const LOOK_EVERY: u64 = 4_096;
 /// Arguments of `evenfall demo`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// A market-data file: ITCH 5.0, pcap or LOBSTER, each plain, in gzip or in a zip; - for standard
-    /// input. Without it the feed is generated.
+    /// A market-data file: ITCH 5.0, pcap or LOBSTER, each plain, in gzip or in a zip; - for
+    /// standard input. Without it the feed is generated.
     #[arg(long)]
     feed: Option<PathBuf>,
     /// Number of receivers.

@@ -35,8 +35,8 @@ const fn magic_at(
 
 const CONVERT_CAPTURE: &str = "convert it first: editcap -F pcap FILE NEW.pcap";
 const NO_FEED: &str = "give ITCH 5.0, a capture or a message file of LOBSTER";
-const TABLE: &str = "evenfall reads the venue's own messages: give the feed file that the table was \
-                     made of, or import its rows with `evenfall store append --csv`";
+const TABLE: &str = "evenfall reads the venue's own messages: give the feed file that the table \
+                     was made of, or import its rows with `evenfall store append --csv`";
 const DATABENTO: &str = "evenfall reads the venue's own messages: ask Databento for the capture \
                          (pcap), or write CSV with `dbn` and import it with `evenfall store \
                          append --csv`";
