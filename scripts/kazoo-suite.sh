@@ -3,7 +3,7 @@
 #
 #   scripts/kazoo-suite.sh PROGRAM [PYTEST ARGUMENTS]
 #
-# PROGRAM is an `evenfall` with the feature `order`. The tests of SASL, TLS, reconfiguration and read-only
+# PROGRAM is an `evenfall` with the feature `keys`. The tests of SASL, TLS, reconfiguration and read-only
 # mode are left out, because replicas have none of the four.
 set -euo pipefail
 program=$(realpath "$1")

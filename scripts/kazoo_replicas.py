@@ -34,7 +34,7 @@ class Replica:
     def run(self):
         if self.running:
             return
-        arguments = [os.environ["EVENFALL"], "run", "order", f"--node={self.number}"]
+        arguments = [os.environ["EVENFALL"], "run", "keys", f"--node={self.number}"]
         arguments += [f"--of={COUNT}", f"--zookeeper={FIRST}"]
         arguments += ["--dir", os.environ["DIRECTORY"]]
         for option in OPTIONS:

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Tests of ZooKeeper's clients against three replicas of ordered keys: kazoo's, those of ZooKeeper's own Java client,
-# and Curator's. Prints the tests that fail. Fails when a test fails that the table in docs/results/order.md does not
+# and Curator's. Prints the tests that fail. Fails when a test fails that the table in docs/results/consensus.md does not
 # list, and when a class does not end. A line names each listed test that passes. A test that is not listed and fails
 # runs once more by itself, because many tests of Curator have time limits that a busy machine exceeds, and the second
 # attempt counts.
 #
 #   scripts/zookeeper-suites.sh PROGRAM [smoke|all] [kazoo|zookeeper|curator|CLASS ...]
 #
-# PROGRAM is an `evenfall` with the feature `order`. `smoke` runs a few tests of each suite, `all` runs every class,
+# PROGRAM is an `evenfall` with the feature `keys`. `smoke` runs a few tests of each suite, `all` runs every class,
 # each in a Java process of its own and LANES of them at once. `all CLASS` runs one class of Java. Each test has new
 # replicas, which are processes: a test that stops its server kills them. Java's suites need a JDK of version 11 or
 # later and Maven, which fetches their classes into target/zookeeper-suites at the first run. EVENFALL_HOST is the
@@ -115,7 +115,7 @@ results() {
     END { for (test in is) print test, is[test], fulls[test] }' | sort
 }
 
-# Whether the first column of the table in docs/results/order.md has a test.
+# Whether the first column of the table in docs/results/consensus.md has a test.
 is_listed() {
   grep -qxF "$1" <<<"$listed"
 }
@@ -139,9 +139,9 @@ judge() {
         status=1
       fi
     elif [[ $what == failed ]]; then
-      echo "$suite: $test fails, as docs/results/order.md says"
+      echo "$suite: $test fails, as docs/results/consensus.md says"
     elif [[ $what == passed ]] && is_listed "$test"; then
-      echo "$suite: $test passes, and docs/results/order.md says that it fails"
+      echo "$suite: $test passes, and docs/results/consensus.md says that it fails"
     fi
     (($what += 1))
   done <<<"$first"
@@ -162,7 +162,7 @@ turn() {
   while (($(jobs -rp | wc -l) >= lanes)); do wait -n || true; done
 }
 
-listed=$(grep -oE '^\| `[^|]*\|' docs/results/order.md | grep -oE '`[A-Za-z0-9]+\.[A-Za-z0-9_]+`' | tr -d '`')
+listed=$(grep -oE '^\| `[^|]*\|' docs/results/consensus.md | grep -oE '`[A-Za-z0-9]+\.[A-Za-z0-9_]+`' | tr -d '`')
 status=0 number=0 suites=()
 for what in "${chosen[@]}"; do
   case $what in

@@ -21,7 +21,7 @@ pub struct Cli {
 enum Command {
     /// Run feeds, clocks, shuffles, reads of files and orders of requests in the simulator.
     Sim(sim::Args),
-    /// Measure costs on this machine: copies of messages, shuffles, store, files, order.
+    /// Measure costs on this machine: copies of messages, shuffles, store, files, consensus.
     Bench(bench::Args),
     /// Measure how well nodes on this machine find their time from planted wrong clocks.
     Clock(clock::Args),

@@ -9,7 +9,7 @@
 //! | [`clock`] | clock synchronisation: errors and bounds of clocks, beside rivals |
 //! | [`files`] | bulk reads: the choice of copy and path, beside rivals and a lower bound |
 //! | [`multicast`] | the overlay: measured runs, fault campaigns, transcripts |
-//! | [`order`] | Canopus and its rivals: under faults, and over sites and racks |
+//! | [`consensus`] | Canopus and its rivals: under faults, and over sites and racks |
 //! | [`placement`] | pools of machines, and planners compared on them |
 //! | [`model`] | models of clouds for studies: a file each, with the source of every number |
 //! | [`product`] | where the program evenfall is, for instruments that measure its processes |
@@ -30,12 +30,12 @@ extern crate evenfall_runtime;
 pub mod clock;
 #[cfg(feature = "program")]
 pub mod commands;
+pub mod consensus;
 #[cfg(feature = "program")]
 pub mod fanout;
 pub mod files;
 pub mod model;
 pub mod multicast;
-pub mod order;
 pub mod placement;
 pub mod product;
 pub mod published;
@@ -63,10 +63,10 @@ pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
     &ShuffleCampaign,
     &Calls,
     &store::Store,
-    &order::ORDER,
-    &order::RACKS,
-    &order::SESSIONS,
-    &order::rivals::faults::Rivals,
+    &consensus::CONSENSUS,
+    &consensus::RACKS,
+    &consensus::SESSIONS,
+    &consensus::rivals::faults::Rivals,
     &takeover::Takeover,
     &files::copies::Copies,
 ];
@@ -76,6 +76,8 @@ pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
 /// # Errors
 /// The names that there are.
 pub fn campaign(name: &str) -> Result<&'static dyn AnyCampaign, String> {
+    // The campaign of Canopus was called `order` until 0.2.
+    let name = if name == "order" { consensus::CONSENSUS.name() } else { name };
     CAMPAIGNS.iter().copied().find(|campaign| campaign.name() == name).ok_or_else(|| {
         let names: Vec<_> = CAMPAIGNS.iter().map(|campaign| campaign.name()).collect();
         format!("there is no campaign {name:?}; there are {}", names.join(", "))

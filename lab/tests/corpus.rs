@@ -2,12 +2,13 @@
 
 use evenfall_clock_machine::fuzzing as clock;
 use evenfall_collectives_machine::fuzzing as collectives;
+use evenfall_consensus_machine::fuzzing as consensus;
 use evenfall_feed_formats::fuzzing as formats;
 use evenfall_feed_service::fuzzing as feed;
 use evenfall_files_flow::fuzzing as flow;
+use evenfall_keys_machine::fuzzing as keys;
 use evenfall_multicast_machine::fuzzing as multicast;
 use evenfall_multicast_service::fuzzing as runs;
-use evenfall_order_machine::fuzzing as order;
 use evenfall_placement_machine::fuzzing as survey;
 use evenfall_placement_planner::fuzzing as planner;
 use evenfall_placement_survey::fuzzing as experiments;
@@ -24,12 +25,15 @@ fn every_corpus_file_passes_its_target() {
         ("chrony", port::chrony),
         ("clock_machine", clock::machine),
         ("clock_wire", clock::wire),
+        ("consensus_datagrams", consensus::datagrams),
+        ("consensus_logs", consensus::logs),
         ("delay_rules", port::delay_rules),
         ("delays", planner::delays),
         ("experiment", experiments::experiment),
         ("fairness_csv", evenfall_multicast_report::fuzzing::fairness_csv),
         ("feed", formats::feed),
         ("itch", formats::itch),
+        ("keys_calls", keys::calls),
         ("mold", formats::mold),
         ("multicast_machines", multicast::machines),
         ("multicast_wire", |data| {
@@ -37,8 +41,6 @@ fn every_corpus_file_passes_its_target() {
             evenfall_multicast_sessions::fuzzing::wire(data);
         }),
         ("openflow", flow::openflow),
-        ("order_calls", order::calls),
-        ("order_datagrams", order::datagrams),
         ("qaplib", planner::qaplib),
         ("requests", feed::requests),
         ("run_json", runs::run_json),

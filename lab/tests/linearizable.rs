@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use evenfall_lab::order::history::Operation;
-use evenfall_lab::order::{Mutant, ORDER, SESSIONS};
+use evenfall_lab::consensus::history::Operation;
+use evenfall_lab::consensus::{CONSENSUS, Mutant, SESSIONS};
 use serde_json::json;
 
 use super::campaigns::setting;
@@ -92,7 +92,7 @@ fn porcupine_finds_the_mutants_that_clients_can_see() {
     for (mutant, seeds) in seen {
         let mut text = String::new();
         for seed in seeds {
-            lines(&mut text, &format!("seed {seed}"), &ORDER.operations(seed, Some(mutant)));
+            lines(&mut text, &format!("seed {seed}"), &CONSENSUS.operations(seed, Some(mutant)));
         }
         let (is_linearizable, said) = judge(program, text);
         assert!(!is_linearizable, "{mutant:?}: {said}");

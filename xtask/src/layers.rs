@@ -281,13 +281,13 @@ mod tests {
         ];
         assert!(check(&table, &crates, str::to_owned).is_empty());
         let [core, clock, plan] = crates;
-        let order = member("e-order-machine", on_clock);
-        let deep = member("e-order-deep-machine", &[]);
-        let found = check(&table, &[core, clock, plan, order, deep], str::to_owned);
+        let keys = member("e-keys-machine", on_clock);
+        let deep = member("e-keys-deep-machine", &[]);
+        let found = check(&table, &[core, clock, plan, keys, deep], str::to_owned);
         let found: Vec<_> = found.iter().map(ToString::to_string).collect();
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].contains("`e-order-machine` must not depend on `e-clock-machine`"));
-        assert!(found[1].contains("`e-order-deep-machine` has no row"));
+        assert!(found[0].contains("`e-keys-machine` must not depend on `e-clock-machine`"));
+        assert!(found[1].contains("`e-keys-deep-machine` has no row"));
     }
 
     #[test]

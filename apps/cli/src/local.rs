@@ -9,7 +9,7 @@ pub struct LocalArgs {
     /// Run this many replicas or dataservers on this machine, each a process, until Ctrl-C.
     #[arg(long, value_name = "COUNT")]
     pub(crate) local: Option<usize>,
-    /// Directory of logs and files [default: evenfall-order or evenfall-files]. Processes that find
+    /// Directory of logs and files [default: evenfall-keys or evenfall-files]. Processes that find
     /// logs there go on where the logs end.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
@@ -33,10 +33,10 @@ pub fn first(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-#[cfg(any(feature = "files", feature = "order"))]
+#[cfg(any(feature = "files", feature = "keys"))]
 pub use processes::{at, supervise};
 
-#[cfg(any(feature = "files", feature = "order"))]
+#[cfg(any(feature = "files", feature = "keys"))]
 mod processes {
     use std::net::SocketAddr;
     use std::process::{Child, Command};

@@ -3,7 +3,7 @@
 //! | module | command |
 //! |---|---|
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
-//! | [`run`] | `evenfall run root\|proxy\|receiver\|recorder\|agent\|order\|files`: one process of a run over several hosts |
+//! | [`run`] | `evenfall run root\|proxy\|receiver\|recorder\|agent\|keys\|files`: one process of a run over several hosts |
 //! | [`plan`] | `evenfall plan tree`: chooses the machine for each place in the tree |
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
@@ -12,7 +12,7 @@
 //! | `missing` | the answer to a command that is not in this build |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
 //! | [`store`] | `evenfall store ls\|append\|read\|export\|verify` |
-//! | [`order`] | `evenfall run order`, `evenfall kv`: ordered keys |
+//! | [`keys`] | `evenfall run keys`, `evenfall kv`: ordered keys |
 //! | [`files`] | `evenfall run files`, `evenfall files`: replicated files |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`config`] | `evenfall config check\|default` |
@@ -30,11 +30,11 @@ mod demo;
 mod feed;
 mod files;
 mod instrument;
+mod keys;
 mod local;
 #[cfg(feature = "man")]
 mod man;
 mod missing;
-mod order;
 #[cfg(test)]
 mod pages;
 mod plan;
@@ -75,13 +75,13 @@ enum Command {
     Sim(instrument::Args),
     /// Show how well the nodes of a run know their time, or measure it with planted clocks.
     Clock(clock::Args),
-    /// Measure costs on this machine: copies of messages, shuffles, store, files, order.
+    /// Measure costs on this machine: copies of messages, shuffles, store, files, consensus.
     #[command(disable_help_flag = true)]
     Bench(instrument::Args),
     /// Record feeds, read them back, export and verify them.
     Store(store::Args),
     /// Put, read, compare and watch ordered keys.
-    Kv(order::KvArgs),
+    Kv(keys::KvArgs),
     /// Put, read, append to, list, move and delete replicated files.
     Files(files::FilesArgs),
     /// Inspect a feed file, generate one, or play one as a live MoldUDP64 session.
@@ -111,7 +111,7 @@ fn command(cli: Cli) -> Outcome {
         Command::Clock(args) => clock::main(args),
         Command::Bench(args) => instrument::main("bench", args),
         Command::Store(args) => store::main(&args),
-        Command::Kv(args) => order::kv(&args),
+        Command::Kv(args) => keys::kv(&args),
         Command::Files(args) => files::files(&args),
         Command::Feed(args) => feed::main(&args),
         Command::Config(args) => config::main(&args),

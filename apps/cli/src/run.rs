@@ -40,7 +40,8 @@ enum RoleArg {
     Agent,
     /// Keeps ordered keys for `evenfall kv` and for ZooKeeper's clients. The settings file is read
     /// only with --name.
-    Order,
+    #[value(alias = "order")]
+    Keys,
     /// Keeps replicated files for `evenfall files` and for WebHDFS's clients: all servers on this
     /// machine. No settings file is read.
     Files,
@@ -81,12 +82,12 @@ pub struct Args {
     /// Print the summary as JSON at the end.
     #[arg(long)]
     json: bool,
-    #[command(flatten, next_help_heading = "Only with order and files")]
+    #[command(flatten, next_help_heading = "Only with keys and files")]
     local: crate::local::LocalArgs,
     #[command(flatten, next_help_heading = "Only with files")]
     files: crate::files::ServersArgs,
-    #[command(flatten, next_help_heading = "Only with order")]
-    order: crate::order::RunArgs,
+    #[command(flatten, next_help_heading = "Only with keys")]
+    keys: crate::keys::RunArgs,
 }
 
 /// Nodes by name and role, as many as fit into a line.
@@ -174,20 +175,20 @@ impl Args {
 }
 
 /// Runs replicas of this machine, or with a name the replica of the settings file.
-fn run_order(args: &Args) -> Outcome {
+fn run_keys(args: &Args) -> Outcome {
     let Some(name) = &args.name else {
         if args.config.is_some() || !args.set.is_empty() {
             let why =
                 "--config and --set: give --name too, the replica of the settings that this is";
             return Err(why.into());
         }
-        return crate::order::run(&args.local, &args.order, None);
+        return crate::keys::run(&args.local, &args.keys, None);
     };
-    if args.local.local.is_some() || args.order.racks != 1 {
+    if args.local.local.is_some() || args.keys.racks != 1 {
         return Err("--local, --racks: the settings file says where the replicas are".into());
     }
     let document = settings::Document::load(args.config(), &args.set)?;
-    crate::order::run(&args.local, &args.order, Some((&document, name)))
+    crate::keys::run(&args.local, &args.keys, Some((&document, name)))
 }
 
 fn run_root(
@@ -223,7 +224,7 @@ pub fn main(args: &Args) -> Outcome {
     let name = args.name.as_deref();
     let load = || Union::load(args.config(), &args.set);
     let summary = match args.role {
-        RoleArg::Order => return run_order(args),
+        RoleArg::Keys => return run_keys(args),
         RoleArg::Files => return crate::files::run(&args.local, &args.files),
         RoleArg::Nameserver => return crate::files::nameserver(&load()?.files, name),
         RoleArg::Dataserver => return crate::files::dataserver(&load()?.files, name),

@@ -20,7 +20,14 @@ pub use self::example::default_file;
 /// The settings file, when none is given.
 pub const CONFIG: &str = "evenfall.toml";
 /// The role of a replica of ordered keys among the nodes.
-pub const ORDER: &str = "order";
+pub const KEYS: &str = "keys";
+/// The old word for the role of a replica of ordered keys.
+const KEYS_BEFORE: &str = "order";
+
+/// Whether a role is that of a replica of ordered keys.
+pub fn is_keys(role: &str) -> bool {
+    [KEYS, KEYS_BEFORE].contains(&role)
+}
 
 /// All settings of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,12 +76,12 @@ impl Union {
         document.refuse_unknown(&known)?;
         let nodes: Vec<settings::Node> = document.list("node")?;
         let is_known = |role: &str| {
-            let others = ["recv", AGENT, ORDER];
+            let others = ["recv", AGENT, KEYS, KEYS_BEFORE];
             [&ROLES[..], &FILES_ROLES, &others].iter().any(|roles| roles.contains(&role))
         };
         if let Some((at, node)) = nodes.iter().enumerate().find(|(_, node)| !is_known(&node.role)) {
             let why = format!(
-                "node {}: role = \"{}\": must be {}, {}, {AGENT} or {ORDER}",
+                "node {}: role = \"{}\": must be {}, {}, {AGENT} or {KEYS}",
                 node.name,
                 node.role,
                 ROLES.join(", "),

@@ -65,7 +65,7 @@ enum Command {
 #[derive(clap::Args, Debug)]
 struct Place {
     /// The store's directory, tcp://127.0.0.1:7410 for a server, or etcd://127.0.0.1:2379/name or
-    /// order://127.0.0.1:21811/name for a cluster. With --objects, the directory or address of its
+    /// keys://127.0.0.1:21811/name for a cluster. With --objects, the directory or address of its
     /// objects.
     dir: PathBuf,
     /// Read only the objects, as a second node does.

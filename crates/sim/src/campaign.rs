@@ -22,13 +22,14 @@
 //! A protocol becomes a machine with a campaign in three steps, here for a second protocol of
 //! consensus beside Canopus. Six files change:
 //!
-//! 1. **The machine**: `crates/order/machine/src/NAME.rs`, and its `pub mod` in `lib.rs` there. A
-//!    second protocol for a task that a room has already is a module of that room's machine crate,
-//!    and changes no manifest. A task without a room gets a folder: `crates/NAME/machine` with a
-//!    manifest like that of `crates/order/machine`, a line on the map of ARCHITECTURE.md, a line in
-//!    `lab/Cargo.toml`, and in `Cargo.toml` its path and
+//! 1. **The machine**: `crates/consensus/machine/src/NAME.rs`, and its `pub mod` in `lib.rs` there.
+//!    A second protocol for a task that a room has already is a module of that room's machine
+//!    crate, and changes no manifest. A task without a room gets a folder: `crates/NAME/machine`
+//!    with a manifest like that of `crates/consensus/machine`, a line on the map of
+//!    ARCHITECTURE.md, a line in `lab/Cargo.toml`, and in `Cargo.toml` its path and
 //!    `[profile.dev.package.evenfall-NAME-machine] opt-level = 2`, because campaigns run in tests.
-//! 2. **The campaign**: `lab/src/order/NAME.rs`, and its `pub mod` in `lab/src/order/mod.rs`.
+//! 2. **The campaign**: `lab/src/consensus/NAME.rs`, and its `pub mod` in
+//!    `lab/src/consensus/mod.rs`.
 //! 3. **The list**: its value in `CAMPAIGNS` of `lab/src/lib.rs`. `make test` and `make test-long`
 //!    then prove the campaign, and `evenfall sim campaign NAME --seed N --mutant M` prints the
 //!    events of a seed.
@@ -36,10 +37,10 @@
 //! Begin from one of two examples, each with machine, mutants and campaign in one file that runs:
 //! `tests/durable.rs` beside this crate writes before it sends, as consensus has to, on a disk that
 //! tears and fills up; `tests/campaign.rs` has no disk. The first imports everything that a
-//! campaign uses. `lab/src/order/mod.rs` shows what many nodes need beyond that: a tree of nodes
-//! that the seed draws, a disk for each, and clients (`World::invoke_at`, then `Observer::invoke`).
-//! `lab/src/order/history.rs` judges reads by the cycles of Canopus, so that another protocol needs
-//! a judgement of reads of its own.
+//! campaign uses. `lab/src/consensus/mod.rs` shows what many nodes need beyond that: a tree of
+//! nodes that the seed draws, a disk for each, and clients (`World::invoke_at`, then
+//! `Observer::invoke`). `lab/src/consensus/history.rs` judges reads by the cycles of Canopus, so
+//! that another protocol needs a judgement of reads of its own.
 //!
 //! What the machine has to know:
 //!

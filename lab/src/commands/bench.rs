@@ -1,9 +1,9 @@
 //! `evenfall bench`: measures costs on this machine.
 
+mod consensus;
 pub(super) mod cross;
 mod files;
 mod mpi;
-mod order;
 mod rank;
 mod shuffle;
 mod store;
@@ -41,12 +41,13 @@ enum Command {
     /// Shuffles between processes over real sockets, compared with the bound of the links.
     Shuffle(shuffle::Args),
     /// Single-key writes per second that replicas of one order execute, and their latency.
-    Order(order::Args),
+    #[command(alias = "order")]
+    Consensus(consensus::Args),
     /// Operations per second of servers that speak ZooKeeper's protocol, ours or others.
-    Zookeeper(order::zookeeper::Args),
-    /// One replica of `bench order`.
+    Zookeeper(consensus::zookeeper::Args),
+    /// One replica of `bench consensus`.
     #[command(hide = true)]
-    OrderReplica(order::replica::Args),
+    ConsensusReplica(consensus::replica::Args),
     /// One rank of `bench shuffle`.
     #[command(hide = true)]
     Rank(rank::Args),
@@ -88,9 +89,9 @@ pub fn main(args: &Args) -> Outcome {
         Command::Store(args) => self::store::main(args),
         Command::Files(args) => files::main(args),
         Command::Shuffle(args) => shuffle::main(args),
-        Command::Order(args) => order::main(args),
-        Command::Zookeeper(args) => order::zookeeper::main(args),
-        Command::OrderReplica(args) => order::replica::main(args),
+        Command::Consensus(args) => consensus::main(args),
+        Command::Zookeeper(args) => consensus::zookeeper::main(args),
+        Command::ConsensusReplica(args) => consensus::replica::main(args),
         Command::Rank(args) => rank::main(args),
         Command::Cross(args) => cross::main(args),
     }

@@ -2,8 +2,8 @@
 
 mod campaign;
 mod clock;
+mod consensus;
 mod files;
-mod order;
 mod placement;
 mod recorded;
 pub(super) mod seeds;
@@ -20,7 +20,8 @@ use crate::multicast::campaign::FAULTS;
 use crate::multicast::{Params, Progress as Seen, Run, run_seen};
 use crate::studies::overlay::Effort;
 use crate::studies::{
-    Table, clocks, hedging, hold, order as order_study, overlay, replacement, sensitivity, time,
+    Table, clocks, consensus as consensus_study, hedging, hold, overlay, replacement, sensitivity,
+    time,
 };
 use clap::{Subcommand, ValueEnum};
 use evenfall_core::Hedging;
@@ -55,7 +56,8 @@ enum Command {
     /// Bulk reads in a data centre: which copy, over which path.
     Files(files::Args),
     /// One order of requests over sites or racks: rate, times, bytes on wide links.
-    Order(order::Args),
+    #[command(alias = "order")]
+    Consensus(consensus::Args),
     /// One time for all nodes: errors and bounds of clocks, compared with NTP-style and PTP-style.
     Clock(Box<clock::Args>),
     /// Tables that compare with the papers' figures. docs/results/ shows them.
@@ -96,7 +98,8 @@ enum Name {
     /// The figures of the Mayflower thesis.
     Files,
     /// Figures 4.4 to 4.7 of the thesis on Canopus, with its rivals.
-    Order,
+    #[value(alias = "order")]
+    Consensus,
 }
 
 /// Arguments of `evenfall sim study`.
@@ -144,7 +147,7 @@ struct Study {
     /// file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Processor time of a write at one replica (for order).
+    /// Processor time of a write at one replica (for consensus).
     #[arg(long, default_value = "130ns", value_name = "DURATION", value_parser = parse_duration)]
     write_cost: Duration,
     #[command(flatten)]
@@ -260,7 +263,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Campaign(args) => campaign::main(args),
         Command::Shuffle(args) => shuffle::main(args),
         Command::Files(args) => files::main(args),
-        Command::Order(args) => order::main(args),
+        Command::Consensus(args) => consensus::main(args),
         Command::Clock(args) => clock::main(args),
         Command::Study(args) => study(args),
     }
@@ -361,8 +364,8 @@ fn study(args: &Study) -> Outcome {
             shown.end();
             return show(&tables, args.json);
         }
-        Name::Order => {
-            let tables = order_study::tables(&args.shuffle.figure, args.write_cost, progress)?;
+        Name::Consensus => {
+            let tables = consensus_study::tables(&args.shuffle.figure, args.write_cost, progress)?;
             shown.end();
             return show(&tables, args.json);
         }

@@ -3,9 +3,9 @@
 //! A table is a value that the command line prints, the documentation quotes and a test checks.
 
 pub mod clocks;
+pub mod consensus;
 pub mod hedging;
 pub mod hold;
-pub mod order;
 pub mod overlay;
 pub mod replacement;
 pub mod sensitivity;

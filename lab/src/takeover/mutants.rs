@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenfall_consensus_machine::Request;
+use evenfall_consensus_machine::wire::Message;
 use evenfall_core::{Arrival, Class, Destination, GroupId, Head, NodeId, Timestamp, Transmit};
 use evenfall_multicast_machine::ReceiverEvent;
 use evenfall_multicast_machine::wire::{self, HEADER_BYTES, Kind};
@@ -11,13 +13,11 @@ use evenfall_multicast_sessions::Entry;
 use evenfall_multicast_sessions::line::Stretch;
 use evenfall_multicast_sessions::line::letter::{self, Answer, Envelope, Say};
 use evenfall_multicast_sessions::standby::session::VOTE_HEAD_BYTES;
-use evenfall_order_machine::Request;
-use evenfall_order_machine::wire::Message;
 use evenfall_sim::{Alteration, NodeIndex, words};
 
 use super::actor::{Actor, Told};
+use crate::consensus::exaggerate;
 use crate::multicast::node::NodeEvent;
-use crate::order::exaggerate;
 
 words! {
     /// The defect of a mutant.

@@ -17,7 +17,7 @@ pub struct Backing {
     #[arg(long, value_name = "PLACE")]
     objects: Option<String>,
     /// Names that the store nodes of a cluster share: in etcd, etcd://127.0.0.1:2379/name, or in
-    /// evenfall's own ordered keys, order://127.0.0.1:21811,127.0.0.1:21812/name.
+    /// evenfall's own ordered keys, keys://127.0.0.1:21811,127.0.0.1:21812/name.
     #[arg(long, value_name = "ADDRESS")]
     names: Option<String>,
     /// Time after which a silent node of the cluster may be replaced, such as 10s; 2s at least.
@@ -96,7 +96,7 @@ fn objects_of(names: &str) -> Result<Option<String>, Box<dyn std::error::Error>>
 
 /// Whether a place is the address of a cluster's names.
 pub fn is_names(place: &str) -> bool {
-    place.starts_with("etcd://") || place.starts_with("order://")
+    ["etcd://", "keys://", "order://"].iter().any(|scheme| place.starts_with(scheme))
 }
 
 /// Checks that this build reaches the names at such an address.
@@ -105,8 +105,8 @@ pub fn check_names(address: &str) -> Result<(), Box<dyn std::error::Error>> {
         Some(("etcd", _)) if !cfg!(feature = "etcd") => {
             Err(crate::missing::words("names in etcd", "etcd").into())
         }
-        Some(("order", _)) if !cfg!(feature = "order") => {
-            Err(crate::missing::words("names in ordered keys", "order").into())
+        Some(("keys" | "order", _)) if !cfg!(feature = "keys") => {
+            Err(crate::missing::words("names in ordered keys", "keys").into())
         }
         _ => Ok(()),
     }

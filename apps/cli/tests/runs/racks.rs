@@ -29,7 +29,7 @@ impl Keys {
             let rack = ["left", "right"][n % 2];
             writeln!(
                 file,
-                "[[node]]\nname = \"n{n}\"\nid = {n}\nrole = \"order\"\naddress = \"{address}\"\n\
+                "[[node]]\nname = \"n{n}\"\nid = {n}\nrole = \"keys\"\naddress = \"{address}\"\n\
                  rack = \"{rack}\""
             )
             .expect("text");
@@ -46,7 +46,7 @@ impl Keys {
 
     fn replica(&self, n: usize) -> Child {
         let name = format!("n{n}");
-        let run = ["run", "order", "--config", &self.config, "--name", &name, "--dir", &self.dir];
+        let run = ["run", "keys", "--config", &self.config, "--name", &name, "--dir", &self.dir];
         let more = self.more.iter().map(String::as_str);
         let words: Vec<&str> = run.into_iter().chain(more).collect();
         evenfall(&words).spawn().expect("a replica")

@@ -164,7 +164,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
             &["no file trades", "store create --schema"],
         ),
         (&["store", "create", &store, "trades", "--schema", &owd], &["owd.csv: not a schema"]),
-        (&["run", "order", "--local", "3", "--dir", &config], &["root.toml/", "cannot start"]),
+        (&["run", "keys", "--local", "3", "--dir", &config], &["root.toml/", "cannot start"]),
         (&["bench", "fanout", "--fanout", "0"], &["--fanout", "1 or more"]),
         (&["sim", "study", "goal", "--receivers", "0"], &["--receivers", "1 or more"]),
         (&["sim", "study", "time", "--receivers", "1"], &["--receivers 1", "2 or more"]),

@@ -101,7 +101,10 @@ impl Node {
         };
         let Own { advertise, rack, files } = &self.own;
         // The service of ordered keys reads `rack` of its own nodes.
-        if rack.is_some() && !self.is(DATASERVER) && self.plain.role != "order" {
+        if rack.is_some()
+            && !self.is(DATASERVER)
+            && !["keys", "order"].contains(&self.plain.role.as_str())
+        {
             return wrong("rack", "rack belongs to a dataserver or a replica of ordered keys");
         }
         if rack.as_ref().is_some_and(|rack| rack.len() > RACK_BYTES_MAX) {

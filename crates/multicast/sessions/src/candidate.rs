@@ -27,14 +27,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenfall_consensus_machine::{
+    Canopus, Change, Config, ConsensusError, Event, Member, Request, State, SuperLeaf, Tree,
+};
 use evenfall_core::{
     Arrival, Clock, ClockReading, Durable as _, Format, ForwardCounters, ForwardId, Install,
     Machine, Malformed, NodeId, Sent, SharedKey, SyncTime, Timestamp, Transmit,
 };
 use evenfall_multicast_machine::{Draft, Root, RootEvent, Run};
-use evenfall_order_machine::{
-    Canopus, Change, Config, Event, Member, OrderError, Request, State, SuperLeaf, Tree,
-};
 
 use self::authors::Authors;
 use crate::standby::session::{Session, VOTE_OVERHEAD};
@@ -162,7 +162,7 @@ impl Candidate {
     ///
     /// # Errors
     /// When the voters cannot be a super-leaf, or do not have this root.
-    pub fn new(root: Root, run: Run, ballot: &Ballot) -> Result<Self, OrderError> {
+    pub fn new(root: Root, run: Run, ballot: &Ballot) -> Result<Self, ConsensusError> {
         let members = ballot.voters.iter();
         let members =
             members.map(|(node, address)| Member { node: *node, address: *address }).collect();
@@ -180,7 +180,7 @@ impl Candidate {
         let session = Session::new(ballot.me, &ballot.voters, ballot.seed, ballot.key.as_ref());
         let voice = Voice {
             me: ballot.me,
-            session: session.ok_or(OrderError::Stranger(ballot.me))?,
+            session: session.ok_or(ConsensusError::Stranger(ballot.me))?,
             replica: Canopus::new(config, tree, ballot.me, ballot.seed, &Bytes::new())?,
             sequence: Sequence::new(&voters),
             run,

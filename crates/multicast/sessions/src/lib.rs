@@ -17,6 +17,6 @@ pub mod line;
 pub mod standby;
 
 pub use candidate::{Ballot, Candidate, CandidateEvent};
-pub use evenfall_order_machine::OrderError;
+pub use evenfall_consensus_machine::ConsensusError;
 pub use line::{Author, AuthorEvent, AuthorList, Lines, Reception, Wish};
 pub use standby::{Entry, Sequence, Turnout};

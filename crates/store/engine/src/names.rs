@@ -19,7 +19,7 @@ pub mod embedded;
 pub mod etcd;
 pub mod lease;
 pub mod membership;
-#[cfg(feature = "order")]
+#[cfg(feature = "keys")]
 pub mod ordered;
 pub mod shared;
 
@@ -225,7 +225,7 @@ impl std::error::Error for NamesError {}
 /// The settings of a store that belongs to a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// Address of the cluster: `etcd://127.0.0.1:2379/name` or `order://127.0.0.1:21811/name`.
+    /// Address of the cluster: `etcd://127.0.0.1:2379/name` or `keys://127.0.0.1:21811/name`.
     /// Several endpoints are separated by commas.
     pub address: String,
     /// Time of the lease. A node that is not heard of for this long may be replaced. Whole seconds,

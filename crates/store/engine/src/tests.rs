@@ -213,9 +213,12 @@ fn an_address_that_this_build_cannot_reach_names_the_feature() {
         let names = crate::Names::open(&directory.path().join("names"), 1, Some(&cluster));
         names.map_or_else(|error| error.to_string(), |_| String::new())
     };
-    let (etcd, order) = (said("etcd"), said("order"));
+    let etcd = said("etcd");
     assert_eq!(etcd.contains("feature etcd"), cfg!(not(feature = "etcd")), "{etcd}");
-    assert_eq!(order.contains("feature order"), cfg!(not(feature = "order")), "{order}");
+    // `order` is the old word for `keys`.
+    for keys in [said("keys"), said("order")] {
+        assert_eq!(keys.contains("feature keys"), cfg!(not(feature = "keys")), "{keys}");
+    }
     let other = said("zookeeper");
     assert!(other.contains("zookeeper://192.0.2.1:2379/ticks is no directory"), "{other}");
 }

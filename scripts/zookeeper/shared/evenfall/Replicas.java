@@ -111,11 +111,11 @@ public final class Replicas implements Closeable {
         StringBuilder nodes = new StringBuilder();
         for (int each = 0; each < addresses.size(); each++) {
             nodes.append("[[node]]\nname = \"replica-").append(each).append("\"\nid = ").append(each + 1);
-            nodes.append("\nrole = \"order\"\naddress = \"").append(addresses.get(each)).append("\"\n\n");
+            nodes.append("\nrole = \"keys\"\naddress = \"").append(addresses.get(each)).append("\"\n\n");
         }
-        Path settings = directory.toPath().resolve("order-" + number + ".toml");
+        Path settings = directory.toPath().resolve("keys-" + number + ".toml");
         Files.writeString(settings, nodes);
-        List<String> command = new ArrayList<>(List.of(PROGRAM, "run", "order", "--lifeline"));
+        List<String> command = new ArrayList<>(List.of(PROGRAM, "run", "keys", "--lifeline"));
         command.addAll(List.of("--config", settings.toString(), "--name", "replica-" + number));
         command.addAll(List.of("--dir", new File(directory, "keys").toString()));
         for (String option : options) {

@@ -83,7 +83,7 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 }
 
 impl Cluster {
-    /// Opens `etcd://127.0.0.1:2379/name` or `order://127.0.0.1:21811/name`. Several endpoints are
+    /// Opens `etcd://127.0.0.1:2379/name` or `keys://127.0.0.1:21811/name`. Several endpoints are
     /// separated by commas.
     ///
     /// # Errors

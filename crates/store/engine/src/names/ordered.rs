@@ -8,8 +8,8 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use evenfall_order_service::keys::{Existing, Kind, Op, Refusal, State, check_key};
-use evenfall_order_service::{Client, ServiceError};
+use evenfall_keys_client::keys::{Existing, Kind, Op, Refusal, State, check_key};
+use evenfall_keys_client::{Client, ClientError};
 
 use super::NamesError;
 use super::shared::{self, Condition, Directory, Step};
@@ -48,7 +48,7 @@ impl Ordered {
         for endpoint in endpoints.split(',') {
             let resolved = endpoint.to_socket_addrs();
             let addresses = resolved.map_err(|error| {
-                NamesError::Failed(format!("replica {endpoint:?} of order://: {error}"))
+                NamesError::Failed(format!("replica {endpoint:?} of keys://: {error}"))
             })?;
             for address in addresses {
                 expect_loopback(&format!("replica {endpoint}:"), address)
@@ -82,16 +82,16 @@ impl Held {
         };
         let is_of_session = ops.iter().any(is_of_session);
         let mut done = self.client.change(ops.to_vec());
-        if !is_of_session && matches!(done, Err(ServiceError::Refused(Refusal::NoSession))) {
+        if !is_of_session && matches!(done, Err(ClientError::Refused(Refusal::NoSession))) {
             // The session was idle for too long, and this call opens another one.
             done = self.client.change(ops.to_vec());
         }
         match done {
             Ok(_) => Ok(true),
-            Err(ServiceError::Refused(
+            Err(ClientError::Refused(
                 Refusal::NoKey | Refusal::KeyExists | Refusal::BadVersion | Refusal::NoSession,
             )) => Ok(false),
-            Err(ServiceError::Refused(Refusal::BadKey | Refusal::TooLong)) => {
+            Err(ClientError::Refused(Refusal::BadKey | Refusal::TooLong)) => {
                 let is_bad = |op: &&Op| check_key(op.key()).is_err();
                 let what = match ops.iter().find(is_bad) {
                     Some(op) => format!("{:?} cannot be a key", op.key()),
@@ -206,13 +206,13 @@ fn step(step: Step) -> Op {
     }
 }
 
-fn found_at(found: evenfall_order_service::Found) -> shared::Found {
+fn found_at(found: evenfall_keys_client::Found) -> shared::Found {
     let (key, value, revision) = (found.key, found.value, found.stat.modified as i64);
     shared::Found { key, value, revision }
 }
 
-fn said(error: ServiceError) -> NamesError {
-    use ServiceError::{Refused, Unanswered};
+fn said(error: ClientError) -> NamesError {
+    use ClientError::{Refused, Unanswered};
     let told = |what: &dyn std::fmt::Display| format!("ordered keys: {what}");
     match error {
         Unanswered(what) => NamesError::Unavailable(told(&what)),

@@ -126,7 +126,7 @@ pub trait Directory: Send + Sync {
 /// A directory, and the prefix of the keys of one cluster in it.
 type Opened = Result<(Arc<dyn Directory>, String), NamesError>;
 
-/// Opens `etcd://127.0.0.1:2379/name` or `order://127.0.0.1:21811/name`. Several endpoints are
+/// Opens `etcd://127.0.0.1:2379/name` or `keys://127.0.0.1:21811/name`. Several endpoints are
 /// separated by commas. Returns also the prefix of the keys of that name.
 ///
 /// # Errors
@@ -140,10 +140,11 @@ pub fn open(address: &str) -> Opened {
     });
     match parts {
         Some(("etcd", endpoints, name)) => in_etcd(endpoints, name),
-        Some(("order", endpoints, name)) => in_order(endpoints, name),
+        // The scheme was called `order` until 0.2.
+        Some(("keys" | "order", endpoints, name)) => in_keys(endpoints, name),
         _ => Err(NamesError::Failed(format!(
             "{address} is no directory of names: say etcd://127.0.0.1:2379/name or \
-             order://127.0.0.1:21811/name, the name in letters, digits, dots and dashes"
+             keys://127.0.0.1:21811/name, the name in letters, digits, dots and dashes"
         ))),
     }
 }
@@ -159,14 +160,14 @@ fn in_etcd(_: &str, _: &str) -> Opened {
     Err(NamesError::Lacks("etcd"))
 }
 
-#[cfg(feature = "order")]
-fn in_order(endpoints: &str, name: &str) -> Opened {
+#[cfg(feature = "keys")]
+fn in_keys(endpoints: &str, name: &str) -> Opened {
     let keys = super::ordered::Ordered::connect(endpoints)?;
     // A key that begins with a slash would need the paths above it.
     Ok((Arc::new(keys), format!("evenfall/{name}/")))
 }
 
-#[cfg(not(feature = "order"))]
-fn in_order(_: &str, _: &str) -> Opened {
-    Err(NamesError::Lacks("order"))
+#[cfg(not(feature = "keys"))]
+fn in_keys(_: &str, _: &str) -> Opened {
+    Err(NamesError::Lacks("keys"))
 }

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use evenfall_consensus_replica::{Racks, SecondRound};
 use evenfall_core::Objects as _;
 use evenfall_host::process::{self, Signal};
-use evenfall_order_service::keys::Op;
-use evenfall_order_service::{Racks, SecondRound, Settings};
+use evenfall_keys_client::keys::Op;
+use evenfall_keys_zookeeper::Settings;
 use evenfall_store_engine::names::etcd::Etcd;
 use evenfall_store_engine::names::shared::Directory as _;
 use evenfall_store_engine::{Bucket, BucketOptions};
@@ -241,7 +242,7 @@ impl Names {
             return etcd_at(port).lease_revoke(lease).expect("revoked");
         }
         let replica = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut keys = evenfall_order_service::Client::new(vec![replica], STARTS);
+        let mut keys = evenfall_keys_client::Client::new(vec![replica], STARTS);
         let key = format!("evenfall/ticks/nodes/{node:08x}");
         keys.change(vec![Op::Delete { key, version: None }]).expect("revoked");
     }
@@ -302,7 +303,7 @@ pub fn replicas_of_keys(count: usize) -> Names {
         };
         Server::start_at(command, *address)
     };
-    Names { servers: addresses.iter().enumerate().map(start).collect(), scheme: "order" }
+    Names { servers: addresses.iter().enumerate().map(start).collect(), scheme: "keys" }
 }
 
 /// Runs a replica when the variable [`REPLICA`] is set. This function tests nothing by itself.
@@ -313,20 +314,19 @@ fn replica() {
     let node: usize = words.next().and_then(|word| word.parse().ok()).expect("a number");
     let directory = words.next().expect("a directory").into();
     let replicas: Vec<SocketAddr> = words.map(|word| word.parse().expect("an address")).collect();
-    let mut zookeeper = evenfall_order_service::Options::default();
+    let mut zookeeper = evenfall_keys_zookeeper::Options::default();
     // The tests have leases of two seconds.
     zookeeper.set("minSessionTimeout=2000").expect("an option");
     let racks = Racks { of: vec![], second_round: SecondRound::Off, round_trip: Duration::ZERO };
-    let settings = Settings {
+    let listen = replicas[node];
+    let replica = evenfall_consensus_replica::Settings {
         node,
-        listen: replicas[node],
         replicas,
         directory,
-        bytes_max: None,
         lease_cycles: 0,
         racks,
-        zookeeper,
         key: None,
     };
-    evenfall_order_service::run(&settings, None, || {}).expect("a replica");
+    let settings = Settings { replica, listen, bytes_max: None, zookeeper };
+    evenfall_keys_zookeeper::run(&settings, None, || {}).expect("a replica");
 }

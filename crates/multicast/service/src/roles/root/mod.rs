@@ -20,7 +20,7 @@ use evenfall_feed_formats::sharding::trees_of;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus, Run as RunId};
-use evenfall_multicast_sessions::OrderError;
+use evenfall_multicast_sessions::ConsensusError;
 use evenfall_multicast_sessions::Reception;
 use serde::Serialize;
 
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
         if ballot.voters.is_empty() {
             process.begin_log(settings, node)?;
         }
-        let new_root = |stream| -> Result<Candidate, OrderError> {
+        let new_root = |stream| -> Result<Candidate, ConsensusError> {
             let membership = awaited::expected(settings, stream);
             let config = Config { membership, ..settings.multicast };
             let now = MonotonicClock::now();

@@ -1,0 +1,746 @@
+//! The machine: its inputs and its outputs. Cycles are in `cycles`, and the messages inside a
+//! super-leaf are in `gossip`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenfall_core::{
+    Arrival, Class, ClockReading, Destination, Durable, GroupId, Head, Install, Machine, Malformed,
+    NodeId, Prng, Reader, StorageError, Timestamp, Transmit, Write, WriteId,
+};
+
+use crate::checkpoint::{Checkpoint, Fetching};
+use crate::config::{
+    CHECKPOINT_BYTES_MAX, Config, REQUEST_HEAD_BYTES, SET_HEAD_BYTES, STATE_BYTES_MAX,
+    TRANSMIT_BYTES_MAX, TRANSMITS_MAX,
+};
+use crate::disks::Disks;
+use crate::group::{Entry, Group, OWNERS, Report};
+use crate::journal::{self, Effect, Journal, Record};
+use crate::leases::{LEASE_BYTES, LEASES_MAX};
+use crate::outside::{Outside, Wanted};
+use crate::parts::{self, Parts};
+use crate::second::Far;
+use crate::wire::{self, Message, Part, Whole};
+use crate::{
+    Change, ConsensusError, LeaseKey, Proposal, Request, State, SuperLeaf, Table, Tree, VnodeId,
+};
+
+/// The other members of the super-leaf, as a group of the port.
+const PEERS: GroupId = GroupId(0);
+/// Bytes of a datagram that say its kind and its sender.
+const HEAD_BYTES: usize = 16;
+
+/// An event of a replica for its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A cycle is committed. Cycles come in order, each once, and all replicas get the same sets.
+    /// After a restart, the replica repeats all cycles that its disk has, from the first cycle or
+    /// from the cycle behind its checkpoint.
+    Committed {
+        /// The state of the root: execute the requests of its sets in order.
+        state: Arc<State>,
+        /// Reads of this replica's clients that are due, in order.
+        reads: Vec<Read>,
+        /// A digest of the nodes that take part in the cycle. It is equal at all replicas.
+        table: u64,
+    },
+    /// A read of [`read_of`](Canopus::read_of) may be answered now, from all cycles that the
+    /// replica has told.
+    Answered(u64),
+    /// The super-leaf goes on without this replica, which asks to come back by itself.
+    Expelled,
+    /// This replica takes part again from this cycle on.
+    Joined(u64),
+    /// This replica needs a cycle that every replica that answers has forgotten. It fetches a
+    /// checkpoint from one of them.
+    Behind(u64),
+    /// The owner has to replace its state by this snapshot and go on from there. The snapshot comes
+    /// from another replica, or from the own disk after a restart.
+    Installed {
+        /// The last cycle that the snapshot has.
+        cycle: u64,
+        /// The bytes that an owner gave to [`checkpoint`](Canopus::checkpoint).
+        snapshot: Bytes,
+        /// Requests, by client and sequence, that this replica proposed in cycles that it has
+        /// missed. Only the snapshot can tell whether they were committed.
+        unknown: Vec<(u64, u64)>,
+    },
+    /// The log is long, or another replica needs a snapshot: call
+    /// [`checkpoint`](Canopus::checkpoint) when all cycles so far are executed.
+    CheckpointWanted,
+    /// A super-leaf has vanished, and the owner has to ask the membership service outside for this
+    /// change. The replica repeats the event at each heartbeat while it wants the change.
+    OutsideWanted(Wanted),
+    /// The disk is full. The replica is silent, and the other replicas go on without it. The
+    /// replica tries to write again after [`Config::full_retry`].
+    DiskFull(StorageError),
+    /// The disk has room again, and the replica goes on.
+    DiskBack,
+    /// The log of this replica is empty, and its peers know an earlier disk of it. The replica does
+    /// not vote until it has learned what the earlier disk may have promised.
+    Learns,
+    /// The replica votes again, and then comes back under a new incarnation.
+    Learned,
+    /// With consensus in the second round: the ballots of this replica, which lost its disk, count
+    /// in the groups of all super-leaves again.
+    Counts,
+    /// The disk failed, and the replica has stopped: nothing is sent any more.
+    Stopped(StorageError),
+}
+
+/// A read that may be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The name that the caller gave.
+    pub token: u64,
+    /// How many requests of this replica's own set the read comes after.
+    pub after: usize,
+}
+
+/// A request or a read that waits for a cycle.
+#[derive(Clone, Debug)]
+pub(crate) enum Pending {
+    Write(Request, LeaseKey),
+    Read(u64),
+}
+
+/// A cycle that is under way, or that is kept for others.
+#[derive(Debug, Default)]
+pub(crate) struct Cycle {
+    pub(crate) states: BTreeMap<VnodeId, Arc<State>>,
+    /// When a state was last asked for, and how often.
+    pub(crate) asked: BTreeMap<VnodeId, (Timestamp, u32)>,
+    /// The nodes that wait for a state of a vnode: at most every node of the tree, for every
+    /// ancestor.
+    pub(crate) waiting: BTreeSet<(VnodeId, NodeId)>,
+    pub(crate) started_at: Timestamp,
+}
+
+/// What this replica knows of a peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Peer {
+    pub(crate) heard: Timestamp,
+    pub(crate) committed: u64,
+    /// The first cycle of which the peer still has the state of the root.
+    pub(crate) oldest: u64,
+    /// The incarnation of this replica for which the peer vouches, and when this replica asked.
+    pub(crate) vouched: Option<(u32, Timestamp)>,
+    /// Whether the peer has greeted this replica and has not voted since.
+    pub(crate) learns: bool,
+    /// Whether the peer's super-leaf is to leave as planned, and the peer with it.
+    pub(crate) leaves: bool,
+    /// Until then this replica does not help to end the peer's group.
+    pub(crate) bound_until: Timestamp,
+}
+
+/// A replica. See the crate documentation.
+#[derive(Debug)]
+pub struct Canopus {
+    pub(crate) config: Config,
+    pub(crate) tree: Tree,
+    pub(crate) digest: u64,
+    pub(crate) me: NodeId,
+    pub(crate) leaf: SuperLeaf,
+    /// From the super-leaf to the root.
+    pub(crate) ancestors: Vec<VnodeId>,
+    /// The nodes of each super-leaf, and which of these lists is the own super-leaf.
+    pub(crate) racks: Vec<Vec<NodeId>>,
+    pub(crate) rack: usize,
+    pub(crate) prng: Prng,
+    pub(crate) table: Table,
+    pub(crate) groups: BTreeMap<NodeId, Group>,
+    pub(crate) cycles: BTreeMap<u64, Cycle>,
+    /// Entries that came before the entry in front of them: at most a pipeline of them for each
+    /// member.
+    pub(crate) early: BTreeMap<(NodeId, u64), Proposal>,
+    pub(crate) started: u64,
+    /// The last cycle that an earlier life of this replica started.
+    pub(crate) started_before: u64,
+    pub(crate) committed: u64,
+    /// Round 1 is over in all cycles up to this one.
+    pub(crate) gathered: u64,
+    /// The highest cycle that any node has named.
+    pub(crate) seen: u64,
+    pub(crate) last_start: Timestamp,
+    pub(crate) pending: VecDeque<Pending>,
+    pub(crate) pending_bytes: usize,
+    /// The requests and reads of this replica in each cycle that it proposed and that is not
+    /// committed.
+    pub(crate) proposed: BTreeMap<u64, Vec<Pending>>,
+    /// The leases that proposals under way ask for, and the cycles of these proposals.
+    pub(crate) leases_asked: BTreeMap<LeaseKey, u64>,
+    /// A random number of this life, which marks the replica's questions in it.
+    pub(crate) life: u64,
+    /// Nodes that asked to come back: every node of the tree once at most.
+    pub(crate) sponsored: BTreeSet<(NodeId, u32)>,
+    pub(crate) peers: BTreeMap<NodeId, Peer>,
+    /// The nodes of the other super-leaves.
+    pub(crate) far: BTreeMap<NodeId, Far>,
+    /// What the membership service outside has said.
+    pub(crate) outside: Outside,
+    /// A super-leaf that is to leave as planned.
+    pub(crate) retires: Option<VnodeId>,
+    pub(crate) next_campaign: BTreeMap<NodeId, Timestamp>,
+    pub(crate) tick_at: Option<Timestamp>,
+    pub(crate) ticks: u64,
+    pub(crate) journal: Journal,
+    pub(crate) disks: Disks,
+    pub(crate) is_leaving: bool,
+    is_stopped: bool,
+    /// Whether a status is due.
+    pub(crate) speaks: bool,
+    /// Whether ballots are due, and when the last ones left.
+    pub(crate) speaks_far: bool,
+    pub(crate) spoke_far: Timestamp,
+    /// The ballots that left since the last heartbeat.
+    pub(crate) told_far: Vec<(NodeId, u32, Report)>,
+    out: VecDeque<Transmit>,
+    out_bytes: usize,
+    dropped: u64,
+    pub(crate) parts: Parts,
+    /// The cycle of the latest checkpoint, or 0, and how the checkpoint travels.
+    pub(crate) checkpointed: u64,
+    pub(crate) encoded: Bytes,
+    pub(crate) is_checkpoint_wanted: bool,
+    pub(crate) fetching: Option<Fetching>,
+    /// A node of another super-leaf that has forgotten a cycle, and the cycle.
+    pub(crate) forgotten: Option<(NodeId, u64)>,
+    /// Bytes of the requests in the committed cycles that are kept.
+    pub(crate) history_bytes: usize,
+    pub(crate) events: VecDeque<Event>,
+    install: Option<Install>,
+    pub(crate) is_behind: bool,
+    /// The last cycle that a peer was asked for because it has committed the cycle.
+    pub(crate) asked_until: u64,
+}
+
+impl Canopus {
+    /// The replica of a node, as its log [`journal::LOG`] has it. With an empty log the replica is
+    /// new. Randomness comes from the seed, which must differ from life to life.
+    ///
+    /// # Errors
+    /// When the tree does not have the node, the settings exclude each other, or the log cannot be
+    /// read.
+    pub fn new(
+        config: Config,
+        tree: Tree,
+        me: NodeId,
+        seed: u64,
+        log: &Bytes,
+    ) -> Result<Self, ConsensusError> {
+        config.check(&tree)?;
+        let leaf = tree.super_leaf_of(me).ok_or(ConsensusError::Stranger(me))?.clone();
+        let (bodies, journal) =
+            Journal::open(journal::LOG, config.full_retry, log).map_err(ConsensusError::Log)?;
+        let racks = tree.racks();
+        let rack = racks.iter().position(|rack| rack.contains(&me)).unwrap_or(0);
+        let others = leaf.members.iter().filter(|member| member.node != me);
+        let install = Install::Group(PEERS, others.clone().map(|one| one.address).collect());
+        let far = racks.iter().flatten().filter(|node| !racks[rack].contains(node));
+        let mut prng = Prng::new(seed);
+        let life = if config.lease_cycles > 0 { prng.next_u64() } else { 0 };
+        let mut replica = Self {
+            config,
+            // Replicas whose leases differ in length would disagree on what may be read.
+            digest: tree.digest(&config),
+            me,
+            ancestors: tree.ancestors(&leaf),
+            prng,
+            leases_asked: BTreeMap::new(),
+            life,
+            table: Table::new(&tree),
+            groups: BTreeMap::new(),
+            cycles: BTreeMap::new(),
+            early: BTreeMap::new(),
+            started: 0,
+            started_before: 0,
+            committed: 0,
+            gathered: 0,
+            seen: 0,
+            last_start: Timestamp::ZERO,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            proposed: BTreeMap::new(),
+            sponsored: BTreeSet::new(),
+            peers: others.map(|one| (one.node, Peer::default())).collect(),
+            far: far.map(|node| (*node, Far::default())).collect(),
+            retires: None,
+            next_campaign: BTreeMap::new(),
+            tick_at: None,
+            ticks: 0,
+            journal,
+            disks: Disks::new(me, &config, seed),
+            is_leaving: false,
+            is_stopped: false,
+            speaks: true,
+            outside: Outside::default(),
+            speaks_far: config.second_round.is_on(),
+            spoke_far: Timestamp::ZERO,
+            told_far: Vec::new(),
+            out: VecDeque::new(),
+            out_bytes: 0,
+            dropped: 0,
+            parts: Parts::default(),
+            checkpointed: 0,
+            encoded: Bytes::new(),
+            is_checkpoint_wanted: false,
+            fetching: None,
+            forgotten: None,
+            history_bytes: 0,
+            events: VecDeque::new(),
+            install: Some(install),
+            is_behind: false,
+            asked_until: 0,
+            leaf,
+            tree,
+            racks,
+            rack,
+        };
+        replica.replay(journal::records(&bodies)?)?;
+        Ok(replica)
+    }
+
+    /// Adds a record to the log.
+    pub(crate) fn record(&mut self, record: &Record, effects: impl IntoIterator<Item = Effect>) {
+        self.journal.add_with(|out| journal::put(out, record), effects);
+    }
+
+    /// The group of an owner, if the group has this incarnation.
+    pub(crate) fn group(&mut self, owner: NodeId, incarnation: u32) -> Option<&mut Group> {
+        self.groups.get_mut(&owner).filter(|group| group.incarnation() == incarnation)
+    }
+
+    /// Most bytes of the requests of one proposal, where each request counts with its head. The
+    /// configured limit is lowered where a state would not have room for the proposals of all
+    /// nodes.
+    pub fn batch_bytes_max(&self) -> usize {
+        let share = STATE_BYTES_MAX / self.tree.members().count();
+        let leases = if self.config.lease_cycles > 0 { LEASES_MAX * LEASE_BYTES } else { 0 };
+        self.config.batch_bytes.min(share.saturating_sub(SET_HEAD_BYTES + leases))
+    }
+
+    /// Proposes a request. [`Event::Committed`] reports its place in the order. With write leases,
+    /// the request may write any key: see [`submit_to`](Self::submit_to).
+    ///
+    /// # Errors
+    /// [`ConsensusError::Full`], [`ConsensusError::TooLong`] or [`ConsensusError::Stopped`].
+    pub fn submit(&mut self, now: Timestamp, request: Request) -> Result<(), ConsensusError> {
+        self.take_write(now, request, LeaseKey::ALL)
+    }
+
+    pub(crate) fn take_write(
+        &mut self,
+        now: Timestamp,
+        request: Request,
+        key: LeaseKey,
+    ) -> Result<(), ConsensusError> {
+        let bytes_max = self.batch_bytes_max().saturating_sub(REQUEST_HEAD_BYTES);
+        let bytes = request.body.len();
+        if bytes > bytes_max {
+            return Err(ConsensusError::TooLong { bytes, bytes_max });
+        }
+        self.push(now, Pending::Write(request, key))
+    }
+
+    /// Makes a read wait until all requests that were answered before it are committed here. The
+    /// read itself is not sent to any node.
+    ///
+    /// # Errors
+    /// [`ConsensusError::Full`] or [`ConsensusError::Stopped`].
+    pub fn read(&mut self, now: Timestamp, token: u64) -> Result<(), ConsensusError> {
+        self.push(now, Pending::Read(token))
+    }
+
+    /// Whether this replica takes requests: its disk works.
+    pub(crate) fn takes(&self) -> Result<bool, ConsensusError> {
+        match (self.is_stopped, self.journal.is_failing()) {
+            (true, _) => Err(ConsensusError::Stopped),
+            (_, true) => Err(ConsensusError::DiskFull),
+            _ => Ok(true),
+        }
+    }
+
+    fn push(&mut self, now: Timestamp, pending: Pending) -> Result<(), ConsensusError> {
+        self.takes()?;
+        let is_long = self.pending_bytes + bytes_of(&pending) > self.config.pending_bytes_max;
+        if self.pending.len() >= self.config.pending_max || is_long {
+            return Err(ConsensusError::Full);
+        }
+        self.pending_bytes += bytes_of(&pending);
+        self.pending.push_back(pending);
+        // A request can do no more than start a cycle.
+        if self.may_start(now) {
+            self.advance(now);
+        }
+        Ok(())
+    }
+
+    /// Leaves the order as planned: the super-leaf ends this replica's group without waiting for
+    /// its silence. The replica goes on learning until it is stopped.
+    pub fn leave(&mut self, now: Timestamp) {
+        self.is_leaving = true;
+        self.tick_at = Some(now);
+    }
+
+    /// The last cycle that is committed here.
+    pub fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// The last cycle that is started here.
+    pub fn started(&self) -> u64 {
+        self.started
+    }
+
+    /// The name of the node.
+    pub fn node(&self) -> NodeId {
+        self.me
+    }
+
+    /// Bytes of the log that are on the disk. After a start, those of whole records: the rest is
+    /// cut off.
+    pub fn logged_bytes(&self) -> u64 {
+        self.journal.done_bytes()
+    }
+
+    /// Whether this replica votes and takes part, as far as it knows.
+    pub fn is_member(&self) -> bool {
+        self.disks.votes() && self.table.latest(self.me).is_some()
+    }
+
+    /// Whether a write has failed because the disk is full, and has not succeeded since.
+    pub fn is_disk_full(&self) -> bool {
+        self.journal.is_failing()
+    }
+
+    /// Requests and reads that wait for a cycle to start or for their cycle to end.
+    pub fn waiting(&self) -> usize {
+        self.pending.len() + self.proposed.values().map(Vec::len).sum::<usize>()
+    }
+
+    /// Datagrams that were dropped because the driver was too slow. A node that misses a datagram
+    /// asks for its contents again.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    pub(crate) fn send(&mut self, to: NodeId, message: &Message) {
+        if let Some(address) = self.tree.address(to) {
+            self.transmit(Destination::One(address), message);
+        }
+    }
+
+    pub(crate) fn tell_peers(&mut self, message: &Message) {
+        if !self.peers.is_empty() {
+            self.transmit(Destination::Group(PEERS), message);
+        }
+    }
+
+    fn transmit(&mut self, to: Destination, message: &Message) {
+        let bytes = Bytes::from(message.encode(self.me, self.digest));
+        let datagram_bytes = self.config.datagram_bytes;
+        match wire::whole_of(message).filter(|_| bytes.len() > datagram_bytes) {
+            None => self.queue(to, bytes),
+            Some(of) => {
+                let value = bytes.slice(HEAD_BYTES..);
+                for part in parts::cut(of, &value, 0, usize::MAX, datagram_bytes) {
+                    let bytes = Message::Part(part).encode(self.me, self.digest);
+                    self.queue(to, bytes.into());
+                }
+            }
+        }
+    }
+
+    fn queue(&mut self, to: Destination, bytes: Bytes) {
+        let is_long = self.out_bytes + bytes.len() > TRANSMIT_BYTES_MAX;
+        if self.out.len() >= TRANSMITS_MAX || is_long {
+            self.dropped += 1;
+            return;
+        }
+        self.out_bytes += bytes.len();
+        let (head, body) = (Head::new(&bytes[..HEAD_BYTES]), bytes.slice(HEAD_BYTES..));
+        self.out.push_back(Transmit::new(Class::Live, to, head, body));
+    }
+
+    fn take_part(&mut self, now: Timestamp, from: NodeId, part: Part) -> Result<(), Malformed> {
+        let (of, length) = (part.of, part.length as usize);
+        if !self.wants(of) {
+            return Ok(());
+        }
+        let bytes_max = match of {
+            Whole::Entry(..) => STATE_BYTES_MAX / self.tree.members().count(),
+            Whole::State(..) => STATE_BYTES_MAX,
+            Whole::Checkpoint(..) => CHECKPOINT_BYTES_MAX,
+        };
+        if length > bytes_max {
+            return Err(Malformed { what: "a part of a value that is too long", offset: 33 });
+        }
+        let whole = self.parts.take(part);
+        if let Whole::Checkpoint(cycle, of) = of
+            && of == from
+            && whole.is_none()
+        {
+            self.fetched(now, from, cycle);
+        }
+        let Some(bytes) = whole else { return Ok(()) };
+        let r = &mut Reader::new(&bytes);
+        match of {
+            Whole::Entry(..) => {
+                let proposal = wire::proposal(r, &bytes)?;
+                let is_it = wire::whole_of(&Message::Entry(proposal.clone())) == Some(of);
+                if is_it {
+                    self.take_entry(proposal);
+                }
+            }
+            Whole::State(number, vnode) => {
+                let state = wire::state(r, &bytes)?;
+                if (state.cycle, state.vnode) == (number, vnode) {
+                    self.take_state(state);
+                }
+            }
+            Whole::Checkpoint(..) => {
+                let checkpoint = Checkpoint::read(r, &bytes)?;
+                self.install(now, checkpoint);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this replica waits for a value.
+    fn wants(&self, of: Whole) -> bool {
+        match of {
+            Whole::Entry(owner, incarnation, cycle) => {
+                let group = self.groups.get(&owner).filter(|g| g.incarnation() == incarnation);
+                let have = group.map(|group| group.mine().have);
+                let is_wanted = |have| cycle >= have && self.may_come_early(have, cycle);
+                self.peers.contains_key(&owner) && have.is_some_and(is_wanted)
+            }
+            Whole::State(cycle, vnode) => self.wants_state(cycle, vnode),
+            Whole::Checkpoint(cycle, from) => {
+                self.fetching.is_some_and(|fetching| fetching.from == from)
+                    && cycle > self.committed
+            }
+        }
+    }
+
+    /// Forgets parts of values that this replica no longer waits for.
+    pub(crate) fn forget_parts(&mut self) {
+        let mut parts = core::mem::take(&mut self.parts);
+        parts.retain(|of| self.wants(of));
+        self.parts = parts;
+    }
+
+    pub(crate) fn follow(&mut self, now: Timestamp, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Report(owner, incarnation, report) => {
+                    let (me, counts) = (self.me, self.is_elector(owner));
+                    if counts && let Some(group) = self.group(owner, incarnation) {
+                        group.hear(me, &report);
+                        self.speaks = true;
+                        self.speaks_far |= owner >= OWNERS;
+                    }
+                }
+                Effect::Propose(cycle) => {
+                    let own = self.groups.get(&self.me).and_then(|group| group.entry(cycle));
+                    if let Some(proposal) = own.and_then(Entry::proposal).cloned() {
+                        self.tell_peers(&Message::Entry(proposal));
+                    }
+                }
+                Effect::Greet => self.number_written(),
+                Effect::Answer(peer, number) => self.answer(peer, number),
+                Effect::Vote => self.vote(now),
+            }
+        }
+        self.decide();
+        self.advance(now);
+    }
+}
+
+/// Bytes that a pending request takes in a proposal.
+pub(crate) fn bytes_of(pending: &Pending) -> usize {
+    match pending {
+        Pending::Write(request, _) => request.body.len() + REQUEST_HEAD_BYTES,
+        Pending::Read(_) => 0,
+    }
+}
+
+impl Machine for Canopus {
+    type Event = Event;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        // Values that are kept share the bytes of this copy, and do not keep a large buffer of the
+        // port alive.
+        let datagram = Bytes::copy_from_slice(&arrival.datagram);
+        let (from, message) = Message::decode(&datagram, self.digest)?;
+        if from == self.me || self.tree.address(from).is_none() {
+            return Err(Malformed { what: "from no other node of the tree", offset: 4 });
+        }
+        if self.is_stopped || self.journal.is_failing() {
+            return Ok(());
+        }
+        if let Some(peer) = self.peers.get_mut(&from).filter(|peer| !peer.learns) {
+            peer.heard = now;
+        }
+        if let Some(far) = self.far.get_mut(&from) {
+            far.heard = now;
+        }
+        let is_root = match &message {
+            Message::State(state) => state.vnode == VnodeId::ROOT,
+            Message::Part(part) => matches!(part.of, Whole::State(_, VnodeId::ROOT)),
+            _ => false,
+        };
+        match message {
+            Message::Status(status) => self.take_status(now, from, &status),
+            Message::Entry(proposal) => self.take_entry(proposal),
+            Message::Want(owner, incarnation, cycle) => {
+                let group = self.group(owner, incarnation);
+                let entry = group.and_then(|group| group.entry(cycle)).and_then(Entry::proposal);
+                if let Some(entry) = entry.cloned() {
+                    // An own entry that is not on the disk yet must not leave.
+                    let own = self.groups.get(&self.me).map_or(0, |own| own.durable(self.me).have);
+                    if owner != self.me || cycle < own {
+                        self.send(from, &Message::Entry(entry));
+                    }
+                }
+            }
+            Message::Request(cycle, vnode) => self.take_request(from, cycle, vnode),
+            Message::State(state) => self.take_state(state),
+            Message::Greet(disk, count) => self.take_greet(from, disk, count),
+            Message::Known(known) => self.take_known(from, known),
+            Message::Forgot(cycle) => self.forgotten = Some((from, cycle)),
+            Message::Join(incarnation, at) => self.take_join(from, incarnation, at),
+            Message::Ballot(ballot) => self.take_ballot(now, from, &ballot),
+            Message::Part(part) => self.take_part(now, from, part)?,
+            Message::Fetch(cycle, offset) => self.take_fetch(from, cycle, offset),
+            Message::Ask(incarnation, stamp) => self.take_ask(now, from, incarnation, stamp),
+            Message::Vouch(incarnation, stamp) => self.take_vouch(now, from, incarnation, stamp),
+        }
+        self.advance(now);
+        if is_root {
+            self.ask_on(from);
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        if self.is_stopped {
+            return;
+        }
+        if self.journal.is_failing() {
+            return self.journal.handle_timeout(now);
+        }
+        if self.tick_at.is_some_and(|at| at <= now) {
+            self.tick_at = Some(now + self.config.heartbeat);
+            self.tick(now);
+        }
+        self.advance(now);
+    }
+
+    /// A replica begins with its first clock reading; the reading itself is not used.
+    fn handle_clock(&mut self, now: Timestamp, _: ClockReading) {
+        if self.tick_at.is_none() {
+            self.tick_at = Some(now + self.config.heartbeat);
+            self.peers.values_mut().for_each(|peer| peer.heard = now);
+            self.far.values_mut().for_each(|far| far.heard = now);
+            self.bind_all(now);
+            for cycle in self.cycles.values_mut() {
+                cycle.started_at = now;
+            }
+            self.advance(now);
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        self.install.take()
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        if self.is_stopped || self.journal.is_failing() {
+            return None;
+        }
+        if core::mem::take(&mut self.speaks) && self.disks.votes() {
+            let status = Message::Status(self.status());
+            self.tell_peers(&status);
+        }
+        if self.ballots_at().is_some_and(|at| at <= now) {
+            self.send_ballots(now);
+        }
+        let next = self.out.pop_front()?;
+        self.out_bytes -= next.len();
+        Some(next)
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        if self.is_stopped {
+            return None;
+        }
+        if self.journal.is_failing() {
+            return self.journal.poll_timeout();
+        }
+        let next_start = self.last_start + self.config.cycle_every;
+        let starts = self.may_begin()
+            && self.is_due()
+            && self.started < self.committed + self.config.pipeline;
+        let start = starts.then_some(next_start);
+        [self.tick_at, start, self.ballots_at()].into_iter().flatten().min()
+    }
+
+    fn durable(&mut self) -> Option<&mut dyn Durable> {
+        Some(self)
+    }
+}
+
+impl Durable for Canopus {
+    fn poll_write(&mut self) -> Option<Write> {
+        if self.is_stopped { None } else { self.journal.poll() }
+    }
+
+    fn handle_written(&mut self, now: Timestamp, id: WriteId, done: Result<(), StorageError>) {
+        if self.is_stopped {
+            return;
+        }
+        let was_failing = self.journal.is_failing();
+        match self.journal.handle_written(now, id, done) {
+            Ok(effects) if !self.journal.is_failing() => {
+                if was_failing {
+                    // The replica heard nobody while its disk was full. No peer is to blame for
+                    // that silence.
+                    self.peers.values_mut().for_each(|peer| peer.heard = now);
+                    self.events.push_back(Event::DiskBack);
+                }
+                self.follow(now, effects);
+            }
+            // The failing journal repeats its writes, which have no effects until then.
+            Ok(_) => {}
+            Err(error @ StorageError::Full { .. }) => {
+                self.events.push_back(Event::DiskFull(error));
+                self.out.clear();
+                self.out_bytes = 0;
+            }
+            Err(error) => {
+                // The end of the log is unknown, and a promise may be lost. A silent replica breaks
+                // no promise.
+                self.is_stopped = true;
+                self.events.push_back(Event::Stopped(error));
+            }
+        }
+    }
+}
+
+/// Most changes that one proposal carries. Further nodes that ask to come back wait for the next
+/// cycle.
+pub(crate) const CHANGES_PER_PROPOSAL: usize = 2;
+
+/// Changes for nodes that ask to come back, for a proposal of this replica.
+pub(crate) fn joins(sponsored: &BTreeSet<(NodeId, u32)>) -> Vec<Change> {
+    let joins = sponsored.iter().take(CHANGES_PER_PROPOSAL);
+    joins.map(|(node, incarnation)| Change::Join(*node, *incarnation)).collect()
+}

@@ -1,0 +1,21 @@
+//! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
+//! and panics when a promise breaks.
+
+use bytes::Bytes;
+
+use crate::{Call, Keys};
+
+/// Any bytes are a call that is encoded to an equal call and applied, and a snapshot or none.
+pub fn calls(data: &[u8]) {
+    const BYTES_MAX: usize = 1 << 20;
+    let body = Bytes::copy_from_slice(data);
+    let _ = Keys::decode(&body);
+    if let Ok(call) = Call::decode(&body) {
+        assert_eq!(Call::decode(&call.encode()), Ok(call));
+    }
+    let mut keys = Keys::new(BYTES_MAX);
+    keys.apply(&body);
+    keys.apply(&body);
+    assert!(keys.limit().is_some() || keys.bytes() <= BYTES_MAX);
+    assert_eq!(Keys::decode(&keys.encode()), Ok(keys));
+}

@@ -1,0 +1,4 @@
+#![no_main]
+//! See `evenfall_consensus_machine::fuzzing::datagrams`.
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_consensus_machine::fuzzing::datagrams(data));

@@ -1,0 +1,190 @@
+//! `evenfall sim consensus`: Canopus or a rival over sites, or over the racks of a data centre.
+
+use std::time::Duration;
+
+use evenfall_runtime::program::Outcome;
+use humantime::parse_duration;
+use serde_json::{Value, json};
+
+use crate::consensus::rivals::Protocol;
+use crate::consensus::rounds::Rounds;
+use crate::consensus::wide::{self, Scenario};
+
+/// Arguments of `evenfall sim consensus`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The protocol: canopus, raft, multi-paxos, epaxos, zab or nezha.
+    #[arg(long, default_value_t = Protocol::Canopus, value_name = "NAME")]
+    protocol: Protocol,
+    /// Number of sites with three replicas each, at the round trips of the thesis on Canopus.
+    #[arg(
+        long,
+        default_value_t = 3,
+        conflicts_with = "rack_size",
+        value_parser = clap::value_parser!(u64).range(2..=7)
+    )]
+    sites: u64,
+    /// Three racks of this many replicas in one data centre, in place of sites.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=42))]
+    rack_size: Option<u32>,
+    /// Share of writes among the requests, in percent.
+    #[arg(
+        long,
+        default_value_t = 20,
+        value_name = "PERCENT",
+        value_parser = clap::value_parser!(u64).range(1..=100)
+    )]
+    writes: u64,
+    /// Share of the writes, in percent, that have one key in common. EPaxos orders only these
+    /// writes.
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_name = "PERCENT",
+        value_parser = clap::value_parser!(u64).range(0..=100)
+    )]
+    conflicts: u64,
+    /// Cycles for which a write lease of Canopus lasts. Reads of keys without a lease are answered
+    /// at once. 0 turns write leases off.
+    #[arg(long, default_value_t = 0, value_name = "CYCLES", conflicts_with = "second_round")]
+    lease_cycles: u64,
+    /// Time of a datagram between two replicas of a super-leaf, one way. Replicas of a super-leaf
+    /// may be in several zones of a region, so that the loss of a zone costs none its majority.
+    #[arg(long, default_value = "100us", value_name = "DURATION", value_parser = parse_duration)]
+    inside: Duration,
+    #[command(flatten)]
+    rounds: Rounds,
+    /// Keys of the clients, of which each is as likely as any other. Requests that depart together
+    /// have one key.
+    #[arg(
+        long,
+        default_value_t = 10_000,
+        value_name = "NUMBER",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    keys: u64,
+    /// Shortest time between the starts of two cycles of a replica, or between two batches of a
+    /// rival's replica.
+    #[arg(long, default_value = "5ms", value_name = "DURATION", value_parser = parse_duration)]
+    cycle_every: Duration,
+    /// Processor time of a write at one replica. The default is a third of what `evenfall bench
+    /// order --replicas 3` measured for its three replicas.
+    #[arg(long, default_value = "130ns", value_name = "DURATION", value_parser = parse_duration)]
+    write_cost: Duration,
+    /// How long clients are watched, after a warm-up.
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = parse_duration)]
+    watched: Duration,
+    /// Requests per second of all clients. Without this option, the command looks for the highest
+    /// rate at which the median is at most 10 ms in a data centre, and at most 1.5 times the median
+    /// at a low rate over sites.
+    #[arg(long, value_name = "REQUESTS/S")]
+    rate: Option<f64>,
+    /// Seed of the replicas.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Simulates what the arguments ask for, and prints the results.
+pub fn main(args: &Args) -> Outcome {
+    let mut scenario = match args.rack_size {
+        Some(size) => Scenario::racks(size),
+        None => Scenario::sites(args.sites as usize),
+    };
+    (scenario.writes, scenario.seed) = (args.writes as f64 / 100.0, args.seed);
+    (scenario.cycle_every, scenario.write_cost) = (args.cycle_every, args.write_cost);
+    (scenario.protocol, scenario.watched) = (args.protocol, args.watched);
+    (scenario.lease_cycles, scenario.keys) = (args.lease_cycles, args.keys);
+    for (leaf, row) in scenario.one_way.iter_mut().enumerate() {
+        row[leaf] = args.inside;
+    }
+    scenario.second_round = args.rounds.second_round;
+    scenario.conflicts = args.conflicts as f64 / 100.0;
+    let mut value = match args.rate {
+        Some(rate) => {
+            scenario.requests_per_s = rate;
+            told(&scenario.run())
+        }
+        None => {
+            let (rate, _) = wide::peak(&scenario);
+            scenario.requests_per_s = rate;
+            let mut value = told(&scenario.run());
+            for share in [25, 50, 70] {
+                let requests_per_s = rate * f64::from(share) / 100.0;
+                let paced = Scenario { requests_per_s, ..scenario.clone() };
+                value[format!("at_{share}")] = told(&paced.run());
+            }
+            value
+        }
+    };
+    value["protocol"] = json!(args.protocol.name());
+    value["conflicts_percent"] = json!(args.conflicts);
+    value["lease_cycles"] = json!(args.lease_cycles);
+    value["inside_us"] = json!(args.inside.as_micros() as u64);
+    value["second_round"] = json!(args.rounds.second_round.name());
+    value["keys"] = json!(args.keys);
+    value["replicas"] = json!(scenario.replicas());
+    value["super_leaves"] = json!(scenario.leaf_sizes.len());
+    value["writes_percent"] = json!(args.writes);
+    value["offered_per_s"] = json!(scenario.requests_per_s);
+    let per_write = scenario.write_cost.as_nanos() as f64 / 1e3 * f64::from(scenario.replicas());
+    value["cpu_us_per_write"] = json!(per_write);
+    value["farthest_round_trip_us"] = json!(scenario.farthest().as_micros() as u64);
+    value["seed"] = json!(args.seed);
+    match args.json {
+        true => println!("{value}"),
+        false => print(&value),
+    }
+    Ok(())
+}
+
+fn told(outcome: &wide::Outcome) -> Value {
+    let times = |times: &wide::Times| {
+        let at = |share| times.quantile(share).as_nanos() as f64 / 1e3;
+        json!({"p50": at(0.5), "p90": at(0.9), "p99": at(0.99)})
+    };
+    json!({
+        "requests_per_s": outcome.writes_per_s + outcome.reads_per_s,
+        "writes_per_s": outcome.writes_per_s,
+        "commit_us": times(&outcome.write_times),
+        "read_us": times(&outcome.read_times),
+        "wan_bytes_per_write": outcome.wan_bytes_per_write,
+    })
+}
+
+fn print(value: &Value) {
+    let number = |path: &str| value.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
+    println!(
+        "{}: {} replicas in {} super-leaves, {} % writes: {:.2} M requests/s, of which {:.2} M \
+         writes",
+        value["protocol"].as_str().unwrap_or_default(),
+        number("/replicas"),
+        number("/super_leaves"),
+        number("/writes_percent"),
+        number("/requests_per_s") / 1e6,
+        number("/writes_per_s") / 1e6
+    );
+    let row = |name: &str, path: &str| {
+        let ms = |part: &str| number(&format!("{path}/{part}")) / 1e3;
+        println!(
+            "  {name}: writes p50 {:.1}, p99 {:.1} ms; reads p50 {:.1}, p99 {:.1} ms",
+            ms("commit_us/p50"),
+            ms("commit_us/p99"),
+            ms("read_us/p50"),
+            ms("read_us/p99")
+        );
+    };
+    row("at this rate", "");
+    for share in [25, 50, 70] {
+        if value.get(format!("at_{share}")).is_some() {
+            row(&format!("at {share} % of it"), &format!("/at_{share}"));
+        }
+    }
+    println!(
+        "  {:.0} bytes between super-leaves for a write; the farthest round trip takes {:.1} ms",
+        number("/wan_bytes_per_write"),
+        number("/farthest_round_trip_us") / 1e3
+    );
+}
