@@ -47,7 +47,7 @@ struct Asked {
     config: PathBuf,
     /// Ask this address instead of the nodes of the settings file. The option may be given several
     /// times.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = evenfall_runtime::address::look_up)]
     http: Vec<SocketAddr>,
     /// Print the answers of the nodes as JSON.
     #[arg(long)]

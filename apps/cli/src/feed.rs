@@ -59,16 +59,16 @@ struct Play {
     #[arg(long, value_name = "BOOL")]
     arbitrate: Option<bool>,
     /// Destination of side A: an address or a multicast group.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::address)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = evenfall_runtime::address::look_up)]
     mold: SocketAddr,
     /// Destination of side B, which loses packets independently of side A.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::address)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = evenfall_runtime::address::look_up)]
     mold_b: Option<SocketAddr>,
     /// Address of the interface over which a group is reached.
     #[arg(long, value_name = "ADDR")]
     interface: Option<Ipv4Addr>,
     /// Answer requests for missing messages at this address.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::address)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = evenfall_runtime::address::look_up)]
     serve_requests: Option<SocketAddr>,
     /// Play at this many messages per second.
     #[arg(long, value_name = "MSG/S", conflicts_with_all = ["speed", "fit"])]

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use evenfall_runtime::address::look_up;
+
 /// Arguments of a role that can run as several processes on this machine.
 #[derive(clap::Args, Debug)]
 pub struct LocalArgs {
@@ -25,7 +27,7 @@ pub struct LocalArgs {
 pub fn first(text: &str) -> Result<SocketAddr, String> {
     let address = match text.parse::<u16>() {
         Ok(port) => SocketAddr::from(([127, 0, 0, 1], port)),
-        Err(_) => text.parse().map_err(|_| "give a port, or an address with a port".to_owned())?,
+        Err(_) => look_up(text).map_err(|error| format!("give a port, or HOST:PORT: {error}"))?,
     };
     match address.ip().is_loopback() {
         true => Ok(address),

@@ -44,7 +44,6 @@ mod settings;
 mod stat;
 mod store;
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -93,11 +92,6 @@ enum Command {
     /// Write the manual pages of all commands.
     #[cfg(feature = "man")]
     Man(man::Args),
-}
-
-/// An argument that is an IP address with a port.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "give an IP address and a port, such as 127.0.0.1:9100".to_owned())
 }
 
 fn command(cli: Cli) -> Outcome {

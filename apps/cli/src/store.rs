@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use evenfall_feed_service::Feed;
+use evenfall_runtime::address::look_up;
 use evenfall_store_engine::{
     Archive, BucketOptions, Client, ClusterSource, Freshness, Opened, RecordSource, RemoteSource,
     Store, StoreConfig, StoreFile, names, seal,
@@ -220,8 +221,8 @@ fn objects_at(place: &Path) -> Result<String, String> {
 
 /// Connects to a server, and gives up after five seconds without an answer.
 fn connect(address: &str) -> Result<Client, Box<dyn std::error::Error>> {
-    let wrong = |error| format!("tcp://{address}: {error}: write tcp://127.0.0.1:7410");
-    Ok(Client::connect(address.parse().map_err(wrong)?)?)
+    let wrong = |error| format!("tcp://{address}: {error}");
+    Ok(Client::connect(look_up(address).map_err(wrong)?)?)
 }
 
 /// A name in a form that is safe for a terminal. The creator of a file chooses its name, which may

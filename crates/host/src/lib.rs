@@ -14,6 +14,7 @@
 //! | [`lock`] | a lock that keeps a second process out of a directory or a file |
 //! | [`quota`] | the processor time that control groups allow |
 //! | [`memory`] | freed memory that the allocator keeps |
+//! | [`whole_file`] | files that a person names, read whole with a limit |
 //! | [`writes`] | a thread that writes and syncs for machines |
 //! | [`waker`] | ends the wait of another thread |
 
@@ -34,6 +35,7 @@ pub mod quota;
 pub mod random;
 mod sys;
 pub mod waker;
+pub mod whole_file;
 pub mod writes;
 
 pub use error::Error;

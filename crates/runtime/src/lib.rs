@@ -3,6 +3,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`address`] | hosts and ports as people write them; the one place where names are looked up |
 //! | [`settings`] | the tables that every process reads; from a TOML file (feature `settings`) |
 //! | [`process`] | port, loop, clock, signals and telemetry of one process |
 //! | `http` | a small HTTP server with limits, and routes that services bring (feature `http`) |
@@ -11,6 +12,7 @@
 //! | `notes` | messages of a process about itself, on standard error (feature `notes`) |
 //! | `program` | the frame of a program: arguments, output, exit code (feature `program`) |
 //! | `progress` | progress that a person sees while a command works (feature `program`) |
+//! | [`listing`] | names of other people in a form that is safe for a terminal |
 //! | [`memory`] | the memory of each process over its run, a row per second |
 //!
 //! A service brings its own section of the settings, its checks, its routes and its errors.
@@ -18,8 +20,10 @@
 // The print macros panic when a note cannot be written, and a note must not end a process.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
+pub mod address;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod listing;
 pub mod memory;
 #[cfg(feature = "notes")]
 pub mod notes;

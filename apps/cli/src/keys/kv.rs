@@ -30,7 +30,7 @@ pub struct KvArgs {
         global = true,
         value_name = "ADDRESS",
         value_delimiter = ',',
-        value_parser = crate::address,
+        value_parser = evenfall_runtime::address::look_up,
         default_value = "127.0.0.1:21811,127.0.0.1:21812,127.0.0.1:21813"
     )]
     servers: Vec<SocketAddr>,

@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::{Node, RoleName};
 use evenfall_placement_planner::tree::Tree;
@@ -37,7 +38,8 @@ impl Feed {
     /// The part that does not fit, with its line and key.
     pub fn read(path: &Path, names: &[String], agents: &[SocketAddr]) -> Result<Self, String> {
         let shown = path.display();
-        let text = fs::read_to_string(path).map_err(|error| format!("--apply {shown}: {error}"))?;
+        let failed = |error| format!("--apply {shown}: {error}");
+        let text = read_text_up_to(path, SETTINGS_BYTES_MAX).map_err(failed)?;
         Self::parse(path, text, names, agents)
     }
 

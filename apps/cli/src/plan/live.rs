@@ -1,6 +1,6 @@
 //! `evenfall plan live`: measures running agents and ends with a tree.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use evenfall_core::SharedKey;
 use evenfall_host::interrupt;
+use evenfall_host::whole_file::{DELAYS_BYTES_MAX, read_text_up_to};
 use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
 use evenfall_placement_machine::{
     Extent, JobOutcome, Kind, Line, Pace, SurveyError, SurveyPlan, SurveyorConfig, SurveyorEvent,
@@ -105,7 +106,7 @@ impl Wanted {
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Agents, as address:port separated by commas. Without it, the agents of the settings file.
-    #[arg(long, value_delimiter = ',', value_parser = crate::address)]
+    #[arg(long, value_delimiter = ',', value_parser = evenfall_runtime::address::look_up)]
     agents: Vec<SocketAddr>,
     /// Settings file with the nodes of role agent, the key, and `[survey]`.
     #[arg(long)]
@@ -234,7 +235,7 @@ impl State {
             return Ok(Self { kept: Vec::new(), file: None, written: 0 });
         };
         let shown = path.display();
-        let text = match fs::read_to_string(path) {
+        let text = match read_text_up_to(path, DELAYS_BYTES_MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(format!("--state {shown}: {error}").into()),

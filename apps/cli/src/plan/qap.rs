@@ -1,12 +1,11 @@
 //! `evenfall plan qap`: solves a quadratic assignment problem from a QAPLIB file.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::ValueEnum;
 use evenfall_core::Prng;
+use evenfall_host::whole_file::read_up_to;
 use evenfall_placement_planner::qap::file::{self, Known};
 use evenfall_placement_planner::qap::search::{Effort, search};
 use evenfall_placement_planner::qap::{Instance, Solution, faq, printed};
@@ -97,9 +96,7 @@ fn read<T, E: std::fmt::Display>(
     parse: impl Fn(&[u8]) -> Result<T, E>,
 ) -> Result<T, String> {
     let name = path.display();
-    let mut text = Vec::new();
-    let read = File::open(path).and_then(|f| f.take(FILE_BYTES_MAX).read_to_end(&mut text));
-    read.map_err(|error| format!("{name}: {error}"))?;
+    let text = read_up_to(path, FILE_BYTES_MAX).map_err(|error| format!("{name}: {error}"))?.bytes;
     parse(&text).map_err(|error| format!("{name}: {error}"))
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use evenfall_core::Hedging;
+use evenfall_host::whole_file::{DELAYS_BYTES_MAX, read_up_to};
 use evenfall_placement_planner::accuracy::LengthError;
 use evenfall_placement_planner::builder::RootRule;
 use evenfall_placement_planner::delays::{Delays, Pool};
@@ -193,7 +194,8 @@ fn rounded(us: f64) -> f64 {
 
 fn read(args: &Args) -> Result<Delays> {
     let path = args.owd.display();
-    let bytes = std::fs::read(&args.owd).map_err(|error| format!("{path}: {error}"))?;
+    let failed = |error| format!("{path}: {error}");
+    let bytes = read_up_to(&args.owd, DELAYS_BYTES_MAX).map_err(failed)?.bytes;
     let form = "give a square matrix of delays, or a list with columns parent, child, p50_us";
     let text = String::from_utf8(bytes).map_err(|_| format!("{path}: not a text file; {form}"))?;
     let loaded = Delays::parse(&text).map_err(|error| format!("{path}: {error}"))?;

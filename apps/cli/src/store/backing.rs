@@ -40,7 +40,7 @@ pub struct Appends {
     time_ahead: Duration,
     /// The server of a second node, such as 127.0.0.1:7411. The second node gets a copy of each
     /// append at the level replica.
-    #[arg(long, value_name = "ADDRESS", value_parser = crate::address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = evenfall_runtime::address::look_up)]
     replica: Option<SocketAddr>,
 }
 

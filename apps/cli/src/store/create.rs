@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_store_engine::Level;
 use evenfall_store_engine::protocol::NAME_BYTES_MAX;
 use evenfall_store_format::Schema;
@@ -51,7 +52,7 @@ pub(super) fn new_name(text: &str) -> Result<String, String> {
 pub fn create(args: &Create) -> Outcome {
     let schema = args.schema.as_ref().map(|path| -> Result<Schema, Box<dyn std::error::Error>> {
         let failed = |error| format!("{}: {error}", path.display());
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let text = read_text_up_to(path, SETTINGS_BYTES_MAX).map_err(failed)?;
         let wrong = |error| format!("{}: not a schema: {error}", path.display());
         Ok(serde_json::from_str(&text).map_err(wrong)?)
     });

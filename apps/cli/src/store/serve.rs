@@ -32,7 +32,7 @@ pub struct Serve {
     dir: PathBuf,
     /// Loopback address to listen on. Other addresses are refused, because connections have no key.
     /// Port 0 takes a free port.
-    #[arg(long, default_value = "127.0.0.1:7410", value_parser = crate::address)]
+    #[arg(long, default_value = "127.0.0.1:7410", value_parser = evenfall_runtime::address::look_up)]
     listen: SocketAddr,
     /// Keep all chunks on the local disk, and upload nothing.
     #[arg(long, conflicts_with = "objects")]

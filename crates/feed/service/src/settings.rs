@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenfall_runtime::address;
 use evenfall_runtime::settings::OPEN;
 use evenfall_runtime::settings::check::{Mistake, within};
 use serde::{Deserialize, Serialize};
@@ -33,10 +34,13 @@ pub struct Feed {
     pub arbitrate: Option<bool>,
     /// A live MoldUDP64 feed: the address to listen on; a multicast group is joined. The feed
     /// itself carries no key, so beyond loopback it takes `run.key_file` to be listened to.
+    #[serde(deserialize_with = "address::deserialize_optional")]
     pub mold: Option<SocketAddr>,
     /// The redundant side of the same session. The first copy of each message counts.
+    #[serde(deserialize_with = "address::deserialize_optional")]
     pub mold_b: Option<SocketAddr>,
     /// Address of the re-request server. Without it, missing messages are not requested.
+    #[serde(deserialize_with = "address::deserialize_optional")]
     pub mold_request: Option<SocketAddr>,
     /// IPv4 address of the interface on which groups are joined; the routing table's choice by
     /// default. Without a key it must be a loopback address.

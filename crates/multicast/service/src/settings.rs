@@ -12,6 +12,7 @@ use evenfall_core::{NodeId, SharedKey};
 #[cfg(feature = "roles")]
 use evenfall_feed_service::Feed;
 use evenfall_multicast_machine::{Begin, Config};
+use evenfall_runtime::address;
 use evenfall_runtime::settings::check::within;
 use evenfall_runtime::settings::{
     self, Inject, Io, Mistake, Run, SettingsError, check_addresses, check_closed, check_nodes,
@@ -82,10 +83,15 @@ pub struct Node {
     pub role: RoleName,
     /// Where the node listens, and where other nodes reach it. Other nodes need only the root's
     /// address. Port 0 takes any free port.
+    #[serde(deserialize_with = "address::deserialize")]
     pub address: SocketAddr,
     /// Where the node serves `/metrics`, `/healthz` and `/status`. By default it serves none of
     /// them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "address::deserialize_optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub http: Option<SocketAddr>,
     /// The tree that a proxy serves, when the run has several trees.
     #[serde(default)]

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use evenfall_core::{NodeId, SharedKey};
 use evenfall_host::clock::{SyncSource, clockbound};
+use evenfall_host::whole_file::{KEY_BYTES_MAX, read_up_to};
 use evenfall_port::{Kind, Options};
 use serde::{Deserialize, Serialize};
 
 use super::SettingsError;
 use super::check::{Mistake, within};
+use crate::address;
 
 /// The words of `run.clock`.
 pub const CLOCKS: [&str; 7] =
@@ -118,8 +120,9 @@ impl Run {
 pub fn read_key(path: &Path) -> Result<SharedKey, SettingsError> {
     let shown = path.display();
     let failed = |error: std::io::Error| SettingsError(format!("{shown}: {error}"));
-    let text = fs::read_to_string(path).map_err(failed)?;
-    let file = fs::metadata(path).map_err(failed)?;
+    let read = read_up_to(path, KEY_BYTES_MAX).map_err(failed)?;
+    let file = read.about.clone();
+    let text = read.into_text().map_err(failed)?;
     let own = fs::metadata("/proc/self").map_err(failed)?.uid();
     let mode = file.mode() & 0o777;
     if file.uid() == own && mode & 0o077 != 0 {
@@ -279,10 +282,15 @@ pub struct Node {
     /// Role of the node.
     pub role: String,
     /// Where the node listens, and where other nodes reach it. Port 0 takes any free port.
+    #[serde(deserialize_with = "address::deserialize")]
     pub address: SocketAddr,
     /// Where the node serves `/metrics`, `/healthz` and `/status`. By default it serves none of
     /// them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "address::deserialize_optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub http: Option<SocketAddr>,
 }
 

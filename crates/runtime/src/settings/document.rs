@@ -8,10 +8,10 @@
 //! `--set multicast.mode=tree` change the same key: `__` in a variable is the dot.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -72,7 +72,7 @@ impl Document {
     /// # Errors
     /// The file and line, or the override, and what is allowed.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
-        let text = fs::read_to_string(path).map_err(|error| {
+        let text = read_text_up_to(path, SETTINGS_BYTES_MAX).map_err(|error| {
             SettingsError(format!(
                 "{}: {error}; name the settings file with --config",
                 path.display()
@@ -254,13 +254,7 @@ pub fn put(document: &mut toml::Table, table: &str, part: &impl Serialize) {
 
 /// An example of the expected value, where the libraries' message has none.
 fn such_as(message: &str) -> &'static str {
-    if message.ends_with("expected a duration") {
-        ", such as \"50ms\""
-    } else if message.ends_with("invalid socket address syntax") {
-        ", such as \"10.0.0.2:9000\""
-    } else {
-        ""
-    }
+    if message.ends_with("expected a duration") { ", such as \"50ms\"" } else { "" }
 }
 
 /// Sets a dotted key in a document, and creates missing tables.

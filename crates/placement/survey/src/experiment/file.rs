@@ -2,10 +2,10 @@
 //!
 //! A mistake names the key, the line and what is allowed: everything is checked while it is read.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_placement_machine::Pace;
 use evenfall_placement_planner::builder::{Racing, RootRule};
 use evenfall_placement_planner::planner::{Method, Planner};
@@ -387,7 +387,7 @@ impl Experiment {
     /// Which file, line and key, and what is allowed.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, ExperimentError> {
         let shown = path.display();
-        let text = fs::read_to_string(path).map_err(|error| {
+        let text = read_text_up_to(path, SETTINGS_BYTES_MAX).map_err(|error| {
             ExperimentError::Refused(format!("{shown}: {error}; name an experiment"))
         })?;
         let mut experiment = Self::parse(&text, &shown.to_string(), sets)?;
