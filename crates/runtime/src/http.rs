@@ -14,14 +14,15 @@
 //! ```
 //!
 //! A connection that is late in any phase is closed. A stream is late when nothing has moved for
-//! the time of both phases. Memory is bounded by `connections_max` times the headers and the body
+//! the time of both phases. When all places are taken, a connection whose client is silent makes
+//! room for a new one ([`places`]). Memory is bounded by `connections_max` times the headers and the body
 //! of one request, or the pieces of one stream. The crate hyper implements HTTP/1.1.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,18 +34,21 @@ use hyper::server::conn::http1;
 pub use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
-use tokio::time::Instant;
+use tokio::sync::oneshot;
 
 mod client;
+mod places;
 mod sealed;
+mod site;
 pub mod streams;
 #[cfg(test)]
 mod tests;
 
 pub use client::{Answered, Reply, RequestError, Upload, ask, exchange_under};
+use places::{Awaited, Life, Places};
 pub use sealed::Guard;
 use sealed::Stream;
+pub use site::{AllowedHosts, ForeignRequest};
 use streams::{Outgoing, Streams};
 
 /// Connections at once: some scrapers, some people and a probe of the orchestrator. A process also
@@ -69,7 +73,8 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// The limits of what clients may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at once. Beyond this number the newest is closed at once, and counted.
+    /// Connections at once. Beyond this number a connection whose client is silent makes room. When
+    /// no client is silent, the newest connection is closed at once. Both are counted.
     pub connections_max: usize,
     /// Bytes of a request line and its headers, 8 KiB at least. A longer request is answered by
     /// 431. As many bytes of a body are read from a connection at once.
@@ -109,12 +114,16 @@ pub struct Request {
     pub body: Bytes,
     /// The client's address.
     pub from: SocketAddr,
+    /// The name by which the client addressed this server, with its port; empty without one.
+    host: String,
     headers: HeaderMap,
 }
 
 impl Request {
     fn new(head: &mut hyper::Request<()>, body: Bytes, from: SocketAddr) -> Self {
+        let host = host_of(head).unwrap_or_default().to_owned();
         Self {
+            host,
             method: head.method().clone(),
             path: head.uri().path().to_owned(),
             query: head.uri().query().unwrap_or_default().to_owned(),
@@ -128,23 +137,25 @@ impl Request {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
+}
 
-    /// Whether the request came from a page of this server, or from no page at all.
-    ///
-    /// A browser lets any page of the web send a POST to this host, and states the page's origin.
-    /// An attacker can also point the name of a page to this host, so that the page's origin equals
-    /// the server's name. The server's name must therefore be an address or `localhost`, which no
-    /// attacker can own.
-    pub fn is_of_this_site(&self) -> bool {
-        let Some(host) = self.header("host") else { return false };
-        let name = host.rsplit_once(':').map_or(host, |(name, port)| {
-            if port.bytes().all(|byte| byte.is_ascii_digit()) { name } else { host }
-        });
-        let bare = name.trim_start_matches('[').trim_end_matches(']');
-        let is_ours = name == "localhost" || bare.parse::<std::net::IpAddr>().is_ok();
-        // An origin that is no text belongs to no page.
-        let of_page = self.headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
-        is_ours && of_page.is_none_or(|origin| origin.strip_prefix("http://") == Some(host))
+/// The host that a request names. A request for a whole URL, as proxies send it, names its host in
+/// the URL, and its header `Host` says nothing (RFC 9112, section 3.2.2).
+fn host_of<B>(head: &hyper::Request<B>) -> Option<&str> {
+    let of_url = head.uri().authority().map(hyper::http::uri::Authority::as_str);
+    of_url.or_else(|| head.headers().get(header::HOST)?.to_str().ok())
+}
+
+/// Refuses a request of HTTP/1.1 that does not have exactly one `Host`, and any request that has a
+/// second one (RFC 9112, section 3.2).
+fn check_host<B>(head: &hyper::Request<B>) -> Result<(), &'static str> {
+    let mut hosts = head.headers().get_all(header::HOST).iter();
+    let (first, second) = (hosts.next(), hosts.next());
+    match first {
+        None if head.version() == hyper::Version::HTTP_11 => Err("the request has no Host"),
+        _ if second.is_some() => Err("the request has two Hosts"),
+        Some(host) if host.to_str().is_err() => Err("the Host of the request is no text"),
+        _ => Ok(()),
     }
 }
 
@@ -286,6 +297,7 @@ fn too_large(limit: usize) -> Response {
 #[derive(Debug, Default)]
 struct Counts {
     turned_away: AtomicU64,
+    evicted: AtomicU64,
 }
 
 /// A server, which serves until it is dropped. Dropping it takes no longer than a function of a
@@ -351,6 +363,11 @@ impl Server {
     pub fn turned_away(&self) -> u64 {
         self.counts.turned_away.load(Ordering::Relaxed)
     }
+
+    /// Connections of silent clients that made room for others.
+    pub fn evicted(&self) -> u64 {
+        self.counts.evicted.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Server {
@@ -373,26 +390,41 @@ struct Shared {
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    let places = Arc::new(Semaphore::new(shared.limits.connections_max));
+    let limits = shared.limits;
+    // hyper limits the time for headers, but not the time in which a client takes an answer.
+    // Therefore the whole connection must always finish its request and the next headers within
+    // this time.
+    let patience = limits.header_timeout + limits.request_timeout;
+    let places = Arc::new(Mutex::new(Places::new(limits.connections_max)));
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_REST).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let place = lock(&places).take(from.ip(), patience);
+        let Some(place) = place else {
             shared.counts.turned_away.fetch_add(1, Ordering::Relaxed);
             continue;
         };
-        let shared = Arc::clone(&shared);
+        shared.counts.evicted.fetch_add(u64::from(place.has_evicted), Ordering::Relaxed);
+        let (shared, places) = (Arc::clone(&shared), Arc::clone(&places));
         tokio::spawn(async move {
-            converse(stream, from, &shared).await;
-            drop(place);
+            tokio::select! {
+                () = converse(stream, from, &shared, &place.life) => {}
+                () = place.life.evicted() => place.life.cut(),
+            }
+            lock(&places).leave(place.number);
         });
     }
 }
 
+/// Locks the places. A thread that panicked while it held the lock has left them in order.
+fn lock(places: &Mutex<Places>) -> MutexGuard<'_, Places> {
+    places.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Serves one connection until it ends or is late.
-async fn converse(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
+async fn converse(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>, life: &Arc<Life>) {
     let limits = shared.limits;
     let stream = match &shared.guard {
         None => Stream::Plain(stream),
@@ -405,22 +437,10 @@ async fn converse(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
             }
         }
     };
-    // hyper limits the time for headers, but not the time in which a client takes an answer.
-    // Therefore the whole connection must always finish its request and the next headers within
-    // this time.
-    let life = Arc::new(Life::new(limits.header_timeout + limits.request_timeout));
     let service = hyper::service::service_fn(|request: hyper::Request<Incoming>| {
-        life.moved();
-        let life = Arc::clone(&life);
-        async move {
-            let routes = &shared.routes;
-            let is_routed = routes.find(request.method(), request.uri().path()).is_some();
-            if let Some(streams) = routes.streams.as_ref().filter(|_| !is_routed) {
-                return Ok(streams::answer(Arc::clone(streams), request, from, life).await);
-            }
-            let answer = routes.answer(request, from, limits.request_timeout).await;
-            Ok::<_, Infallible>(as_hyper(answer))
-        }
+        life.awaits(Awaited::Answer);
+        let life = Arc::clone(life);
+        async move { Ok::<_, Infallible>(respond(request, from, shared, life).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -441,42 +461,32 @@ async fn converse(stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) {
     }
 }
 
-/// How long a connection may go on as it is.
-#[derive(Debug)]
-struct Life {
-    /// The connection is closed at this time, unless something moves before.
-    due: Mutex<Instant>,
-    patience: Duration,
-    /// The connection is closed because it is late, so that what has come of a body is not all.
-    is_cut: AtomicBool,
+/// Answers a request whose headers have arrived.
+async fn respond(
+    request: hyper::Request<Incoming>,
+    from: SocketAddr,
+    shared: &Shared,
+    life: Arc<Life>,
+) -> hyper::Response<Outgoing> {
+    let routes = &shared.routes;
+    let answer = match check_host(&request) {
+        Err(why) => Response::text(StatusCode::BAD_REQUEST, why),
+        Ok(()) => {
+            let is_routed = routes.find(request.method(), request.uri().path()).is_some();
+            if let Some(streams) = routes.streams.as_ref().filter(|_| !is_routed) {
+                return streams::answer(Arc::clone(streams), request, from, life).await;
+            }
+            life.owes_body(true);
+            let answer = routes.answer(request, from, shared.limits.request_timeout).await;
+            life.owes_body(false);
+            answer
+        }
+    };
+    as_hyper(answer, life)
 }
 
-impl Life {
-    fn new(patience: Duration) -> Self {
-        let due = Mutex::new(Instant::now() + patience);
-        Self { due, patience, is_cut: AtomicBool::new(false) }
-    }
-
-    fn due(&self) -> Instant {
-        *self.due.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn moved(&self) {
-        let due = Instant::now() + self.patience;
-        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = due;
-    }
-
-    fn cut(&self) {
-        self.is_cut.store(true, Ordering::Relaxed);
-    }
-
-    fn is_cut(&self) -> bool {
-        self.is_cut.load(Ordering::Relaxed)
-    }
-}
-
-fn as_hyper(answer: Response) -> hyper::Response<Outgoing> {
-    let mut response = hyper::Response::new(Outgoing::Whole(answer.body));
+fn as_hyper(answer: Response, life: Arc<Life>) -> hyper::Response<Outgoing> {
+    let mut response = hyper::Response::new(Outgoing::whole(answer.body, life));
     *response.status_mut() = answer.status;
     let kind = HeaderValue::from_static(answer.kind);
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

@@ -142,6 +142,8 @@ impl Telemetry {
         if let Some(server) = &self.server {
             let help = "HTTP connections closed because too many were open.";
             m.counter("http_turned_away_total", help, 0, server.turned_away());
+            let help = "HTTP connections of silent clients that made room for others.";
+            m.counter("http_evicted_total", help, 0, server.evicted());
         }
         let status = serde_json::to_string(status).unwrap_or_default();
         let clock = serde_json::to_string(clock).unwrap_or_default();

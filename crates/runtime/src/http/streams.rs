@@ -26,7 +26,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{HeaderName, HeaderValue};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::{Life, Request};
+use super::{Awaited, Life, Request};
 
 /// Pieces of a body between a connection and the thread of its request.
 const PIECES_MAX: usize = 4;
@@ -36,6 +36,10 @@ const PIECES_MAX: usize = 4;
 /// default Linux holds 4 MB at the sender and 6 MB at the receiver, and the client stops when it
 /// sees the answer.
 const UNWANTED_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of a whole answer that hyper is given at once. hyper asks for more when the client takes
+/// them, so that the body lives as long as the client has not taken almost all of it.
+const ANSWER_PIECE_BYTES: usize = 64 << 10;
 
 /// A piece of a body; `None` behind the last one. A channel that ends without it was cut.
 type Piece = io::Result<Option<Bytes>>;
@@ -127,10 +131,29 @@ pub struct Answer {
 /// A function from a request, whose own body is empty, and its arriving body to its answer.
 pub type Streams = dyn Fn(&Request, Arriving) -> Answer + Send + Sync;
 
-/// The body of an answer on its way.
-pub(super) enum Outgoing {
+/// The body of an answer on its way. When hyper drops the body, the connection waits for the next
+/// request.
+pub(super) struct Outgoing {
+    body: OutgoingBody,
+    life: Arc<Life>,
+}
+
+enum OutgoingBody {
     Whole(Bytes),
-    Stream { left: Option<u64>, pieces: mpsc::Receiver<Piece>, life: Arc<Life> },
+    Stream { left: Option<u64>, pieces: mpsc::Receiver<Piece> },
+}
+
+impl Outgoing {
+    /// A body of these bytes.
+    pub(super) fn whole(bytes: Bytes, life: Arc<Life>) -> Self {
+        Self { body: OutgoingBody::Whole(bytes), life }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.life.awaits(Awaited::Request);
+    }
 }
 
 impl Body for Outgoing {
@@ -141,13 +164,15 @@ impl Body for Outgoing {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let (left, pieces, life) = match self.get_mut() {
-            Self::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
-            Self::Whole(bytes) => {
-                return Poll::Ready(Some(Ok(Frame::data(core::mem::take(bytes)))));
+        let Self { body, life } = self.get_mut();
+        let (left, pieces) = match body {
+            OutgoingBody::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            OutgoingBody::Whole(bytes) => {
+                let piece = bytes.split_to(bytes.len().min(ANSWER_PIECE_BYTES));
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
-            Self::Stream { left: Some(0), .. } => return Poll::Ready(None),
-            Self::Stream { left, pieces, life } => (left, pieces, life),
+            OutgoingBody::Stream { left: Some(0), .. } => return Poll::Ready(None),
+            OutgoingBody::Stream { left, pieces } => (left, pieces),
         };
         pieces.poll_recv(context).map(|piece| {
             life.moved();
@@ -170,9 +195,11 @@ impl Body for Outgoing {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream { left, .. } => left.map_or_else(SizeHint::new, SizeHint::with_exact),
+        match &self.body {
+            OutgoingBody::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            OutgoingBody::Stream { left, .. } => {
+                left.map_or_else(SizeHint::new, SizeHint::with_exact)
+            }
         }
     }
 }
@@ -183,8 +210,11 @@ async fn pump(mut body: Incoming, wanted: Arc<Notify>, give: mpsc::Sender<Piece>
     // The first poll of the body makes hyper send `100 Continue`, unless the answer has begun.
     wanted.notified().await;
     let mut unwanted_bytes = 0;
-    while let Some(frame) = body.frame().await {
-        life.moved();
+    loop {
+        life.owes_body(true);
+        let frame = body.frame().await;
+        life.owes_body(false);
+        let Some(frame) = frame else { break };
         let piece = match frame.map(Frame::into_data) {
             Ok(Ok(piece)) => Ok(Some(piece)),
             Ok(Err(_trailers)) => continue,
@@ -248,10 +278,11 @@ pub(super) async fn answer(
     let (status, headers, length) = told.await.unwrap_or_else(failed);
     // The runtime has one thread, so hyper writes the head of the answer before the pump goes on.
     drop(begin);
-    let mut response = hyper::Response::new(match length {
-        Err(bytes) => Outgoing::Whole(bytes),
-        Ok(left) => Outgoing::Stream { left, pieces: leaving, life },
-    });
+    let body = match length {
+        Err(bytes) => OutgoingBody::Whole(bytes),
+        Ok(left) => OutgoingBody::Stream { left, pieces: leaving },
+    };
+    let mut response = hyper::Response::new(Outgoing { body, life });
     *response.status_mut() = status;
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::try_from(value) {

@@ -130,8 +130,75 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
         assert!(rest_of(&mut client).is_empty());
     }
     gets_well(&server);
-    let turned_away = server.turned_away();
-    assert!(turned_away > 0 && turned_away <= IDLE, "{turned_away}");
+    let closed = server.turned_away() + server.evicted();
+    assert!(closed > 0 && closed <= IDLE + 100, "{closed}");
+}
+
+/// Limits under which a silent client is never late.
+fn patient() -> Limits {
+    let timeout = Duration::from_secs(3_600);
+    Limits { header_timeout: timeout, request_timeout: timeout, ..Limits::default() }
+}
+
+#[test]
+fn silent_connections_make_room_for_a_client_that_asks() {
+    for beginning in ["", "GET /healthz HTTP/1.1\r\nHost: x\r\n"] {
+        let server = serve(patient());
+        let silent: Vec<Client> = (0..300)
+            .map(|_| {
+                let mut client = connect(&server);
+                client.write_all(beginning.as_bytes()).ok();
+                client
+            })
+            .collect();
+        assert!(is_well(&server), "after {beginning:?}");
+        assert!(server.evicted() > 0 && server.turned_away() == 0);
+        drop(silent);
+    }
+}
+
+#[test]
+fn a_connection_that_is_kept_alive_makes_room_and_one_that_is_answered_does_not() {
+    let limits = Limits { connections_max: 2, ..patient() };
+    let server = serve(limits);
+    // This client does not take its answer, so that the server is still answering.
+    let mut answered = connect(&server);
+    answered.write_all(b"GET /long HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut first = [0; 1];
+    answered.read_exact(&mut first).unwrap();
+    let mut kept = connect(&server);
+    kept.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    kept.read_exact(&mut first).unwrap();
+    for _ in 0..5 {
+        assert!(is_well(&server));
+    }
+    assert!(rest_of(&mut kept).ends_with("ok\n"), "it was answered before it made room");
+    assert_eq!(rest_of(&mut answered).len().div_euclid(32 << 20), 1, "the whole answer came");
+}
+
+#[test]
+fn a_body_that_does_not_come_makes_room_after_a_while() {
+    let server = serve(Limits { connections_max: 1, ..patient() });
+    let mut silent = connect(&server);
+    let head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\nhalf";
+    silent.write_all(head.as_bytes()).unwrap();
+    gets_well(&server);
+    assert!(rest_of(&mut silent).is_empty());
+}
+
+#[test]
+fn requests_have_one_host() {
+    let server = serve(Limits::default());
+    let get = |fields: &str| {
+        ask(&server, &format!("GET /healthz HTTP/1.1\r\n{fields}Connection: close\r\n\r\n"))
+    };
+    assert!(get("Host: x\r\n").starts_with("HTTP/1.1 200 "));
+    for fields in ["", "Host: x\r\nHost: y\r\n", "Host: x\r\nHost: x\r\n", "Host: \u{e4}\r\n"] {
+        let answer = get(fields);
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{fields:?}: {answer}");
+    }
+    let old = ask(&server, "GET /healthz HTTP/1.0\r\n\r\n");
+    assert!(old.starts_with("HTTP/1.0 200 "), "{old}");
 }
 
 #[test]

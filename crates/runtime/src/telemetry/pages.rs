@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{Orders, Page, lock};
 pub(super) use crate::http::Server;
-use crate::http::{Limits, Request, Response, Routes, StatusCode};
+use crate::http::{AllowedHosts, Limits, Request, Response, Routes, StatusCode};
 
 /// The content type of the Prometheus text format, with its version.
 const METRICS_KIND: &str = "text/plain; version=0.0.4";
@@ -42,8 +42,11 @@ fn routes(page: &Arc<Mutex<Page>>, orders: Option<(Orders, IpAddr)>) -> Routes {
             }),
         );
     let Some((orders, own)) = orders else { return routes };
-    let page = Arc::clone(page);
-    routes.post(orders.path, 0, move |request| take_order(request, orders, own, &mut lock(&page)))
+    let (page, hosts) = (Arc::clone(page), AllowedHosts::of_this_host());
+    routes.post(orders.path, 0, move |request| match hosts.check(request) {
+        Ok(()) => take_order(request, orders, own, &mut lock(&page)),
+        Err(why) => Response::text(StatusCode::FORBIDDEN, why),
+    })
 }
 
 /// Whether a client is on this host. `own` is the address at which the pages are served.
@@ -57,11 +60,6 @@ fn is_here(from: IpAddr, own: IpAddr) -> bool {
 fn take_order(request: &Request, orders: Orders, own: IpAddr, page: &mut Page) -> Response {
     if !is_here(request.from.ip(), own) {
         return Response::text(StatusCode::FORBIDDEN, "orders are taken from this host only");
-    }
-    if !request.is_of_this_site() {
-        let why = "orders are refused from pages of other sites and under names other than \
-                   localhost; name this host by its address";
-        return Response::text(StatusCode::FORBIDDEN, why);
     }
     let wanted = request.query.strip_prefix("to=").unwrap_or("");
     match (orders.check)(wanted) {

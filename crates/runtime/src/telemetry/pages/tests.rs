@@ -53,6 +53,7 @@ fn pages_are_served_and_orders_taken() {
     ];
     assert!(page.contains(&lines.join("\n")), "the lines of a metric are together: {page}");
     assert!(page.contains("evenfall_http_turned_away_total{"), "{page}");
+    assert!(page.contains("evenfall_http_evicted_total{"), "{page}");
     assert!(ask(address, "GET /healthz").contains("200"));
     assert!(ask(address, "GET /status").ends_with("\"fine\""));
     assert!(ask(address, "POST /mode?to=walk").contains("hedge"), "names what is allowed");
