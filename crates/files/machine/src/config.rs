@@ -58,6 +58,12 @@ pub const LABEL_BYTES_MAX: usize = 128;
 /// Copies of a file that may be asked for.
 pub const REPLICATION_MAX: u16 = 16;
 
+/// Limit of the dataservers that a nameserver knows. Each sends four signs of life a second.
+pub const SERVERS_MAX: usize = 4_096;
+/// Silence after which a dataserver is forgotten whose disk the log does not name. A host that
+/// starts again is back by then.
+pub const FORGET_AFTER: Duration = Duration::from_secs(600);
+
 /// A disk replaces another disk at the same address only after the other disk was silent for this
 /// part of [`NameConfig::dead_after`]. A dataserver may start twice, each time with an empty disk,
 /// and a beat of its first disk may arrive after beats of its second disk. The first disk must not

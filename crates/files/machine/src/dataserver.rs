@@ -135,7 +135,7 @@ struct DataWrite {
 #[derive(Debug)]
 pub struct Dataserver {
     pub(crate) config: DataConfig,
-    nameserver: SocketAddr,
+    pub(crate) nameserver: SocketAddr,
     http: SocketAddr,
     pub(crate) disk: DiskId,
     pub(crate) cluster: u64,
@@ -149,7 +149,9 @@ pub struct Dataserver {
     /// The name of this dataserver, and the rack of its host.
     labels: (String, String),
     /// Whether datagrams are sealed. The sender of a sealed datagram is a server of the cluster.
-    is_sealed: bool,
+    pub(crate) is_sealed: bool,
+    /// The nameserver's last proof that this dataserver hears at its address.
+    proof: u64,
     free: u64,
     /// Whether the last append found no room on the disk.
     pub(crate) is_full: bool,
@@ -164,7 +166,7 @@ pub struct Dataserver {
     /// When copies whose chunks could not be written are mended.
     mend_at: Option<Timestamp>,
     paged: Option<FileId>,
-    /// Datagrams of other clusters.
+    /// Datagrams of other clusters, and of senders who may not say what they say.
     foreign: u64,
 }
 
@@ -197,6 +199,7 @@ impl Dataserver {
             kept: Kept::default(),
             labels: Default::default(),
             is_sealed: false,
+            proof: 0,
             free: 0,
             is_full: false,
             journal,
@@ -306,8 +309,8 @@ impl Dataserver {
         self.copies.len()
     }
 
-    /// Datagrams that were dropped, because the driver was too slow or because they came from
-    /// another cluster.
+    /// Datagrams that were dropped, because the driver was too slow or because their sender is of
+    /// another cluster or may not say what the datagram says.
     pub fn dropped(&self) -> u64 {
         self.outbox.dropped + self.foreign
     }
@@ -322,12 +325,18 @@ impl Dataserver {
         self.labels = (name.to_owned(), rack.to_owned());
     }
 
-    /// From now on, this dataserver learns the name of the cluster from the first datagram of any
-    /// sender. Without this call, the datagram has to come from the address of the nameserver.
+    /// From now on, this dataserver takes the word of any sender, and learns the name of the cluster
+    /// from the first datagram. Without this call, each word has to come from the address of the
+    /// server whose word it is.
     /// Sealed datagrams come from servers of the cluster alone, and a nameserver may send from
     /// another address than the address at which it is reached.
     pub fn trust_senders(&mut self) {
         self.is_sealed = true;
+    }
+
+    /// Reports to the nameserver at this address from now on.
+    pub fn follow_nameserver(&mut self, at: SocketAddr) {
+        self.nameserver = at;
     }
 
     /// The rack of its host.
@@ -455,6 +464,10 @@ impl Dataserver {
         match control {
             Control::Seal { file, epoch } => self.seal(file, epoch),
             Control::Assign(assignment) => self.assign(assignment),
+            Control::Proof { disk, proof } if disk == self.disk && proof != self.proof => {
+                self.proof = proof;
+                self.beat();
+            }
             Control::Drop { file, epoch, disk } if disk == self.disk => self.drop_copy(file, epoch),
             Control::Noted { file, length } => {
                 let Some(copy) = self.copies.get_mut(&file) else { return };
@@ -510,8 +523,8 @@ impl Dataserver {
         let is_ill = is_failing || self.has_broken_copies();
         let (disk, http) = (self.disk, self.http);
         let (used, free) = (self.used(), self.free);
-        let (name, rack) = self.labels.clone();
-        self.tell(Control::Beat { disk, http, name, rack, is_ill, used, free, page });
+        let ((name, rack), proof) = (self.labels.clone(), self.proof);
+        self.tell(Control::Beat { disk, http, name, rack, is_ill, used, free, page, proof });
     }
 
     fn has_broken_copies(&self) -> bool {
@@ -638,6 +651,10 @@ impl Machine for Dataserver {
             self.remember(&Record::Cluster { cluster }, None);
         }
         if cluster != self.cluster || cluster == 0 {
+            self.foreign += 1;
+            return Ok(());
+        }
+        if !self.may_say(arrival.from, &message) {
             self.foreign += 1;
             return Ok(());
         }

@@ -501,7 +501,8 @@ pub(crate) mod tests {
         let http = ([127, 0, 0, 1], 7_000 + n).into();
         let (name, rack, is_ill) = (String::new(), String::new(), false);
         let disk = DiskId(disk);
-        let beat = Control::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page };
+        let proof = names.proof(disk, http);
+        let beat = Control::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page, proof };
         say(names, now, n, beat);
     }
 

@@ -110,7 +110,7 @@ pub struct Keeping {
     /// Number of streams that began in this life.
     streams: u64,
     /// Whether the record of this life of the nameserver is on the disk here.
-    is_begun: bool,
+    pub(crate) is_begun: bool,
     /// Whether all keepers have the state with which this life began. Until then a rebuild may undo
     /// a part of this state.
     pub(crate) is_sure: bool,

@@ -1,6 +1,8 @@
 //! The state that a primary keeps beside its copy: its followers, and the appends that they may
 //! still need.
 
+use std::net::SocketAddr;
+
 use evenfall_core::Timestamp;
 
 use crate::config::FLIGHT_BYTES_MAX;
@@ -93,6 +95,12 @@ impl Lead {
     /// The follower on this disk.
     pub fn follower(&mut self, disk: crate::DiskId) -> Option<&mut Follower> {
         self.followers.iter_mut().find(|follower| follower.place.disk == disk)
+    }
+
+    /// Whether the follower on this disk is at this address.
+    pub fn is_at(&self, disk: crate::DiskId, address: SocketAddr) -> bool {
+        let mut places = self.followers.iter().map(|follower| follower.place);
+        places.any(|place| place.disk == disk && place.address == address)
     }
 
     /// Whether a follower lacks an append, or does not know the committed length.

@@ -27,6 +27,7 @@
 //! | `relaying` | appends from the primary to its followers |
 //! | `copy` | one copy: chunks, lengths, cuts |
 //! | `lead` | followers of a primary and its window |
+//! | `trust` | whose word a server takes |
 //! | `outbox` | datagrams that wait to be sent |
 //! | [`chunk`] | the bytes on a disk |
 //! | [`wire`] | datagrams, drawn |
@@ -68,6 +69,7 @@ mod outbox;
 mod placing;
 mod relaying;
 pub mod space;
+mod trust;
 mod valid;
 pub mod wire;
 

@@ -26,16 +26,19 @@ use bytes::Bytes;
 use evenfall_core::durable::Durable;
 use evenfall_core::journal::Journal;
 use evenfall_core::{
-    Arrival, ClockReading, Machine, Malformed, Prng, StorageError, Timestamp, Transmit, Write,
-    WriteId,
+    Arrival, ClockReading, MacKey, Machine, Malformed, Prng, StorageError, Timestamp, Transmit,
+    Write, WriteId,
 };
 
-use crate::config::{LABEL_BYTES_MAX, LOOKS_MAX, NameConfig, OWED_MAX, REPLACED_PARTS};
+use crate::config::{
+    FORGET_AFTER, LABEL_BYTES_MAX, LOOKS_MAX, NameConfig, OWED_MAX, REPLACED_PARTS, SERVERS_MAX,
+};
 use crate::groups::Work;
 use crate::keeping::Keeping;
 use crate::outbox::Outbox;
 use crate::placing::Balance;
 use crate::space::{Call, FIRST_EPOCH, File, Group, Record, Space};
+use crate::trust::proof_key;
 use crate::wire::{Control, Message, Place};
 use crate::{DiskId, FileId, FilesError, Refusal};
 
@@ -126,8 +129,14 @@ pub struct Nameserver {
     /// The number of the last assignment.
     pub(crate) rounds: u64,
     tick_at: Timestamp,
-    /// Datagrams of other clusters.
+    /// Datagrams of other clusters, and of senders who may not say what they say.
     foreign: u64,
+    /// Whether datagrams are sealed. The sender of a sealed datagram is a server of the cluster.
+    pub(crate) is_sealed: bool,
+    /// The key of the proofs of this life.
+    pub(crate) proof_key: MacKey,
+    /// When silent dataservers are forgotten next.
+    forget_at: Timestamp,
     /// Files that dataservers have and that no name of this log ever had.
     pub(crate) strangers: BTreeSet<FileId>,
     /// The wall clock as the owner last gave it, in milliseconds since 1970.
@@ -168,6 +177,9 @@ impl Nameserver {
             rounds: Prng::new(seed).fork(1).next_u64() >> 1,
             tick_at: Timestamp::ZERO,
             foreign: 0,
+            is_sealed: false,
+            proof_key: proof_key(seed),
+            forget_at: Timestamp::ZERO,
             strangers: BTreeSet::new(),
             at_ms: 0,
         };
@@ -197,8 +209,8 @@ impl Nameserver {
         self.at_ms = at_ms;
     }
 
-    /// Datagrams that were dropped, because the driver was too slow or because they came from
-    /// another cluster.
+    /// Datagrams that were dropped, because the driver was too slow or because their sender is of
+    /// another cluster or may not say what the datagram says.
     pub fn dropped(&self) -> u64 {
         self.outbox.dropped + self.foreign
     }
@@ -392,14 +404,25 @@ impl Nameserver {
     }
 
     fn beat(&mut self, now: Timestamp, beat: Control) {
-        let Control::Beat { disk, http, name, rack, is_ill, used, free, page } = beat else {
+        let Control::Beat { disk, http, name, rack, is_ill, used, free, page, proof } = beat else {
             return;
         };
+        let right = self.proof(disk, http);
+        if proof != right {
+            // The name of the cluster goes with the proof, so it has to be on the disk here. The other
+            // copies of the log may wait for this very dataserver.
+            if self.keeping.is_begun {
+                let message = Message::Control(Control::Proof { disk, proof: right });
+                self.outbox.send(self.space.cluster, http, message);
+            }
+            return;
+        }
         let place = Place { disk, address: http, http };
         if name.len().max(rack.len()) > LABEL_BYTES_MAX {
             return;
         }
-        if self.space.is_gone(disk) {
+        let is_known = self.servers.contains_key(&disk);
+        if self.space.is_gone(disk) || (!is_known && self.servers.len() >= SERVERS_MAX) {
             return;
         }
         let old = self.servers.get(&disk);
@@ -480,6 +503,10 @@ impl Nameserver {
             let inodes = self.space.inodes().keys();
             self.dirty.extend(inodes.filter(|id| self.space.file(**id).is_some()));
         }
+        if now >= self.forget_at {
+            self.forget_at = now + FORGET_AFTER / 4;
+            self.forget_silent(now);
+        }
         let mut dead = Vec::new();
         for (disk, server) in &mut self.servers {
             if !server.is_given_up && now >= server.heard + self.config.dead_after {
@@ -502,6 +529,22 @@ impl Nameserver {
         self.drive_balance(now);
         self.drive_keepers(now);
         self.compact();
+    }
+
+    /// Forgets dataservers that have long been silent and whose disks the log does not name, as
+    /// after a start with another directory. Nobody waits for them.
+    pub(crate) fn forget_silent(&mut self, now: Timestamp) {
+        let is_silent = |server: &Server| now >= server.heard + FORGET_AFTER;
+        if !self.servers.values().any(is_silent) {
+            return;
+        }
+        let mut named: BTreeSet<DiskId> = self.space.keepers().clone();
+        for id in self.space.inodes().keys() {
+            let Some(file) = self.space.file(*id) else { continue };
+            named.extend(&file.group.members);
+            named.extend(file.group.former.iter().map(|(disk, _)| *disk));
+        }
+        self.servers.retain(|disk, server| named.contains(disk) || !is_silent(server));
     }
 
     /// Replaces a long log by a checkpoint.
@@ -551,8 +594,11 @@ impl Machine for Nameserver {
             self.foreign += 1;
             return Ok(());
         }
-        if let Message::Control(control) = message {
-            self.control(now, arrival.from, control);
+        match message {
+            Message::Control(control) if self.may_say(arrival.from, &control) => {
+                self.control(now, arrival.from, control);
+            }
+            _ => self.foreign += 1,
         }
         Ok(())
     }

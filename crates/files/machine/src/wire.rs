@@ -96,6 +96,16 @@ pub enum Control {
         free: u64,
         /// Some of its copies.
         page: Vec<Held>,
+        /// The last proof of the nameserver that the dataserver hears at its address.
+        #[serde(default)]
+        proof: u64,
+    },
+    /// The nameserver answers a sign of life that has not the right proof.
+    Proof {
+        /// The disk that was named.
+        disk: DiskId,
+        /// The proof.
+        proof: u64,
     },
     /// The nameserver forbids all epochs of a file before this one.
     Seal {

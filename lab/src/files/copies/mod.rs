@@ -147,11 +147,20 @@ impl Alteration<Node> for Wrong {
                 Mutant::IgnoresRacks,
                 Node::Name(_),
                 Message::Control(Control::Beat {
-                    disk, http, name, is_ill, used, free, page, ..
+                    disk,
+                    http,
+                    name,
+                    is_ill,
+                    used,
+                    free,
+                    page,
+                    proof,
+                    ..
                 }),
             ) => {
                 let rack = String::new();
-                let beat = Control::Beat { disk, http, name, rack, is_ill, used, free, page };
+                let beat =
+                    Control::Beat { disk, http, name, rack, is_ill, used, free, page, proof };
                 Message::Control(beat)
             }
             (

@@ -66,7 +66,10 @@ fn kept_by(
     length: u64,
 ) {
     let control = Control::Kept { disk: DiskId(disk), generation, life, length };
-    say(names, now, disk as u16, control);
+    // The disk may be at the address of another one.
+    let server = names.servers().get(&DiskId(disk));
+    let n = server.map_or(disk as u16, |server| server.place.address.port() - 7_000);
+    say(names, now, n, control);
 }
 
 /// The last stream that was sent, and the offset at which the last sent bytes of the stream end.
