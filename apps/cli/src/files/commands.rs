@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use evenfall_files_service::settings::{DATASERVER, Node};
 use evenfall_files_service::{Client, Options, ServiceError, Settings, Source};
+use evenfall_runtime::address::{HostPort, look_up};
 use evenfall_runtime::progress::Progress;
 use humantime::parse_duration;
 use serde_json::Value;
@@ -32,6 +33,10 @@ pub struct FilesArgs {
     /// Settings file of the cluster, which has the address of the nameserver and the key.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Connect to other hosts without a key. Everything is then sent in clear, and the cluster needs
+    /// files.open = true.
+    #[arg(long, global = true)]
+    open: bool,
     /// Longest time to repeat a request without success.
     #[arg(
         long,
@@ -158,7 +163,13 @@ enum FilesCommand {
         #[arg(long, value_name = "DIR", requires = "from")]
         names: Option<PathBuf>,
         /// Addresses of all dataservers of the cluster, with commas between them.
-        #[arg(long, value_name = "ADDRESS", value_delimiter = ',', requires = "names")]
+        #[arg(
+            long,
+            value_name = "ADDRESS",
+            value_delimiter = ',',
+            requires = "names",
+            value_parser = look_up
+        )]
         from: Vec<SocketAddr>,
         /// Rebuild even if a silent dataserver may have a newer copy.
         #[arg(long)]
@@ -171,11 +182,8 @@ fn server(text: &str) -> Result<String, String> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok(format!("127.0.0.1:{port}"));
     }
-    let is_port = |port: &str| port.parse::<u16>().is_ok();
-    match text.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && is_port(port) => Ok(text.to_owned()),
-        _ => Err("give a port, or HOST:PORT".into()),
-    }
+    let address: Result<HostPort, _> = text.parse();
+    address.map(|at| at.to_string()).map_err(|error| format!("give a port, or HOST:PORT: {error}"))
 }
 
 /// A path of the nameserver.
@@ -257,7 +265,7 @@ fn rebuild(
         (None, Some(settings)) => {
             let all = settings.nodes.iter().filter(|node| node.plain.role == DATASERVER);
             let options = Options::of(settings, settings.nameserver()?)?;
-            (options, all.map(Node::reached_at).collect())
+            (options, all.map(Node::reached_at).collect::<Result<Vec<_>, _>>()?)
         }
         (None, None) => return Err("give --config FILE, or --names DIR and --from ADDRESS".into()),
     };
@@ -275,12 +283,13 @@ pub fn files(args: &FilesArgs) -> Outcome {
     let own = settings.as_ref().map(|settings| settings.nameserver()).transpose()?;
     let nameserver = match (&args.webhdfs, own) {
         (Some(given), _) => given.clone(),
-        (None, Some(own)) => own.reached_at().to_string(),
+        (None, Some(own)) => own.reached_by().to_string(),
         (None, None) => "127.0.0.1:9870".to_owned(),
     };
     let key = settings.as_ref().map(Settings::key).transpose()?.flatten();
     let client = Client::new(&nameserver, &user(), args.patience).keyed(key);
-    let client = client.steered(settings.as_ref().and_then(Settings::flowserver));
+    let flowserver = settings.as_ref().and_then(Settings::flowserver).cloned();
+    let client = client.steered(flowserver).open_to_other_hosts(args.open);
     match &args.command {
         FilesCommand::Ls { path } => {
             client.list(path, &mut |one| print_entry(one, path, args.json))?;

@@ -44,7 +44,7 @@ pub fn run(local: &LocalArgs, args: &ServersArgs) -> Outcome {
 fn run_server(settings: &Settings, role: &str, name: Option<&str>) -> Outcome {
     let node = settings.node(role, name)?;
     let options = Options::of(settings, node)?;
-    let started = || println!("{} takes clients at {}", node.plain.name, node.reached_at());
+    let started = || println!("{} takes clients at {}", node.plain.name, node.reached_by());
     match role {
         NAMESERVER => run_nameserver(&options, started)?,
         FLOWSERVER => run_flowserver(&options, started)?,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_core::SharedKey;
+use evenfall_runtime::address::HostPort;
 use evenfall_runtime::settings::{
     self, Document, Mistake, Run, SettingsError, check_closed, check_nodes, keys_of,
 };
@@ -29,6 +30,10 @@ const DEAD_AFTER_MIN: Duration = Duration::from_secs(1);
 pub struct Files {
     /// Whether clients on other hosts may connect without the key.
     pub open: bool,
+    /// Names by which clients address the servers, beside `localhost`, the name of the server's
+    /// host, and the names in `address` and `advertise`. `*.` at the beginning of a name stands for
+    /// any name in front of the rest.
+    pub hosts: Vec<String>,
     /// Silence after which a dataserver counts as dead.
     #[serde(with = "humantime_serde")]
     pub dead_after: Duration,
@@ -48,6 +53,7 @@ impl Default for Files {
     fn default() -> Self {
         Self {
             open: false,
+            hosts: Vec::new(),
             dead_after: Duration::from_secs(5),
             room_bytes_min: 1 << 30,
             log_copies: 3,
@@ -68,12 +74,15 @@ pub struct Node {
     pub own: Own,
 }
 
-/// The keys of `[[node]]` that only servers of files have.
+/// The keys of `[[node]]` that only servers of files read, or that they read in their own way.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Own {
+    /// The address at which the server listens, as it is written: a name is looked up again when
+    /// the server is lost.
+    pub address: HostPort,
     /// The address at which other servers and clients reach the server, when that differs from the
     /// address at which it listens.
-    pub advertise: Option<SocketAddr>,
+    pub advertise: Option<HostPort>,
     /// The rack of a dataserver's host.
     pub rack: Option<String>,
     /// Directory of the server's log and chunks, relative to the settings file.
@@ -89,9 +98,18 @@ impl Node {
         ROLES.contains(&self.plain.role.as_str())
     }
 
-    /// The address at which others reach the server.
-    pub fn reached_at(&self) -> SocketAddr {
-        self.own.advertise.unwrap_or(self.plain.address)
+    /// The address at which others reach the server, as it is written.
+    pub fn reached_by(&self) -> &HostPort {
+        self.own.advertise.as_ref().unwrap_or(&self.own.address)
+    }
+
+    /// The address at which others reach the server. A name is looked up.
+    ///
+    /// # Errors
+    /// When the name has no address.
+    pub fn reached_at(&self) -> Result<SocketAddr, SettingsError> {
+        let found = self.reached_by().look_up();
+        found.map_err(|error| SettingsError::new(format!("node {}: {error}", self.plain.name)))
     }
 
     fn check(&self, at: usize) -> Result<(), Mistake> {
@@ -99,7 +117,7 @@ impl Node {
             let why = format!("node {}: {why}", self.plain.name);
             Err(Mistake::new(format!("node.{at}.{key}"), why))
         };
-        let Own { advertise, rack, files } = &self.own;
+        let Own { advertise, rack, files, .. } = &self.own;
         // The service of ordered keys reads `rack` of its own nodes.
         if rack.is_some()
             && !self.is(DATASERVER)
@@ -122,9 +140,13 @@ impl Node {
         if self.plain.http.is_some() {
             return wrong("http", "a server of files takes HTTP at its address; leave http out");
         }
-        let reached = self.reached_at();
+        let looked_up = self.reached_by().look_up();
+        let reached = match looked_up {
+            Ok(reached) => reached,
+            Err(error) => return wrong("advertise", &error.to_string()),
+        };
         if reached.ip().is_unspecified() || reached.port() == 0 {
-            let why = format!("nobody reaches {reached}: give advertise = \"IP:PORT\"");
+            let why = format!("nobody reaches {reached}: give advertise = \"HOST:PORT\"");
             return wrong("advertise", &why);
         }
         Ok(())
@@ -221,9 +243,15 @@ impl Settings {
     }
 
     /// Where the flowserver is reached, if there is one.
-    pub fn flowserver(&self) -> Option<SocketAddr> {
+    pub fn flowserver(&self) -> Option<&HostPort> {
         let found = self.nodes.iter().find(|node| node.is(FLOWSERVER));
-        found.map(Node::reached_at)
+        found.map(Node::reached_by)
+    }
+
+    /// The names by which the settings address servers of files.
+    pub fn names(&self) -> Vec<String> {
+        let all = self.nodes.iter().flat_map(|node| [&node.own.address, node.reached_by()]);
+        all.filter(|address| address.is_name()).map(|address| address.host().to_owned()).collect()
     }
 
     /// The node of a role. `name` may be left out where only one node has the role.
@@ -277,7 +305,7 @@ mod tests {
         let data = node("dataserver", &format!("{rest}\nfiles = \"disk\""));
         let settings = of(&format!("{names}{data}")).unwrap();
         let data = settings.node(DATASERVER, None).unwrap();
-        assert_eq!(data.reached_at().to_string(), "10.0.0.2:9871");
+        assert_eq!(data.reached_by().to_string(), "10.0.0.2:9871");
         let Own { rack, files, .. } = &data.own;
         assert_eq!((rack.as_deref(), files), (Some("b"), &Some("disk".into())));
         let names = settings.nameserver().unwrap();

@@ -44,7 +44,7 @@ fn server() {
     }
     let ended = match () {
         () if listen == nameserver => run_nameserver(&options, || {}),
-        () if options.flowserver == Some(listen) => run_flowserver(&options, || {}),
+        () if options.flowserver == Some(listen.into()) => run_flowserver(&options, || {}),
         () => run_dataserver(&options, || {}),
     };
     ended.expect("a server");

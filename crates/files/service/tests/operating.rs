@@ -71,7 +71,7 @@ fn a_cluster_with_a_key_takes_nothing_that_is_not_sealed_under_it() {
     // A plain datagram changes nothing: no further dataserver is known.
     let (name, rack, page) = (String::new(), String::new(), Vec::new());
     let (disk, http, is_ill) = (DiskId(5), cluster.addresses[1], false);
-    let beat = Control::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page };
+    let beat = Control::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page, proof: 0 };
     let (head, body) = Message::Control(beat).encode(0);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.send_to(&[&head[..], &body].concat(), cluster.addresses[0]).expect("it leaves");
@@ -143,7 +143,7 @@ fn a_flowserver_chooses_copies_counts_flows_and_is_not_missed_when_it_dies() {
     let place = tempfile::tempdir().expect("a directory");
     let (source, all) = local(place.path(), "source", 20 * MEGABYTE);
     let flowserver = cluster.addresses[4];
-    let client = cluster.client().steered(Some(flowserver));
+    let client = cluster.client().steered(Some(flowserver.into()));
     client.put(Source::File(source), "/a", false, Some(3), &mut |_| {}).expect("servers live");
     in_order(&client);
     let state = || {

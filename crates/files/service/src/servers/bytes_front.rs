@@ -11,9 +11,10 @@ use bytes::Bytes;
 use evenfall_core::SharedKey;
 use evenfall_files_machine::config::APPEND_BYTES_MAX;
 use evenfall_files_machine::{Dataserver, FileId, Refusal, View};
+use evenfall_runtime::address::HostPort;
 use evenfall_runtime::http::streams::{Answer, Arriving, Content, Pieces};
 use evenfall_runtime::http::{
-    self, Answered, Method, RequestError, StatusCode, Upload, exchange_under,
+    self, AllowedHosts, Answered, Method, RequestError, StatusCode, Upload, exchange_under,
 };
 use serde_json::json;
 
@@ -53,10 +54,12 @@ pub struct Files {
     directory: PathBuf,
     /// Where this dataserver takes HTTP.
     own: SocketAddr,
-    nameserver: SocketAddr,
+    nameserver: HostPort,
     key: Option<SharedKey>,
     counts: Counts,
     steering: Option<Steering>,
+    /// The names by which browsers may address this server.
+    hosts: AllowedHosts,
     /// Files that a client writes now.
     written: Arc<Mutex<BTreeSet<FileId>>>,
 }
@@ -74,8 +77,9 @@ impl Files {
     /// The routes in front of this dataserver.
     pub fn new(inbox: Inbox<Dataserver>, options: &Options, counts: Counts) -> Self {
         let Options { directory, reached_at: own, nameserver, key, .. } = options.clone();
-        let (steering, written) = (options.steering(), Arc::default());
-        Self { inbox, directory, own, nameserver, key, counts, steering, written }
+        let (steering, hosts) = (options.steering(), options.allowed_hosts());
+        let written = Arc::default();
+        Self { inbox, directory, own, nameserver, key, counts, steering, hosts, written }
     }
 
     /// How requests reach the machine.
@@ -109,6 +113,9 @@ impl Files {
 
     /// Answers a request.
     pub fn answer(&self, request: &http::Request, body: Arriving) -> Answer {
+        if let Err(foreign) = self.hosts.check(request) {
+            return Exception::from(foreign).into();
+        }
         if (&request.method, request.path.as_str()) == (&Method::GET, rebuilding::NAMES) {
             return self.names().unwrap_or_else(Answer::from);
         }
@@ -245,7 +252,7 @@ impl Files {
         // bytes.
         expect_room(&self.written())?;
         let disk = self.inbox.ask(|server, _| server.disk())?;
-        let (names, path) = (self.nameserver, escaped(&request.path));
+        let (names, path) = (&self.nameserver, escaped(&request.path));
         let mut url = format!("http://{names}{}{path}?op={MAKE}&disk={}", webhdfs::PREFIX, disk.0);
         for name in CREATE_ARGUMENTS.iter().chain(&["user.name"]) {
             if let Some(value) = request.text(name) {

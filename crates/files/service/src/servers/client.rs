@@ -6,12 +6,13 @@
 
 use std::fs::File;
 use std::io::{self, BufRead as _, Read, Seek as _, SeekFrom, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
 use evenfall_core::SharedKey;
+use evenfall_runtime::address::{HostPort, look_up};
 use evenfall_runtime::http::{Answered, Method, RequestError, StatusCode, Upload, exchange_under};
 use serde_json::Value;
 
@@ -59,7 +60,14 @@ pub struct Client {
     user: String,
     patience: Duration,
     key: Option<SharedKey>,
+    /// Whether connections without a key may leave this host.
+    is_open: bool,
     pub(crate) steering: Option<Steering>,
+}
+
+/// Whether an address belongs to this host, so that what is sent there leaves no interface.
+fn is_own(address: SocketAddr) -> bool {
+    address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok()
 }
 
 /// The answer, unless it is an exception.
@@ -135,7 +143,14 @@ impl Client {
     /// while it may succeed later, until nothing has succeeded for `patience`.
     pub fn new(nameserver: &str, user: &str, patience: Duration) -> Self {
         let (nameserver, user) = (nameserver.to_owned(), user.to_owned());
-        Self { nameserver, user, patience, key: None, steering: None }
+        Self { nameserver, user, patience, key: None, is_open: false, steering: None }
+    }
+
+    /// The same client, which also connects to other hosts without a key, in clear. The settings of
+    /// such a cluster have `files.open = true`.
+    #[must_use]
+    pub fn open_to_other_hosts(self, is_open: bool) -> Self {
+        Self { is_open, ..self }
     }
 
     /// The same client, whose connections are sealed under the key of the cluster.
@@ -146,7 +161,7 @@ impl Client {
 
     /// The same client, for which this flowserver chooses copies.
     #[must_use]
-    pub fn steered(self, flowserver: Option<SocketAddr>) -> Self {
+    pub fn steered(self, flowserver: Option<HostPort>) -> Self {
         let steering = flowserver.map(|address| Steering::new(address, self.key.clone()));
         Self { steering, ..self }
     }
@@ -158,6 +173,13 @@ impl Client {
         body: Upload,
         tell: Tell<'_>,
     ) -> Result<Answered, ServiceError> {
+        if self.key.is_none() && !self.is_open {
+            // A redirect may lead anywhere, so every server is looked at.
+            let at = look_up(authority(url)).map_err(ServiceError::Address)?;
+            if !is_own(at) {
+                return Err(ServiceError::Clear(at));
+            }
+        }
         let answer = exchange_under(self.key.as_ref(), url, method, body, SILENCE, tell);
         answer.map_err(|error| unanswered(authority(url), error))
     }

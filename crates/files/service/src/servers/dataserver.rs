@@ -1,5 +1,6 @@
 //! The process of a dataserver.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use evenfall_files_machine::chunk::Damage;
 use evenfall_files_machine::dataserver::{Event, LOG};
 use evenfall_files_machine::{DataConfig, Dataserver};
+use evenfall_host::interrupt;
 use evenfall_host::writes::Writes;
 use evenfall_runtime::http::{Limits, Response, Routes, Server, StatusCode};
 
@@ -21,6 +23,10 @@ use crate::{Options, ServiceError};
 
 /// Time between two looks at how much room the disk has.
 const ROOM_EVERY: Duration = Duration::from_secs(2);
+
+/// Time between two looks for the address of a nameserver that has a name. Within two of them, the
+/// dataserver reports to the new address.
+const NAME_EVERY: Duration = Duration::from_secs(5);
 
 /// Bytes of a body that are read from a connection at once. With 256 KiB in place of 64 KiB a put
 /// of 64 MB takes an eighth less processor time, because the threads of a put wake each other less
@@ -40,6 +46,37 @@ fn count(counts: &Counts, options: &Options) -> Result<(), ServiceError> {
     let tell = move || counts.tell(&steering, host, &rack);
     let started = std::thread::Builder::new().name("flows".into()).spawn(tell);
     let failed = |error| ServiceError::Io("start the thread that counts flows".into(), error);
+    started.map(drop).map_err(failed)
+}
+
+/// Starts the thread that looks the name of the nameserver up again and again, if it has a name. A
+/// nameserver may come back at another address, and answers no beat by which the loss of the old
+/// address could be noticed.
+fn follow_name(
+    inbox: &Inbox<Dataserver>,
+    options: &Options,
+    mut known: SocketAddr,
+) -> Result<(), ServiceError> {
+    if !options.nameserver.is_name() {
+        return Ok(());
+    }
+    let (inbox, options) = (inbox.clone(), options.clone());
+    let follow = move || {
+        while !interrupt::raised() {
+            std::thread::sleep(NAME_EVERY);
+            let Ok(found) = options.nameserver_at() else { continue };
+            if found == known || options.check_others(&[found]).is_err() {
+                continue;
+            }
+            tracing::warn!("the nameserver {} is at {found} now", options.nameserver);
+            known = found;
+            if inbox.ask(move |server, _| server.follow_nameserver(found)).is_err() {
+                return;
+            }
+        }
+    };
+    let started = std::thread::Builder::new().name("nameserver".into()).spawn(follow);
+    let failed = |error| ServiceError::Io("start the thread that looks names up".into(), error);
     started.map(drop).map_err(failed)
 }
 
@@ -69,7 +106,8 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let writes = Writes::open(&directory).map_err(failed(format!("open {at}")))?;
     let log = writes.read(LOG).map_err(ServiceError::Disk)?;
     let chunks = Logs::new(directory.clone()).scan().map_err(ServiceError::Disk)?;
-    let (listen, nameserver, http) = (options.listen, options.nameserver, options.reached_at);
+    let (listen, http) = (options.listen, options.reached_at);
+    let nameserver = options.nameserver_at()?;
     let (seed, config) = (owner::random_number()?, DataConfig::default());
     let machine = Dataserver::new(config, nameserver, http, seed, &log, chunks);
     let mut machine = machine.map_err(|e| ServiceError::Log(directory.join(LOG), e))?;
@@ -83,6 +121,7 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let key = options.key.as_ref();
     let (owner, inbox) = Owner::new(machine, (listen, key), writes, ROOM_EVERY)?;
     scrub(&inbox, options)?;
+    follow_name(&inbox, options, nameserver)?;
     let counts = Counts::default();
     count(&counts, options)?;
     let files = Arc::new(Files::new(inbox, options, counts));

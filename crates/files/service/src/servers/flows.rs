@@ -13,8 +13,9 @@ use evenfall_files_flow::FlowId;
 use evenfall_files_flow::flowserver::{COPIES_MAX, Flowserver, Given, Spec};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
+use evenfall_runtime::address::HostPort;
 use evenfall_runtime::http::streams::Answer;
-use evenfall_runtime::http::{self, Method, Response, Routes, Server, StatusCode};
+use evenfall_runtime::http::{self, AllowedHosts, Method, Response, Routes, Server, StatusCode};
 use evenfall_runtime::http::{Upload, exchange_under};
 use serde_json::{Value, json};
 
@@ -43,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// The routes of a flowserver.
 #[derive(Clone)]
-struct Flows(Arc<Mutex<Flowserver>>);
+struct Flows(Arc<Mutex<Flowserver>>, AllowedHosts);
 
 impl Flows {
     /// Locks the state. A thread that panicked while it held the lock has left the state in order,
@@ -53,6 +54,9 @@ impl Flows {
     }
 
     fn answer(&self, request: &http::Request) -> Answer {
+        if let Err(foreign) = self.1.check(request) {
+            return Exception::from(foreign).into();
+        }
         let answered = match (&request.method, request.path.as_str()) {
             (&Method::GET, "/evenfall/flows") => Ok(self.shown()),
             (&Method::POST, _) => Request::order(request).and_then(|order| {
@@ -144,7 +148,8 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
         rack_bytes_per_s: options.files.rack_bytes_per_second as f64,
         silence: SILENCE,
     };
-    let flows = Flows(Arc::new(Mutex::new(Flowserver::new(spec, random_number()?))));
+    let state = Arc::new(Mutex::new(Flowserver::new(spec, random_number()?)));
+    let flows = Flows(state, options.allowed_hosts());
     let answer = flows.clone();
     let routes = Routes::default()
         .get("/healthz", |_| Response::text(StatusCode::OK, "ok"))
@@ -175,7 +180,7 @@ pub type Leg = (u64, usize);
 
 impl Steering {
     /// A flowserver at this address.
-    pub fn new(flowserver: SocketAddr, key: Option<SharedKey>) -> Self {
+    pub fn new(flowserver: HostPort, key: Option<SharedKey>) -> Self {
         Self { flowserver: flowserver.to_string(), key, silent: Arc::default() }
     }
 

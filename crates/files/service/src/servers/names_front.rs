@@ -11,7 +11,7 @@ use evenfall_files_machine::space::{Call, Inode, Kind, Space, names};
 use evenfall_files_machine::wire::Place;
 use evenfall_files_machine::{FileId, Nameserver, Refusal};
 use evenfall_runtime::http::streams::{Answer, Arriving, Content};
-use evenfall_runtime::http::{self, Method, StatusCode};
+use evenfall_runtime::http::{self, AllowedHosts, Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::listing::{Page, Sums};
@@ -19,6 +19,7 @@ use super::making::{MAKE, REPLACE};
 use super::owner::{Inbox, now_ms};
 use super::webhdfs::{self, Exception, Request, escaped, json_of, status};
 use super::{facts, reports};
+use crate::Options;
 
 /// Longest wait for the log of the nameserver, or for a dataserver that leads a file.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,16 +36,22 @@ pub struct Names {
     turn: AtomicUsize,
     /// The key under which dataservers are reached.
     pub key: Option<SharedKey>,
+    /// The names by which browsers may address this server.
+    hosts: AllowedHosts,
 }
 
 impl Names {
     /// The routes in front of a nameserver that starts now.
-    pub fn new(inbox: Inbox<Nameserver>, grace: Duration, key: Option<SharedKey>) -> Self {
-        Self { inbox, started: Instant::now(), grace, turn: AtomicUsize::new(0), key }
+    pub fn new(inbox: Inbox<Nameserver>, grace: Duration, options: &Options) -> Self {
+        let (key, hosts) = (options.key.clone(), options.allowed_hosts());
+        Self { inbox, started: Instant::now(), grace, turn: AtomicUsize::new(0), key, hosts }
     }
 
     /// Answers a request. Bodies belong to dataservers, so none is read here.
     pub fn answer(&self, request: &http::Request, _: Arriving) -> Answer {
+        if let Err(foreign) = self.hosts.check(request) {
+            return Exception::from(foreign).into();
+        }
         let answered = match (&request.method, request.path.as_str()) {
             (&Method::GET, "/evenfall/status") => reports::servers(&self.inbox),
             (&Method::GET, "/evenfall/fsck") => reports::fsck(&self.inbox),

@@ -46,14 +46,17 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let config = NameConfig { dead_after, room_bytes_min, keepers, ..NameConfig::default() };
     let seed = owner::random_number()?;
     let machine = Nameserver::new(config, seed, &log);
-    let machine = machine.map_err(|e| ServiceError::Log(options.directory.join(LOG), e))?;
+    let mut machine = machine.map_err(|e| ServiceError::Log(options.directory.join(LOG), e))?;
+    if options.key.is_some() {
+        machine.trust_senders();
+    }
     let advice = "move it away, and `evenfall files rebuild` writes it anew from a copy";
     writes.warn_of_cut(LOG, log.len() as u64, machine.logged_bytes(), advice);
     drop(log);
     let listen = options.listen;
     let key = options.key.as_ref();
     let (owner, inbox) = Owner::new(machine, (listen, key), writes, CLOCK_EVERY)?;
-    let names = Arc::new(Names::new(inbox, config.dead_after, options.key.clone()));
+    let names = Arc::new(Names::new(inbox, config.dead_after, options));
     let routes = Routes::default()
         .get("/healthz", |_| Response::text(StatusCode::OK, "ok"))
         .streams(move |request, body| names.answer(request, body));

@@ -238,6 +238,13 @@ impl FileObjects {
         Self { client, nameserver: nameserver.to_owned(), folder }
     }
 
+    /// The same objects, which may be on other hosts without a key. Everything is then sent in
+    /// clear, and the settings of the servers have `files.open = true`.
+    #[must_use]
+    pub fn open_to_other_hosts(self, is_open: bool) -> Self {
+        Self { client: self.client.open_to_other_hosts(is_open), ..self }
+    }
+
     fn path(&self, location: &Path) -> String {
         let parts = location.parts().map(|part| format!("/{}", name_of(part.as_ref())));
         format!("{}{}", self.folder, parts.collect::<String>())

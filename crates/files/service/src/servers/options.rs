@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use evenfall_core::SharedKey;
-use evenfall_runtime::http::{Guard, RequestError};
+use evenfall_runtime::address::{AddressError, HostPort};
+use evenfall_runtime::http::{AllowedHosts, Guard, RequestError};
 use evenfall_runtime::settings::SettingsError;
 
 use super::flows::Steering;
@@ -17,10 +18,10 @@ pub struct Options {
     pub listen: SocketAddr,
     /// The address at which other servers and clients reach this server.
     pub reached_at: SocketAddr,
-    /// The address of the nameserver.
-    pub nameserver: SocketAddr,
+    /// The address of the nameserver. A name is looked up again and again.
+    pub nameserver: HostPort,
     /// The address of the flowserver, if there is one.
-    pub flowserver: Option<SocketAddr>,
+    pub flowserver: Option<HostPort>,
     /// The directory of the log, and of the chunks of a dataserver.
     pub directory: PathBuf,
     /// The name of this server for people.
@@ -31,6 +32,8 @@ pub struct Options {
     pub key: Option<SharedKey>,
     /// The settings that all servers share.
     pub files: Files,
+    /// Names by which the settings address servers. Browsers may use them too.
+    pub names: Vec<String>,
 }
 
 impl Options {
@@ -39,13 +42,14 @@ impl Options {
         Self {
             listen,
             reached_at: listen,
-            nameserver,
+            nameserver: nameserver.into(),
             flowserver: None,
             directory,
             name: String::new(),
             rack: String::new(),
             key: None,
             files: Files::default(),
+            names: Vec::new(),
         }
     }
 
@@ -55,26 +59,37 @@ impl Options {
     /// When the settings have no nameserver, or the key cannot be read.
     pub fn of(settings: &Settings, node: &Node) -> Result<Self, SettingsError> {
         let local = node.own.files.clone().unwrap_or_default();
-        let nameserver = settings.nameserver()?.reached_at();
+        let nameserver = settings.nameserver()?.reached_by().clone();
+        let reached_at = node.reached_at()?;
         Ok(Self {
-            reached_at: node.reached_at(),
+            reached_at,
+            nameserver,
             name: node.plain.name.clone(),
             rack: node.own.rack.clone().unwrap_or_default(),
-            flowserver: settings.flowserver(),
+            flowserver: settings.flowserver().cloned(),
             key: settings.key()?,
             files: settings.files.clone(),
-            ..Self::local(node.plain.address, nameserver, local)
+            names: settings.names(),
+            ..Self::local(node.plain.address, reached_at, local)
         })
     }
 
     /// How the server reaches the flowserver, if there is one.
     pub(crate) fn steering(&self) -> Option<Steering> {
-        Some(Steering::new(self.flowserver?, self.key.clone()))
+        Some(Steering::new(self.flowserver.clone()?, self.key.clone()))
     }
 
     /// Refuses addresses beyond loopback when the server has no key.
     pub(crate) fn check(&self) -> Result<(), ServiceError> {
-        self.check_others(&[self.listen, self.reached_at, self.nameserver])
+        self.check_others(&[self.listen, self.reached_at, self.nameserver_at()?])
+    }
+
+    /// The address of the nameserver at this moment.
+    ///
+    /// # Errors
+    /// When its name has no address.
+    pub(crate) fn nameserver_at(&self) -> Result<SocketAddr, ServiceError> {
+        self.nameserver.look_up().map_err(ServiceError::Address)
     }
 
     /// When the server has no key, refuses every address of `all` that lies beyond loopback.
@@ -84,6 +99,12 @@ impl Options {
             Some(address) => Err(ServiceError::Unkeyed(address)),
             None => Ok(()),
         }
+    }
+
+    /// The names by which browsers may address this server.
+    pub(crate) fn allowed_hosts(&self) -> AllowedHosts {
+        let given = self.names.iter().chain(&self.files.hosts);
+        given.fold(AllowedHosts::of_this_host(), |hosts, name| hosts.and(name))
     }
 
     /// The guard that admits clients with the key, if the server has a key.
@@ -106,6 +127,10 @@ pub enum ServiceError {
     Log(PathBuf, evenfall_files_machine::FilesError),
     /// The address lies beyond loopback, and the server has no key.
     Unkeyed(SocketAddr),
+    /// The address lies beyond loopback, and the client has no key.
+    Clear(SocketAddr),
+    /// The name of a server has no address.
+    Address(AddressError),
     /// The server refused a request. The texts are the name and the words of the exception.
     Refused(String, String),
     /// No server answered. The text names the server that was asked.
@@ -133,6 +158,13 @@ impl std::fmt::Display for ServiceError {
                 "{address} lies beyond loopback, which needs a key: give run.key_file, or an \
                  address in 127.0.0.0/8"
             ),
+            Self::Clear(address) => write!(
+                f,
+                "{address} lies beyond loopback, and without the key everything would be sent in \
+                 clear: give --config with the settings of the cluster, or --open if that is meant \
+                 (for a store's objects, FILES_ALLOW_HTTP=true)"
+            ),
+            Self::Address(error) => error.fmt(f),
             Self::Refused(_, what) | Self::Answer(what) => f.write_str(what),
             Self::Unanswered(whom, _) => {
                 write!(f, "{whom} does not answer; is `evenfall run files` running?")
@@ -151,7 +183,8 @@ impl std::error::Error for ServiceError {
             Self::Disk(error) => error.source(),
             Self::Log(_, error) => error.source(),
             Self::Unanswered(_, error) => Some(error),
-            Self::Unkeyed(_) | Self::Refused(..) | Self::Answer(_) => None,
+            Self::Address(error) => error.source(),
+            Self::Unkeyed(_) | Self::Clear(_) | Self::Refused(..) | Self::Answer(_) => None,
         }
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use evenfall_files_machine::space::{Inode, Kind};
 use evenfall_files_machine::{FileId, Refusal, config};
 use evenfall_runtime::http::streams::{Answer, Content};
-use evenfall_runtime::http::{self, Answered, StatusCode};
+use evenfall_runtime::http::{self, Answered, ForeignRequest, StatusCode};
 use serde_json::{Value, json};
 
 /// The prefix of every path.
@@ -79,13 +79,12 @@ impl Exception {
         let class = "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException";
         Self::new(StatusCode::FORBIDDEN, class, format!("another client writes {path}"))
     }
+}
 
-    /// The request came from a page of another site.
-    fn of_another_site() -> Self {
+impl From<ForeignRequest> for Exception {
+    fn from(why: ForeignRequest) -> Self {
         let class = "org.apache.hadoop.security.AccessControlException";
-        let what = "requests from pages of other sites are refused; address this host by its IP \
-                    address or as localhost";
-        Self::new(StatusCode::FORBIDDEN, class, what)
+        Self::new(StatusCode::FORBIDDEN, class, why.to_string())
     }
 }
 
@@ -208,11 +207,8 @@ impl Request {
     /// [`PREFIX`].
     ///
     /// # Errors
-    /// When the request comes from a page of another site, has no operation, or an escape is wrong.
+    /// When the request has no operation, or an escape is wrong.
     pub fn read(request: &http::Request, hint: &str) -> Result<Self, Exception> {
-        if !request.is_of_this_site() {
-            return Err(Exception::of_another_site());
-        }
         let read = Self::parse(&request.path, &request.query, hint)?;
         Ok(Self { from: request.from.ip().to_canonical(), ..read })
     }
@@ -222,9 +218,6 @@ impl Request {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn order(request: &http::Request) -> Result<Self, Exception> {
-        if !request.is_of_this_site() {
-            return Err(Exception::of_another_site());
-        }
         let query = format!("{}&op=order", request.query);
         Self::parse_below(ORDERS, &request.path, &query, "there is no such order")
     }
