@@ -7,15 +7,21 @@ use std::time::Duration;
 use evenfall_multicast_machine::Mode;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::RoleName;
+use evenfall_runtime::address::look_up;
 use evenfall_runtime::http::{self, Method, Reply};
+use evenfall_runtime::listing::printable;
 use evenfall_runtime::program::{counted, with_causes};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::settings::CONFIG;
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The variable with the address that the probe of a container asks. It does not begin with
+/// `EVENFALL_`, because variables of that name are settings.
+const HEALTH_VARIABLE: &str = "HEALTH_HTTP";
 
 /// Arguments of `evenfall stat`.
 #[derive(clap::Args, Debug)]
@@ -25,11 +31,15 @@ pub struct Args {
     config: PathBuf,
     /// Ask this address instead of the nodes of the settings file. The option may be given several
     /// times.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = look_up)]
     http: Vec<SocketAddr>,
     /// Switch the root to another mode: unicast, tree, hedge, release or cloudex.
     #[arg(long)]
     set_mode: Option<String>,
+    /// Say of each node whether it is healthy, and fail unless all are. Probes of containers use the
+    /// exit code.
+    #[arg(long, conflicts_with = "set_mode")]
+    healthy: bool,
     /// Print the answers of the nodes as JSON.
     #[arg(long)]
     json: bool,
@@ -60,8 +70,18 @@ pub fn without_http(config: &Path) -> String {
 }
 
 pub fn main(args: &Args) -> Outcome {
+    let of_container = match args.healthy && args.http.is_empty() {
+        true => std::env::var(HEALTH_VARIABLE).ok(),
+        false => None,
+    };
+    if of_container.as_deref() == Some("") {
+        println!("{HEALTH_VARIABLE} is empty: nobody is asked");
+        return Ok(());
+    }
+    let of_container = of_container.map(|address| look_up(&address)).transpose();
+    let of_container = of_container.map_err(|error| format!("{HEALTH_VARIABLE}: {error}"))?;
     let mut nodes: Vec<(String, Option<RoleName>, SocketAddr)> =
-        args.http.iter().map(|a| (a.to_string(), None, *a)).collect();
+        args.http.iter().chain(&of_container).map(|a| (a.to_string(), None, *a)).collect();
     if nodes.is_empty() {
         let settings = Settings::load(&args.config, &[])?;
         let with_http = settings
@@ -80,6 +100,10 @@ pub fn main(args: &Args) -> Outcome {
             format!("{config}: the root's [[node]] has no http = \"ADDRESS\"; add the key")
         };
         return set_mode(root.ok_or_else(missing)?.2, mode);
+    }
+    if args.healthy {
+        let nodes: Vec<_> = nodes.into_iter().map(|(name, _, address)| (name, address)).collect();
+        return check_health(&nodes, args.json);
     }
     let mut all = serde_json::Map::new();
     let mut silent = 0;
@@ -102,6 +126,31 @@ pub fn main(args: &Args) -> Outcome {
         return Ok(());
     }
     Err(format!("{} of {} did not answer", silent, counted(nodes.len(), "node")).into())
+}
+
+/// Asks each node for its health. A node that does not answer is not healthy.
+fn check_health(nodes: &[(String, SocketAddr)], json: bool) -> Outcome {
+    let mut all = serde_json::Map::new();
+    let mut ill = 0;
+    for (name, address) in nodes {
+        let why = match ask(*address, Method::GET, "/healthz") {
+            Ok(reply) if reply.status.is_success() => None,
+            Ok(reply) => Some(printable(reply.text.trim_end())),
+            Err(error) => Some(error),
+        };
+        ill += usize::from(why.is_some());
+        match json {
+            true => drop(all.insert(name.clone(), json!({ "healthy": why.is_none(), "why": why }))),
+            false => println!("{name}: {}", why.as_deref().unwrap_or("healthy")),
+        }
+    }
+    if json {
+        println!("{}", Value::Object(all));
+    }
+    match ill {
+        0 => Ok(()),
+        ill => Err(format!("{ill} of {} not healthy", counted(nodes.len(), "node")).into()),
+    }
 }
 
 fn set_mode(root: SocketAddr, mode: &str) -> Outcome {

@@ -27,18 +27,31 @@ resource "docker_volume" "state" {
   name     = "${each.key}-state"
 }
 
-resource "docker_container" "agent" {
+# The network of a machine, which its agent and its feed share. A network ends with the container that owns it, so
+# the owner is a container that does nothing and never ends: an agent that is started again cuts no feed off.
+resource "docker_container" "machine" {
   for_each = { for machine in var.machines : machine.name => machine }
 
-  name    = each.key
-  image   = var.image == "" ? "evenfall:local" : var.image
-  command = ["run", "agent", "--name", each.key, "--config", "/etc/evenfall/agents.toml"]
-  restart = "on-failure"
+  name    = "${each.key}-network"
+  image   = var.pause_image
+  restart = "unless-stopped"
 
   networks_advanced {
     name         = docker_network.pool.name
     ipv4_address = each.value.address
   }
+}
+
+resource "docker_container" "agent" {
+  for_each = { for machine in var.machines : machine.name => machine }
+
+  name         = each.key
+  image        = var.image == "" ? "evenfall:local" : var.image
+  command      = ["run", "agent", "--name", each.key, "--config", "/etc/evenfall/agents.toml"]
+  network_mode = "container:${docker_container.machine[each.key].id}"
+  env          = ["HEALTH_HTTP=${each.value.address}:9100"]
+  restart      = "on-failure"
+
   volumes {
     host_path      = abspath("${var.settings_dir}/agents.toml")
     container_path = "/etc/evenfall/agents.toml"
@@ -51,12 +64,12 @@ resource "docker_container" "agent" {
   }
 }
 
-# The manager, in the network of the first agent: carries out the experiment once.
+# The manager, in the network of the first machine: carries out the experiment once.
 resource "docker_container" "plan" {
   name         = "${var.name}-plan"
   image        = var.image == "" ? "evenfall:local" : var.image
   command      = ["plan", "run", "/etc/evenfall/plan.toml", "--dir", "/var/lib/evenfall/plan"]
-  network_mode = "container:${docker_container.agent[var.machines[0].name].id}"
+  network_mode = "container:${docker_container.machine[var.machines[0].name].id}"
   must_run     = false
 
   volumes {
@@ -78,13 +91,14 @@ resource "docker_container" "plan" {
   }
 }
 
-# The feed, every role in the network of the agent of its machine.
+# The feed, every role in the network of its machine.
 resource "docker_container" "feed" {
   for_each = { for machine in var.machines : machine.name => machine if var.start_feed }
 
   name         = "${each.key}-feed"
   image        = var.image == "" ? "evenfall:local" : var.image
-  network_mode = "container:${docker_container.agent[each.key].id}"
+  network_mode = "container:${docker_container.machine[each.key].id}"
+  env          = ["HEALTH_HTTP=${each.value.address}:9101"]
   restart      = "on-failure"
   command = [
     "run", each.value.feed_role, "--name", each.value.feed_name,

@@ -46,3 +46,9 @@ variable "start_feed" {
   type        = bool
   default     = false
 }
+
+variable "pause_image" {
+  description = "An image whose process does nothing and never ends. It owns the network of a machine."
+  type        = string
+  default     = "registry.k8s.io/pause:3.10"
+}

@@ -8,6 +8,8 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use evenfall_core::MacKey;
+use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_placement_planner::tree::Shape;
 use evenfall_placement_survey::experiment::Experiment;
 use evenfall_placement_survey::experiment::file::{Pool, Provider};
@@ -55,6 +57,11 @@ pub struct Args {
     feed_fanout: Option<u16>,
 }
 
+/// Bytes of a label's value on Kubernetes.
+const LABEL_BYTES_MAX: usize = 63;
+/// Bytes of the name of an object on Kubernetes, of which a pod's suffix takes a part.
+const OBJECT_NAME_BYTES_MAX: usize = 230;
+
 struct Machine {
     name: String,
     address: Ipv4Addr,
@@ -97,6 +104,9 @@ fn machines(args: &Args, pool: &Pool) -> Result<Vec<Machine>, String> {
         parsed.ok_or_else(|| format!("--hosts {text}: must be NAME=ADDRESS"))
     };
     let all: Vec<Machine> = args.hosts.iter().map(parse).collect::<Result<_, _>>()?;
+    if pool.provider == Provider::Kubernetes {
+        all.iter().try_for_each(|machine| check_node_name(&machine.name))?;
+    }
     if all.len() != pool.count as usize {
         return Err(format!(
             "--hosts: names {} machines, and [pool] has count = {}; make the numbers equal",
@@ -110,7 +120,7 @@ fn machines(args: &Args, pool: &Pool) -> Result<Vec<Machine>, String> {
 /// The experiment, to be carried out on the agents of this deployment.
 fn planned(file: &Path) -> Result<String, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
-    let text = fs::read_to_string(file).map_err(|error| wrong(&error))?;
+    let text = read_text_up_to(file, SETTINGS_BYTES_MAX).map_err(|error| wrong(&error))?;
     let mut document: toml_edit::DocumentMut = text.parse().map_err(|error| wrong(&error))?;
     let mut on = toml_edit::Table::new();
     on.set_implicit(true);
@@ -183,6 +193,35 @@ fn feed(args: &Args, roles: &[(String, &str, &Machine)], shape: Shape) -> String
     text
 }
 
+/// Refuses a name that no node of Kubernetes has.
+fn check_node_name(name: &str) -> Result<(), String> {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_part = |part: &str| {
+        let ends = part.bytes().next().into_iter().chain(part.bytes().last());
+        !part.is_empty() && part.bytes().all(|byte| is_plain(byte) || byte == b'-') && { ends }
+            .all(is_plain)
+    };
+    match name.len() <= OBJECT_NAME_BYTES_MAX && name.split('.').all(is_part) {
+        true => Ok(()),
+        false => Err(format!(
+            "--hosts {name}: a node of Kubernetes has a name of a-z, 0-9, '-' and '.', and \
+             {OBJECT_NAME_BYTES_MAX} bytes at most: give the name that `kubectl get nodes` shows"
+        )),
+    }
+}
+
+/// A name as the value of a label. A longer name ends in a code of the whole name, so that two long
+/// names with one beginning stay two.
+fn label(name: &str) -> String {
+    if name.len() <= LABEL_BYTES_MAX {
+        return name.to_owned();
+    }
+    let code = format!("-{:016x}", MacKey::new(1, &[0; 16]).mac(&[name.as_bytes()]));
+    // Names of nodes are ASCII.
+    let kept = name[..LABEL_BYTES_MAX - code.len()].trim_end_matches(['-', '.']);
+    format!("{kept}{code}")
+}
+
 /// One pod on every node of the cluster, in its host's network, because agents are known by
 /// address. The arguments of a pod cannot be changed, so a deployment makes each pod and replaces
 /// it. Edited settings also replace the pod, because kustomize names settings by their content.
@@ -191,7 +230,7 @@ fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
     let agent = |machine: &Machine| {
         let name = format!("agent-{}", machine.name);
         let labels = json!({
-            "app.kubernetes.io/name": "evenfall", "app.kubernetes.io/instance": name,
+            "app.kubernetes.io/name": "evenfall", "app.kubernetes.io/instance": label(&name),
         });
         let pod = pod(machine, image);
         json!({
@@ -220,7 +259,12 @@ fn pod(machine: &Machine, image: &str) -> serde_json::Value {
         "hostNetwork": true,
         // Nodes that are reserved for a feed are tainted `evenfall=...`.
         "tolerations": [{"key": "evenfall", "operator": "Exists"}],
-        "nodeSelector": {"kubernetes.io/hostname": machine.name},
+        // The label with the name of a node may have another, shorter value than the name.
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchFields": [
+                {"key": "metadata.name", "operator": "In", "values": [machine.name]},
+            ]}],
+        }}},
         "restartPolicy": "Always",
         "containers": [{
             "name": "agent",
