@@ -3,7 +3,8 @@
 //! | module | command |
 //! |---|---|
 //! | [`demo`] | `evenfall demo`: a whole run on this machine, judged |
-//! | [`run`] | `evenfall run root\|proxy\|receiver\|recorder\|agent\|keys\|files`: one process of a run over several hosts |
+//! | [`run`] | `evenfall run root\|proxy\|receiver\|recorder\|agent\|keys\|files`: one process of a
+//! run over several hosts |
 //! | [`plan`] | `evenfall plan tree`: chooses the machine for each place in the tree |
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |

@@ -36,8 +36,8 @@ pub struct Args {
     /// Switch the root to another mode: unicast, tree, hedge, release or cloudex.
     #[arg(long)]
     set_mode: Option<String>,
-    /// Say of each node whether it is healthy, and fail unless all are. Probes of containers use the
-    /// exit code.
+    /// Say of each node whether it is healthy, and fail unless all are. Probes of containers use
+    /// the exit code.
     #[arg(long, conflicts_with = "set_mode")]
     healthy: bool,
     /// Print the answers of the nodes as JSON.

@@ -1,8 +1,8 @@
 //! Reads whole files that a person names: settings, keys, tables of delays.
 //!
 //! Such a name may belong to anything: a device without end, a sparse file of 200 GB, a pipe into
-//! which nobody writes. [`read_up_to`] therefore opens the file without waiting, looks at the opened
-//! file and not at its name, and reads at most the bytes that such a file can have.
+//! which nobody writes. [`read_up_to`] therefore opens the file without waiting, looks at the
+//! opened file and not at its name, and reads at most the bytes that such a file can have.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};

@@ -6,8 +6,8 @@
 //! address, and the least IPv6 address of a name that has no IPv4 address. `localhost` is therefore
 //! 127.0.0.1 on a host that has both.
 //!
-//! A process that has lost a peer looks the peer's name up again with [`HostPort::look_up`], because
-//! the peer may have come back at another address, as the pods of Kubernetes do.
+//! A process that has lost a peer looks the peer's name up again with [`HostPort::look_up`],
+//! because the peer may have come back at another address, as the pods of Kubernetes do.
 
 use std::fmt;
 use std::io;
@@ -154,7 +154,8 @@ pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::
     look_up(&text).map_err(serde::de::Error::custom)
 }
 
-/// As [`deserialize`], for an address that may be left out. The field also needs `#[serde(default)]`.
+/// As [`deserialize`], for an address that may be left out. The field also needs
+/// `#[serde(default)]`.
 ///
 /// # Errors
 /// As [`deserialize`].

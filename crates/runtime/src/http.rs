@@ -15,8 +15,8 @@
 //!
 //! A connection that is late in any phase is closed. A stream is late when nothing has moved for
 //! the time of both phases. When all places are taken, a connection whose client is silent makes
-//! room for a new one ([`places`]). Memory is bounded by `connections_max` times the headers and the body
-//! of one request, or the pieces of one stream. The crate hyper implements HTTP/1.1.
+//! room for a new one ([`places`]). Memory is bounded by `connections_max` times the headers and
+//! the body of one request, or the pieces of one stream. The crate hyper implements HTTP/1.1.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -5,8 +5,8 @@
 //! letters that turn the direction of the text. Every listing therefore prints names through
 //! [`printable`].
 
-/// A text in a form that is safe for a terminal: control characters, and those that print nothing or
-/// turn the direction of the text, stand as their escapes, such as `\n` and `\u{202e}`.
+/// A text in a form that is safe for a terminal: control characters, and those that print nothing
+/// or turn the direction of the text, stand as their escapes, such as `\n` and `\u{202e}`.
 pub fn printable(text: &str) -> String {
     let shown = |letter: char| match letter {
         '"' | '\'' => letter.to_string(),

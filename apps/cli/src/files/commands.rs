@@ -33,8 +33,8 @@ pub struct FilesArgs {
     /// Settings file of the cluster, which has the address of the nameserver and the key.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Connect to other hosts without a key. Everything is then sent in clear, and the cluster needs
-    /// files.open = true.
+    /// Connect to other hosts without a key. Everything is then sent in clear, and the cluster
+    /// needs files.open = true.
     #[arg(long, global = true)]
     open: bool,
     /// Longest time to repeat a request without success.

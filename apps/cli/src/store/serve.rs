@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenfall_host::interrupt;
+use evenfall_runtime::address::look_up;
 use evenfall_store_engine::{NamesError, Store, StoreConfig, StoreError};
 use evenfall_store_server::Server;
 use humantime::parse_duration;
@@ -32,7 +33,7 @@ pub struct Serve {
     dir: PathBuf,
     /// Loopback address to listen on. Other addresses are refused, because connections have no key.
     /// Port 0 takes a free port.
-    #[arg(long, default_value = "127.0.0.1:7410", value_parser = evenfall_runtime::address::look_up)]
+    #[arg(long, default_value = "127.0.0.1:7410", value_parser = look_up)]
     listen: SocketAddr,
     /// Keep all chunks on the local disk, and upload nothing.
     #[arg(long, conflicts_with = "objects")]

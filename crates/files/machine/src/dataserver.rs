@@ -325,9 +325,9 @@ impl Dataserver {
         self.labels = (name.to_owned(), rack.to_owned());
     }
 
-    /// From now on, this dataserver takes the word of any sender, and learns the name of the cluster
-    /// from the first datagram. Without this call, each word has to come from the address of the
-    /// server whose word it is.
+    /// From now on, this dataserver takes the word of any sender, and learns the name of the
+    /// cluster from the first datagram. Without this call, each word has to come from the address
+    /// of the server whose word it is.
     /// Sealed datagrams come from servers of the cluster alone, and a nameserver may send from
     /// another address than the address at which it is reached.
     pub fn trust_senders(&mut self) {

@@ -409,8 +409,8 @@ impl Nameserver {
         };
         let right = self.proof(disk, http);
         if proof != right {
-            // The name of the cluster goes with the proof, so it has to be on the disk here. The other
-            // copies of the log may wait for this very dataserver.
+            // The name of the cluster goes with the proof, so it has to be on the disk here. The
+            // other copies of the log may wait for this very dataserver.
             if self.keeping.is_begun {
                 let message = Message::Control(Control::Proof { disk, proof: right });
                 self.outbox.send(self.space.cluster, http, message);

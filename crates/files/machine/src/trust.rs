@@ -41,9 +41,9 @@ pub(crate) fn proof_key(seed: u64) -> MacKey {
 }
 
 impl Nameserver {
-    /// From now on, this nameserver takes the word of any sender, because datagrams are sealed under
-    /// the key of the cluster. A server may send from another address than the address at which it
-    /// is reached.
+    /// From now on, this nameserver takes the word of any sender, because datagrams are sealed
+    /// under the key of the cluster. A server may send from another address than the address at
+    /// which it is reached.
     pub fn trust_senders(&mut self) {
         self.is_sealed = true;
     }
