@@ -1,38 +1,38 @@
 //! The machine of a node: a candidate among the roots, or any other node of the overlay.
 
 use evenfall_core::any_machine;
-use evenfall_multicast_sessions::{Author, AuthorEvent};
-use evenfall_multicast_sessions::{Candidate, CandidateEvent};
+use evenfall_multicast_sessions::{ProducerEvent, ProducerSession};
+use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent};
 
 use crate::multicast::node::{Node, NodeEvent};
 
 /// A machine of this campaign.
 pub enum Actor {
     /// One of the roots.
-    Candidate(Box<Candidate>),
+    ReplicatedRoot(Box<ReplicatedRoot>),
     /// A proxy or a receiver.
     Node(Node),
     /// A publisher in a process of its own.
-    Author(Box<Author>),
+    ProducerSession(Box<ProducerSession>),
 }
 
 /// An event of a machine of this campaign for its owner.
 #[derive(Clone, Debug)]
 pub enum Told {
     /// An event of a candidate.
-    Candidate(CandidateEvent),
+    ReplicatedRoot(ReplicatedRootEvent),
     /// An event of a proxy or a receiver.
     Node(NodeEvent),
     /// An event of a publisher.
-    Author(AuthorEvent),
+    ProducerSession(ProducerEvent),
 }
 
 any_machine! {
     impl Machine for Actor {
         type Event = Told;
 
-        Candidate(candidate) => candidate.poll_event().map(Told::Candidate),
+        ReplicatedRoot(candidate) => candidate.poll_event().map(Told::ReplicatedRoot),
         Node(node) => node.poll_event().map(Told::Node),
-        Author(author) => author.poll_event().map(Told::Author),
+        ProducerSession(author) => author.poll_event().map(Told::ProducerSession),
     }
 }

@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use evenfall_core::{Format, NodeId, Prng, Timestamp};
 use evenfall_multicast_machine::{Config, Root, RootEvent, Run as RunId, Shape};
-use evenfall_multicast_sessions::{Author, AuthorEvent, Reception};
-use evenfall_multicast_sessions::{Ballot, Candidate, CandidateEvent};
+use evenfall_multicast_sessions::{ProducerEvent, ProducerIngress, ProducerSession};
+use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent, VoterConfig};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
     Action, Altered, Bounds, Campaign, Fault, FaultKind, HostSpec, NodeIndex, Observer, Packet,
@@ -104,7 +104,7 @@ impl Owner {
         let proxies = self.plan.knob("proxies") as u32;
         let authors_from = ROOTS + proxies + self.plan.knob("receivers") as u32;
         let actor = if node.0 < ROOTS {
-            Actor::Candidate(Box::new(self.candidate(node, now)))
+            Actor::ReplicatedRoot(Box::new(self.candidate(node, now)))
         } else if node.0 >= authors_from {
             let roots: Vec<_> = (0..ROOTS).map(|n| NodeIndex(n).address()).collect();
             let start = self.lives.get(&node).copied().unwrap_or(0);
@@ -112,7 +112,9 @@ impl Owner {
             let life = Prng::new(self.plan.seed).fork(of).next_u64();
             let is_named = self.mutant != Some(Mutant::ForgetsItsName);
             let name = if is_named { u64::from(node.0) } else { 0 };
-            Actor::Author(Box::new(Author::new(now, &roots, life, None).named(name)))
+            Actor::ProducerSession(Box::new(
+                ProducerSession::new(now, &roots, life, None).named(name),
+            ))
         } else if node.0 < ROOTS + proxies {
             Actor::Node(self.cast.relay(id, 1, now))
         } else {
@@ -122,7 +124,7 @@ impl Owner {
         Altered::new(actor, self.mutant.map(|mutant| Wrong::new(mutant, node, is_receiver)))
     }
 
-    fn candidate(&self, node: NodeIndex, now: Timestamp) -> Candidate {
+    fn candidate(&self, node: NodeIndex, now: Timestamp) -> ReplicatedRoot {
         let life = match self.mutant {
             Some(Mutant::KeepsTheLife) => 0,
             _ => self.lives.get(&node).copied().unwrap_or(0),
@@ -132,9 +134,10 @@ impl Owner {
         let voters = (0..ROOTS).map(NodeIndex).map(|n| (NodeId(n.0), n.address())).collect();
         let name = u64::from(node.0 + ROOTS * life);
         let seed = Prng::new(self.plan.seed).fork(name).next_u64();
-        let ballot = Ballot { me: NodeId(node.0), voters, seed, key: None };
-        let candidate = Candidate::new(root, run, &ballot).expect("three roots are a super-leaf");
-        let mut candidate = candidate.receiving(Reception::new(None, seed), run);
+        let ballot = VoterConfig { me: NodeId(node.0), voters, seed, key: None };
+        let candidate =
+            ReplicatedRoot::new(root, run, &ballot).expect("three roots are a super-leaf");
+        let mut candidate = candidate.receiving(ProducerIngress::new(None, seed), run);
         candidate.admit(true);
         candidate
     }
@@ -145,7 +148,7 @@ impl Owner {
 
     /// An author publishes the messages of a process before it that are not in the feed, and `more`
     /// new ones, unless too many have no answer.
-    fn author(&mut self, seen: Seen, author: &mut Author, mut more: u32) {
+    fn author(&mut self, seen: Seen, author: &mut ProducerSession, mut more: u32) {
         while more > 0 || self.checks.places.is_behind(seen.node) {
             more -= u32::from(!self.checks.places.is_behind(seen.node));
             let Some(message) = self.checks.places.next(seen.node, seen.at) else { return };
@@ -156,7 +159,7 @@ impl Owner {
         }
     }
 
-    fn publish(&mut self, seen: Seen, candidate: &mut Candidate) {
+    fn publish(&mut self, seen: Seen, candidate: &mut ReplicatedRoot) {
         let Some(epoch) = self.leads.get(&seen.node).copied() else { return };
         let mut message = seen.node.0.to_le_bytes().to_vec();
         message.extend(epoch.to_le_bytes());
@@ -171,16 +174,16 @@ impl Owner {
         }
     }
 
-    fn heard_root(&mut self, seen: Seen, event: CandidateEvent) {
+    fn heard_root(&mut self, seen: Seen, event: ReplicatedRootEvent) {
         match event {
-            CandidateEvent::Leads { epoch, .. } => {
+            ReplicatedRootEvent::Leads { epoch, .. } => {
                 self.leads.insert(seen.node, epoch);
                 self.checks.took_over(epoch);
             }
-            CandidateEvent::Deposed { .. } => {
+            ReplicatedRootEvent::Deposed { .. } => {
                 self.leads.remove(&seen.node);
             }
-            CandidateEvent::Root(RootEvent::Framed(framed)) => {
+            ReplicatedRootEvent::Root(RootEvent::Framed(framed)) => {
                 self.checks.agreed(seen, framed.sequence);
                 if !self.leads.contains_key(&seen.node) {
                     return;
@@ -190,12 +193,12 @@ impl Owner {
                     self.checks.acknowledged(seen, number, message.unwrap_or_default());
                 }
             }
-            CandidateEvent::Published { number, message, .. } => {
+            ReplicatedRootEvent::Published { number, message, .. } => {
                 self.given.insert((seen.node, number), message.to_vec());
             }
-            CandidateEvent::Root(RootEvent::Finished(_)) => self.checks.finished(),
-            CandidateEvent::Replaced => self.checks.replaced(seen),
-            CandidateEvent::Forgotten => self.checks.forgotten(seen),
+            ReplicatedRootEvent::Root(RootEvent::Finished(_)) => self.checks.finished(),
+            ReplicatedRootEvent::Replaced => self.checks.replaced(seen),
+            ReplicatedRootEvent::Forgotten => self.checks.forgotten(seen),
             _ => {}
         }
     }
@@ -204,28 +207,28 @@ impl Owner {
 impl Observer<Subject, Wire> for Owner {
     fn event(&mut self, seen: Seen, event: Told) {
         match event {
-            Told::Candidate(event) => self.heard_root(seen, event),
+            Told::ReplicatedRoot(event) => self.heard_root(seen, event),
             Told::Node(NodeEvent::Receiver(event)) => self.checks.receiver(seen, event),
             Told::Node(_) => {}
-            Told::Author(AuthorEvent::Begun(before)) => self.checks.begun(seen, before),
-            Told::Author(AuthorEvent::Numbered { place, number }) => {
+            Told::ProducerSession(ProducerEvent::Begun(before)) => self.checks.begun(seen, before),
+            Told::ProducerSession(ProducerEvent::Numbered { place, number }) => {
                 self.checks.answered(seen, place, number);
             }
-            Told::Author(AuthorEvent::Over) => self.checks.places.over(seen.node),
-            Told::Author(_) => {}
+            Told::ProducerSession(ProducerEvent::Over) => self.checks.places.over(seen.node),
+            Told::ProducerSession(_) => {}
         }
     }
 
     fn invoke(&mut self, seen: Seen, what: u64, subject: &mut Subject) {
         subject.input(seen.local, |actor| match (actor, what) {
-            (Actor::Candidate(candidate), PUBLISH) if !self.has_authors() => {
+            (Actor::ReplicatedRoot(candidate), PUBLISH) if !self.has_authors() => {
                 self.publish(seen, candidate);
             }
-            (Actor::Candidate(candidate), FINISH) if candidate.leads() => {
+            (Actor::ReplicatedRoot(candidate), FINISH) if candidate.leads() => {
                 candidate.input(seen.local, |root| root.finish(seen.local));
             }
-            (Actor::Author(author), PUBLISH) => self.author(seen, author, 1),
-            (Actor::Author(author), END_LINES) => {
+            (Actor::ProducerSession(author), PUBLISH) => self.author(seen, author, 1),
+            (Actor::ProducerSession(author), END_LINES) => {
                 self.author(seen, author, 0);
                 author.finish(seen.local);
             }

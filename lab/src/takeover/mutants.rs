@@ -9,9 +9,11 @@ use evenfall_consensus_machine::wire::Message;
 use evenfall_core::{Arrival, Class, Destination, GroupId, Head, NodeId, Timestamp, Transmit};
 use evenfall_multicast_machine::ReceiverEvent;
 use evenfall_multicast_machine::wire::{self, HEADER_BYTES, Kind};
-use evenfall_multicast_sessions::Entry;
-use evenfall_multicast_sessions::line::Stretch;
-use evenfall_multicast_sessions::line::letter::{self, Answer, Envelope, Say};
+use evenfall_multicast_sessions::FeedEntry;
+use evenfall_multicast_sessions::producer::NumberedRange;
+use evenfall_multicast_sessions::producer::wire::{
+    self, ProduceRequest, ProduceResponse, ProducerEnvelope,
+};
 use evenfall_multicast_sessions::standby::session::VOTE_HEAD_BYTES;
 use evenfall_sim::{Alteration, NodeIndex, words};
 
@@ -130,9 +132,9 @@ fn vote(datagram: &Bytes) -> Option<(NodeId, u64, Message)> {
 /// The frame of a proposal, as a datagram to the tree.
 fn to_the_tree(transmit: &Transmit) -> Option<Transmit> {
     let bytes = Bytes::from([transmit.head.as_slice(), &transmit.body[..]].concat());
-    let (_, _, Message::Entry(proposal)) = vote(&bytes)? else { return None };
+    let (_, _, Message::FeedEntry(proposal)) = vote(&bytes)? else { return None };
     let body = proposal.set.requests.iter().next()?.body;
-    let Ok((_, Entry::Frame(_))) = Entry::decode(&body) else { return None };
+    let Ok((_, FeedEntry::Frame(_))) = FeedEntry::decode(&body) else { return None };
     let mut head = body[5..5 + 57].to_vec();
     head.resize(HEADER_BYTES, 0);
     let to = Destination::Group(GroupId(3));
@@ -140,25 +142,25 @@ fn to_the_tree(transmit: &Transmit) -> Option<Transmit> {
 }
 
 /// The envelope and the body of a letter.
-fn letter(datagram: &Bytes) -> Option<(Envelope, Bytes)> {
-    if !datagram.starts_with(&letter::MAGIC) {
+fn letter(datagram: &Bytes) -> Option<(ProducerEnvelope, Bytes)> {
+    if !datagram.starts_with(&wire::MAGIC) {
         return None;
     }
-    Envelope::open(None, datagram).ok()
+    ProducerEnvelope::open(None, datagram).ok()
 }
 
 /// The proposal of a vote without the authors of its frames.
 fn without_places(datagram: &Bytes) -> Option<Bytes> {
-    let (from, digest, Message::Entry(mut proposal)) = vote(datagram)? else { return None };
+    let (from, digest, Message::FeedEntry(mut proposal)) = vote(datagram)? else { return None };
     let mut requests: Vec<Request> = proposal.set.requests.iter().collect();
     for request in &mut requests {
-        if let Ok((term, Entry::Frame(draft))) = Entry::decode(&request.body) {
-            request.body = Entry::Frame(draft.marked(Vec::new())).encode(term);
+        if let Ok((term, FeedEntry::Frame(draft))) = FeedEntry::decode(&request.body) {
+            request.body = FeedEntry::Frame(draft.marked(Vec::new())).encode(term);
         }
     }
     proposal.set.requests = requests.iter().collect();
     let head = &datagram[..VOTE_HEAD_BYTES];
-    Some([head, &Message::Entry(proposal).encode(from, digest)].concat().into())
+    Some([head, &Message::FeedEntry(proposal).encode(from, digest)].concat().into())
 }
 
 impl Wrong {
@@ -166,7 +168,7 @@ impl Wrong {
     fn says_anew(&mut self, transmit: &mut Transmit) {
         let bytes = Bytes::from([transmit.head.as_slice(), &transmit.body[..]].concat());
         let Some((envelope, body)) = letter(&bytes) else { return };
-        let Ok(say) = Say::decode(&body) else { return };
+        let Ok(say) = ProduceRequest::decode(&body) else { return };
         let own = *self.first_life.get_or_insert(envelope.author);
         if !say.messages.is_empty() {
             if say.place < self.said {
@@ -177,14 +179,15 @@ impl Wrong {
         }
         let (author, base) = self.anew.unwrap_or((own, 0));
         let (have, place) = (say.have.saturating_sub(base), say.place.saturating_sub(base));
-        let say = Say { name: 0, have, place, ..say };
-        (transmit.head, transmit.body) = Envelope { author, ..envelope }.seal(None, say.encode());
+        let say = ProduceRequest { name: 0, have, place, ..say };
+        (transmit.head, transmit.body) =
+            ProducerEnvelope { author, ..envelope }.seal(None, say.encode());
     }
 
     /// What an author hears of its present line, with the places of its first line.
     fn hears_anew(&self, arrival: Arrival) -> Arrival {
         let Some((envelope, body)) = letter(&arrival.datagram) else { return arrival };
-        let Ok(mut answer) = Answer::decode(&body) else { return arrival };
+        let Ok(mut answer) = ProduceResponse::decode(&body) else { return arrival };
         let own = self.first_life.unwrap_or(envelope.author);
         let (author, base) = self.anew.unwrap_or((own, 0));
         if author != envelope.author {
@@ -193,7 +196,7 @@ impl Wrong {
         }
         answer.next += base;
         answer.stretches.iter_mut().for_each(|stretch| stretch.place += base);
-        let (head, body) = Envelope { author: own, ..envelope }.seal(None, answer.encode());
+        let (head, body) = ProducerEnvelope { author: own, ..envelope }.seal(None, answer.encode());
         Arrival { datagram: [head.as_slice(), &body].concat().into(), ..arrival }
     }
 
@@ -201,12 +204,12 @@ impl Wrong {
     fn answers_ahead(&mut self, transmit: &mut Transmit) {
         let bytes = Bytes::from([transmit.head.as_slice(), &transmit.body[..]].concat());
         let Some((envelope, body)) = letter(&bytes) else { return };
-        let Ok(mut answer) = Answer::decode(&body) else { return };
+        let Ok(mut answer) = ProduceResponse::decode(&body) else { return };
         let Some(last) = answer.stretches.last().copied() else { return };
         if self.strikes() {
             let count = u64::from(last.count);
             let (place, number) = (last.place + count, last.number + count);
-            answer.stretches.push(Stretch { place, number, count: 1 });
+            answer.stretches.push(NumberedRange { place, number, count: 1 });
             answer.next = place + 1;
             (transmit.head, transmit.body) = envelope.seal(None, answer.encode());
         }
@@ -223,7 +226,7 @@ impl Alteration<Actor> for Wrong {
                     datagram.map_or(arrival.clone(), |datagram| Arrival { datagram, ..arrival }),
                 );
             }
-            Mutant::BeginsTheLineAnew if matches!(actor, Actor::Author(_)) => {
+            Mutant::BeginsTheLineAnew if matches!(actor, Actor::ProducerSession(_)) => {
                 return Some(self.hears_anew(arrival));
             }
             Mutant::BelievesAnyVote => {}
@@ -282,8 +285,8 @@ impl Alteration<Actor> for Wrong {
             Mutant::BeginsTheLineAnew if !self.is_root() => self.says_anew(transmit),
             Mutant::AnswersAhead if self.is_root() => self.answers_ahead(transmit),
             Mutant::LosesItsLine if !self.is_root() => {
-                let says = Say::decode(&transmit.body).is_ok_and(|say| say.is_end);
-                return !(says && transmit.head.as_slice().starts_with(&letter::MAGIC));
+                let says = ProduceRequest::decode(&transmit.body).is_ok_and(|say| say.is_end);
+                return !(says && transmit.head.as_slice().starts_with(&wire::MAGIC));
             }
             Mutant::ReportsToTheFirst if is(Kind::Report) => {
                 let roots = (0..super::ROOTS).map(|root| NodeIndex(root).address());

@@ -8,7 +8,7 @@ use crate::wire::{Fixed, Messages};
 
 /// Messages in a frame that follow each other in the line of one author.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct ProducerMark {
     /// The random number of the author; 0 for messages that are of no author.
     pub author: u64,
     /// The place of the first message.
@@ -24,7 +24,7 @@ pub struct Draft {
     body: Bytes,
     /// The authors of the messages, in the order of the frame; none when the roots have the
     /// messages from elsewhere.
-    marks: Vec<Mark>,
+    marks: Vec<ProducerMark>,
 }
 
 impl Draft {
@@ -69,12 +69,12 @@ impl Draft {
     }
 
     /// The authors of the messages.
-    pub fn marks(&self) -> &[Mark] {
+    pub fn marks(&self) -> &[ProducerMark] {
         &self.marks
     }
 
     /// The same frame with the authors of its messages.
-    pub fn marked(self, marks: Vec<Mark>) -> Self {
+    pub fn marked(self, marks: Vec<ProducerMark>) -> Self {
         Self { marks, ..self }
     }
 

@@ -96,7 +96,7 @@ pub mod wire;
 pub use admission::{Guest, GuestList, Run};
 pub use config::{Config, Mode, Shape};
 pub use control::{Begin, Place, Reason, Role, Tally};
-pub use draft::{Draft, Mark};
+pub use draft::{Draft, ProducerMark};
 pub use members::View;
 pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release, Resume};
 pub use recorder::{Archived, Recorder, RecorderStatus, Wanted};

@@ -150,7 +150,7 @@ const GAIN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Progress of a replay at some time.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+struct ReplayMark {
     at: Timestamp,
     next: u64,
     heard: u64,
@@ -196,7 +196,7 @@ pub struct Receiver {
     up: Uplink,
     refused_full: u64,
     /// Progress of the replay when its gain was last measured.
-    replay_mark: Option<Mark>,
+    replay_mark: Option<ReplayMark>,
     /// Where to resume; `None` once there is a place.
     resume: Option<Resume>,
 }
@@ -500,7 +500,7 @@ impl Receiver {
             self.replay_mark = None;
             return;
         }
-        let mark = Mark { at: now, next: self.next, heard: self.up.heard() };
+        let mark = ReplayMark { at: now, next: self.next, heard: self.up.heard() };
         let last = *self.replay_mark.get_or_insert(mark);
         let span = now.since(last.at);
         if span < GAIN_WITHIN {

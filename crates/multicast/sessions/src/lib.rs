@@ -5,18 +5,20 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`mod@line`] | publishers that are processes of their own, and outlive a root |
+//! | [`producer`] | publishers that are processes of their own, and outlive a root |
 //! | [`standby`] | what voters agree on before a frame leaves, so that a root may die |
-//! | [`candidate`] | a root and its voice among the voters, as one machine |
+//! | [`replicated_root`] | a root and its voter among the voters, as one machine |
 #![forbid(unsafe_code)]
 
-pub mod candidate;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod line;
+pub mod producer;
+pub mod replicated_root;
 pub mod standby;
 
-pub use candidate::{Ballot, Candidate, CandidateEvent};
 pub use evenfall_consensus_machine::ConsensusError;
-pub use line::{Author, AuthorEvent, AuthorList, Lines, Reception, Wish};
-pub use standby::{Entry, Sequence, Turnout};
+pub use producer::{
+    ProducerEvent, ProducerIngress, ProducerList, ProducerSession, ProducerTable, SessionChange,
+};
+pub use replicated_root::{ReplicatedRoot, ReplicatedRootEvent, VoterConfig};
+pub use standby::{AgreedFeed, FeedEntry, MembershipChange};

@@ -6,13 +6,13 @@
 //!
 //! So several roots vote. A root that leads makes a frame, and sends it only when a majority has
 //! the frame in one agreed order. Every voter takes the agreed entries in that order by
-//! [`Sequence`], and so knows the same feed:
+//! [`AgreedFeed`], and so knows the same feed:
 //!
 //! ```text
 //!  publish ──> leading root: a draft with its number
-//!                 │ Entry::Frame, with the term of the leader
+//!                 │ FeedEntry::Frame, with the term of the leader
 //!                 v
-//!              the order of the voters ──> Sequence of every voter: taken, or refused
+//!              the order of the voters ──> AgreedFeed of every voter: taken, or refused
 //!                                             │ taken
 //!                 ┌───────────────────────────┴──────┐
 //!                 v                                  v
@@ -36,16 +36,16 @@
 //!   content, times and epoch again, which gives the same bytes. A root that was deposed has no
 //!   agreed frame of its own, so it seals nothing.
 //!
-//! The order itself is made by the consensus: see [`candidate`](crate::candidate).
+//! The order itself is made by the consensus: see [`replicated_root`](crate::replicated_root).
 
 pub mod session;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Malformed, NodeId, Reader, SyncTime};
 use evenfall_multicast_machine::wire::{FIXED_BYTES, Fixed, Kind, Messages};
-use evenfall_multicast_machine::{Draft, Mark};
+use evenfall_multicast_machine::{Draft, ProducerMark};
 
-use crate::line::{Lines, Wish};
+use crate::producer::{ProducerTable, SessionChange};
 
 /// An entry on which a leader asks the voters to agree.
 ///
@@ -61,7 +61,7 @@ use crate::line::{Lines, Wish};
 ///                     | 7 begin of a line author u64, name u64
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum FeedEntry {
     /// The epoch of term 0, and the random id of the run.
     Open(u32, u64),
     /// When the first message of the feed is due.
@@ -71,10 +71,10 @@ pub enum Entry {
     /// Every receiver has the whole stream, so no successor is needed any more.
     Over,
     /// The line of an author begins or ends.
-    Line(Wish),
+    Session(SessionChange),
 }
 
-impl Entry {
+impl FeedEntry {
     /// The body of the request by which a leader of this term asks for the entry.
     pub fn encode(&self, term: u32) -> Bytes {
         let mut out = BytesMut::with_capacity(32);
@@ -84,8 +84,8 @@ impl Entry {
             Self::Frame(draft) if draft.marks().is_empty() => 3,
             Self::Over => 4,
             Self::Frame(_) => 5,
-            Self::Line(Wish::End { .. }) => 6,
-            Self::Line(Wish::Begin { .. }) => 7,
+            Self::Session(SessionChange::End { .. }) => 6,
+            Self::Session(SessionChange::Begin { .. }) => 7,
         };
         out.put_u8(kind);
         out.put_u32_le(term);
@@ -103,9 +103,9 @@ impl Entry {
                 out.put_slice(draft.body());
             }
             Self::Over => {}
-            Self::Line(wish) => {
-                let (Wish::Begin { author, name: word } | Wish::End { author, places: word }) =
-                    wish;
+            Self::Session(change) => {
+                let (SessionChange::Begin { author, name: word }
+                | SessionChange::End { author, places: word }) = change;
                 out.put_u64_le(*author);
                 out.put_u64_le(*word);
             }
@@ -129,8 +129,8 @@ impl Entry {
                 let marks = read_marks(&mut r)?;
                 Self::Frame(read_frame(&mut r, body, marks)?)
             }
-            6 => Self::Line(Wish::End { author: r.u64()?, places: r.u64()? }),
-            7 => Self::Line(Wish::Begin { author: r.u64()?, name: r.u64()? }),
+            6 => Self::Session(SessionChange::End { author: r.u64()?, places: r.u64()? }),
+            7 => Self::Session(SessionChange::Begin { author: r.u64()?, name: r.u64()? }),
             _ => return Err(r.malformed("no such entry")),
         };
         r.finish()?;
@@ -143,7 +143,7 @@ const ENTRY_HEAD_BYTES: usize = 5;
 /// Bytes of a mark.
 const MARK_BYTES: usize = 18;
 
-fn put_marks(out: &mut BytesMut, marks: &[Mark]) {
+fn put_marks(out: &mut BytesMut, marks: &[ProducerMark]) {
     // A frame has at most as many marks as messages.
     out.put_u16_le(marks.len() as u16);
     for mark in marks {
@@ -153,13 +153,13 @@ fn put_marks(out: &mut BytesMut, marks: &[Mark]) {
     }
 }
 
-fn read_marks(r: &mut Reader<'_>) -> Result<Vec<Mark>, Malformed> {
+fn read_marks(r: &mut Reader<'_>) -> Result<Vec<ProducerMark>, Malformed> {
     let count = r.u16()?;
     if count == 0 {
         return Err(r.malformed("a marked frame without a mark"));
     }
     let mark = |_| {
-        let mark = Mark { author: r.u64()?, place: r.u64()?, count: r.u16()? };
+        let mark = ProducerMark { author: r.u64()?, place: r.u64()?, count: r.u16()? };
         match mark.place.checked_add(u64::from(mark.count)) {
             Some(_) => Ok(mark),
             None => Err(r.malformed("no such place")),
@@ -169,7 +169,11 @@ fn read_marks(r: &mut Reader<'_>) -> Result<Vec<Mark>, Malformed> {
 }
 
 /// The frame that follows `marks`.
-fn read_frame(r: &mut Reader<'_>, entry: &Bytes, marks: Vec<Mark>) -> Result<Draft, Malformed> {
+fn read_frame(
+    r: &mut Reader<'_>,
+    entry: &Bytes,
+    marks: Vec<ProducerMark>,
+) -> Result<Draft, Malformed> {
     let fixed = Fixed::read(r)?;
     if fixed.kind != Kind::Data {
         return Err(r.malformed("a frame that is not of the feed"));
@@ -187,7 +191,7 @@ fn read_frame(r: &mut Reader<'_>, entry: &Bytes, marks: Vec<Mark>) -> Result<Dra
 
 /// Whether a voter takes part, under which incarnation.
 #[derive(Clone, Copy, Debug)]
-struct Voter {
+struct VoterState {
     node: NodeId,
     incarnation: u32,
     is_in: bool,
@@ -195,7 +199,7 @@ struct Voter {
 
 /// A voter that left the order, or came back, under this incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turnout {
+pub enum MembershipChange {
     /// The voter left.
     Left(NodeId, u32),
     /// The voter came back.
@@ -204,20 +208,20 @@ pub enum Turnout {
 
 /// The feed as the voters agreed on it. All voters give it the same entries in the same order.
 #[derive(Clone, Debug)]
-pub struct Sequence {
-    voters: Vec<Voter>,
+pub struct AgreedFeed {
+    voters: Vec<VoterState>,
     leader: Option<NodeId>,
     term: u32,
     run: Option<(u32, u64)>,
     has_begun: bool,
     next: (u64, u64),
-    lines: Lines,
+    lines: ProducerTable,
 }
 
-impl Sequence {
+impl AgreedFeed {
     /// A feed that has not begun. The first voter leads, and the others follow in this order.
     pub fn new(voters: &[NodeId]) -> Self {
-        let voter = |node: &NodeId| Voter { node: *node, incarnation: 0, is_in: true };
+        let voter = |node: &NodeId| VoterState { node: *node, incarnation: 0, is_in: true };
         Self {
             voters: voters.iter().map(voter).collect(),
             leader: voters.first().copied(),
@@ -225,7 +229,7 @@ impl Sequence {
             run: None,
             has_begun: false,
             next: (0, 0),
-            lines: Lines::default(),
+            lines: ProducerTable::default(),
         }
     }
 
@@ -250,25 +254,25 @@ impl Sequence {
     }
 
     /// The lines of the authors.
-    pub fn lines(&self) -> &Lines {
+    pub fn lines(&self) -> &ProducerTable {
         &self.lines
     }
 
     /// Takes the next request of the order. Returns its entry, or `None` for an entry that is
     /// ignored, because it is of another root than the leader, of another term, or out of turn.
-    pub fn take(&mut self, from: NodeId, body: &Bytes) -> Option<Entry> {
-        let (term, entry) = Entry::decode(body).ok()?;
+    pub fn take(&mut self, from: NodeId, body: &Bytes) -> Option<FeedEntry> {
+        let (term, entry) = FeedEntry::decode(body).ok()?;
         let is_leading = self.leader == Some(from) && term == self.term;
         if is_leading { self.accept(entry) } else { None }
     }
 
-    fn accept(&mut self, entry: Entry) -> Option<Entry> {
+    fn accept(&mut self, entry: FeedEntry) -> Option<FeedEntry> {
         match &entry {
-            Entry::Open(epoch, run_id) if self.run.is_none() => {
+            FeedEntry::Open(epoch, run_id) if self.run.is_none() => {
                 self.run = Some((epoch.wrapping_sub(self.term), *run_id));
             }
-            Entry::Begin(_) if !self.has_begun => self.has_begun = true,
-            Entry::Frame(draft) => {
+            FeedEntry::Begin(_) if !self.has_begun => self.has_begun = true,
+            FeedEntry::Frame(draft) => {
                 let fixed = draft.fixed();
                 let is_next = (fixed.sequence, fixed.first_message) == self.next;
                 let is_of_run = self.run() == Some((fixed.epoch, fixed.run_id));
@@ -278,20 +282,20 @@ impl Sequence {
                 self.lines.take(draft.marks(), fixed.first_message);
                 self.next = draft.next();
             }
-            Entry::Line(wish) if self.lines.grant(wish) => {}
-            Entry::Over => {}
-            Entry::Open(..) | Entry::Begin(_) | Entry::Line(_) => return None,
+            FeedEntry::Session(change) if self.lines.grant(change) => {}
+            FeedEntry::Over => {}
+            FeedEntry::Open(..) | FeedEntry::Begin(_) | FeedEntry::Session(_) => return None,
         }
         Some(entry)
     }
 
     /// Takes in the changes of the voters on which the voters agreed. Returns whether the lead has
     /// changed.
-    pub fn turn_out(&mut self, changes: impl Iterator<Item = Turnout>) -> bool {
+    pub fn apply_changes(&mut self, changes: impl Iterator<Item = MembershipChange>) -> bool {
         for change in changes {
             let (node, incarnation, is_in) = match change {
-                Turnout::Left(node, incarnation) => (node, incarnation, false),
-                Turnout::Back(node, incarnation) => (node, incarnation, true),
+                MembershipChange::Left(node, incarnation) => (node, incarnation, false),
+                MembershipChange::Back(node, incarnation) => (node, incarnation, true),
             };
             let Some(voter) = self.voters.iter_mut().find(|voter| voter.node == node) else {
                 continue;
@@ -320,11 +324,11 @@ mod tests {
     use super::*;
     use evenfall_core::{Class, Format};
 
-    const BEGIN: Wish = Wish::Begin { author: 7, name: 3 };
-    const END: Wish = Wish::End { author: 7, places: 2 };
+    const BEGIN: SessionChange = SessionChange::Begin { author: 7, name: 3 };
+    const END: SessionChange = SessionChange::End { author: 7, places: 2 };
     const VOTERS: [NodeId; 3] = [NodeId(4), NodeId(5), NodeId(6)];
 
-    fn draft(epoch: u32, sequence: u64) -> Entry {
+    fn draft(epoch: u32, sequence: u64) -> FeedEntry {
         let fixed = Fixed {
             class: Class::Live,
             count: 1,
@@ -334,31 +338,35 @@ mod tests {
             format: Format(3),
             ..Fixed::control(Kind::Data, 0, epoch, 0)
         };
-        Entry::Frame(Draft::new(fixed, Bytes::from_static(b"\x03\0abc")))
+        FeedEntry::Frame(Draft::new(fixed, Bytes::from_static(b"\x03\0abc")))
     }
 
-    fn marked(epoch: u32, sequence: u64, place: u64) -> Entry {
-        let Entry::Frame(draft) = draft(epoch, sequence) else { unreachable!() };
-        Entry::Frame(draft.marked(vec![Mark { author: 7, place, count: 1 }]))
+    fn marked(epoch: u32, sequence: u64, place: u64) -> FeedEntry {
+        let FeedEntry::Frame(draft) = draft(epoch, sequence) else { unreachable!() };
+        FeedEntry::Frame(draft.marked(vec![ProducerMark { author: 7, place, count: 1 }]))
     }
 
-    fn opened() -> Sequence {
-        let mut sequence = Sequence::new(&VOTERS);
-        let open = Entry::Open(100, 9);
+    fn opened() -> AgreedFeed {
+        let mut sequence = AgreedFeed::new(&VOTERS);
+        let open = FeedEntry::Open(100, 9);
         assert_eq!(sequence.take(VOTERS[0], &open.encode(0)), Some(open));
         sequence
     }
 
     #[test]
     fn entries_survive_the_wire_and_broken_ones_are_refused() {
-        let all = [Entry::Open(7, u64::MAX), Entry::Begin(SyncTime::from_nanos(5)), Entry::Over];
+        let all = [
+            FeedEntry::Open(7, u64::MAX),
+            FeedEntry::Begin(SyncTime::from_nanos(5)),
+            FeedEntry::Over,
+        ];
         let marked = marked(100, 8, 3);
-        let lines = [END, BEGIN].map(Entry::Line);
+        let lines = [END, BEGIN].map(FeedEntry::Session);
         for entry in all.into_iter().chain([draft(100, 8), marked]).chain(lines) {
             let bytes = entry.encode(3);
-            assert_eq!(Entry::decode(&bytes), Ok((3, entry)));
+            assert_eq!(FeedEntry::decode(&bytes), Ok((3, entry)));
             for length in 0..bytes.len() {
-                assert!(Entry::decode(&bytes.slice(..length)).is_err());
+                assert!(FeedEntry::decode(&bytes.slice(..length)).is_err());
             }
         }
     }
@@ -377,27 +385,28 @@ mod tests {
     fn a_place_of_an_author_is_taken_once_whichever_root_leads() {
         let mut sequence = opened();
         assert_eq!(sequence.take(VOTERS[0], &marked(100, 0, 0).encode(0)), None, "not begun");
-        assert!(sequence.take(VOTERS[0], &Entry::Line(BEGIN).encode(0)).is_some());
+        assert!(sequence.take(VOTERS[0], &FeedEntry::Session(BEGIN).encode(0)).is_some());
         assert_eq!(sequence.take(VOTERS[0], &marked(100, 0, 1).encode(0)), None, "passed over");
         assert!(sequence.take(VOTERS[0], &marked(100, 0, 0).encode(0)).is_some());
-        assert!(sequence.turn_out([Turnout::Left(VOTERS[0], 0)].into_iter()));
+        assert!(sequence.apply_changes([MembershipChange::Left(VOTERS[0], 0)].into_iter()));
         assert_eq!(sequence.take(VOTERS[1], &marked(101, 1, 0).encode(1)), None, "again");
         assert!(sequence.take(VOTERS[1], &marked(101, 1, 1).encode(1)).is_some());
-        let early = Wish::End { author: 7, places: 1 };
-        assert_eq!(sequence.take(VOTERS[1], &Entry::Line(early).encode(1)), None);
-        assert!(sequence.take(VOTERS[1], &Entry::Line(END).encode(1)).is_some());
+        let early = SessionChange::End { author: 7, places: 1 };
+        assert_eq!(sequence.take(VOTERS[1], &FeedEntry::Session(early).encode(1)), None);
+        assert!(sequence.take(VOTERS[1], &FeedEntry::Session(END).encode(1)).is_some());
         assert_eq!(sequence.take(VOTERS[1], &marked(101, 2, 2).encode(1)), None, "behind the end");
     }
 
     #[test]
     fn the_next_voter_leads_when_the_leader_has_left_and_the_old_one_is_refused() {
         let mut sequence = opened();
-        let turn_out = |sequence: &mut Sequence, change| sequence.turn_out([change].into_iter());
-        assert!(!turn_out(&mut sequence, Turnout::Left(VOTERS[1], 0)));
-        assert!(turn_out(&mut sequence, Turnout::Left(VOTERS[0], 0)));
-        assert!(!turn_out(&mut sequence, Turnout::Left(VOTERS[0], 0)), "a repeat");
+        let apply_changes =
+            |sequence: &mut AgreedFeed, change| sequence.apply_changes([change].into_iter());
+        assert!(!apply_changes(&mut sequence, MembershipChange::Left(VOTERS[1], 0)));
+        assert!(apply_changes(&mut sequence, MembershipChange::Left(VOTERS[0], 0)));
+        assert!(!apply_changes(&mut sequence, MembershipChange::Left(VOTERS[0], 0)), "a repeat");
         assert_eq!((sequence.leader(), sequence.run()), (Some(VOTERS[2]), Some((101, 9))));
-        assert!(!turn_out(&mut sequence, Turnout::Back(VOTERS[0], 1)));
+        assert!(!apply_changes(&mut sequence, MembershipChange::Back(VOTERS[0], 1)));
         assert_eq!(sequence.take(VOTERS[0], &draft(100, 0).encode(0)), None);
         assert_eq!(sequence.take(VOTERS[0], &draft(101, 0).encode(1)), None, "does not lead");
         assert_eq!(sequence.take(VOTERS[2], &draft(100, 0).encode(1)), None, "another epoch");
@@ -407,10 +416,10 @@ mod tests {
     #[test]
     fn a_feed_without_a_voter_goes_on_with_the_first_that_comes_back() {
         let mut sequence = opened();
-        let left = VOTERS.map(|voter| Turnout::Left(voter, 0));
-        assert!(!sequence.turn_out(left.into_iter()));
+        let left = VOTERS.map(|voter| MembershipChange::Left(voter, 0));
+        assert!(!sequence.apply_changes(left.into_iter()));
         assert_eq!((sequence.leader(), sequence.term()), (None, 0));
-        assert!(sequence.turn_out([Turnout::Back(VOTERS[2], 1)].into_iter()));
+        assert!(sequence.apply_changes([MembershipChange::Back(VOTERS[2], 1)].into_iter()));
         assert_eq!((sequence.leader(), sequence.term()), (Some(VOTERS[2]), 1));
         assert_eq!(sequence.take(VOTERS[2], &draft(100, 0).encode(0)), None, "of its first term");
     }

@@ -15,9 +15,9 @@ use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_multicast_machine::PublishError;
-use evenfall_multicast_sessions::line::LINES_MAX;
-use evenfall_multicast_sessions::line::author::{MESSAGE_BYTES_MAX, Refusal};
-use evenfall_multicast_sessions::{Author, AuthorEvent};
+use evenfall_multicast_sessions::producer::LINES_MAX;
+use evenfall_multicast_sessions::producer::session::{MESSAGE_BYTES_MAX, ProduceRefusal};
+use evenfall_multicast_sessions::{ProducerEvent, ProducerSession};
 use evenfall_runtime::telemetry::Metrics;
 use serde::Serialize;
 
@@ -79,8 +79,8 @@ pub(crate) enum Told {
 struct Course<'a> {
     settings: &'a Settings,
     process: Process,
-    authors: [Author; 1],
-    told: VecDeque<AuthorEvent>,
+    authors: [ProducerSession; 1],
+    told: VecDeque<ProducerEvent>,
     owner: &'a mut dyn FnMut(Told),
     before: Option<u64>,
     /// Messages of a live feed that are still to be passed over.
@@ -107,7 +107,7 @@ impl<'a> Course<'a> {
         let roots: Vec<_> = settings.publishing().iter().map(|root| root.address).collect();
         let now = MonotonicClock::now();
         let life = u64::from_le_bytes(random()?);
-        let author = Author::new(now, &roots, life, process.base.key.clone());
+        let author = ProducerSession::new(now, &roots, life, process.base.key.clone());
         Ok(Self {
             settings,
             process,
@@ -129,7 +129,7 @@ impl<'a> Course<'a> {
     /// Does one turn and all housekeeping that is due. `false` when a signal came.
     fn turn(&mut self, until: Option<Timestamp>) -> Result<bool, RoleError> {
         let Self { process, authors, told, .. } = self;
-        let mut listen = |_: &Author, _, event| told.push_back(event);
+        let mut listen = |_: &ProducerSession, _, event| told.push_back(event);
         let base = &mut process.base;
         base.turn.turn(authors, base.port.as_mut(), until, &mut listen)?;
         self.hear()?;
@@ -142,10 +142,10 @@ impl<'a> Course<'a> {
     /// Hands the author one input.
     fn input<T>(
         &mut self,
-        input: impl FnOnce(&mut Author, Timestamp) -> T,
+        input: impl FnOnce(&mut ProducerSession, Timestamp) -> T,
     ) -> Result<T, RoleError> {
         let Self { process, authors, told, .. } = self;
-        let mut listen = |_: &Author, _, event| told.push_back(event);
+        let mut listen = |_: &ProducerSession, _, event| told.push_back(event);
         let base = &mut process.base;
         Ok(base.turn.input(0, &mut authors[0], base.port.as_mut(), input, &mut listen)?)
     }
@@ -154,17 +154,17 @@ impl<'a> Course<'a> {
         let name = &self.process.base.name;
         while let Some(event) = self.told.pop_front() {
             match event {
-                AuthorEvent::Begun(before) => {
+                ProducerEvent::Begun(before) => {
                     self.before = Some(before);
                     (self.owner)(Told::Begun(before));
                 }
-                AuthorEvent::Waiting => {
+                ProducerEvent::Waiting => {
                     tracing::info!("{name}: the roots are there, and take no messages yet");
                 }
-                AuthorEvent::Leads(epoch) => {
+                ProducerEvent::Leads(epoch) => {
                     tracing::info!("{name}: publishes to the root that leads epoch {epoch}");
                 }
-                AuthorEvent::Numbered { place, number } => {
+                ProducerEvent::Numbered { place, number } => {
                     self.numbered += 1;
                     let at = self.published_at.pop_front();
                     let waited = at.map_or(Duration::ZERO, |at| MonotonicClock::now().since(at));
@@ -174,9 +174,9 @@ impl<'a> Course<'a> {
                     self.answer_ns.push_back(waited.as_nanos() as i64);
                     (self.owner)(Told::Numbered { place, number });
                 }
-                AuthorEvent::Over => self.is_over = true,
-                AuthorEvent::Replaced => return Err(RoleError::NameTaken),
-                AuthorEvent::Refused => return Err(RoleError::TooManyAuthors(LINES_MAX)),
+                ProducerEvent::Over => self.is_over = true,
+                ProducerEvent::Replaced => return Err(RoleError::NameTaken),
+                ProducerEvent::Refused => return Err(RoleError::TooManyAuthors(LINES_MAX)),
                 _ => {}
             }
         }
@@ -305,7 +305,7 @@ impl<'a> Course<'a> {
                 }
                 Ok(true)
             }
-            Err(Refusal::TooLong) => {
+            Err(ProduceRefusal::TooLong) => {
                 let why = PublishError::TooLarge { bytes: bytes.len(), max: MESSAGE_BYTES_MAX };
                 Err(RoleError::Message { index: *index, why })
             }

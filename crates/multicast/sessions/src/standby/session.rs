@@ -81,7 +81,7 @@ struct Open {
 }
 
 /// See the module documentation.
-pub struct Session {
+pub struct VoterSession {
     place: usize,
     /// All roots, this one among them.
     peers: Vec<Peer>,
@@ -100,7 +100,7 @@ fn code_key(key: &SharedKey) -> MacKey {
     MacKey::new(id, &bytes)
 }
 
-impl Session {
+impl VoterSession {
     /// A root that is in no session yet. `life` is a random number that no other life of a root
     /// has. `None` when the roots do not have this one.
     pub fn new(
@@ -351,9 +351,9 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], 9_000 + place as u16))
     }
 
-    fn root(place: usize, life: u64, key: Option<&SharedKey>) -> Session {
+    fn root(place: usize, life: u64, key: Option<&SharedKey>) -> VoterSession {
         let all: Vec<_> = ROOTS.iter().enumerate().map(|(at, node)| (*node, address(at))).collect();
-        Session::new(ROOTS[place], &all, life, key).expect("one of them")
+        VoterSession::new(ROOTS[place], &all, life, key).expect("one of them")
     }
 
     fn at_ms(ms: u64) -> Timestamp {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     /// Carries greetings among these roots for a while. The others are away.
-    fn talk(roots: &mut [Session], present: &[usize], from_ms: u64) {
+    fn talk(roots: &mut [VoterSession], present: &[usize], from_ms: u64) {
         for ms in from_ms..from_ms + 200 {
             for &from in present {
                 roots[from].handle_timeout(at_ms(ms));
@@ -385,11 +385,11 @@ mod tests {
         }
     }
 
-    fn three(key: Option<&SharedKey>) -> Vec<Session> {
+    fn three(key: Option<&SharedKey>) -> Vec<VoterSession> {
         (0..3).map(|place| root(place, 10 + place as u64, key)).collect()
     }
 
-    fn vote(root: &mut Session, text: &'static [u8]) -> Option<Transmit> {
+    fn vote(root: &mut VoterSession, text: &'static [u8]) -> Option<Transmit> {
         let to = Destination::One(address(1));
         let (head, body) = text.split_at(2);
         root.seal(&Transmit::new(Class::Live, to, Head::new(head), Bytes::from_static(body)))
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(roots[0].missing().collect::<Vec<_>>(), [ROOTS[2]]);
         assert!(vote(&mut roots[0], b"order").is_none());
         talk(&mut roots, &[0, 1, 2], 1_000);
-        assert!(roots.iter().all(Session::is_open));
+        assert!(roots.iter().all(VoterSession::is_open));
         let sent = vote(&mut roots[0], b"order").expect("a session");
         let taken = roots[1].handle(at_ms(2_000), &arrival(0, &sent));
         assert_eq!(taken, Ok(Some(Bytes::from_static(b"order"))));
@@ -447,7 +447,7 @@ mod tests {
             let changed = Arrival { datagram: changed.into(), ..arrival(0, &sent) };
             assert!(roots[1].handle(now, &changed).is_err(), "byte {place}");
         }
-        let mut later: Vec<Session> = (0..3).map(|at| root(at, 50, Some(&key))).collect();
+        let mut later: Vec<VoterSession> = (0..3).map(|at| root(at, 50, Some(&key))).collect();
         talk(&mut later, &[0, 1, 2], 0);
         assert!(later[1].handle(now, &arrival(0, &sent)).is_err(), "a vote of another session");
         let mut strangers = three(None);

@@ -4,7 +4,7 @@ use evenfall_multicast_machine::config::Membership;
 use evenfall_multicast_machine::{Guest, GuestList, Role};
 
 use crate::settings::{Node, RoleName, Settings};
-use evenfall_multicast_sessions::Candidate;
+use evenfall_multicast_sessions::ReplicatedRoot;
 
 /// Names that are printed for each role.
 const NAMES_MAX: usize = 3;
@@ -46,10 +46,10 @@ pub(super) fn guests(settings: &Settings, stream: u32, is_keyed: bool) -> GuestL
 }
 
 /// The nodes that have not joined yet, in words; `None` when all have joined.
-pub(super) fn missing(settings: &Settings, roots: &[Candidate]) -> Option<String> {
+pub(super) fn missing(settings: &Settings, roots: &[ReplicatedRoot]) -> Option<String> {
     let mut receivers = Awaited::default();
     let mut proxies = Awaited::default();
-    for (stream, root) in roots.iter().map(Candidate::root).enumerate() {
+    for (stream, root) in roots.iter().map(ReplicatedRoot::root).enumerate() {
         let (expected, there) = (expected(settings, stream as u32), root.status());
         // All trees have the same receivers. Each tree has its own proxies.
         receivers.expected = expected.expect_receivers.max(1) as usize;

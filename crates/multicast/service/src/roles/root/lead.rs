@@ -26,7 +26,7 @@ use evenfall_multicast_machine::Draft;
 use super::{RoleError, Run, SAY_AWAITED_EVERY, STOP_PATIENCE};
 use crate::runinfo::RunInfo;
 use crate::runlog::Record;
-use evenfall_multicast_sessions::{Candidate, CandidateEvent};
+use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent};
 
 /// How long the voters have to agree that the feed is over. They need milliseconds while a majority
 /// of them lives.
@@ -54,7 +54,7 @@ pub(super) struct Lead {
 impl Run<'_> {
     /// Whether this root sends the feed.
     pub(super) fn leads(&self) -> bool {
-        self.roots.iter().all(Candidate::leads)
+        self.roots.iter().all(ReplicatedRoot::leads)
     }
 
     /// Waits and leads until the run is over. Returns why the run is over.
@@ -74,20 +74,20 @@ impl Run<'_> {
     }
 
     fn is_voter(&self) -> bool {
-        self.roots.iter().any(Candidate::is_voter)
+        self.roots.iter().any(ReplicatedRoot::is_voter)
     }
 
     /// Waits until all roots are there, then begins the log. A root that was started again during a
     /// run leaves the files of the run as they are. `false` when a signal came.
     fn meet(&mut self) -> Result<bool, RoleError> {
         let mut say_at = MonotonicClock::now() + SAY_AWAITED_EVERY;
-        while !self.roots.iter().all(Candidate::is_ready) {
+        while !self.roots.iter().all(ReplicatedRoot::is_ready) {
             if !self.turn(Some(say_at))? {
                 return Ok(false);
             }
             if MonotonicClock::now() >= say_at {
                 say_at = MonotonicClock::now() + SAY_AWAITED_EVERY;
-                let missing = self.roots.iter().flat_map(Candidate::missing);
+                let missing = self.roots.iter().flat_map(ReplicatedRoot::missing);
                 let missing: Vec<String> = missing.map(|root| self.book.name(root)).collect();
                 let name = &self.process.base.name;
                 tracing::info!("{name}: waiting for the roots {}", missing.join(", "));
@@ -108,7 +108,7 @@ impl Run<'_> {
         let silence = self.settings.multicast.membership.root_timeout;
         let heard = self.roots.iter().map(|candidate| candidate.heard_majority(now)).min();
         let is_cut_off = heard.is_some_and(|heard| now.since(heard) > silence);
-        let has_met = self.roots.iter().all(Candidate::is_ready);
+        let has_met = self.roots.iter().all(ReplicatedRoot::is_ready);
         match is_cut_off && has_met && !was_paused && !self.lead.is_over {
             true => Err(RoleError::NoMajority(silence)),
             false => Ok(()),
@@ -180,26 +180,28 @@ impl Run<'_> {
     pub(super) fn hear(&mut self) -> Result<(), RoleError> {
         while let Some((now, tree, event)) = self.told.pop_front() {
             match event {
-                CandidateEvent::Root(event) => self.book.on(self.roots[tree].root(), now, event),
-                CandidateEvent::Begun(at) => self.lead.begun = Some(at),
-                CandidateEvent::Kept(draft) if self.has_authors() => self.keep(&draft),
-                CandidateEvent::Kept(draft) => self.read_along(&draft)?,
-                CandidateEvent::Leads { epoch, next_message } => {
+                ReplicatedRootEvent::Root(event) => {
+                    self.book.on(self.roots[tree].root(), now, event)
+                }
+                ReplicatedRootEvent::Begun(at) => self.lead.begun = Some(at),
+                ReplicatedRootEvent::Kept(draft) if self.has_authors() => self.keep(&draft),
+                ReplicatedRootEvent::Kept(draft) => self.read_along(&draft)?,
+                ReplicatedRootEvent::Leads { epoch, next_message } => {
                     self.take_lead(epoch, next_message);
                 }
-                CandidateEvent::Deposed { epoch } => {
+                ReplicatedRootEvent::Deposed { epoch } => {
                     let name = &self.process.base.name;
                     tracing::warn!("{name}: another root leads now, in epoch {epoch}");
                     self.turn_over();
                     self.lead.is_lost = true;
                 }
-                CandidateEvent::Over => self.lead.is_over = true,
-                CandidateEvent::Published { number, format, message } => {
+                ReplicatedRootEvent::Over => self.lead.is_over = true,
+                ReplicatedRootEvent::Published { number, format, message } => {
                     self.take_letter(now, number, format, message);
                 }
-                CandidateEvent::Line(wish) => self.note_line(now, &wish),
-                CandidateEvent::Forgotten => return Err(RoleError::Forgotten),
-                CandidateEvent::Replaced => return Err(RoleError::Replaced),
+                ReplicatedRootEvent::Session(change) => self.note_line(now, &change),
+                ReplicatedRootEvent::Forgotten => return Err(RoleError::Forgotten),
+                ReplicatedRootEvent::Replaced => return Err(RoleError::Replaced),
             }
         }
         Ok(())

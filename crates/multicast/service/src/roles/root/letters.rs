@@ -8,11 +8,11 @@ use bytes::Bytes;
 use evenfall_core::{Format, Timestamp};
 use evenfall_feed_formats::Message;
 use evenfall_multicast_machine::Draft;
-use evenfall_multicast_sessions::{AuthorList, Wish};
+use evenfall_multicast_sessions::{ProducerList, SessionChange};
 
 use super::{RoleError, Run};
 use crate::settings::{Node, RoleName, Settings};
-use evenfall_multicast_sessions::Candidate;
+use evenfall_multicast_sessions::ReplicatedRoot;
 
 /// The authors of the run.
 pub(super) fn authors(settings: &Settings) -> Vec<&Node> {
@@ -21,11 +21,11 @@ pub(super) fn authors(settings: &Settings) -> Vec<&Node> {
 
 /// The authors whose letters a root takes: with a key, everyone who has the key; without one, the
 /// authors of the settings, each from its own address.
-pub(super) fn permitted(settings: &Settings, is_keyed: bool) -> AuthorList {
+pub(super) fn permitted(settings: &Settings, is_keyed: bool) -> ProducerList {
     let named = authors(settings).into_iter().map(|node| (node.line(), node.address));
     match is_keyed {
-        true => AuthorList::default(),
-        false => AuthorList { named: named.collect(), only_named: true },
+        true => ProducerList::default(),
+        false => ProducerList { named: named.collect(), only_named: true },
     }
 }
 
@@ -59,7 +59,7 @@ impl Run<'_> {
     pub(super) fn send_letters(&mut self) -> Result<bool, RoleError> {
         self.on_candidate(0, |candidate, _| candidate.admit(true))?;
         let names: Vec<u64> = authors(self.settings).iter().map(|node| node.line()).collect();
-        let has_finished = |candidate: &Candidate, name: &u64| {
+        let has_finished = |candidate: &ReplicatedRoot, name: &u64| {
             candidate.lines().is_some_and(|lines| lines.has_finished(*name))
         };
         while !names.iter().all(|name| has_finished(&self.roots[0], name)) {
@@ -94,18 +94,20 @@ impl Run<'_> {
     }
 
     /// Notes when a process of an author has begun and when an author has finished.
-    pub(super) fn note_line(&mut self, now: Timestamp, wish: &Wish) {
+    pub(super) fn note_line(&mut self, now: Timestamp, change: &SessionChange) {
         let authors = authors(self.settings);
         let named = |name: u64| authors.iter().find(|node| node.line() == name);
         let lines = self.roots[0].lines();
-        let name = lines.map_or(0, |lines| lines.name(wish.author()));
+        let name = lines.map_or(0, |lines| lines.name(change.author()));
         let Some(node) = named(name) else { return };
-        let before = lines.map_or(0, |lines| lines.base(wish.author()));
+        let before = lines.map_or(0, |lines| lines.base(change.author()));
         let (id, text) = (
             node.id,
-            match wish {
-                Wish::Begin { .. } => format!("{} publishes, behind {before} messages", node.name),
-                Wish::End { places, .. } => {
+            match change {
+                SessionChange::Begin { .. } => {
+                    format!("{} publishes, behind {before} messages", node.name)
+                }
+                SessionChange::End { places, .. } => {
                     format!("{} has finished with {} messages", node.name, before + places)
                 }
             },

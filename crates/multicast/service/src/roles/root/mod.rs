@@ -21,7 +21,7 @@ use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus, Run as RunId};
 use evenfall_multicast_sessions::ConsensusError;
-use evenfall_multicast_sessions::Reception;
+use evenfall_multicast_sessions::ProducerIngress;
 use serde::Serialize;
 
 use self::book::Book;
@@ -30,7 +30,7 @@ use super::{Process, RoleError, random};
 use crate::settings::{Node, RoleName, Settings};
 use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
-use evenfall_multicast_sessions::{Ballot, Candidate, CandidateEvent};
+use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent, VoterConfig};
 
 /// Messages that are published before arrivals and departures get their turn.
 const PUBLISH_BATCH: usize = 256;
@@ -76,9 +76,9 @@ struct Run<'a> {
     node: &'a Node,
     intake: &'a mut dyn Intake,
     process: Process,
-    roots: Vec<Candidate>,
+    roots: Vec<ReplicatedRoot>,
     /// The events of the roots since the last look, each with its time and the number of its tree.
-    told: VecDeque<(Timestamp, usize, CandidateEvent)>,
+    told: VecDeque<(Timestamp, usize, ReplicatedRootEvent)>,
     lead: Lead,
     book: Book,
     held_back: u64,
@@ -114,26 +114,26 @@ impl<'a> Run<'a> {
         let run = new_run()?;
         let voters = settings.voters().iter().map(|node| (node.id, node.address)).collect();
         let seed = u64::from_le_bytes(random()?);
-        let ballot = Ballot { me: node.id, voters, seed, key: key.clone() };
+        let ballot = VoterConfig { me: node.id, voters, seed, key: key.clone() };
         if ballot.voters.is_empty() {
             process.begin_log(settings, node)?;
         }
-        let new_root = |stream| -> Result<Candidate, ConsensusError> {
+        let new_root = |stream| -> Result<ReplicatedRoot, ConsensusError> {
             let membership = awaited::expected(settings, stream);
             let config = Config { membership, ..settings.multicast };
             let now = MonotonicClock::now();
             let root = Root::new(config, node.id, stream, run, key.as_ref(), now);
             let root = root.admitting(awaited::guests(settings, stream, key.is_some()));
             let candidate = match ballot.voters.is_empty() {
-                true => Candidate::alone(root),
-                false => Candidate::new(root, run, &ballot)?,
+                true => ReplicatedRoot::alone(root),
+                false => ReplicatedRoot::new(root, run, &ballot)?,
             };
             Ok(match letters::authors(settings).is_empty() {
                 true => candidate,
                 false => {
                     let permitted = letters::permitted(settings, key.is_some());
-                    let reception = Reception::new(key.clone(), seed).permitting(permitted);
-                    candidate.receiving(reception, run)
+                    let ingress = ProducerIngress::new(key.clone(), seed).permitting(permitted);
+                    candidate.receiving(ingress, run)
                 }
             })
         };
@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
     fn on_candidate<T>(
         &mut self,
         tree: usize,
-        input: impl FnOnce(&mut Candidate, Timestamp) -> T,
+        input: impl FnOnce(&mut ReplicatedRoot, Timestamp) -> T,
     ) -> Result<T, RoleError> {
         let Self { process, roots, told, .. } = self;
         let (root, port) = (&mut roots[tree], process.base.port.as_mut());
@@ -441,8 +441,8 @@ impl<'a> Run<'a> {
 
 /// Keeps what roots tell until the run hears it.
 fn listen(
-    told: &mut VecDeque<(Timestamp, usize, CandidateEvent)>,
-) -> impl FnMut(&Candidate, Timestamp, CandidateEvent) {
+    told: &mut VecDeque<(Timestamp, usize, ReplicatedRootEvent)>,
+) -> impl FnMut(&ReplicatedRoot, Timestamp, ReplicatedRootEvent) {
     move |candidate, now, event| told.push_back((now, candidate.root().stream() as usize, event))
 }
 

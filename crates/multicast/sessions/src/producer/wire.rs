@@ -4,9 +4,9 @@
 //!  0       2         3      4        5   8            16         24           32           40
 //!  | magic | version | kind | key id | 0 | author u64 | life u64 | run id u64 | number u64 | body
 //!
-//!  Say      name u64 | have u64 | place u64 | is the end u8 | count u16 | as many messages
+//!  ProduceRequest      name u64 | have u64 | place u64 | is the end u8 | count u16 | as many messages
 //!           a message: format u8, length u16, bytes
-//!  Answer   epoch u32 | flags u8 | base u64 | next place u64 | count u8 | as many stretches
+//!  ProduceResponse   epoch u32 | flags u8 | base u64 | next place u64 | count u8 | as many stretches
 //!           a stretch: place u64, number u64, count u32
 //! ```
 //!
@@ -19,7 +19,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Cipher, Format, Head, Malformed, Reader, SharedKey};
 
-use super::Stretch;
+use super::NumberedRange;
 use evenfall_core::cipher::TAG_BYTES;
 
 /// "EL" in ASCII.
@@ -28,7 +28,7 @@ pub const MAGIC: [u8; 2] = *b"EL";
 const VERSION: u8 = 1;
 /// Bytes of a letter in front of its body.
 pub const ENVELOPE_BYTES: usize = 40;
-/// Bytes of a [`Say`] in front of its messages.
+/// Bytes of a [`ProduceRequest`] in front of its messages.
 const SAY_BYTES: usize = 27;
 /// Bytes that a message has in a letter besides its own.
 pub const MESSAGE_OVERHEAD: usize = 3;
@@ -40,18 +40,18 @@ pub const STRETCHES_MAX: usize = 60;
 /// Who says something to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum ProducerDirection {
     /// An author to a root.
-    Say = 1,
+    ProduceRequest = 1,
     /// A root to an author.
-    Answer = 2,
+    ProduceResponse = 2,
 }
 
 /// The outside of a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Envelope {
+pub struct ProducerEnvelope {
     /// Who says something to whom.
-    pub kind: Kind,
+    pub kind: ProducerDirection,
     /// The random number of the author.
     pub author: u64,
     /// The random number of the root in an answer, and 0 in a letter of an author.
@@ -64,7 +64,7 @@ pub struct Envelope {
 
 /// What an author says. Without a message and without the end, the author asks which root leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Say {
+pub struct ProduceRequest {
     /// The name that the author shares with the processes before it; 0 for none.
     pub name: u64,
     /// The first place whose number the author does not know.
@@ -79,7 +79,7 @@ pub struct Say {
 
 /// What a root answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ProduceResponse {
     /// The epoch of the present lead.
     pub epoch: u32,
     /// Whether this root leads and takes messages.
@@ -97,10 +97,10 @@ pub struct Answer {
     /// The place that is taken next.
     pub next: u64,
     /// Places and their numbers.
-    pub stretches: Vec<Stretch>,
+    pub stretches: Vec<NumberedRange>,
 }
 
-fn cipher(key: &SharedKey, envelope: &Envelope) -> Cipher {
+fn cipher(key: &SharedKey, envelope: &ProducerEnvelope) -> Cipher {
     let mut material = [0; 49];
     material[..32].copy_from_slice(key.secret());
     material[32..40].copy_from_slice(&envelope.author.to_le_bytes());
@@ -109,7 +109,7 @@ fn cipher(key: &SharedKey, envelope: &Envelope) -> Cipher {
     Cipher::new(&blake3::derive_key("evenfall line v1 letters", &material))
 }
 
-impl Envelope {
+impl ProducerEnvelope {
     fn encode(&self, key_id: u8) -> Head {
         let mut out = BytesMut::with_capacity(ENVELOPE_BYTES);
         out.put_slice(&MAGIC);
@@ -140,8 +140,8 @@ impl Envelope {
             return Err(r.malformed("no letter of this version"));
         }
         let kind = match r.u8()? {
-            1 => Kind::Say,
-            2 => Kind::Answer,
+            1 => ProducerDirection::ProduceRequest,
+            2 => ProducerDirection::ProduceResponse,
             _ => return Err(r.malformed("no such kind of letter")),
         };
         if r.u8()? != key.map_or(0, SharedKey::id) || r.array::<3>()? != [0; 3] {
@@ -157,7 +157,7 @@ impl Envelope {
     }
 }
 
-impl Say {
+impl ProduceRequest {
     /// The body of the letter.
     pub fn encode(&self) -> BytesMut {
         let bytes: usize = self.messages.iter().map(|(_, m)| m.len() + MESSAGE_OVERHEAD).sum();
@@ -196,7 +196,7 @@ impl Say {
     }
 }
 
-impl Answer {
+impl ProduceResponse {
     /// The body of the letter.
     pub fn encode(&self) -> BytesMut {
         let mut out = BytesMut::with_capacity(22 + 20 * self.stretches.len() + TAG_BYTES);
@@ -227,7 +227,7 @@ impl Answer {
         }
         let mut stretches = Vec::new();
         for _ in 0..count {
-            let stretch = Stretch { place: r.u64()?, number: r.u64()?, count: r.u32()? };
+            let stretch = NumberedRange { place: r.u64()?, number: r.u64()?, count: r.u32()? };
             let (places, numbers) = (next.checked_sub(stretch.place), stretch.number);
             let is_sound = places.is_some_and(|places| u64::from(stretch.count) <= places)
                 && numbers.checked_add(u64::from(stretch.count)).is_some();
@@ -248,21 +248,27 @@ impl Answer {
 mod tests {
     use super::*;
 
-    fn envelope() -> Envelope {
-        Envelope { kind: Kind::Say, author: 7, life: 0, run_id: 9, number: 3 }
+    fn envelope() -> ProducerEnvelope {
+        ProducerEnvelope {
+            kind: ProducerDirection::ProduceRequest,
+            author: 7,
+            life: 0,
+            run_id: 9,
+            number: 3,
+        }
     }
 
-    fn say() -> Say {
+    fn say() -> ProduceRequest {
         let messages = vec![(Format(1), "one".into()), (Format::OPAQUE, Bytes::new())];
-        Say { name: 2, have: 4, place: 5, is_end: true, messages }
+        ProduceRequest { name: 2, have: 4, place: 5, is_end: true, messages }
     }
 
     #[test]
     fn letters_survive_the_wire_and_broken_ones_are_refused() {
         let body = say().encode().freeze();
-        assert_eq!(Say::decode(&body), Ok(say()));
-        let stretches = vec![Stretch { place: 2, number: 9, count: 3 }];
-        let answer = Answer {
+        assert_eq!(ProduceRequest::decode(&body), Ok(say()));
+        let stretches = vec![NumberedRange { place: 2, number: 9, count: 3 }];
+        let answer = ProduceResponse {
             epoch: 5,
             leads: true,
             is_over: false,
@@ -274,12 +280,12 @@ mod tests {
             stretches,
         };
         let answered = answer.encode().freeze();
-        assert_eq!(Answer::decode(&answered), Ok(answer));
+        assert_eq!(ProduceResponse::decode(&answered), Ok(answer));
         for length in 0..body.len() {
-            assert!(Say::decode(&body.slice(..length)).is_err());
+            assert!(ProduceRequest::decode(&body.slice(..length)).is_err());
         }
         for length in 0..answered.len() {
-            assert!(Answer::decode(&answered.slice(..length)).is_err());
+            assert!(ProduceResponse::decode(&answered.slice(..length)).is_err());
         }
     }
 
@@ -288,17 +294,17 @@ mod tests {
         let key = SharedKey::new(1, [7; 32]);
         let (head, body) = envelope().seal(Some(&key), say().encode());
         let datagram = Bytes::from([head.as_slice(), &body].concat());
-        let (opened, inside) = Envelope::open(Some(&key), &datagram).expect("own letter");
-        assert_eq!((opened, Say::decode(&inside)), (envelope(), Ok(say())));
-        assert!(Envelope::open(None, &datagram).is_err(), "without the key");
+        let (opened, inside) = ProducerEnvelope::open(Some(&key), &datagram).expect("own letter");
+        assert_eq!((opened, ProduceRequest::decode(&inside)), (envelope(), Ok(say())));
+        assert!(ProducerEnvelope::open(None, &datagram).is_err(), "without the key");
         for at in 0..datagram.len() {
             let mut changed = datagram.to_vec();
             changed[at] ^= 1;
-            assert!(Envelope::open(Some(&key), &changed.into()).is_err(), "byte {at}");
+            assert!(ProducerEnvelope::open(Some(&key), &changed.into()).is_err(), "byte {at}");
         }
         let (head, body) = envelope().seal(None, say().encode());
         let open = Bytes::from([head.as_slice(), &body].concat());
-        assert!(Envelope::open(Some(&key), &open).is_err(), "an open letter");
-        assert!(Envelope::open(None, &open).is_ok());
+        assert!(ProducerEnvelope::open(Some(&key), &open).is_err(), "an open letter");
+        assert!(ProducerEnvelope::open(None, &open).is_ok());
     }
 }

@@ -1,17 +1,17 @@
 //! Publishers that are processes of their own.
 //!
 //! A publisher in the process of the root dies with the root. A publisher in a process of its own
-//! outlives the root, and goes on with the next root. Such a publisher is an [`Author`] here. It
+//! outlives the root, and goes on with the next root. Such a publisher is an [`ProducerSession`] here. It
 //! numbers its messages from 0: the **place** of a message in the author's **line**. The roots give
 //! each message a second number, which is the number in the feed. A line lasts as long as the
 //! process of its author. All processes that publish under one **name** have one line after the
 //! other.
 //!
 //! ```text
-//!  Author ──Say: places 7 to 9──> leading root: is place 7 the next one of this line?
+//!  ProducerSession ──ProduceRequest: places 7 to 9──> leading root: is place 7 the next one of this line?
 //!    ^                               │ frame, with the marks (author, place, count)
 //!    │                               v
-//!    │                            the order of the voters ──> Lines of every voter
+//!    │                            the order of the voters ──> ProducerTable of every voter
 //!    │                               │ taken
 //!    └──Answer: 7 to 9 are 40 to 42──┘
 //! ```
@@ -36,32 +36,32 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`letter`] | the datagrams between authors and roots |
-//! | [`author`] | the machine of an author |
-//! | [`reception`] | a root's side: admits messages and answers |
+//! | [`wire`] | the datagrams between authors and roots |
+//! | [`session`] | the machine of an author |
+//! | [`ingress`] | a root's side: admits messages and answers |
 
-pub mod author;
-pub mod letter;
-pub mod reception;
+pub mod ingress;
+pub mod session;
+pub mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use evenfall_multicast_machine::Mark;
+use evenfall_multicast_machine::ProducerMark;
 
-pub use author::{Author, AuthorEvent};
-pub use reception::{AuthorList, Reception};
+pub use ingress::{ProducerIngress, ProducerList};
+pub use session::{ProducerEvent, ProducerSession};
 
 /// Messages of an author that may have no answer yet. The roots keep the numbers of as many places,
 /// so that a lost answer can be given again. At a vote of five milliseconds, an author publishes
 /// 200,000 messages a second.
 pub const WINDOW: usize = 1_024;
-/// Lines of a run. A publisher that is started again is another author with another line. The
+/// ProducerTable of a run. A publisher that is started again is another author with another line. The
 /// numbers that the roots keep for as many lines take 2 MiB.
 pub const LINES_MAX: usize = 256;
 
 /// Places that follow each other, with numbers in the feed that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct NumberedRange {
     /// The first place.
     pub place: u64,
     /// The number of that message in the feed.
@@ -72,7 +72,7 @@ pub struct Stretch {
 
 /// One author as the voters know it.
 #[derive(Clone, Debug, Default)]
-struct Line {
+struct ProducerEntry {
     /// The name that the author shares with the processes before it; 0 when it has none.
     name: u64,
     /// Messages in the earlier lines of the name.
@@ -87,9 +87,9 @@ struct Line {
     is_finished: bool,
 }
 
-/// A wish of an author, on which the voters agree before it holds.
+/// A change of an author, on which the voters agree before it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum SessionChange {
     /// The line of an author begins.
     Begin {
         /// The author.
@@ -106,7 +106,7 @@ pub enum Wish {
     },
 }
 
-impl Wish {
+impl SessionChange {
     /// The author.
     pub fn author(&self) -> u64 {
         let (Self::Begin { author, .. } | Self::End { author, .. }) = self;
@@ -116,11 +116,11 @@ impl Wish {
 
 /// The lines of all authors as the voters agreed on them.
 #[derive(Clone, Debug, Default)]
-pub struct Lines {
-    lines: BTreeMap<u64, Line>,
+pub struct ProducerTable {
+    lines: BTreeMap<u64, ProducerEntry>,
 }
 
-impl Lines {
+impl ProducerTable {
     /// The next place of an author.
     pub fn next(&self, author: u64) -> u64 {
         self.lines.get(&author).map_or(0, |line| line.next)
@@ -177,7 +177,7 @@ impl Lines {
     }
 
     /// Whether the messages of a frame with these marks are the next ones of their lines.
-    pub fn fits(&self, marks: &[Mark]) -> bool {
+    pub fn fits(&self, marks: &[ProducerMark]) -> bool {
         let mut ahead: BTreeMap<u64, u64> = BTreeMap::new();
         for mark in marks.iter().filter(|mark| mark.author != 0) {
             let next = ahead.entry(mark.author).or_insert_with(|| self.next(mark.author));
@@ -191,7 +191,7 @@ impl Lines {
     }
 
     /// Takes the messages of a frame that [fits](Self::fits). `first_message` is its first number.
-    pub fn take(&mut self, marks: &[Mark], first_message: u64) {
+    pub fn take(&mut self, marks: &[ProducerMark], first_message: u64) {
         let mut number = first_message;
         for mark in marks {
             let end = number + u64::from(mark.count);
@@ -206,11 +206,11 @@ impl Lines {
         }
     }
 
-    /// Grants the wish of an author. Returns whether the wish holds, and holds for the first time.
-    pub fn grant(&mut self, wish: &Wish) -> bool {
-        match *wish {
-            Wish::Begin { author, name } => self.begin(author, name),
-            Wish::End { author, places } => self.end(author, places),
+    /// Grants the change of an author. Returns whether the change holds, and holds for the first time.
+    pub fn grant(&mut self, change: &SessionChange) -> bool {
+        match *change {
+            SessionChange::Begin { author, name } => self.begin(author, name),
+            SessionChange::End { author, places } => self.end(author, places),
         }
     }
 
@@ -226,7 +226,7 @@ impl Lines {
             // Nobody is left who waits for these numbers.
             earlier.numbers = VecDeque::new();
         }
-        self.lines.insert(author, Line { name, base, ..Line::default() });
+        self.lines.insert(author, ProducerEntry { name, base, ..ProducerEntry::default() });
         true
     }
 
@@ -240,8 +240,8 @@ impl Lines {
     }
 
     /// The numbers of the places from `from` on, in at most `max` stretches.
-    pub fn stretches(&self, author: u64, from: u64, max: usize) -> Vec<Stretch> {
-        let mut all: Vec<Stretch> = Vec::new();
+    pub fn stretches(&self, author: u64, from: u64, max: usize) -> Vec<NumberedRange> {
+        let mut all: Vec<NumberedRange> = Vec::new();
         let Some(line) = self.lines.get(&author) else { return all };
         let kept = line.next - line.numbers.len() as u64;
         let skipped = from.saturating_sub(kept) as usize;
@@ -250,7 +250,7 @@ impl Lines {
             match all.last_mut() {
                 Some(last) if last.number + u64::from(last.count) == *number => last.count += 1,
                 _ if is_full => break,
-                _ => all.push(Stretch { place, number: *number, count: 1 }),
+                _ => all.push(NumberedRange { place, number: *number, count: 1 }),
             }
         }
         all

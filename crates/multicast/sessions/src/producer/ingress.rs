@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::{Class, Destination, Format, Malformed, SharedKey, Transmit};
 
-use super::letter::{Answer, Envelope, Kind, MAGIC, STRETCHES_MAX, Say};
-use super::{LINES_MAX, Lines, Wish};
+use super::wire::{
+    MAGIC, ProduceRequest, ProduceResponse, ProducerDirection, ProducerEnvelope, STRETCHES_MAX,
+};
+use super::{LINES_MAX, ProducerTable, SessionChange};
 
 /// What a root knows of itself when a letter comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct LeadStanding {
     /// The epoch of the present lead.
     pub epoch: u32,
     /// The run; 0 before the run is open.
@@ -27,7 +29,7 @@ pub struct Standing {
 /// answers nobody else. The answer has the number of the run, which each later letter must have, so
 /// the number reaches the address of the settings alone.
 #[derive(Clone, Debug, Default)]
-pub struct AuthorList {
+pub struct ProducerList {
     /// The address of each author by its name. Port 0 stands for all ports of the address, because
     /// the settings leave the port to the operating system.
     pub named: BTreeMap<u64, SocketAddr>,
@@ -35,7 +37,7 @@ pub struct AuthorList {
     pub only_named: bool,
 }
 
-impl AuthorList {
+impl ProducerList {
     fn permits(&self, name: u64, from: SocketAddr) -> bool {
         self.named.get(&name).map_or(!self.only_named, |address| {
             let is_same_port = address.port() == 0 || address.port() == from.port();
@@ -46,7 +48,7 @@ impl AuthorList {
 
 /// The last that was heard of an author.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct HeardProducer {
     address: SocketAddr,
     /// The number of the latest letter.
     letter: u64,
@@ -56,9 +58,9 @@ struct Heard {
 }
 
 /// See the module documentation.
-pub struct Reception {
+pub struct ProducerIngress {
     key: Option<SharedKey>,
-    pub(super) permitted: AuthorList,
+    pub(super) permitted: ProducerList,
     life: u64,
     is_open: bool,
     /// The next place of authors of whom this root has taken messages since it leads. They may not
@@ -68,17 +70,17 @@ pub struct Reception {
     /// other authors of the name are not taken any more: the voters would refuse the frame, and all
     /// frames behind it.
     closing: BTreeMap<u64, u64>,
-    heard: BTreeMap<u64, Heard>,
+    heard: BTreeMap<u64, HeardProducer>,
     owed: BTreeSet<u64>,
     letters: u64,
 }
 
-impl Reception {
-    /// A reception that takes no messages yet. `life` is a random number that no other root has.
+impl ProducerIngress {
+    /// A ingress that takes no messages yet. `life` is a random number that no other root has.
     pub fn new(key: Option<SharedKey>, life: u64) -> Self {
         Self {
             key,
-            permitted: AuthorList::default(),
+            permitted: ProducerList::default(),
             life,
             is_open: false,
             admitted: BTreeMap::new(),
@@ -90,7 +92,7 @@ impl Reception {
     }
 
     /// Takes letters of these authors alone.
-    pub fn permitting(self, permitted: AuthorList) -> Self {
+    pub fn permitting(self, permitted: ProducerList) -> Self {
         Self { permitted, ..self }
     }
 
@@ -118,22 +120,22 @@ impl Reception {
     }
 
     /// Takes a letter. `publish` gives a message that is next in its line a number in the feed, or
-    /// `None` when there is no room. Returns the wish of the author on which the voters may agree.
+    /// `None` when there is no room. Returns the change of the author on which the voters may agree.
     ///
     /// # Errors
     /// [`Malformed`] when the datagram is no letter to a root under the key.
     pub fn handle(
         &mut self,
         (from, datagram): (SocketAddr, &Bytes),
-        standing: Standing,
-        lines: &Lines,
+        standing: LeadStanding,
+        lines: &ProducerTable,
         publish: &mut dyn FnMut(u64, u64, (Format, Bytes)) -> Option<u64>,
-    ) -> Result<Option<Wish>, Malformed> {
-        let (envelope, body) = Envelope::open(self.key.as_ref(), datagram)?;
-        if envelope.kind != Kind::Say || envelope.author == 0 {
+    ) -> Result<Option<SessionChange>, Malformed> {
+        let (envelope, body) = ProducerEnvelope::open(self.key.as_ref(), datagram)?;
+        if envelope.kind != ProducerDirection::ProduceRequest || envelope.author == 0 {
             return Err(Malformed { what: "no letter to a root", offset: 0 });
         }
-        let say = Say::decode(&body)?;
+        let say = ProduceRequest::decode(&body)?;
         let author = envelope.author;
         let name = if lines.knows(author) { lines.name(author) } else { say.name };
         if name != say.name || !self.permitted.permits(name, from) {
@@ -161,15 +163,15 @@ impl Reception {
             } else if lines.has(say.name) {
                 self.closing.insert(say.name, author);
             }
-            return Ok(has_room.then_some(Wish::Begin { author, name: say.name }));
+            return Ok(has_room.then_some(SessionChange::Begin { author, name: say.name }));
         }
         let newer = self.closing.get(&lines.name(author));
         if newer.is_some_and(|newer| *newer != author) {
             return Ok(None);
         }
         if say.is_end {
-            let wish = Wish::End { author, places: say.place };
-            return Ok((say.place == agreed).then_some(wish));
+            let change = SessionChange::End { author, places: say.place };
+            return Ok((say.place == agreed).then_some(change));
         }
         for (place, message) in (say.place..).zip(say.messages) {
             let next = self.admitted.get(&author).copied().unwrap_or(agreed);
@@ -187,12 +189,12 @@ impl Reception {
 
     /// Notes where the author of a letter is. An old letter that somebody recorded and sends again
     /// does not change this. Returns whether there is room for the author.
-    fn hear(&mut self, address: SocketAddr, envelope: &Envelope) -> bool {
+    fn hear(&mut self, address: SocketAddr, envelope: &ProducerEnvelope) -> bool {
         let (author, letter) = (envelope.author, envelope.number);
         if !self.heard.contains_key(&author) && self.heard.len() >= 2 * LINES_MAX {
             return false;
         }
-        let new = Heard { address, letter, told: 0, is_refused: false };
+        let new = HeardProducer { address, letter, told: 0, is_refused: false };
         let heard = self.heard.entry(author).or_insert(new);
         if letter > heard.letter {
             (heard.address, heard.letter) = (address, letter);
@@ -206,7 +208,11 @@ impl Reception {
     }
 
     /// The next answer.
-    pub fn poll_transmit(&mut self, standing: Standing, lines: &Lines) -> Option<Transmit> {
+    pub fn poll_transmit(
+        &mut self,
+        standing: LeadStanding,
+        lines: &ProducerTable,
+    ) -> Option<Transmit> {
         loop {
             let author = self.owed.pop_first()?;
             // A root that never heard of the author has no address.
@@ -217,7 +223,7 @@ impl Reception {
             if heard.told < next {
                 self.owed.insert(author);
             }
-            let answer = Answer {
+            let answer = ProduceResponse {
                 epoch: standing.epoch,
                 leads: standing.leads && self.is_open,
                 is_over: lines.is_over(author),
@@ -230,7 +236,13 @@ impl Reception {
             };
             self.letters += 1;
             let (life, run_id, number) = (self.life, standing.run_id, self.letters);
-            let envelope = Envelope { kind: Kind::Answer, author, life, run_id, number };
+            let envelope = ProducerEnvelope {
+                kind: ProducerDirection::ProduceResponse,
+                author,
+                life,
+                run_id,
+                number,
+            };
             let to = Destination::One(heard.address);
             let (head, body) = envelope.seal(self.key.as_ref(), answer.encode());
             return Some(Transmit::new(Class::Control, to, head, body));

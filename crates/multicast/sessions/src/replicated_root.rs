@@ -1,16 +1,16 @@
-//! A root and its voice among the voters, as one machine without IO.
+//! A root that asks voters, as one machine without IO: the root and its replica of the order.
 //!
 //! Each root of a feed is also a replica of the order in which the roots agree on frames (see
 //! [`standby`](crate::standby) for the entries and the reasons). The replica
 //! and the root share a port. A datagram's first two bytes tell for which of the two it is. The
-//! datagrams of the replica travel in a [`Session`], and begin when all roots are in it.
+//! datagrams of the replica travel in a [`VoterSession`], and begin when all roots are in it.
 //!
 //! ```text
 //!             drafts                requests
 //!   Root ───────────────> encode ───────────────> Canopus <──datagrams──> other voters
 //!    ^                                               │ committed cycles
 //!    │ agreed, stand                                 v
-//!    └────────────────────────────────────────── Sequence
+//!    └────────────────────────────────────────── AgreedFeed
 //! ```
 //!
 //! A voter keeps the order in memory. So a voter that was killed does not come back: when its
@@ -18,9 +18,9 @@
 //! them live. A voter that was cut off or paused comes back by itself when it missed less than
 //! [`HISTORY_CYCLES`] cycles, and waits as a standby.
 //!
-//! A [`Candidate`] without voters is a plain root.
+//! A [`ReplicatedRoot`] without voters is a plain root.
 
-mod authors;
+mod producers;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -36,9 +36,11 @@ use evenfall_core::{
 };
 use evenfall_multicast_machine::{Draft, Root, RootEvent, Run};
 
-use self::authors::Authors;
-use crate::standby::session::{Session, VOTE_OVERHEAD};
-use crate::{Entry, Lines, Reception, Sequence, Turnout, Wish};
+use self::producers::RootProducers;
+use crate::standby::session::{VOTE_OVERHEAD, VoterSession};
+use crate::{
+    AgreedFeed, FeedEntry, MembershipChange, ProducerIngress, ProducerTable, SessionChange,
+};
 
 /// Number of cycles that voters keep for a voter that was away. At a cycle each millisecond, they
 /// last for more than a minute. The bytes of their frames are limited too, by the order's own
@@ -58,7 +60,7 @@ const BATCH_BYTES: usize = 2 << 20;
 
 /// An event of a candidate for its owner, who must know what to do with each.
 #[derive(Clone, Debug, PartialEq)]
-pub enum CandidateEvent {
+pub enum ReplicatedRootEvent {
     /// From the root.
     Root(RootEvent),
     /// This root leads from now on.
@@ -87,7 +89,7 @@ pub enum CandidateEvent {
         message: Bytes,
     },
     /// The voters agreed that the line of an author begins or ends.
-    Line(Wish),
+    Session(SessionChange),
     /// Every receiver has the whole stream.
     Over,
     /// This voter was away for so long that the others have forgotten the missed cycles.
@@ -98,7 +100,7 @@ pub enum CandidateEvent {
 
 /// The place of a candidate among several roots.
 #[derive(Clone, Debug)]
-pub struct Ballot {
+pub struct VoterConfig {
     /// This root.
     pub me: NodeId,
     /// All roots in the order in which they lead, this one among them.
@@ -109,12 +111,12 @@ pub struct Ballot {
     pub key: Option<SharedKey>,
 }
 
-/// The voice of a root among the voters.
-struct Voice {
+/// The part of a root that votes.
+struct Voter {
     me: NodeId,
-    session: Session,
+    session: VoterSession,
     replica: Canopus,
-    sequence: Sequence,
+    sequence: AgreedFeed,
     /// The run that this root would open, with its secret.
     run: Run,
     /// The term in which this root last asked to open the run.
@@ -122,28 +124,28 @@ struct Voice {
     /// The term in which the root stands as leader.
     leads: Option<u32>,
     /// Entries of the owner for the voters, which wait until the replica has room for them.
-    asks: VecDeque<Entry>,
+    asks: VecDeque<FeedEntry>,
     requests: u64,
 }
 
 /// See the module documentation.
-pub struct Candidate {
+pub struct ReplicatedRoot {
     root: Root,
-    voice: Option<Box<Voice>>,
-    authors: Option<Box<Authors>>,
-    events: VecDeque<CandidateEvent>,
+    voter: Option<Box<Voter>>,
+    authors: Option<Box<RootProducers>>,
+    events: VecDeque<ReplicatedRootEvent>,
 }
 
-impl Candidate {
+impl ReplicatedRoot {
     /// A root without voters.
     pub fn alone(root: Root) -> Self {
-        Self { root, voice: None, authors: None, events: VecDeque::new() }
+        Self { root, voter: None, authors: None, events: VecDeque::new() }
     }
 
     /// Lets authors publish, as soon as the root [takes messages](Self::admit). `run` is the run of
     /// a root without voters.
-    pub fn receiving(self, reception: Reception, run: Run) -> Self {
-        Self { authors: Some(Box::new(Authors::new(reception, run))), ..self }
+    pub fn receiving(self, ingress: ProducerIngress, run: Run) -> Self {
+        Self { authors: Some(Box::new(RootProducers::new(ingress, run))), ..self }
     }
 
     /// Takes messages of authors from now on, or takes none.
@@ -154,35 +156,36 @@ impl Candidate {
     }
 
     /// The lines of the authors, as far as the voters agreed.
-    pub fn lines(&self) -> Option<&Lines> {
-        self.authors.as_ref().map(|authors| authors.lines(self.voice.as_deref()))
+    pub fn lines(&self) -> Option<&ProducerTable> {
+        self.authors.as_ref().map(|authors| authors.lines(self.voter.as_deref()))
     }
 
     /// One of several roots. `run` is the run that begins if this root leads first.
     ///
     /// # Errors
     /// When the voters cannot be a super-leaf, or do not have this root.
-    pub fn new(root: Root, run: Run, ballot: &Ballot) -> Result<Self, ConsensusError> {
-        let members = ballot.voters.iter();
+    pub fn new(root: Root, run: Run, config: &VoterConfig) -> Result<Self, ConsensusError> {
+        let members = config.voters.iter();
         let members =
             members.map(|(node, address)| Member { node: *node, address: *address }).collect();
         let tree = Tree::new(vec![SuperLeaf { path: Vec::new(), members }])?;
-        let is_local = ballot.voters.iter().all(|(_, address)| address.ip().is_loopback());
+        let is_local = config.voters.iter().all(|(_, address)| address.ip().is_loopback());
         let datagram_bytes = if is_local { DATAGRAM_BYTES_LOCAL } else { DATAGRAM_BYTES };
-        let config = Config {
+        let consensus = Config {
             batch_bytes: BATCH_BYTES,
             datagram_bytes: datagram_bytes - VOTE_OVERHEAD,
             suspect_after: SUSPECT_AFTER,
             history: HISTORY_CYCLES,
             ..Config::default()
         };
-        let voters: Vec<NodeId> = ballot.voters.iter().map(|(node, _)| *node).collect();
-        let session = Session::new(ballot.me, &ballot.voters, ballot.seed, ballot.key.as_ref());
-        let voice = Voice {
-            me: ballot.me,
-            session: session.ok_or(ConsensusError::Stranger(ballot.me))?,
-            replica: Canopus::new(config, tree, ballot.me, ballot.seed, &Bytes::new())?,
-            sequence: Sequence::new(&voters),
+        let voters: Vec<NodeId> = config.voters.iter().map(|(node, _)| *node).collect();
+        let session =
+            VoterSession::new(config.me, &config.voters, config.seed, config.key.as_ref());
+        let voter = Voter {
+            me: config.me,
+            session: session.ok_or(ConsensusError::Stranger(config.me))?,
+            replica: Canopus::new(consensus, tree, config.me, config.seed, &Bytes::new())?,
+            sequence: AgreedFeed::new(&voters),
             run,
             asked: None,
             leads: None,
@@ -190,7 +193,7 @@ impl Candidate {
             requests: 0,
         };
         let root = root.voted();
-        Ok(Self { voice: Some(Box::new(voice)), ..Self::alone(root) })
+        Ok(Self { voter: Some(Box::new(voter)), ..Self::alone(root) })
     }
 
     /// The root.
@@ -200,23 +203,23 @@ impl Candidate {
 
     /// Whether this root asks voters.
     pub fn is_voter(&self) -> bool {
-        self.voice.is_some()
+        self.voter.is_some()
     }
 
     /// Whether this root may vote, or has no voters to ask. A root may vote when all voters have
     /// met.
     pub fn is_ready(&self) -> bool {
-        self.voice.as_ref().is_none_or(|voice| voice.session.is_open())
+        self.voter.as_ref().is_none_or(|voter| voter.session.is_open())
     }
 
     /// The voters of which nothing was heard yet.
     pub fn missing(&self) -> Vec<NodeId> {
-        self.voice.iter().flat_map(|voice| voice.session.missing()).collect()
+        self.voter.iter().flat_map(|voter| voter.session.missing()).collect()
     }
 
     /// The time since which this root hears no majority of the voters.
     pub fn heard_majority(&self, now: Timestamp) -> Timestamp {
-        self.voice.as_ref().map_or(now, |voice| voice.session.heard_majority(now))
+        self.voter.as_ref().map_or(now, |voter| voter.session.heard_majority(now))
     }
 
     /// Whether this root sends the feed.
@@ -233,45 +236,45 @@ impl Candidate {
 
     /// Tells the voters when the first message of the feed is due.
     pub fn begin(&mut self, now: Timestamp, at: SyncTime) {
-        self.ask(now, Entry::Begin(at));
+        self.ask(now, FeedEntry::Begin(at));
     }
 
     /// Tells the voters that every receiver has the whole stream. A candidate without voters tells
-    /// its owner [`CandidateEvent::Over`] at once.
+    /// its owner [`ReplicatedRootEvent::Over`] at once.
     pub fn finish(&mut self, now: Timestamp) {
-        if self.voice.is_none() {
-            self.tell(CandidateEvent::Over);
+        if self.voter.is_none() {
+            self.tell(ReplicatedRootEvent::Over);
         }
-        self.ask(now, Entry::Over);
+        self.ask(now, FeedEntry::Over);
     }
 
-    fn ask(&mut self, now: Timestamp, entry: Entry) {
-        if let Some(voice) = &mut self.voice {
-            voice.asks.push_back(entry);
+    fn ask(&mut self, now: Timestamp, entry: FeedEntry) {
+        if let Some(voter) = &mut self.voter {
+            voter.asks.push_back(entry);
         }
         self.settle(now);
     }
 
     /// Carries frames from the root to the replica, and agreed frames back, until both are quiet.
     fn settle(&mut self, now: Timestamp) {
-        let Some(mut voice) = self.voice.take_if(|voice| voice.session.is_open()) else { return };
+        let Some(mut voter) = self.voter.take_if(|voter| voter.session.is_open()) else { return };
         loop {
             let mut is_quiet = true;
-            while let Some(write) = voice.replica.poll_write() {
+            while let Some(write) = voter.replica.poll_write() {
                 // The order is kept in memory.
-                voice.replica.handle_written(now, write.id, Ok(()));
+                voter.replica.handle_written(now, write.id, Ok(()));
                 is_quiet = false;
             }
-            while let Some(event) = voice.replica.poll_event() {
-                self.take(now, &mut voice, event);
+            while let Some(event) = voter.replica.poll_event() {
+                self.take(now, &mut voter, event);
                 is_quiet = false;
             }
-            voice.open(now);
-            while let Some(entry) = voice.asks.front().cloned() {
-                if !voice.submit(now, &entry) {
+            voter.open(now);
+            while let Some(entry) = voter.asks.front().cloned() {
+                if !voter.submit(now, &entry) {
                     break;
                 }
-                voice.asks.pop_front();
+                voter.asks.pop_front();
                 is_quiet = false;
             }
             while let Some(draft) = self.root.poll_draft() {
@@ -279,69 +282,69 @@ impl Candidate {
                     Some(authors) => authors.marked(draft),
                     None => draft,
                 };
-                let entry = Entry::Frame(draft);
+                let entry = FeedEntry::Frame(draft);
                 // A replica that is full takes the draft later.
-                if !voice.submit(now, &entry) {
+                if !voter.submit(now, &entry) {
                     break;
                 }
                 self.root.drafted();
-                if let (Some(authors), Entry::Frame(draft)) = (&mut self.authors, &entry) {
+                if let (Some(authors), FeedEntry::Frame(draft)) = (&mut self.authors, &entry) {
                     authors.drafted(draft);
                 }
                 is_quiet = false;
             }
-            let begin = self.authors.as_mut().and_then(|a| a.poll_begin(voice.sequence.lines()));
-            if let Some(wish) = begin {
-                voice.asks.push_back(Entry::Line(wish));
+            let begin = self.authors.as_mut().and_then(|a| a.poll_begin(voter.sequence.lines()));
+            if let Some(change) = begin {
+                voter.asks.push_back(FeedEntry::Session(change));
                 is_quiet = false;
             }
             if is_quiet {
                 break;
             }
         }
-        self.voice = Some(voice);
+        self.voter = Some(voter);
     }
 
-    fn take(&mut self, now: Timestamp, voice: &mut Voice, event: Event) {
+    fn take(&mut self, now: Timestamp, voter: &mut Voter, event: Event) {
         match event {
-            Event::Committed { state, .. } => self.apply(now, voice, &state),
-            Event::Behind(_) => self.tell(CandidateEvent::Forgotten),
+            Event::Committed { state, .. } => self.apply(now, voter, &state),
+            Event::Behind(_) => self.tell(ReplicatedRootEvent::Forgotten),
             // The lead follows from committed cycles, no disk is asked, and no owner gives
             // checkpoints.
             _ => {}
         }
     }
 
-    fn apply(&mut self, now: Timestamp, voice: &mut Voice, state: &State) {
+    fn apply(&mut self, now: Timestamp, voter: &mut Voter, state: &State) {
         for set in &state.sets {
             for request in &set.requests {
-                match voice.sequence.take(set.node, &request.body) {
-                    Some(Entry::Frame(draft)) => {
-                        if set.node != voice.me {
-                            self.tell(CandidateEvent::Kept(draft.clone()));
+                match voter.sequence.take(set.node, &request.body) {
+                    Some(FeedEntry::Frame(draft)) => {
+                        if set.node != voter.me {
+                            self.tell(ReplicatedRootEvent::Kept(draft.clone()));
                         }
                         self.root.agreed(now, &draft);
                         let authors = draft.marks().iter().map(|mark| mark.author);
                         self.answer(authors);
                     }
-                    Some(Entry::Line(wish)) => {
-                        self.tell(CandidateEvent::Line(wish));
-                        self.answer([wish.author()].into_iter());
+                    Some(FeedEntry::Session(change)) => {
+                        self.tell(ReplicatedRootEvent::Session(change));
+                        self.answer([change.author()].into_iter());
                     }
-                    Some(Entry::Begin(at)) => self.tell(CandidateEvent::Begun(at)),
-                    Some(Entry::Over) => self.tell(CandidateEvent::Over),
-                    Some(Entry::Open(..)) => self.stand(now, voice),
+                    Some(FeedEntry::Begin(at)) => self.tell(ReplicatedRootEvent::Begun(at)),
+                    Some(FeedEntry::Over) => self.tell(ReplicatedRootEvent::Over),
+                    Some(FeedEntry::Open(..)) => self.stand(now, voter),
                     None => {}
                 }
             }
         }
         let turnout = |change: &Change| match *change {
-            Change::Leave(node, incarnation) => Some(Turnout::Left(node, incarnation)),
-            Change::Join(node, incarnation) => Some(Turnout::Back(node, incarnation)),
+            Change::Leave(node, incarnation) => Some(MembershipChange::Left(node, incarnation)),
+            Change::Join(node, incarnation) => Some(MembershipChange::Back(node, incarnation)),
             Change::Lease(_) | Change::Retire(..) => None,
         };
-        if voice.sequence.turn_out(state.changes.iter().filter_map(turnout)) {
-            self.stand(now, voice);
+        if voter.sequence.apply_changes(state.changes.iter().filter_map(turnout)) {
+            self.stand(now, voter);
         }
     }
 
@@ -355,55 +358,55 @@ impl Candidate {
     /// Takes a letter of an author.
     fn receive(&mut self, now: Timestamp, arrival: &Arrival) -> Result<(), Malformed> {
         // The events of the root come before those of the letter.
-        let told = core::iter::from_fn(|| self.root.poll_event()).map(CandidateEvent::Root);
+        let told = core::iter::from_fn(|| self.root.poll_event()).map(ReplicatedRootEvent::Root);
         self.events.extend(told);
-        let Self { root, voice, authors, events } = self;
+        let Self { root, voter, authors, events } = self;
         let Some(authors) = authors else { return Ok(()) };
-        let wish = authors.handle(now, arrival, (voice.as_deref(), root), events)?;
-        if let (Some(voice), Some(wish)) = (voice, wish) {
-            voice.asks.push_back(Entry::Line(wish));
+        let change = authors.handle(now, arrival, (voter.as_deref(), root), events)?;
+        if let (Some(voter), Some(change)) = (voter, change) {
+            voter.asks.push_back(FeedEntry::Session(change));
         }
         Ok(())
     }
 
     /// Leads or waits, as the voters agreed.
-    fn stand(&mut self, now: Timestamp, voice: &mut Voice) {
-        let Some((epoch, id)) = voice.sequence.run() else { return };
-        let (term, run) = (voice.sequence.term(), voice.run.agreed(epoch, id));
-        let leads = (voice.sequence.leader() == Some(voice.me)).then_some(term);
-        let before = core::mem::replace(&mut voice.leads, leads);
+    fn stand(&mut self, now: Timestamp, voter: &mut Voter) {
+        let Some((epoch, id)) = voter.sequence.run() else { return };
+        let (term, run) = (voter.sequence.term(), voter.run.agreed(epoch, id));
+        let leads = (voter.sequence.leader() == Some(voter.me)).then_some(term);
+        let before = core::mem::replace(&mut voter.leads, leads);
         if before == leads {
             return;
         }
         // The voters would refuse entries of an earlier term.
-        voice.asks.clear();
+        voter.asks.clear();
         if let Some(authors) = &mut self.authors {
             authors.turn_over();
         }
-        let (_, next_message) = voice.sequence.next();
+        let (_, next_message) = voter.sequence.next();
         self.tell(match leads {
-            Some(_) => CandidateEvent::Leads { epoch, next_message },
-            None => CandidateEvent::Deposed { epoch },
+            Some(_) => ReplicatedRootEvent::Leads { epoch, next_message },
+            None => ReplicatedRootEvent::Deposed { epoch },
         });
         self.root.stand(now, run, leads.is_some());
     }
 
     /// The next datagram for another root or for an author.
     fn poll_letter(&mut self, now: Timestamp) -> Option<Transmit> {
-        let Self { root, voice, authors, .. } = self;
-        let vote = voice.as_mut().and_then(|voice| voice.poll_transmit(now));
-        vote.or_else(|| authors.as_mut()?.poll_transmit(voice.as_deref(), root))
+        let Self { root, voter, authors, .. } = self;
+        let vote = voter.as_mut().and_then(|voter| voter.poll_transmit(now));
+        vote.or_else(|| authors.as_mut()?.poll_transmit(voter.as_deref(), root))
     }
 
     /// Queues an event for the owner behind all events of the root.
-    fn tell(&mut self, event: CandidateEvent) {
-        let told = core::iter::from_fn(|| self.root.poll_event()).map(CandidateEvent::Root);
+    fn tell(&mut self, event: ReplicatedRootEvent) {
+        let told = core::iter::from_fn(|| self.root.poll_event()).map(ReplicatedRootEvent::Root);
         self.events.extend(told);
         self.events.push_back(event);
     }
 }
 
-impl Voice {
+impl Voter {
     /// Takes a datagram of the session, and the datagram of the order in it.
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         let order = self.session.handle(now, &arrival)?;
@@ -437,7 +440,7 @@ impl Voice {
     }
 
     /// Asks the voters to agree on an entry. Returns whether there was room.
-    fn submit(&mut self, now: Timestamp, entry: &Entry) -> bool {
+    fn submit(&mut self, now: Timestamp, entry: &FeedEntry) -> bool {
         let (client, sequence) = (u64::from(self.me.0), self.requests + 1);
         let request = Request { client, sequence, body: entry.encode(self.sequence.term()) };
         let is_in = self.replica.submit(now, request).is_ok();
@@ -450,7 +453,7 @@ impl Voice {
         let term = self.sequence.term();
         let is_first = self.sequence.run().is_none() && self.sequence.leader() == Some(self.me);
         if is_first && self.asked != Some(term) {
-            let entry = Entry::Open(self.run.epoch, self.run.id);
+            let entry = FeedEntry::Open(self.run.epoch, self.run.id);
             if self.submit(now, &entry) {
                 self.asked = Some(term);
             }
@@ -458,20 +461,20 @@ impl Voice {
     }
 }
 
-impl Machine for Candidate {
-    type Event = CandidateEvent;
+impl Machine for ReplicatedRoot {
+    type Event = ReplicatedRootEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let handled = match &mut self.voice {
-            Some(voice) if Session::is_of(&arrival.datagram) => {
-                let was_replaced = voice.session.is_replaced();
-                let handled = voice.handle(now, arrival);
-                if voice.session.is_replaced() && !was_replaced {
-                    self.tell(CandidateEvent::Replaced);
+        let handled = match &mut self.voter {
+            Some(voter) if VoterSession::is_of(&arrival.datagram) => {
+                let was_replaced = voter.session.is_replaced();
+                let handled = voter.handle(now, arrival);
+                if voter.session.is_replaced() && !was_replaced {
+                    self.tell(ReplicatedRootEvent::Replaced);
                 }
                 handled
             }
-            _ if self.authors.is_some() && Reception::is_of(&arrival.datagram) => {
+            _ if self.authors.is_some() && ProducerIngress::is_of(&arrival.datagram) => {
                 self.receive(now, &arrival)
             }
             _ => self.root.handle(now, arrival),
@@ -481,8 +484,8 @@ impl Machine for Candidate {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        if let Some(voice) = &mut self.voice {
-            voice.handle_timeout(now);
+        if let Some(voter) = &mut self.voter {
+            voter.handle_timeout(now);
         }
         self.root.handle_timeout(now);
         if self.authors.is_some() {
@@ -509,12 +512,12 @@ impl Machine for Candidate {
         self.root.clock()
     }
 
-    fn poll_event(&mut self) -> Option<CandidateEvent> {
-        self.events.pop_front().or_else(|| self.root.poll_event().map(CandidateEvent::Root))
+    fn poll_event(&mut self) -> Option<ReplicatedRootEvent> {
+        self.events.pop_front().or_else(|| self.root.poll_event().map(ReplicatedRootEvent::Root))
     }
 
     fn poll_install(&mut self) -> Option<Install> {
-        let vote = self.voice.as_mut().and_then(|voice| voice.replica.poll_install());
+        let vote = self.voter.as_mut().and_then(|voter| voter.replica.poll_install());
         vote.or_else(|| self.root.poll_install())
     }
 
@@ -527,7 +530,7 @@ impl Machine for Candidate {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let vote = self.voice.as_ref().and_then(|voice| voice.poll_timeout());
+        let vote = self.voter.as_ref().and_then(|voter| voter.poll_timeout());
         vote.into_iter().chain(self.root.poll_timeout()).min()
     }
 }

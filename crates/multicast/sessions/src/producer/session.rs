@@ -21,8 +21,11 @@ use evenfall_core::{
     Transmit,
 };
 
-use super::letter::{Answer, Envelope, Kind, LETTER_OVERHEAD, MESSAGE_OVERHEAD, Say};
-use super::{Stretch, WINDOW};
+use super::wire::{
+    LETTER_OVERHEAD, MESSAGE_OVERHEAD, ProduceRequest, ProduceResponse, ProducerDirection,
+    ProducerEnvelope,
+};
+use super::{NumberedRange, WINDOW};
 
 /// Bytes of messages without an answer, beyond which no message is taken. They fit the receive
 /// buffer of a root.
@@ -41,7 +44,7 @@ const PATIENCE_MAX: Duration = Duration::from_millis(80);
 /// An event of an author for its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum AuthorEvent {
+pub enum ProducerEvent {
     /// The line has begun. So many messages of the author's name are in the feed, of the processes
     /// before this one.
     Begun(u64),
@@ -66,7 +69,7 @@ pub enum AuthorEvent {
 
 /// Why a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ProduceRefusal {
     /// As many messages wait for their numbers as may.
     Full,
     /// The message is longer than [`MESSAGE_BYTES_MAX`].
@@ -76,7 +79,7 @@ pub enum Refusal {
 }
 
 /// See the module documentation.
-pub struct Author {
+pub struct ProducerSession {
     life: u64,
     name: u64,
     /// Messages of the name in front of this line, once the line has begun.
@@ -105,10 +108,10 @@ pub struct Author {
     asks: VecDeque<SocketAddr>,
     retry_at: Timestamp,
     patience: Duration,
-    events: VecDeque<AuthorEvent>,
+    events: VecDeque<ProducerEvent>,
 }
 
-impl Author {
+impl ProducerSession {
     /// An author without a message. `life` is a random number above 0 that no other author has.
     pub fn new(now: Timestamp, roots: &[SocketAddr], life: u64, key: Option<SharedKey>) -> Self {
         Self {
@@ -150,22 +153,22 @@ impl Author {
     /// Takes a message. Returns its place.
     ///
     /// # Errors
-    /// [`Refusal`]; the message has no place then.
+    /// [`ProduceRefusal`]; the message has no place then.
     pub fn publish(
         &mut self,
         now: Timestamp,
         format: Format,
         message: Bytes,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<u64, ProduceRefusal> {
         if self.is_finished {
-            return Err(Refusal::Finished);
+            return Err(ProduceRefusal::Finished);
         }
         if message.len() > MESSAGE_BYTES_MAX {
-            return Err(Refusal::TooLong);
+            return Err(ProduceRefusal::TooLong);
         }
         let bytes = self.waiting_bytes + message.len();
         if self.waiting.len() == WINDOW || !self.waiting.is_empty() && bytes > WINDOW_BYTES {
-            return Err(Refusal::Full);
+            return Err(ProduceRefusal::Full);
         }
         self.rest(now);
         self.waiting_bytes = bytes;
@@ -204,12 +207,18 @@ impl Author {
         }
     }
 
-    fn answered(&mut self, now: Timestamp, from: SocketAddr, run_id: u64, answer: &Answer) {
+    fn answered(
+        &mut self,
+        now: Timestamp,
+        from: SocketAddr,
+        run_id: u64,
+        answer: &ProduceResponse,
+    ) {
         if self.run_id == 0 && answer.leads {
             self.run_id = run_id;
         }
         if answer.is_refused {
-            self.events.push_back(AuthorEvent::Refused);
+            self.events.push_back(ProducerEvent::Refused);
         }
         if self.run_id == 0 || run_id != self.run_id {
             self.notice(answer);
@@ -218,7 +227,7 @@ impl Author {
         self.heard = now;
         if answer.is_begun && self.base.is_none() {
             self.base = Some(answer.base);
-            self.events.push_back(AuthorEvent::Begun(answer.base));
+            self.events.push_back(ProducerEvent::Begun(answer.base));
         }
         for stretch in &answer.stretches {
             self.number(now, stretch);
@@ -226,8 +235,8 @@ impl Author {
         if answer.is_over && !self.is_over {
             self.is_over = true;
             let event = match answer.is_finished {
-                true => AuthorEvent::Over,
-                false => AuthorEvent::Replaced,
+                true => ProducerEvent::Over,
+                false => ProducerEvent::Replaced,
             };
             self.events.push_back(event);
         }
@@ -235,23 +244,23 @@ impl Author {
     }
 
     /// Tells the owner once that roots answer and none of them leads.
-    fn notice(&mut self, answer: &Answer) {
+    fn notice(&mut self, answer: &ProduceResponse) {
         let is_new = self.leader.is_none() && !answer.leads && !self.is_waiting;
         if is_new {
             self.is_waiting = true;
-            self.events.push_back(AuthorEvent::Waiting);
+            self.events.push_back(ProducerEvent::Waiting);
         }
     }
 
     /// Takes the numbers of the first messages that have none.
-    fn number(&mut self, now: Timestamp, stretch: &Stretch) {
+    fn number(&mut self, now: Timestamp, stretch: &NumberedRange) {
         let end = stretch.place + u64::from(stretch.count);
         while (stretch.place..end).contains(&self.first) {
             // No root numbers a place that was never sent.
             let Some((_, message)) = self.waiting.pop_front() else { return };
             self.waiting_bytes -= message.len();
             let number = stretch.number + (self.first - stretch.place);
-            self.events.push_back(AuthorEvent::Numbered { place: self.first, number });
+            self.events.push_back(ProducerEvent::Numbered { place: self.first, number });
             self.first += 1;
             self.next = self.next.max(self.first);
             (self.patience, self.retry_at) = (PATIENCE, now + PATIENCE);
@@ -259,7 +268,7 @@ impl Author {
     }
 
     /// Follows the root that leads.
-    fn follow(&mut self, now: Timestamp, from: SocketAddr, answer: &Answer) {
+    fn follow(&mut self, now: Timestamp, from: SocketAddr, answer: &ProduceResponse) {
         if answer.epoch < self.epoch {
             return;
         }
@@ -278,7 +287,7 @@ impl Author {
             self.is_waiting = false;
             // A root begins a line when an author that knows the run asks.
             self.asks.extend(self.base.is_none().then_some(from));
-            self.events.push_back(AuthorEvent::Leads(answer.epoch));
+            self.events.push_back(ProducerEvent::Leads(answer.epoch));
         }
     }
 
@@ -289,7 +298,7 @@ impl Author {
     }
 
     /// A letter with the next messages.
-    fn say(&mut self) -> Say {
+    fn say(&mut self) -> ProduceRequest {
         let (have, place) = (self.first, self.next);
         let skipped = (self.next - self.first) as usize;
         let mut bytes = LETTER_OVERHEAD;
@@ -302,33 +311,40 @@ impl Author {
             messages.push((*format, message.clone()));
         }
         self.next += messages.len() as u64;
-        Say { name: self.name, have, place, is_end: false, messages }
+        ProduceRequest { name: self.name, have, place, is_end: false, messages }
     }
 
-    fn letter(&mut self, to: SocketAddr, class: Class, say: &Say) -> Transmit {
+    fn letter(&mut self, to: SocketAddr, class: Class, say: &ProduceRequest) -> Transmit {
         self.letters += 1;
         let (author, run_id, number) = (self.life, self.run_id, self.letters);
-        let envelope = Envelope { kind: Kind::Say, author, life: 0, run_id, number };
+        let envelope = ProducerEnvelope {
+            kind: ProducerDirection::ProduceRequest,
+            author,
+            life: 0,
+            run_id,
+            number,
+        };
         let (head, body) = envelope.seal(self.key.as_ref(), say.encode());
         Transmit::new(class, Destination::One(to), head, body)
     }
 
-    fn ask(&self, is_end: bool) -> Say {
+    fn ask(&self, is_end: bool) -> ProduceRequest {
         let (name, place) = (self.name, self.first);
-        Say { name, have: place, place, is_end, messages: Vec::new() }
+        ProduceRequest { name, have: place, place, is_end, messages: Vec::new() }
     }
 }
 
-impl Machine for Author {
-    type Event = AuthorEvent;
+impl Machine for ProducerSession {
+    type Event = ProducerEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let (envelope, body) = Envelope::open(self.key.as_ref(), &arrival.datagram)?;
-        let is_ours = envelope.kind == Kind::Answer && envelope.author == self.life;
+        let (envelope, body) = ProducerEnvelope::open(self.key.as_ref(), &arrival.datagram)?;
+        let is_ours =
+            envelope.kind == ProducerDirection::ProduceResponse && envelope.author == self.life;
         if !is_ours || !self.roots.contains(&arrival.from) {
             return Err(Malformed { what: "no answer of a root to this author", offset: 0 });
         }
-        let answer = Answer::decode(&body)?;
+        let answer = ProduceResponse::decode(&body)?;
         self.answered(now, arrival.from, envelope.run_id, &answer);
         Ok(())
     }
@@ -348,7 +364,7 @@ impl Machine for Author {
 
     fn handle_clock(&mut self, _: Timestamp, _: ClockReading) {}
 
-    fn poll_event(&mut self) -> Option<AuthorEvent> {
+    fn poll_event(&mut self) -> Option<ProducerEvent> {
         self.events.pop_front()
     }
 
