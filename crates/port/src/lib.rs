@@ -91,6 +91,7 @@ compile_error!(
 );
 
 mod answers;
+pub mod cpu_meter;
 #[doc(hidden)]
 pub mod fuzzing;
 mod groups;
@@ -100,7 +101,6 @@ mod port;
 pub mod run;
 #[cfg(feature = "sealed")]
 pub mod sealed;
-pub mod spent;
 mod sys;
 pub mod udp;
 mod wait;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use evenfall_core::{Arrival, Class, ClockReading, Machine, Malformed, Timestamp};
 
-use crate::spent::{Meter, Spent};
+use crate::cpu_meter::{CpuMeter, SpanMeter};
 use crate::{Answer, Port, Refusal, Wake};
 use evenfall_host::Error;
 use evenfall_host::clock::{ClockWatch, MonotonicClock};
@@ -44,9 +44,9 @@ const PROMPT: Duration = Duration::from_millis(1);
 /// latest.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// How long before a deadline of the other machines a timeout of the machine beside is left for
+/// How long before a deadline of the other machines a timeout of the sidecar is left for
 /// after that deadline. A thread that sleeps until the timeout may wake up this late.
-const BESIDE_EARLY: Duration = Duration::from_micros(200);
+const SIDECAR_EARLY: Duration = Duration::from_micros(200);
 
 /// Counters of a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,18 +63,18 @@ pub struct LoopCounters {
     pub timeout_late_ns_max: u64,
 }
 
-/// The number by which the port knows the machine beside.
-const BESIDE: usize = usize::MAX;
+/// The number by which the port knows the sidecar.
+const SIDECAR: usize = usize::MAX;
 
-/// A machine of another protocol that shares the port: it keeps the synchronised clock, and its
+/// The sidecar: a machine of another protocol that shares the port: it keeps the synchronised clock, and its
 /// events are readings of that clock.
-pub struct Beside {
+pub struct Sidecar {
     /// First bytes of its datagrams, by which they are told from those of the other machines.
     pub magic: [u8; 2],
     /// The machine.
     pub machine: Box<dyn Machine<Event = ClockReading> + Send>,
     /// The processor time that the loop takes for the machine. The loop measures this time.
-    pub spent: Spent,
+    pub meter: CpuMeter,
 }
 
 /// Drives machines of one kind on one [`Port`].
@@ -85,10 +85,10 @@ pub struct Loop {
     counters: LoopCounters,
     last_malformed: Option<Malformed>,
     clock: Option<ClockWatch>,
-    beside: Option<Beside>,
-    /// Measures what the machine beside costs.
-    meter: Option<Meter>,
-    /// The last reading of the machine beside, until the reading is taken.
+    sidecar: Option<Sidecar>,
+    /// Measures what the sidecar costs.
+    meter: Option<SpanMeter>,
+    /// The last reading of the sidecar, until the reading is taken.
     reading: Option<ClockReading>,
     /// The disks of durable machines, by the number of the machine.
     writes: Vec<(usize, Writes)>,
@@ -122,7 +122,7 @@ impl Loop {
             counters: LoopCounters::default(),
             last_malformed: None,
             clock: None,
-            beside: None,
+            sidecar: None,
             meter: None,
             reading: None,
             writes: Vec::new(),
@@ -139,23 +139,23 @@ impl Loop {
     }
 
     /// Drives this machine too. Its readings wait for [`reading`](Self::reading).
-    pub fn set_beside(&mut self, beside: Beside) {
-        self.meter = Some(Meter::new(beside.spent.clone()));
-        self.beside = Some(beside);
+    pub fn set_sidecar(&mut self, sidecar: Sidecar) {
+        self.meter = Some(SpanMeter::new(sidecar.meter.clone()));
+        self.sidecar = Some(sidecar);
     }
 
-    /// The last reading of the machine beside, when it was not taken before.
+    /// The last reading of the sidecar, when it was not taken before.
     pub fn reading(&mut self) -> Option<ClockReading> {
         self.reading.take()
     }
 
-    /// Hands the machine beside one input, and takes its readings. Returns what the input returned.
-    fn input_beside<T>(
+    /// Hands the sidecar one input, and takes its readings. Returns what the input returned.
+    fn input_sidecar<T>(
         &mut self,
         input: impl FnOnce(&mut dyn Machine<Event = ClockReading>) -> T,
     ) -> Option<T> {
-        let machine = self.beside.as_mut()?.machine.as_mut();
-        self.meter.iter_mut().for_each(Meter::count);
+        let machine = self.sidecar.as_mut()?.machine.as_mut();
+        self.meter.iter_mut().for_each(SpanMeter::count);
         let output = input(machine);
         while let Some(reading) = machine.poll_event() {
             self.reading = Some(reading);
@@ -192,9 +192,9 @@ impl Loop {
         until: Option<Timestamp>,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<Wake, Error> {
-        self.meter.iter_mut().for_each(Meter::resume);
+        self.meter.iter_mut().for_each(SpanMeter::resume);
         let wake = self.turn_once(machines, port, until, events);
-        self.meter.iter_mut().for_each(Meter::pause);
+        self.meter.iter_mut().for_each(SpanMeter::pause);
         wake
     }
 
@@ -243,10 +243,10 @@ impl Loop {
         let deadline = [due, until].into_iter().flatten().fold(now + WAIT_MAX, Timestamp::min);
         let mut lulls = machines.iter().map(Machine::poll_lull);
         let lull = lulls.try_fold(Timestamp::MAX, |first, lull| Some(first.min(lull?)));
-        self.meter.iter_mut().for_each(Meter::next_span);
+        self.meter.iter_mut().for_each(SpanMeter::next_span);
         // The clock's machine stamps when it sends, so that its timeouts need not be met exactly.
-        let beside = self.due_beside().filter(|at| *at + BESIDE_EARLY < deadline);
-        let wake = match beside {
+        let sidecar = self.due_sidecar().filter(|at| *at + SIDECAR_EARLY < deadline);
+        let wake = match sidecar {
             Some(at) => port.wait_idly(lull, Some(at)),
             None => port.wait(lull, Some(deadline)),
         };
@@ -269,7 +269,7 @@ impl Loop {
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<T, Error> {
         let now = MonotonicClock::now();
-        self.meter.iter_mut().for_each(Meter::count_other);
+        self.meter.iter_mut().for_each(SpanMeter::count_other);
         let output = input(machine, now);
         drain(owner, now, machine, port, events)?;
         Ok(output)
@@ -290,8 +290,8 @@ impl Loop {
                 now = MonotonicClock::now();
                 self.take_timeouts(now, machines, port, events)?;
             }
-            if self.is_for_beside(&arrival) {
-                if let Some(Err(malformed)) = self.input_beside(|m| m.handle(now, arrival)) {
+            if self.is_for_sidecar(&arrival) {
+                if let Some(Err(malformed)) = self.input_sidecar(|m| m.handle(now, arrival)) {
                     self.counters.malformed += 1;
                     self.last_malformed = Some(malformed);
                 }
@@ -304,7 +304,7 @@ impl Loop {
                 self.counters.undispatched += 1;
                 continue;
             };
-            self.meter.iter_mut().for_each(Meter::count_other);
+            self.meter.iter_mut().for_each(SpanMeter::count_other);
             if let Err(malformed) = machine.handle(now, arrival) {
                 self.counters.malformed += 1;
                 self.last_malformed = Some(malformed);
@@ -316,9 +316,9 @@ impl Loop {
         Ok(count > 0)
     }
 
-    fn is_for_beside(&self, arrival: &Arrival) -> bool {
-        let beside = self.beside.as_ref();
-        beside.is_some_and(|beside| arrival.datagram.starts_with(&beside.magic))
+    fn is_for_sidecar(&self, arrival: &Arrival) -> bool {
+        let sidecar = self.sidecar.as_ref();
+        sidecar.is_some_and(|sidecar| arrival.datagram.starts_with(&sidecar.magic))
     }
 
     fn take_timeouts<M: Machine>(
@@ -337,19 +337,19 @@ impl Loop {
                 let late = now.signed_since(due).unsigned_abs();
                 self.counters.timeout_late_ns_max = self.counters.timeout_late_ns_max.max(late);
                 self.counters.timeouts += 1;
-                self.meter.iter_mut().for_each(Meter::count_other);
+                self.meter.iter_mut().for_each(SpanMeter::count_other);
                 machine.handle_timeout(now);
                 drain(owner, now, machine, port, events)?;
             }
         }
-        if self.due_beside().is_some_and(|due| due <= now) {
-            self.input_beside(|machine| machine.handle_timeout(now));
+        if self.due_sidecar().is_some_and(|due| due <= now) {
+            self.input_sidecar(|machine| machine.handle_timeout(now));
         }
         Ok(())
     }
 
-    fn due_beside(&self) -> Option<Timestamp> {
-        self.beside.as_ref().and_then(|beside| beside.machine.poll_timeout())
+    fn due_sidecar(&self) -> Option<Timestamp> {
+        self.sidecar.as_ref().and_then(|sidecar| sidecar.machine.poll_timeout())
     }
 
     /// Hands in the answers about transmits and installs. Returns whether there were any.
@@ -364,13 +364,13 @@ impl Loop {
         let answered = !answers.is_empty();
         for answer in answers.drain(..) {
             let (Answer::Sent(owner, _) | Answer::Counters(owner, ..)) = answer;
-            if let (BESIDE, Answer::Sent(_, sent)) = (owner, &answer) {
+            if let (SIDECAR, Answer::Sent(_, sent)) = (owner, &answer) {
                 let (now, sent) = (MonotonicClock::now(), *sent);
-                self.input_beside(|machine| machine.handle_sent(now, sent));
+                self.input_sidecar(|machine| machine.handle_sent(now, sent));
                 continue;
             }
             let Some(machine) = machines.get_mut(owner) else { continue };
-            self.meter.iter_mut().for_each(Meter::count_other);
+            self.meter.iter_mut().for_each(SpanMeter::count_other);
             let now = MonotonicClock::now();
             match answer {
                 Answer::Sent(_, sent) => machine.handle_sent(now, sent),
@@ -479,7 +479,7 @@ impl Loop {
                 let Some(transmit) = transmit else { break };
                 // The port counts the refusal, and the machine's repair makes up for it.
                 let _: Result<(), Refusal> = port.send(owner, transmit);
-                self.meter.iter_mut().for_each(Meter::count_other);
+                self.meter.iter_mut().for_each(SpanMeter::count_other);
                 pulled += 1;
                 if pulled % TRANSMITS_PER_FLUSH == 0 {
                     port.flush();
@@ -487,10 +487,12 @@ impl Loop {
             }
         }
         // Probes are stamped when they are pulled, so that they go when nothing else waits.
-        while let Some(beside) = self.beside.as_mut().filter(|_| port.has_room(Class::Control)) {
-            let Some(transmit) = beside.machine.poll_transmit(MonotonicClock::now()) else { break };
-            self.meter.iter_mut().for_each(Meter::count);
-            let _: Result<(), Refusal> = port.send(BESIDE, transmit);
+        while let Some(sidecar) = self.sidecar.as_mut().filter(|_| port.has_room(Class::Control)) {
+            let Some(transmit) = sidecar.machine.poll_transmit(MonotonicClock::now()) else {
+                break;
+            };
+            self.meter.iter_mut().for_each(SpanMeter::count);
+            let _: Result<(), Refusal> = port.send(SIDECAR, transmit);
             port.flush();
         }
         port.flush();

@@ -13,9 +13,9 @@ use evenfall_core::{
 };
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, thread_cpu};
 use evenfall_host::writes::Writes;
+use evenfall_port::cpu_meter::CpuMeter;
 use evenfall_port::memory::Switch;
-use evenfall_port::run::{Beside, Loop};
-use evenfall_port::spent::Spent;
+use evenfall_port::run::{Loop, Sidecar};
 use evenfall_port::udp::UdpDriver;
 use evenfall_port::{Options, Port, Wake};
 
@@ -217,10 +217,10 @@ fn the_processor_time_of_the_machine_beside_is_told_from_that_of_the_role_and_of
         worked: Arc::default(),
     };
     let beside = worker(2_000, 300);
-    let (worked, spent) = (Arc::clone(&beside.worked), Spent::default());
+    let (worked, spent) = (Arc::clone(&beside.worked), CpuMeter::default());
     let mut drive = Loop::new();
     let machine = Box::new(beside);
-    drive.set_beside(Beside { magic: [0, 0], machine, spent: spent.clone() });
+    drive.set_sidecar(Sidecar { magic: [0, 0], machine, meter: spent.clone() });
     let mut role = [worker(3_000, 900)];
     while worked.load(Ordering::Relaxed) < 100_000_000 {
         drive.turn(&mut role, &mut driver, None, &mut |_, _, _| {}).unwrap();

@@ -204,7 +204,7 @@ impl Host {
     ) -> Result<Turned, Error> {
         let (mut began, mut busy) = (MonotonicClock::now(), thread_cpu());
         let (view, mut turn) = (self.mesh.view(), Loop::new());
-        turn.set_beside(self.mesh.beside());
+        turn.set_sidecar(self.mesh.sidecar());
         let mut reading = None;
         let mut shown = Vec::new();
         let mut sample_at = began;

@@ -13,8 +13,8 @@ use evenfall_core::{
     math,
 };
 use evenfall_host::clock::{ClockWatch, SyncSource};
-use evenfall_port::run::Beside;
-use evenfall_port::spent::Spent;
+use evenfall_port::cpu_meter::CpuMeter;
+use evenfall_port::run::Sidecar;
 use evenfall_runtime::telemetry::Metrics;
 use serde::Serialize;
 
@@ -159,7 +159,7 @@ struct Cost {
     bytes: u64,
     probes: u32,
     /// The processor time that the loop has taken for the clock since the loop began.
-    spent: Spent,
+    spent: CpuMeter,
     /// The processor time that the loop had taken for the clock when the span began.
     before: Duration,
     /// Processor time of a pair of probes, as a mean over spans. The last span has the weight 1/2,
@@ -169,7 +169,7 @@ struct Cost {
 
 impl Cost {
     fn new(since: Timestamp) -> Self {
-        let (spent, before) = (Spent::default(), Duration::ZERO);
+        let (spent, before) = (CpuMeter::default(), Duration::ZERO);
         Self { since, bytes: 0, probes: 0, spent, before, pair: None }
     }
 
@@ -278,8 +278,8 @@ impl Mesh {
     }
 
     /// The machine, for a loop.
-    pub fn beside(self) -> Beside {
-        Beside { magic: MAGIC, spent: self.cost.spent.clone(), machine: Box::new(self) }
+    pub fn sidecar(self) -> Sidecar {
+        Sidecar { magic: MAGIC, meter: self.cost.spent.clone(), machine: Box::new(self) }
     }
 
     /// The reading of the node's local clock, which may be planted.

@@ -335,7 +335,7 @@ impl Process {
             let source = auto(false).0.stepped_by(steps.as_deref());
             let mesh = Mesh::new(&settings.clock, member, key, Some(source), (now, plant));
             process.time = Some(mesh.view());
-            process.base.turn.set_beside(mesh.beside());
+            process.base.turn.set_sidecar(mesh.sidecar());
             process.await_time()?;
         }
         process.say_where(node);

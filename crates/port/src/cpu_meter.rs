@@ -1,13 +1,13 @@
-//! Measures the processor time that the machine beside a role costs.
+//! Measures the processor time that the sidecar a role costs.
 //!
-//! A thread that drives a role and the machine beside it does work for both of them. Most of the
+//! A thread that drives a role and the sidecar it does work for both of them. Most of the
 //! work is in the kernel: falling asleep, waking up, sending, receiving. No clock of the system
-//! tells the work for the role from the work for the machine beside. The meter therefore looks at
-//! *spans*, each from one wait to the next. In some spans the machine beside had inputs and the
+//! tells the work for the role from the work for the sidecar. The meter therefore looks at
+//! *spans*, each from one wait to the next. In some spans the sidecar had inputs and the
 //! role had none, so that all of the processor time was the machine's. These spans tell what an
 //! input of the machine costs, and all inputs of the machine count at that price. The price is high
 //! where an input comes while the role is at work anyway, because the thread then wakes up for
-//! both. On a thread that never works for the machine beside alone, the processor time of a span is
+//! both. On a thread that never works for the sidecar alone, the processor time of a span is
 //! divided by the numbers of inputs.
 //!
 //! A reading of the thread's processor time is a system call, so only some spans are measured.
@@ -25,15 +25,15 @@ const SPANS_PER_MEASURE: u32 = 7;
 /// Number of measured spans after which the weight of an old span has fallen to about a third. At
 /// 500 spans a second, this takes about two seconds.
 const SPANS_REMEMBERED: f64 = 128.0;
-/// The price comes from the spans of the machine beside alone as soon as these spans have this many
+/// The price comes from the spans of the sidecar alone as soon as these spans have this many
 /// inputs.
 const INPUTS_MIN: f64 = 16.0;
 
-/// The processor time that the machine beside has taken so far. Clones share the time.
+/// The processor time that the sidecar has taken so far. Clones share the time.
 #[derive(Clone, Debug, Default)]
-pub struct Spent(Arc<AtomicU64>);
+pub struct CpuMeter(Arc<AtomicU64>);
 
-impl Spent {
+impl CpuMeter {
     /// The processor time so far.
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
@@ -44,12 +44,12 @@ impl Spent {
     }
 }
 
-/// Measures [`Spent`]. See the module documentation.
+/// Measures [`CpuMeter`]. See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Meter {
-    spent: Spent,
-    /// Inputs and transmits of the machine beside in this span.
-    beside: u32,
+pub(crate) struct SpanMeter {
+    spent: CpuMeter,
+    /// Inputs and transmits of the sidecar in this span.
+    sidecar: u32,
     /// Inputs and transmits of all other machines in this span.
     others: u32,
     spans: u32,
@@ -57,7 +57,7 @@ pub(crate) struct Meter {
     measured: Option<Duration>,
     /// The thread's processor time when the present turn of a measured span began.
     since: Duration,
-    /// The price by spans of the machine beside alone.
+    /// The price by spans of the sidecar alone.
     alone: Price,
     /// The price by spans with inputs of other machines too.
     shared: Price,
@@ -82,11 +82,11 @@ impl Price {
     }
 }
 
-impl Meter {
-    pub(crate) fn new(spent: Spent) -> Self {
+impl SpanMeter {
+    pub(crate) fn new(spent: CpuMeter) -> Self {
         Self {
             spent,
-            beside: 0,
+            sidecar: 0,
             others: 0,
             spans: 0,
             measured: None,
@@ -96,9 +96,9 @@ impl Meter {
         }
     }
 
-    /// Counts an input or a transmit of the machine beside.
+    /// Counts an input or a transmit of the sidecar.
     pub(crate) fn count(&mut self) {
-        self.beside += 1;
+        self.sidecar += 1;
     }
 
     /// Counts an input or a transmit of another machine.
@@ -123,15 +123,15 @@ impl Meter {
     /// A wait begins, and with it the next span.
     pub(crate) fn next_span(&mut self) {
         self.pause();
-        if let Some(measured) = self.measured.take().filter(|_| self.beside > 0) {
-            let part = f64::from(self.beside) / f64::from(self.beside + self.others);
+        if let Some(measured) = self.measured.take().filter(|_| self.sidecar > 0) {
+            let part = f64::from(self.sidecar) / f64::from(self.sidecar + self.others);
             let price = if self.others == 0 { &mut self.alone } else { &mut self.shared };
-            price.learn(part * measured.as_nanos() as f64, self.beside);
+            price.learn(part * measured.as_nanos() as f64, self.sidecar);
         }
         let is_known = self.alone.inputs >= INPUTS_MIN;
         let price = if is_known { self.alone } else { self.shared };
-        self.spent.add(price.of(self.beside));
-        (self.beside, self.others) = (0, 0);
+        self.spent.add(price.of(self.sidecar));
+        (self.sidecar, self.others) = (0, 0);
         self.spans = self.spans.wrapping_add(1);
         if self.spans.is_multiple_of(SPANS_PER_MEASURE) {
             self.measured = Some(Duration::ZERO);
