@@ -80,7 +80,7 @@ impl From<evenfall_host::Error> for ProcessError {
 
 /// What a role asks of its process.
 #[derive(Clone, Copy)]
-pub struct Manner<'a> {
+pub struct ProcessOptions<'a> {
     /// The settings of the run.
     pub run: &'a Run,
     /// Sockets and threads.
@@ -93,7 +93,7 @@ pub struct Manner<'a> {
     pub is_crowded: bool,
     /// Whether every process of the run is on this host.
     pub is_one_host: bool,
-    /// Whether a machine beside the role keeps the synchronised clock. Until the machine's first
+    /// Whether a sidecar of the role keeps the synchronised clock. Until the machine's first
     /// reading the process uses the clock of its host.
     pub is_meshed: bool,
     /// The file with planted steps of the host's clock, for experiments.
@@ -115,7 +115,7 @@ pub struct Process {
     /// Wakes the port when a signal comes.
     _signals: interrupt::Watch,
     /// Drives the machines.
-    pub turn: Loop,
+    pub driver: Loop,
     /// The pages of the process over HTTP.
     pub telemetry: Telemetry,
     memory: Option<MemoryLog>,
@@ -130,15 +130,15 @@ pub struct Process {
 }
 
 /// The loop and the port of a role.
-pub struct Turning<'a> {
+pub struct DriverAndPort<'a> {
     /// Drives the machines.
-    pub turn: &'a mut Loop,
+    pub driver: &'a mut Loop,
     /// The port, which moves the packets.
     pub port: &'a mut dyn Port,
 }
 
-fn options(manner: Manner<'_>, keyed: bool) -> Result<Options, SettingsError> {
-    let Manner { io, inject, is_crowded, .. } = manner;
+fn options(process: ProcessOptions<'_>, keyed: bool) -> Result<Options, SettingsError> {
+    let ProcessOptions { io, inject, is_crowded, .. } = process;
     let stated = io.options().map_err(|mistake| SettingsError::new(mistake.why))?;
     let mut options = Options { keyed, inject: inject.to_port(), ..stated };
     (options.spin, options.spin_share) = match io.spin {
@@ -146,13 +146,13 @@ fn options(manner: Manner<'_>, keyed: bool) -> Result<Options, SettingsError> {
         None if is_crowded => (SPIN_CROWDED, SPIN_CROWDED_SHARE),
         None => (SPIN, 1.0),
     };
-    if manner.may_moderate {
+    if process.may_moderate {
         let moderation = if is_crowded { MODERATION } else { Duration::ZERO };
         options.moderation = io.moderation.unwrap_or(moderation);
         options.kernel_timestamps = !options.moderation.is_zero();
     }
     // The time until a program takes an arrival would count as delay of a probe.
-    options.kernel_timestamps |= manner.is_meshed;
+    options.kernel_timestamps |= process.is_meshed;
     Ok(options)
 }
 
@@ -161,24 +161,24 @@ impl Process {
     ///
     /// # Errors
     /// [`ProcessError`].
-    pub fn start(node: &Node, manner: Manner<'_>) -> Result<Self, ProcessError> {
-        let key = manner.run.key()?;
-        let io = manner.io;
+    pub fn start(node: &Node, process: ProcessOptions<'_>) -> Result<Self, ProcessError> {
+        let key = process.run.key()?;
+        let io = process.io;
         if !io.cores.is_empty() {
             pin::to_cores(&io.cores)?;
         }
         match io.real_time {
             Some(priority) => pin::schedule(pin::Schedule::Fifo(priority))?,
-            None if manner.is_crowded => pin::schedule(pin::Schedule::Batch)?,
+            None if process.is_crowded => pin::schedule(pin::Schedule::Batch)?,
             None => {}
         }
-        let port = evenfall_port::open(node.address, options(manner, key.is_some())?)?;
+        let port = evenfall_port::open(node.address, options(process, key.is_some())?)?;
         let signals = interrupt::watch(port.waker())?;
-        let telemetry = Telemetry::start(node.http, key.is_some(), manner.orders)
+        let telemetry = Telemetry::start(node.http, key.is_some(), process.orders)
             .map_err(ProcessError::Telemetry)?;
-        let (clock, watch) = match manner.is_meshed {
+        let (clock, watch) = match process.is_meshed {
             true => (unproven_clock()?, None),
-            false => start_clock(&manner.run.clock, manner.is_one_host, manner.steps)?,
+            false => start_clock(&process.run.clock, process.is_one_host, process.steps)?,
         };
         for note in port.notes() {
             tracing::warn!("{}: {note}", node.name);
@@ -198,7 +198,7 @@ impl Process {
             key,
             port,
             _signals: signals,
-            turn: Loop::dispatching(manner.dispatch),
+            driver: Loop::dispatching(process.dispatch),
             telemetry,
             memory: None,
             started: clock.sync(MonotonicClock::now()),
@@ -220,14 +220,14 @@ impl Process {
     }
 
     /// The loop and the port.
-    pub fn turning(&mut self) -> Turning<'_> {
-        Turning { turn: &mut self.turn, port: self.port.as_mut() }
+    pub fn driver_and_port(&mut self) -> DriverAndPort<'_> {
+        DriverAndPort { driver: &mut self.driver, port: self.port.as_mut() }
     }
 
-    /// Takes a reading of the machine beside before the machines of the role have begun. Returns
+    /// Takes a reading of the sidecar before the machines of the role have begun. Returns
     /// whether there was one.
     pub fn take_time(&mut self) -> bool {
-        let reading = self.turn.reading();
+        let reading = self.driver.reading();
         reading.into_iter().for_each(|reading| self.clock.set(reading));
         reading.is_some()
     }
@@ -254,10 +254,10 @@ impl Process {
         first: bool,
         events: &mut impl FnMut(&M, Timestamp, M::Event),
     ) -> Result<Option<ClockReading>, ProcessError> {
-        let beside = self.turn.reading();
+        let beside = self.driver.reading();
         let fresh = beside.or_else(|| self.watch.as_mut().and_then(ClockWatch::fresh));
         let Some(reading) = fresh.or(first.then(|| self.clock.reading())) else { return Ok(None) };
-        self.turn.adopt_clock(reading, machines, self.port.as_mut(), events)?;
+        self.driver.adopt_clock(reading, machines, self.port.as_mut(), events)?;
         let before = self.clock;
         match machines.first().and_then(M::clock) {
             Some(clock) => self.clock = clock,
@@ -278,7 +278,7 @@ impl Process {
 
     /// Datagrams refused so far: no messages, forged, or for a machine that is not here.
     pub fn refused(&self) -> u64 {
-        let counters = self.turn.counters();
+        let counters = self.driver.counters();
         counters.malformed + counters.undispatched
     }
 
@@ -299,7 +299,7 @@ impl Process {
     }
 }
 
-/// The host's clock with an unknown error, until the machine beside has measured the clock.
+/// The host's clock with an unknown error, until the sidecar has measured the clock.
 fn unproven_clock() -> Result<Clock, ProcessError> {
     let mut clock = Clock::default();
     let reading = SyncSource::Realtime.read()?;

@@ -8,7 +8,7 @@ use evenfall_host::interrupt;
 use evenfall_placement_machine::{Agent, AgentConfig, AgentEvent, AgentStatus, MacKey};
 use serde::Serialize;
 
-use evenfall_runtime::process::{Manner, Process};
+use evenfall_runtime::process::{Process, ProcessOptions};
 
 use crate::SurveyError;
 use crate::carrier::{Carried, Carrier, CarrierCounters};
@@ -62,7 +62,7 @@ fn metrics(name: &str, status: &AgentStatus, malformed: u64) -> Metrics {
 
 /// Hands in the messages that the carrier brought. Returns the number of malformed ones.
 pub(crate) fn take_carried<M: Machine>(
-    process: &mut evenfall_runtime::process::Turning<'_>,
+    process: &mut evenfall_runtime::process::DriverAndPort<'_>,
     machines: &mut [Carried<M>; 1],
     events: &mut impl FnMut(&Carried<M>, Timestamp, M::Event),
 ) -> Result<u64, SurveyError> {
@@ -75,7 +75,7 @@ pub(crate) fn take_carried<M: Machine>(
 }
 
 fn take_one<M: Machine>(
-    process: &mut evenfall_runtime::process::Turning<'_>,
+    process: &mut evenfall_runtime::process::DriverAndPort<'_>,
     machine: &mut Carried<M>,
     from: SocketAddr,
     message: Bytes,
@@ -84,7 +84,7 @@ fn take_one<M: Machine>(
     let input = |machine: &mut Carried<M>, now: Timestamp| {
         machine.handle(now, Carried::<M>::arrival(now, from, message)).is_ok()
     };
-    Ok(process.turn.input(0, machine, process.port, input, events)?)
+    Ok(process.driver.input(0, machine, process.port, input, events)?)
 }
 
 /// Runs an agent until a signal comes.
@@ -94,7 +94,7 @@ fn take_one<M: Machine>(
 pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError> {
     let is_one_host = settings.agents.iter().all(|agent| agent.address.ip().is_loopback());
     let here = settings.agents.iter().filter(|agent| agent.address.ip() == node.address.ip());
-    let manner = Manner {
+    let options = ProcessOptions {
         run: &settings.run,
         io: &settings.io,
         inject: &settings.inject,
@@ -106,7 +106,7 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
         may_moderate: false,
         orders: None,
     };
-    let mut process = Process::start(node, manner)?;
+    let mut process = Process::start(node, options)?;
     let address = process.port.local_addr();
     let keyed = process.key.is_some();
     let carrier = Carrier::start(Some(address), keyed, process.port.waker());
@@ -132,8 +132,8 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
     };
     loop {
         process.keep_time(&mut machines, core::mem::take(&mut first), &mut on)?;
-        process.turn.turn(&mut machines, process.port.as_mut(), None, &mut on)?;
-        unread += take_carried(&mut process.turning(), &mut machines, &mut on)?;
+        process.driver.turn(&mut machines, process.port.as_mut(), None, &mut on)?;
+        unread += take_carried(&mut process.driver_and_port(), &mut machines, &mut on)?;
         if process.housekeeping_due() {
             let status = machines[0].machine.status();
             let page = metrics(&node.name, &status, process.refused() + unread);

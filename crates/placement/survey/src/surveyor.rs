@@ -13,7 +13,7 @@ use evenfall_port::run::Loop;
 use evenfall_port::{Options, Port};
 
 use crate::agent::{mac_key, take_carried};
-use evenfall_runtime::process::Turning;
+use evenfall_runtime::process::DriverAndPort;
 
 use crate::carrier::{Carried, Carrier};
 use crate::{CarrierError, SurveyError};
@@ -47,16 +47,16 @@ pub fn run<P: Program>(
     let config = SurveyorConfig { key: mac_key(key), ..config };
     let surveyor = Surveyor::new(config, run, agents, program, MonotonicClock::now());
     let mut machines = [Carried { machine: surveyor, carrier }];
-    let mut turn = Loop::new();
+    let mut driver = Loop::new();
     let mut stopped = false;
     let mut ends: Option<Timestamp> = None;
     loop {
         let mut see = |carried: &Carried<Surveyor<P>>, _: Timestamp, event: SurveyorEvent| {
             on(carried.machine.program(), &event);
         };
-        turn.turn(&mut machines, &mut port, ends, &mut see)?;
-        let mut turning = Turning { turn: &mut turn, port: &mut port };
-        take_carried(&mut turning, &mut machines, &mut see)?;
+        driver.turn(&mut machines, &mut port, ends, &mut see)?;
+        let mut driven = DriverAndPort { driver: &mut driver, port: &mut port };
+        take_carried(&mut driven, &mut machines, &mut see)?;
         if interrupt::raised() && !stopped {
             stopped = true;
             let stop = |carried: &mut Carried<Surveyor<P>>, _| carried.machine.stop();

@@ -131,7 +131,7 @@ impl<'a> Course<'a> {
         let Self { process, authors, told, .. } = self;
         let mut listen = |_: &ProducerSession, _, event| told.push_back(event);
         let base = &mut process.base;
-        base.turn.turn(authors, base.port.as_mut(), until, &mut listen)?;
+        base.driver.turn(authors, base.port.as_mut(), until, &mut listen)?;
         self.hear()?;
         if self.process.housekeeping_due() {
             self.check_roots()?;
@@ -147,7 +147,7 @@ impl<'a> Course<'a> {
         let Self { process, authors, told, .. } = self;
         let mut listen = |_: &ProducerSession, _, event| told.push_back(event);
         let base = &mut process.base;
-        Ok(base.turn.input(0, &mut authors[0], base.port.as_mut(), input, &mut listen)?)
+        Ok(base.driver.input(0, &mut authors[0], base.port.as_mut(), input, &mut listen)?)
     }
 
     fn hear(&mut self) -> Result<(), RoleError> {

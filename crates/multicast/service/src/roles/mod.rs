@@ -22,7 +22,7 @@ use evenfall_host::clock::{MonotonicClock, auto};
 use evenfall_host::{interrupt, pin};
 use evenfall_multicast_machine::wire::STREAM_OFFSET;
 use evenfall_multicast_machine::{Identity, Mode, Reason, Relay};
-use evenfall_runtime::process::{Manner, Process as Base};
+use evenfall_runtime::process::{Process as Base, ProcessOptions};
 use evenfall_runtime::telemetry::{Metrics, Orders};
 use evenfall_runtime::{ProcessError, SettingsError, memory};
 use serde::de::IntoDeserializer;
@@ -314,7 +314,7 @@ impl Process {
         settings.check_mesh().map_err(|mistake| SettingsError::new(mistake.why))?;
         let member = settings.member(node);
         let steps = settings.clock.steps_of(&node.name);
-        let manner = Manner {
+        let options = ProcessOptions {
             run: &settings.run,
             io: &settings.io,
             inject: &settings.inject,
@@ -326,7 +326,7 @@ impl Process {
             may_moderate: node.role == RoleName::Receiver,
             orders: is_root.then_some(ORDERS),
         };
-        let base = Base::start(&node.plain(), manner)?;
+        let base = Base::start(&node.plain(), options)?;
         let mut process = Self { base, time: None, log: None };
         if let Some(member) = member {
             let now = MonotonicClock::now();
@@ -335,7 +335,7 @@ impl Process {
             let source = auto(false).0.stepped_by(steps.as_deref());
             let mesh = Mesh::new(&settings.clock, member, key, Some(source), (now, plant));
             process.time = Some(mesh.view());
-            process.base.turn.set_sidecar(mesh.sidecar());
+            process.base.driver.set_sidecar(mesh.sidecar());
             process.await_time()?;
         }
         process.say_where(node);
@@ -366,7 +366,7 @@ impl Process {
                 break;
             }
             let port = self.base.port.as_mut();
-            self.base.turn.turn::<Relay>(&mut [], port, Some(until), &mut |_, _, _| {})?;
+            self.base.driver.turn::<Relay>(&mut [], port, Some(until), &mut |_, _, _| {})?;
         }
         Ok(())
     }

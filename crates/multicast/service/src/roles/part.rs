@@ -95,7 +95,7 @@ impl Process {
                 left += usize::from(leaves_at.is_some() && M::has_left(&event));
                 part.on(m, now, event);
             };
-            self.base.turn.turn(machines, self.base.port.as_mut(), until, &mut on)?;
+            self.base.driver.turn(machines, self.base.port.as_mut(), until, &mut on)?;
             part.turned(self, machines);
             if self.housekeeping_due() {
                 part.look_around(self, machines);

@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
         let Self { process, roots, told, .. } = self;
         process.keep_time(roots, false, &mut listen(told))?;
         self.book.clock = process.base.clock();
-        process.base.turn.turn(roots, process.base.port.as_mut(), until, &mut listen(told))?;
+        process.base.driver.turn(roots, process.base.port.as_mut(), until, &mut listen(told))?;
         self.hear()?;
         for record in self.book.records.drain(..) {
             self.process.note(record);
@@ -198,7 +198,7 @@ impl<'a> Run<'a> {
     ) -> Result<T, RoleError> {
         let Self { process, roots, told, .. } = self;
         let (root, port) = (&mut roots[tree], process.base.port.as_mut());
-        Ok(process.base.turn.input(tree, root, port, input, &mut listen(told))?)
+        Ok(process.base.driver.input(tree, root, port, input, &mut listen(told))?)
     }
 
     fn statuses(&self) -> Vec<RootStatus> {
