@@ -25,7 +25,7 @@ use evenfall_host::{interrupt, pin};
 use evenfall_multicast_machine::{Config, Mode, Shape};
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::report::{self, Report, RunInfo};
-use evenfall_multicast_service::settings::{ClockSettings, Course, Node, Planting};
+use evenfall_multicast_service::settings::{ClockSettings, Node, Planting, RunOptions};
 use evenfall_runtime::settings::Run;
 use serde_json::Value;
 
@@ -294,7 +294,7 @@ fn prepare(
     if pin::is_crowded(nodes.len()) {
         multicast.framing.coalesce = COALESCE;
     }
-    let course = Course { trees: args.trees, ..Course::default() };
+    let course = RunOptions { trees: args.trees, ..RunOptions::default() };
     let clock = ClockSettings {
         plant: args.plant_clocks,
         plant_seed: args.seed,

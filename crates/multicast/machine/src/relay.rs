@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::control::{Beacon, Place, Reason, Report, Role, Tally, decode_ranges, encode_verdict};
 use crate::merge::{Merger, Wait};
 use crate::offload;
-use crate::ring::{Desk, Frame, Ring, Stored};
+use crate::ring::{Frame, RepairQueue, Ring, Stored};
 use crate::seal::SharedKey;
 use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
@@ -77,7 +77,7 @@ pub struct RelayStatus {
 pub struct Relay {
     up: Uplink,
     ring: Ring,
-    desk: Desk,
+    repair_queue: RepairQueue,
     merger: Merger,
     events: VecDeque<RelayEvent>,
     installs: VecDeque<Install>,
@@ -103,7 +103,7 @@ impl Relay {
         Self {
             groups: (group(0), group(1)),
             ring: Ring::new(&config.repair, 0),
-            desk: Desk::new(&config.repair),
+            repair_queue: RepairQueue::new(&config.repair),
             up: Uplink::new(config, who, Role::Proxy, key, now),
             merger: Merger::default(),
             events: VecDeque::new(),
@@ -130,7 +130,7 @@ impl Relay {
             refusals: self.up.refusals,
             below: self.merger.tally(),
             stored: Stored {
-                asked: self.desk.longest(),
+                asked: self.repair_queue.longest(),
                 queued: self.up.out.live_len(),
                 ..self.ring.size()
             },
@@ -149,7 +149,7 @@ impl Relay {
                 // Frames count from zero again, and old frames must not pass for new ones.
                 self.installs.push_back(Install::Forward(self.table(), None));
                 self.ring = Ring::new(&self.up.config.repair, 0);
-                self.desk = Desk::new(&self.up.config.repair);
+                self.repair_queue = RepairQueue::new(&self.up.config.repair);
                 self.merger = Merger::default();
                 self.finished = false;
                 self.on_news(now, News::Placed(place));
@@ -240,8 +240,8 @@ impl Relay {
         let ranges = decode_ranges(&datagram.body)?;
         let asker = (datagram.hop.from, arrival_from);
         self.merger.heard(now, asker.0);
-        if self.desk.ask(now, asker, &ranges, &self.ring, &self.up.config.repair) {
-            self.desk.forget(asker.0);
+        if self.repair_queue.ask(now, asker, &ranges, &self.ring, &self.up.config.repair) {
+            self.repair_queue.forget(asker.0);
             let body = encode_verdict(asker.0, Reason::TooSlow);
             self.up.out.control_to(self.up.who.root, Kind::Suspect, body);
         }
@@ -318,7 +318,7 @@ impl Machine for Relay {
         if let Some(limit) = self.up.overdue(now) {
             self.up.give_up(limit);
         }
-        self.desk.handle_timeout(now);
+        self.repair_queue.handle_timeout(now);
         if self.beacon_at.is_some_and(|at| at <= now) {
             self.beacon(now);
         }
@@ -360,7 +360,7 @@ impl Machine for Relay {
         if let Some(transmit) = self.up.out.next(now) {
             return Some(transmit);
         }
-        let (to, frame) = self.desk.next(now, &self.ring)?;
+        let (to, frame) = self.repair_queue.next(now, &self.ring)?;
         self.status.repairs_sent += 1;
         Some(self.up.out.repair(now, to, &frame))
     }
@@ -371,6 +371,6 @@ impl Machine for Relay {
 
     fn poll_timeout(&self) -> Option<Timestamp> {
         let up = self.up.poll_timeout();
-        self.beacon_at.into_iter().chain(up).chain(self.desk.poll_timeout()).min()
+        self.beacon_at.into_iter().chain(up).chain(self.repair_queue.poll_timeout()).min()
     }
 }

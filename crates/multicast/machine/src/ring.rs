@@ -1,4 +1,4 @@
-//! Frames kept for repair, in a ring that is bounded in frames and in bytes, and the desk that
+//! Frames kept for repair, in a ring that is bounded in frames and in bytes, and the repair_queue that
 //! answers requests from the ring.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -115,7 +115,7 @@ const BURST: u32 = 8;
 /// Serves repair requests in turn, so that an asker with a long queue delays no other asker. Copies
 /// leave no faster than `repair.frames_per_second`, so that the live feed is not delayed.
 #[derive(Clone, Debug)]
-pub(crate) struct Desk {
+pub(crate) struct RepairQueue {
     queues: BTreeMap<NodeId, Queue>,
     /// Requests that were dropped per asker because its queue was full, and the time since which
     /// they are counted.
@@ -125,7 +125,7 @@ pub(crate) struct Desk {
     pace: Pace,
 }
 
-impl Desk {
+impl RepairQueue {
     pub(crate) fn new(config: &Repair) -> Self {
         Self {
             queues: BTreeMap::new(),
@@ -249,21 +249,21 @@ mod tests {
         let mut ring = Ring::new(&config(), 0);
         (0..8).for_each(|s| ring.insert(frame(s, 1)));
         let config = Repair { evict_after_drops: 5, ..config() };
-        let mut desk = Desk::new(&config);
+        let mut repair_queue = RepairQueue::new(&config);
         let now = Timestamp::from_nanos(1 << 40);
         let asker = |n: u32| (NodeId(n), SocketAddr::from(([127, 0, 0, 1], n as u16)));
-        assert!(!desk.ask(now, asker(1), &[(0, 8)], &ring, &config));
-        assert!(!desk.ask(now, asker(2), &[(6, 9)], &ring, &config));
-        let order: Vec<(u16, u64)> = core::iter::from_fn(|| desk.next(now, &ring))
+        assert!(!repair_queue.ask(now, asker(1), &[(0, 8)], &ring, &config));
+        assert!(!repair_queue.ask(now, asker(2), &[(6, 9)], &ring, &config));
+        let order: Vec<(u16, u64)> = core::iter::from_fn(|| repair_queue.next(now, &ring))
             .map(|(to, frame)| (to.port(), frame.fixed.sequence))
             .collect();
         assert_eq!(order, [(1, 0), (2, 6), (1, 1), (2, 7), (1, 2), (1, 3)]);
-        assert!(desk.ask(now, asker(1), &[(0, 8)], &ring, &config), "4 + 4 drops");
-        assert!(!desk.ask(now, asker(2), &[(3, 2), (0, u16::MAX)], &ring, &config));
-        desk.forget(NodeId(1));
-        assert!(!desk.ask(now, asker(2), &[(3, 2)], &ring, &config));
+        assert!(repair_queue.ask(now, asker(1), &[(0, 8)], &ring, &config), "4 + 4 drops");
+        assert!(!repair_queue.ask(now, asker(2), &[(3, 2), (0, u16::MAX)], &ring, &config));
+        repair_queue.forget(NodeId(1));
+        assert!(!repair_queue.ask(now, asker(2), &[(3, 2)], &ring, &config));
         let later = now + core::time::Duration::from_secs(1);
-        let sent: Vec<u64> = core::iter::from_fn(|| desk.next(later, &ring))
+        let sent: Vec<u64> = core::iter::from_fn(|| repair_queue.next(later, &ring))
             .map(|(_, frame)| frame.fixed.sequence)
             .collect();
         assert_eq!(sent, [0, 1, 3, 4], "asked for twice, sent once");

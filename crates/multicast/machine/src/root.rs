@@ -24,7 +24,7 @@ use crate::members::{Action, Joined, Members, View};
 use crate::merge::{Merger, Wait, saturating_ns};
 use crate::outbox::Outbox;
 use crate::replace::{Known, Replacement, Replacements, Step, Watch};
-use crate::ring::{Desk, Frame, Ring, Stored};
+use crate::ring::{Frame, RepairQueue, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
 use crate::uplink::Refusals;
 use crate::wire::{
@@ -78,7 +78,7 @@ pub struct Root {
     admission: Admission,
     out: Outbox,
     ring: Ring,
-    desk: Desk,
+    repair_queue: RepairQueue,
     merger: Merger,
     hold: HoldControl,
     watch: Watch,
@@ -144,7 +144,7 @@ impl Root {
             admission: Admission::new(me, &run),
             out,
             ring: Ring::new(&config.repair, 0),
-            desk: Desk::new(&config.repair),
+            repair_queue: RepairQueue::new(&config.repair),
             merger: Merger::default(),
             hold: HoldControl::new(config.deadline),
             watch: Watch::default(),
@@ -276,7 +276,7 @@ impl Root {
             replacements: self.watch.counts,
             voters_ns: self.voted.as_ref().map(Voted::took_ns),
             stored: Stored {
-                asked: self.desk.longest(),
+                asked: self.repair_queue.longest(),
                 queued: self.out.live_len(),
                 ..self.ring.size()
             },
@@ -527,8 +527,8 @@ impl Root {
         let ranges = decode_ranges(&datagram.body)?;
         let asker = (datagram.hop.from, from);
         self.merger.heard(now, asker.0);
-        if self.desk.ask(now, asker, &ranges, &self.ring, &self.config.repair) {
-            self.desk.forget(asker.0);
+        if self.repair_queue.ask(now, asker, &ranges, &self.ring, &self.config.repair) {
+            self.repair_queue.forget(asker.0);
             self.members.suspect(now, self.me, asker.0, Reason::TooSlow, &self.config);
         }
         Ok(())
@@ -653,7 +653,7 @@ impl Root {
     }
 
     fn removed(&mut self, peer: Peer, reason: Reason) {
-        self.desk.forget(peer.id);
+        self.repair_queue.forget(peer.id);
         self.last_control.remove(&peer.id);
         if reason != Reason::Restarted {
             self.out.control_to(peer.addr, Kind::Evict, encode_verdict(peer.id, reason));
@@ -723,7 +723,7 @@ impl Machine for Root {
         }
         self.members.handle_timeout(now, &self.config, self.start());
         self.flush(now);
-        self.desk.handle_timeout(now);
+        self.repair_queue.handle_timeout(now);
         if self.report_at <= now {
             self.report_at = now + self.config.membership.report_interval;
             self.digest(now);
@@ -755,7 +755,7 @@ impl Machine for Root {
         if let Some(transmit) = self.out.next(now) {
             return Some(transmit);
         }
-        let (to, frame) = self.desk.next(now, &self.ring)?;
+        let (to, frame) = self.repair_queue.next(now, &self.ring)?;
         self.status.repairs_sent += 1;
         Some(self.out.repair(now, to, &frame))
     }
@@ -771,6 +771,6 @@ impl Machine for Root {
         let close = (self.open.count > 0).then_some(self.next_close);
         let members = self.members.poll_timeout();
         let timers = [Some(self.report_at), Some(self.beacon_at), close, members];
-        timers.into_iter().chain([self.desk.poll_timeout()]).flatten().min()
+        timers.into_iter().chain([self.repair_queue.poll_timeout()]).flatten().min()
     }
 }

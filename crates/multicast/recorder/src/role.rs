@@ -349,7 +349,7 @@ impl Part<Recorder> for Post<'_> {
         self.delivery.records.drain(..).for_each(|record| process.note(record));
     }
 
-    fn look_around(&mut self, process: &mut Process, machines: &[Recorder]) {
+    fn housekeep(&mut self, process: &mut Process, machines: &[Recorder]) {
         let kept = self.kept.load(Ordering::Acquire);
         let all: Vec<_> = machines.iter().map(Recorder::status).collect();
         let receivers: Vec<_> = all.iter().map(|status| status.receiver).collect();

@@ -34,8 +34,8 @@ use bytes::Bytes;
 use evenfall_feed_service::intake::handover::Refused;
 use evenfall_runtime::SettingsError;
 
-use crate::hired::Hired;
 pub use crate::publisher::MESSAGE_BYTES_MAX;
+use crate::role_thread::RoleThread;
 pub use crate::roles::author::AuthorSummary;
 use crate::roles::{RoleError, author};
 pub use crate::settings::Authorship;
@@ -159,7 +159,7 @@ impl Drop for Pending {
 
 /// A publisher that outlives the root. Threads share it by reference.
 pub struct Author {
-    role: Hired<AuthorSummary>,
+    role: RoleThread<AuthorSummary>,
     numbers: Arc<Numbers>,
 }
 
@@ -180,7 +180,7 @@ impl Author {
         let node = settings.node(name)?.clone();
         let numbers = Arc::new(Numbers::default());
         let told = Arc::clone(&numbers);
-        let role = Hired::start("author", move |taker| {
+        let role = RoleThread::start("author", move |taker| {
             let ended = author::run_with(&settings, &node, taker, &mut |told_of| {
                 told.change(|board| match told_of {
                     author::Told::Begun(before) => board.before = Some(before),

@@ -21,11 +21,11 @@ pub mod author;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(feature = "publisher")]
-mod hired;
-#[cfg(feature = "publisher")]
 pub mod publisher;
 #[cfg(feature = "report")]
 pub mod report;
+#[cfg(feature = "publisher")]
+mod role_thread;
 pub mod roles;
 #[cfg(feature = "summary")]
 pub mod runinfo;

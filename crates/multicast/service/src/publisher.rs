@@ -29,7 +29,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::hired::Hired;
+use crate::role_thread::RoleThread;
 use crate::roles::RoleError;
 use crate::roles::root::{self, RootSummary};
 use crate::settings::{Publication, RoleName, Settings};
@@ -100,7 +100,7 @@ impl From<RoleError> for PublishError {
 /// key go out in the order of the calls. Dropping the publisher ends the stream as `finish` does,
 /// but stops within two seconds when its receivers have not come yet.
 pub struct Publisher {
-    role: Hired<RootSummary>,
+    role: RoleThread<RootSummary>,
 }
 
 impl Publisher {
@@ -127,7 +127,7 @@ impl Publisher {
                        no other process has the program's messages";
             return Err(SettingsError::new(why).into());
         }
-        let role = Hired::start("root", move |taker| root::run_with(&settings, &node, taker))?;
+        let role = RoleThread::start("root", move |taker| root::run_with(&settings, &node, taker))?;
         Ok(Self { role: role.ok_or(PublishError::Ended)? })
     }
 

@@ -31,7 +31,7 @@ use evenfall_multicast_report::{Config, Ledger, MESSAGE_BYTES, MessageRow, Outco
 use serde::Serialize;
 
 pub use self::clocks::ClockCurve;
-use self::clocks::Course;
+use self::clocks::ClockTrack;
 pub use crate::runinfo::{Membership, NodeInfo, RUN_FILE, RunEvent, RunInfo, RunInfoError};
 use crate::runlog::{self, Header, LogError, Reader, Record, Role, Tail};
 use evenfall_runtime::memory::{self, MemoryCurve};
@@ -151,7 +151,7 @@ pub fn read(
     }
     let mut ledger = ledger(&info, each_row.is_some());
     let mut courses = Vec::new();
-    courses.resize_with(logs.len(), Course::default);
+    courses.resize_with(logs.len(), ClockTrack::default);
     let clock = join(&mut logs, info.is_planted, &mut ledger, &mut courses, &mut each_row);
     ledger.close_all();
     drain(&mut ledger, &mut each_row);
@@ -298,7 +298,7 @@ fn join(
     logs: &mut [Log],
     is_planted: bool,
     ledger: &mut Ledger,
-    courses: &mut [Course],
+    courses: &mut [ClockTrack],
     each_row: &mut Option<&mut dyn FnMut(&MessageRow)>,
 ) -> ClockError {
     let mut clock = ClockError::SameClock;

@@ -155,7 +155,7 @@ fn begin_at(text: &str) -> Option<Begin> {
 /// The keys of the table `[run]` that the multicast adds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Course {
+pub struct RunOptions {
     /// Trees side by side, over which symbols are sharded.
     pub trees: u32,
     /// How long empty frames measure the paths of each tree before the first message.
@@ -166,7 +166,7 @@ pub struct Course {
     pub finish_timeout: Duration,
 }
 
-impl Course {
+impl RunOptions {
     /// How long the rehearsal takes. Each frame goes to one tree, and each tree gets as many frames
     /// as if it were alone.
     pub fn rehearsal(&self) -> Duration {
@@ -174,7 +174,7 @@ impl Course {
     }
 }
 
-impl Default for Course {
+impl Default for RunOptions {
     fn default() -> Self {
         Self { trees: 1, warm_up: Duration::from_secs(5), finish_timeout: Duration::from_secs(15) }
     }
@@ -186,7 +186,7 @@ pub struct Settings {
     /// General settings of the run.
     pub run: Run,
     /// The multicast's settings of the run.
-    pub course: Course,
+    pub course: RunOptions,
     /// Where the messages come from.
     #[cfg(feature = "roles")]
     pub feed: Feed,

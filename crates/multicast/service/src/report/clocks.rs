@@ -33,7 +33,7 @@ struct Point {
 
 /// The readings of one process, thinned out as they come.
 #[derive(Debug, Default)]
-pub(super) struct Course {
+pub(super) struct ClockTrack {
     first_ns: Option<i64>,
     points: Vec<Point>,
     /// Readings that make a point, less one.
@@ -47,7 +47,7 @@ fn merged(earlier: Point, later: Point) -> Point {
     Point { bound_ns: both.map(|(a, b)| a.max(b)), ..later }
 }
 
-impl Course {
+impl ClockTrack {
     pub(super) fn read(&mut self, at_ns: u64, reading: ClockReading) {
         let bound_ns = match reading.error {
             ClockError::Within(bound) => u64::try_from(bound.as_nanos()).ok(),
@@ -95,7 +95,7 @@ impl Course {
 }
 
 /// The curves of the processes that read their clocks more than once, in the order of `courses`.
-pub(super) fn curves(courses: impl Iterator<Item = (String, Course)>) -> Vec<ClockCurve> {
+pub(super) fn curves(courses: impl Iterator<Item = (String, ClockTrack)>) -> Vec<ClockCurve> {
     let read = courses.filter(|(_, course)| course.points.len() > 1);
     let mut curves: Vec<ClockCurve> = read.map(|(name, course)| course.curve(name)).collect();
     if curves.len() > CURVES_MAX {
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_long_course_is_thinned_out_and_keeps_its_widest_bounds() {
-        let mut course = Course::default();
+        let mut course = ClockTrack::default();
         let count = 100_000u64;
         for k in 0..count {
             let bound = Duration::from_micros(if k == 77_777 { 900 } else { 2 });
@@ -143,12 +143,12 @@ mod tests {
 
     #[test]
     fn a_clock_without_a_bound_says_nothing_of_its_bound() {
-        let mut course = Course::default();
+        let mut course = ClockTrack::default();
         for k in 0..3 {
             course.read(k, ClockReading { offset_ns: 0, error: ClockError::Disproved });
         }
         assert_eq!(curves([("n".to_owned(), course)].into_iter())[0].bound_us, [None; 3]);
-        let once = Course::default();
+        let once = ClockTrack::default();
         assert!(curves([("n".to_owned(), once)].into_iter()).is_empty());
     }
 }

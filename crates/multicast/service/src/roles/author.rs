@@ -61,7 +61,7 @@ pub struct AuthorSummary {
     pub ended: String,
 }
 
-/// What the owner of an author is told.
+/// What the owner of an author is pending_events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told {
     /// A root takes messages. So many messages of the author's name are in the feed.
@@ -76,11 +76,11 @@ pub(crate) enum Told {
 }
 
 /// The author under way.
-struct Course<'a> {
+struct PublisherRun<'a> {
     settings: &'a Settings,
     process: Process,
     authors: [ProducerSession; 1],
-    told: VecDeque<ProducerEvent>,
+    pending_events: VecDeque<ProducerEvent>,
     owner: &'a mut dyn FnMut(Told),
     before: Option<u64>,
     /// Messages of a live feed that are still to be passed over.
@@ -97,7 +97,7 @@ struct Course<'a> {
     say_at: Timestamp,
 }
 
-impl<'a> Course<'a> {
+impl<'a> PublisherRun<'a> {
     fn start(
         settings: &'a Settings,
         node: &Node,
@@ -112,7 +112,7 @@ impl<'a> Course<'a> {
             settings,
             process,
             authors: [author.named(node.line())],
-            told: VecDeque::new(),
+            pending_events: VecDeque::new(),
             owner,
             before: None,
             passes: 0,
@@ -128,11 +128,11 @@ impl<'a> Course<'a> {
 
     /// Does one turn and all housekeeping that is due. `false` when a signal came.
     fn turn(&mut self, until: Option<Timestamp>) -> Result<bool, RoleError> {
-        let Self { process, authors, told, .. } = self;
-        let mut listen = |_: &ProducerSession, _, event| told.push_back(event);
+        let Self { process, authors, pending_events, .. } = self;
+        let mut listen = |_: &ProducerSession, _, event| pending_events.push_back(event);
         let base = &mut process.base;
         base.driver.turn(authors, base.port.as_mut(), until, &mut listen)?;
-        self.hear()?;
+        self.drain_events()?;
         if self.process.housekeeping_due() {
             self.check_roots()?;
         }
@@ -144,15 +144,15 @@ impl<'a> Course<'a> {
         &mut self,
         input: impl FnOnce(&mut ProducerSession, Timestamp) -> T,
     ) -> Result<T, RoleError> {
-        let Self { process, authors, told, .. } = self;
-        let mut listen = |_: &ProducerSession, _, event| told.push_back(event);
+        let Self { process, authors, pending_events, .. } = self;
+        let mut listen = |_: &ProducerSession, _, event| pending_events.push_back(event);
         let base = &mut process.base;
         Ok(base.driver.input(0, &mut authors[0], base.port.as_mut(), input, &mut listen)?)
     }
 
-    fn hear(&mut self) -> Result<(), RoleError> {
+    fn drain_events(&mut self) -> Result<(), RoleError> {
         let name = &self.process.base.name;
-        while let Some(event) = self.told.pop_front() {
+        while let Some(event) = self.pending_events.pop_front() {
             match event {
                 ProducerEvent::Begun(before) => {
                     self.before = Some(before);
@@ -387,7 +387,7 @@ pub(crate) fn run_with(
     intake: &mut dyn Intake,
     owner: &mut dyn FnMut(Told),
 ) -> Result<AuthorSummary, RoleError> {
-    let mut course = Course::start(settings, node, owner)?;
+    let mut course = PublisherRun::start(settings, node, owner)?;
     let ended = course.play(intake);
     course.end(intake.status(), ended)
 }

@@ -59,7 +59,7 @@ pub trait Part<M: Member> {
     fn turned(&mut self, _: &mut Process, _: &mut [M]) {}
 
     /// Publishes the state of the role. Called when housekeeping is due.
-    fn look_around(&mut self, process: &mut Process, machines: &[M]);
+    fn housekeep(&mut self, process: &mut Process, machines: &[M]);
 
     /// The end of the role, once it has ended.
     fn ended(&mut self, machines: &mut [M]) -> Option<Ended>;
@@ -98,7 +98,7 @@ impl Process {
             self.base.driver.turn(machines, self.base.port.as_mut(), until, &mut on)?;
             part.turned(self, machines);
             if self.housekeeping_due() {
-                part.look_around(self, machines);
+                part.housekeep(self, machines);
             }
             if let Some(ended) = part.ended(machines) {
                 return Ok(ended);

@@ -75,7 +75,7 @@ impl Part<Relay> for Watch<'_> {
         }
     }
 
-    fn look_around(&mut self, process: &mut Process, relays: &[Relay]) {
+    fn housekeep(&mut self, process: &mut Process, relays: &[Relay]) {
         let status = relays[0].status();
         let ill = relays[0].place().is_none().then(|| "not in the tree".to_owned());
         let page = metrics(&self.node.name, self.node.tree, &status, process.base.refused());

@@ -214,7 +214,7 @@ pub fn metrics((name, role): (&str, &str), trees: &[ReceiverStatus], malformed: 
 }
 
 /// The receiver's part in the loop of its machines.
-struct Desk<'s, S> {
+struct ReceiverRole<'s, S> {
     name: &'s str,
     delivery: Delivery<'s, S>,
     trees: u32,
@@ -223,7 +223,7 @@ struct Desk<'s, S> {
     leave_at: Option<Timestamp>,
 }
 
-impl<S: Sink> Part<Receiver> for Desk<'_, S> {
+impl<S: Sink> Part<Receiver> for ReceiverRole<'_, S> {
     fn on(&mut self, machine: &Receiver, _: Timestamp, event: ReceiverEvent) {
         self.delivery.on(machine.stream(), event);
     }
@@ -236,7 +236,7 @@ impl<S: Sink> Part<Receiver> for Desk<'_, S> {
         self.delivery.records.drain(..).for_each(|record| process.note(record));
     }
 
-    fn look_around(&mut self, process: &mut Process, machines: &[Receiver]) {
+    fn housekeep(&mut self, process: &mut Process, machines: &[Receiver]) {
         let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
         self.duplicates = note_duplicates(process, &all, self.duplicates);
         let ill = machines.iter().any(|m| m.place().is_none());
@@ -291,9 +291,10 @@ pub fn run<S: Sink>(
         machines.push(receiver.beginning(begin));
     }
     let delivery = Delivery::new(sink, settings, node, process.base.clock());
-    let mut desk = Desk { name: &node.name, delivery, trees, duplicates: 0, leave_at: None };
-    let ended = process.play(&mut machines, &mut desk)?;
-    let Desk { delivery, duplicates, .. } = desk;
+    let mut role =
+        ReceiverRole { name: &node.name, delivery, trees, duplicates: 0, leave_at: None };
+    let ended = process.play(&mut machines, &mut role)?;
+    let ReceiverRole { delivery, duplicates, .. } = role;
     let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
     note_duplicates(&mut process, &all, duplicates);
     let summary = ReceiverSummary {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use evenfall_runtime::settings::{self, Document, Run, SettingsError, keys_of};
 
-use super::{Course, Node, Settings};
+use super::{Node, RunOptions, Settings};
 
 impl Settings {
     /// Reads the file, then the environment, then `sets` (`key=value`).
@@ -32,7 +32,7 @@ impl Settings {
     pub fn known() -> Vec<(&'static str, &'static [&'static str])> {
         vec![
             ("run", keys_of::<Run>()),
-            ("run", keys_of::<Course>()),
+            ("run", keys_of::<RunOptions>()),
             ("feed", &[]),
             ("io", &[]),
             ("inject", &[]),

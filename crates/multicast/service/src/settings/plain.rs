@@ -6,7 +6,7 @@ use evenfall_core::{NodeId, SharedKey};
 use evenfall_multicast_machine::Config;
 use evenfall_runtime::settings::{Run, SettingsError};
 
-use super::{Course, Node, RoleName, Settings};
+use super::{Node, RoleName, RunOptions, Settings};
 
 /// A receiver in a program, by plain values.
 #[derive(Clone, Debug)]
@@ -156,7 +156,7 @@ fn checked(
     };
     // A run log needs a directory, and the program has named none.
     let run = Run { log: false, clock: clock.into(), key: key.clone(), ..Run::default() };
-    let course = Course { trees, ..Course::default() };
+    let course = RunOptions { trees, ..RunOptions::default() };
     let settings = Settings { run, course, multicast, nodes, ..Settings::default() };
     let checked = settings.check().and_then(|()| settings.check_run());
     checked.map_err(|mistake| SettingsError::new(mistake.why))?;

@@ -52,7 +52,7 @@ enum State {
 
 /// See the module documentation.
 #[derive(Debug)]
-pub struct Course {
+pub struct ExperimentRun {
     plan: RunPlan,
     names: Vec<String>,
     state: State,
@@ -72,7 +72,7 @@ pub struct Course {
     probes: u64,
 }
 
-impl Course {
+impl ExperimentRun {
     /// A run in a pool with these names. Hosts in `dropped` failed before it began.
     pub fn new(plan: RunPlan, names: Vec<String>, dropped: Vec<(usize, String)>) -> Self {
         let mut course = Self {

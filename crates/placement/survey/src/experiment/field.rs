@@ -17,7 +17,7 @@ use evenfall_placement_planner::curve::Curve;
 use evenfall_placement_planner::delays::{Delays, EdgeStats};
 use evenfall_placement_planner::tree::Tree;
 
-use super::course::{Course, Found, Want};
+use super::course::{ExperimentRun, Found, Want};
 use super::error::ExperimentError;
 use super::file::RunPlan;
 use super::record::{LeafSample, RunRecord, unknown_clock};
@@ -175,7 +175,7 @@ impl Recorded {
     }
 
     fn run(&self, plan: RunPlan) -> RunRecord {
-        let mut course = Course::new(plan, self.delays.names().to_vec(), Vec::new());
+        let mut course = ExperimentRun::new(plan, self.delays.names().to_vec(), Vec::new());
         if let Err(error) = self.measure(&mut course) {
             course.fail(error);
         }
@@ -183,7 +183,7 @@ impl Recorded {
     }
 
     /// Takes the course to its end.
-    fn measure(&self, course: &mut Course) -> Result<(), String> {
+    fn measure(&self, course: &mut ExperimentRun) -> Result<(), String> {
         let plan = course.plan();
         if let Some(field) = course.strategy().and_then(|strategy| strategy.lacks(&self.delays)) {
             return Err(format!(
@@ -252,7 +252,7 @@ const WARM_SHARE: u32 = 10;
 pub struct Survey<'a> {
     names: Vec<String>,
     runs: std::vec::IntoIter<RunPlan>,
-    course: Option<Course>,
+    course: Option<ExperimentRun>,
     /// Hosts that gave no answer, with the reason.
     absent: Vec<(usize, String)>,
     watch: &'a mut dyn Watch,
@@ -277,7 +277,7 @@ impl<'a> Survey<'a> {
         self.stopped
     }
 
-    fn spec(&self, course: &Course, want: Want) -> Option<JobSpec> {
+    fn spec(&self, course: &ExperimentRun, want: Want) -> Option<JobSpec> {
         let pace = course.plan().probe.pace();
         // The shortest part of a measurement takes `PROBES_MIN` probes.
         let least = Duration::from_secs(PROBES_MIN) / pace.rate_hz.max(1);
@@ -307,7 +307,8 @@ impl<'a> Survey<'a> {
             }
             if self.course.is_none() {
                 let plan = self.runs.next()?;
-                self.course = Some(Course::new(plan, self.names.clone(), self.absent.clone()));
+                self.course =
+                    Some(ExperimentRun::new(plan, self.names.clone(), self.absent.clone()));
             }
             let mut course = self.course.take()?;
             let want = course.want();

@@ -6,11 +6,11 @@
 //!  experiment.toml --Experiment--> RunPlan, RunPlan, ...      (run x strategy x root x repetition)
 //!                                     |
 //!        recorded | simulated | live  v
-//!            Field  <--Want--  Course  --> RunRecord --> runs/<id>.json --> report.html
+//!            Field  <--Want--  ExperimentRun  --> RunRecord --> runs/<id>.json --> report.html
 //!                   --Found-->
 //! ```
 //!
-//! A [`Course`] is one run. A course asks for measurements and takes their results, like the tree
+//! A [`ExperimentRun`] is one run. A course asks for measurements and takes their results, like the tree
 //! builder inside it. A [`Field`] is the source of the delays: a recorded file ([`Recorded`]),
 //! running agents ([`Live`]), or the simulator, which drives the same [`Survey`] as the agents do.
 //!
@@ -36,7 +36,7 @@ pub mod report;
 #[cfg(test)]
 mod tests;
 
-pub use course::{Course, Want};
+pub use course::{ExperimentRun, Want};
 pub use error::ExperimentError;
 pub use execute::{Directory, Outcome};
 pub use field::{Field, Live, Recorded, Survey};

@@ -2,7 +2,7 @@ use super::execute::execute;
 use super::field::{Field, Recorded, Watch};
 use super::file::{Experiment, RunPlan};
 use super::record::RunRecord;
-use super::{Course, Directory, Want};
+use super::{Directory, ExperimentRun, Want};
 use evenfall_placement_planner::delays::EdgeStats;
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ fn host_that_dies_after_all_pairs_were_measured_is_not_in_the_next_tree() {
         let experiment = Experiment::parse(&text, "e.toml", &[]).expect("an experiment");
         let plan = experiment.plans().remove(0);
         let names: Vec<String> = (0..14).map(|host| host.to_string()).collect();
-        let mut course = Course::new(RunPlan { depth: 2, ..plan }, names, Vec::new());
+        let mut course = ExperimentRun::new(RunPlan { depth: 2, ..plan }, names, Vec::new());
         let Want::AllToAll(hosts) = course.want() else { panic!("all pairs first") };
         let us = |host: usize| 10.0 + 5.0 * host as f64;
         let to = |from: usize| {

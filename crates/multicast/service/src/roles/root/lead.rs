@@ -88,7 +88,7 @@ impl Run<'_> {
             if MonotonicClock::now() >= say_at {
                 say_at = MonotonicClock::now() + SAY_AWAITED_EVERY;
                 let missing = self.roots.iter().flat_map(ReplicatedRoot::missing);
-                let missing: Vec<String> = missing.map(|root| self.book.name(root)).collect();
+                let missing: Vec<String> = missing.map(|root| self.ledger.name(root)).collect();
                 let name = &self.process.base.name;
                 tracing::info!("{name}: waiting for the roots {}", missing.join(", "));
             }
@@ -121,7 +121,7 @@ impl Run<'_> {
         let mut stop_at = None;
         while !self.leads() {
             if self.lead.is_over {
-                self.linger()?;
+                self.drain()?;
                 return Ok(Some("the stream ended"));
             }
             let now = MonotonicClock::now();
@@ -168,7 +168,7 @@ impl Run<'_> {
         for tree in 0..self.roots.len() {
             self.on_candidate(tree, |candidate, now| candidate.finish(now))?;
         }
-        self.hear()?;
+        self.drain_events()?;
         let give_up = MonotonicClock::now() + OVER_PATIENCE;
         while !self.lead.is_over && !self.lead.is_lost && MonotonicClock::now() < give_up {
             self.turn(Some(give_up))?;
@@ -177,11 +177,11 @@ impl Run<'_> {
     }
 
     /// Handles the events of the roots.
-    pub(super) fn hear(&mut self) -> Result<(), RoleError> {
-        while let Some((now, tree, event)) = self.told.pop_front() {
+    pub(super) fn drain_events(&mut self) -> Result<(), RoleError> {
+        while let Some((now, tree, event)) = self.pending_events.pop_front() {
             match event {
                 ReplicatedRootEvent::Root(event) => {
-                    self.book.on(self.roots[tree].root(), now, event)
+                    self.ledger.on(self.roots[tree].root(), now, event)
                 }
                 ReplicatedRootEvent::Begun(at) => self.lead.begun = Some(at),
                 ReplicatedRootEvent::Kept(draft) if self.has_authors() => self.keep(&draft),
@@ -215,24 +215,24 @@ impl Run<'_> {
         // The root that led before may have been on another host, and has then left no notes here.
         if let Ok(info) = RunInfo::read(&self.settings.run.dir) {
             self.started_unix_s = info.started_unix_s;
-            self.book.adopt(info);
+            self.ledger.adopt(info);
         }
         let name = &self.process.base.name;
         let text = format!("{name} leads from message {next_message} on, in epoch {epoch}");
         tracing::warn!("{text}");
-        self.book.event(MonotonicClock::now(), "lead", Some(self.book.id), text);
+        self.ledger.event(MonotonicClock::now(), "lead", Some(self.ledger.id), text);
     }
 
     /// Compares the messages of a frame with the next messages of the own feed.
     fn read_along(&mut self, draft: &Draft) -> Result<(), RoleError> {
         let start = self.lead.begun.unwrap_or_default();
         for (place, message) in draft.messages().enumerate() {
-            if self.book.queue(0).get(place).is_none()
+            if self.ledger.queue(0).get(place).is_none()
                 && let Ok(Some((own, due))) = self.intake.skip()
             {
-                self.book.queue(0).push(own, start + due);
+                self.ledger.queue(0).push(own, start + due);
             }
-            let own = self.book.queue(0).get(place);
+            let own = self.ledger.queue(0).get(place);
             if own.is_none_or(|own| own.message.bytes != message) {
                 return Err(RoleError::OtherFeed(draft.first_message() + place as u64));
             }
@@ -243,8 +243,8 @@ impl Run<'_> {
     /// Writes the description of the run when it has changed, so that a root that is killed leaves
     /// it to the next one.
     pub(super) fn keep_info(&mut self) -> Result<(), RoleError> {
-        let noted = (self.book.events.len(), self.book.memberships.len());
-        if self.is_voter() && self.leads() && self.book.formed() && noted != self.lead.written {
+        let noted = (self.ledger.events.len(), self.ledger.memberships.len());
+        if self.is_voter() && self.leads() && self.ledger.formed() && noted != self.lead.written {
             self.lead.written = noted;
             self.write_info()?;
         }

@@ -74,22 +74,22 @@ impl Run<'_> {
     /// This root gave a message its number.
     pub(super) fn take_letter(&mut self, now: Timestamp, index: u64, format: Format, bytes: Bytes) {
         let scheduled = self.process.base.clock().sync(now);
-        self.book.queue(0).give(&message(index, format, bytes), scheduled);
+        self.ledger.queue(0).give(&message(index, format, bytes), scheduled);
     }
 
     /// The roots agreed on a frame of another root.
     pub(super) fn keep(&mut self, draft: &Draft) {
         let (format, origin) = (draft.format(), draft.origin());
         for (index, bytes) in (draft.first_message()..).zip(draft.messages()) {
-            self.book.queue(0).push(message(index, format, bytes), origin);
+            self.ledger.queue(0).push(message(index, format, bytes), origin);
         }
     }
 
     /// The lead has changed.
     pub(super) fn turn_over(&mut self) {
-        self.book.turned_over();
+        self.ledger.turned_over();
         if self.has_authors() {
-            self.book.queue(0).clear();
+            self.ledger.queue(0).clear();
         }
     }
 
@@ -113,6 +113,6 @@ impl Run<'_> {
             },
         );
         tracing::info!("{text}");
-        self.book.event(now, "author", Some(id), text);
+        self.ledger.event(now, "author", Some(id), text);
     }
 }

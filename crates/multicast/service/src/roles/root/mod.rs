@@ -1,7 +1,6 @@
 //! The root as a process. It replays or relays the feed into its trees, and records what it sent.
 
 mod awaited;
-mod book;
 #[cfg(feature = "roles")]
 mod by_letter;
 mod lead;
@@ -9,6 +8,7 @@ mod letters;
 mod page;
 mod queue;
 mod rehearsal;
+mod run_ledger;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,8 +24,8 @@ use evenfall_multicast_sessions::ConsensusError;
 use evenfall_multicast_sessions::ProducerIngress;
 use serde::Serialize;
 
-use self::book::Book;
 use self::lead::Lead;
+use self::run_ledger::RunLedger;
 use super::{Process, RoleError, random};
 use crate::settings::{Node, RoleName, Settings};
 use evenfall_feed_service::IntakeError;
@@ -78,9 +78,9 @@ struct Run<'a> {
     process: Process,
     roots: Vec<ReplicatedRoot>,
     /// The events of the roots since the last look, each with its time and the number of its tree.
-    told: VecDeque<(Timestamp, usize, ReplicatedRootEvent)>,
+    pending_events: VecDeque<(Timestamp, usize, ReplicatedRootEvent)>,
     lead: Lead,
-    book: Book,
+    ledger: RunLedger,
     held_back: u64,
     /// Trees that have taken the present message, when the message goes to all trees.
     published: u32,
@@ -139,14 +139,14 @@ impl<'a> Run<'a> {
         };
         let roots = (0..trees).map(new_root).collect::<Result<_, _>>();
         letters::warn_of_open_ports(settings, node, key.is_some());
-        let book = Book::new(settings, node.id, process.base.clock());
+        let book = RunLedger::new(settings, node.id, process.base.clock());
         let mut run = Self {
             settings,
             node,
             intake,
             process,
             roots: roots.map_err(|error| RoleError::Part(Box::new(error)))?,
-            told: VecDeque::new(),
+            pending_events: VecDeque::new(),
             lead: Lead::default(),
             book,
             held_back: 0,
@@ -154,25 +154,30 @@ impl<'a> Run<'a> {
             rehearsed: 0,
             started_unix_s: unix_s(),
         };
-        let Self { process, roots, told, .. } = &mut run;
-        process.keep_time(roots, true, &mut listen(told))?;
-        run.hear()?;
+        let Self { process, roots, pending_events, .. } = &mut run;
+        process.keep_time(roots, true, &mut listen(pending_events))?;
+        run.drain_events()?;
         Ok(run)
     }
 
     /// Does one turn and all housekeeping that is due. `false` when a signal came, or another root
     /// leads now.
     fn turn(&mut self, until: Option<Timestamp>) -> Result<bool, RoleError> {
-        let Self { process, roots, told, .. } = self;
-        process.keep_time(roots, false, &mut listen(told))?;
-        self.book.clock = process.base.clock();
-        process.base.driver.turn(roots, process.base.port.as_mut(), until, &mut listen(told))?;
-        self.hear()?;
-        for record in self.book.records.drain(..) {
+        let Self { process, roots, pending_events, .. } = self;
+        process.keep_time(roots, false, &mut listen(pending_events))?;
+        self.ledger.clock = process.base.clock();
+        process.base.driver.turn(
+            roots,
+            process.base.port.as_mut(),
+            until,
+            &mut listen(pending_events),
+        )?;
+        self.drain_events()?;
+        for record in self.ledger.records.drain(..) {
             self.process.note(record);
         }
         if self.process.housekeeping_due() {
-            self.look_around()?;
+            self.housekeep()?;
             self.check_majority()?;
         }
         Ok(!interrupt::raised() && !self.lead.is_lost)
@@ -196,16 +201,16 @@ impl<'a> Run<'a> {
         tree: usize,
         input: impl FnOnce(&mut ReplicatedRoot, Timestamp) -> T,
     ) -> Result<T, RoleError> {
-        let Self { process, roots, told, .. } = self;
+        let Self { process, roots, pending_events, .. } = self;
         let (root, port) = (&mut roots[tree], process.base.port.as_mut());
-        Ok(process.base.driver.input(tree, root, port, input, &mut listen(told))?)
+        Ok(process.base.driver.input(tree, root, port, input, &mut listen(pending_events))?)
     }
 
     fn statuses(&self) -> Vec<RootStatus> {
         self.roots.iter().map(|candidate| candidate.root().status()).collect()
     }
 
-    fn look_around(&mut self) -> Result<(), RoleError> {
+    fn housekeep(&mut self) -> Result<(), RoleError> {
         while let Some(order) = self.process.base.telemetry.order() {
             // The word was checked when the order was taken.
             if let Ok(mode) = super::mode(&order) {
@@ -213,7 +218,7 @@ impl<'a> Run<'a> {
             }
         }
         let all = self.statuses();
-        let ill = self.leads() && !self.book.formed();
+        let ill = self.leads() && !self.ledger.formed();
         let malformed = self.process.base.refused();
         let feed = self.intake.status();
         let (name, leads) = (&self.process.base.name, self.leads());
@@ -222,13 +227,13 @@ impl<'a> Run<'a> {
         let ill = ill.or_else(|| self.intake.ill(MonotonicClock::now()));
         self.process.publish(page, &all, ill);
         if let Some(standing) = self.process.standing() {
-            self.book.clocks(MonotonicClock::now(), &standing);
+            self.ledger.clocks(MonotonicClock::now(), &standing);
         }
         self.keep_info()
     }
 
     fn change_mode(&mut self, mode: Mode) -> Result<(), RoleError> {
-        self.book.event(MonotonicClock::now(), "mode", None, format!("{mode} was ordered"));
+        self.ledger.event(MonotonicClock::now(), "mode", None, format!("{mode} was ordered"));
         self.each_root(|root, now| root.set_mode(now, mode))
     }
 
@@ -238,7 +243,7 @@ impl<'a> Run<'a> {
         let patience = self.settings.course.finish_timeout;
         let give_up = MonotonicClock::now() + patience;
         let mut say_at = MonotonicClock::now() + SAY_AWAITED_EVERY;
-        while !self.book.formed() {
+        while !self.ledger.formed() {
             if self.lead.begun.is_some() && MonotonicClock::now() >= give_up {
                 // All receivers may be gone because they have the whole feed.
                 let receivers = self.settings.count(RoleName::Receiver);
@@ -294,12 +299,12 @@ impl<'a> Run<'a> {
 
     /// The next message: one that this root has published in vain, or else the next of the feed.
     fn next(&mut self) -> Result<Next, RoleError> {
-        if let Some(again) = self.book.queue(0).again() {
+        if let Some(again) = self.ledger.queue(0).again() {
             let due = self.process.base.clock().local(again.scheduled);
             return Ok(Next::Message(again.message.clone(), due));
         }
         let next = self.intake.next(MonotonicClock::now());
-        next.map_err(|error| IntakeError::Broken { error, sent: self.book.published() }.into())
+        next.map_err(|error| IntakeError::Broken { error, sent: self.ledger.published() }.into())
     }
 
     /// Sends the whole feed, each message at its time. `false` when a signal came, or another root
@@ -314,7 +319,7 @@ impl<'a> Run<'a> {
             let mut until = None;
             let mut published = 0;
             while until.is_none() {
-                let is_again = self.book.queue(0).again().is_some();
+                let is_again = self.ledger.queue(0).again().is_some();
                 match self.next()? {
                     Next::Message(_, due) if published == PUBLISH_BATCH => until = Some(due),
                     Next::Message(message, due) => {
@@ -336,7 +341,7 @@ impl<'a> Run<'a> {
                 }
             }
             self.each_root(Root::flush)?;
-            self.spread_news();
+            self.report_events();
             if until.is_none() {
                 return Ok(true);
             }
@@ -347,10 +352,10 @@ impl<'a> Run<'a> {
     }
 
     /// Records the feed's news, and prints it.
-    fn spread_news(&mut self) {
+    fn report_events(&mut self) {
         for (kind, text) in self.intake.news() {
             tracing::warn!("{}: {text}", self.process.base.name);
-            self.book.event(MonotonicClock::now(), kind, None, text);
+            self.ledger.event(MonotonicClock::now(), kind, None, text);
         }
     }
 
@@ -361,7 +366,7 @@ impl<'a> Run<'a> {
         self.each_root(Root::finish)?;
         let give_up = MonotonicClock::now() + waited;
         let mut ended = Ok(());
-        while !self.book.finished() && !self.lead.is_lost {
+        while !self.ledger.finished() && !self.lead.is_lost {
             self.turn(Some(give_up))?;
             if MonotonicClock::now() >= give_up {
                 let all = self.statuses();
@@ -373,13 +378,13 @@ impl<'a> Run<'a> {
         }
         self.close()?;
         if ended.is_ok() {
-            self.linger()?;
+            self.drain()?;
         }
         ended
     }
 
     /// Stays for a moment, for repairs and votes under way.
-    fn linger(&mut self) -> Result<(), RoleError> {
+    fn drain(&mut self) -> Result<(), RoleError> {
         let end = MonotonicClock::now() + LINGER;
         while MonotonicClock::now() < end {
             self.turn(Some(end))?;
@@ -394,19 +399,19 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let dir = &self.settings.run.dir;
-        let (memberships, events) = (self.book.memberships.clone(), self.book.events.clone());
+        let (memberships, events) = (self.ledger.memberships.clone(), self.ledger.events.clone());
         let (feed, started) = (self.intake.title(), self.started_unix_s);
         let info = page::run_info(self.settings, feed, started, memberships, events);
         Ok(info.write(dir)?)
     }
 
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
-        self.look_around()?;
+        self.housekeep()?;
         let summary = RootSummary {
             name: self.process.base.name.clone(),
             leads: self.leads(),
-            messages: self.book.hash.messages(),
-            content_hash: self.book.hash.finish_hex(),
+            messages: self.ledger.hash.messages(),
+            content_hash: self.ledger.hash.finish_hex(),
             trees: self.statuses(),
             held_back: self.held_back,
             malformed: self.process.base.refused(),
@@ -441,9 +446,11 @@ impl<'a> Run<'a> {
 
 /// Keeps what roots tell until the run hears it.
 fn listen(
-    told: &mut VecDeque<(Timestamp, usize, ReplicatedRootEvent)>,
+    pending_events: &mut VecDeque<(Timestamp, usize, ReplicatedRootEvent)>,
 ) -> impl FnMut(&ReplicatedRoot, Timestamp, ReplicatedRootEvent) {
-    move |candidate, now, event| told.push_back((now, candidate.root().stream() as usize, event))
+    move |candidate, now, event| {
+        pending_events.push_back((now, candidate.root().stream() as usize, event))
+    }
 }
 
 /// Hands a message to its tree, or to every tree when the message concerns all keys. `false` when a
@@ -468,7 +475,7 @@ fn publish_by(
 ) -> Result<bool, RoleError> {
     match run.on_root(tree, |root, now| root.publish(now, message.format, &message.bytes))? {
         Ok(_) => {
-            run.book.queue(tree).give(message, scheduled);
+            run.ledger.queue(tree).give(message, scheduled);
             Ok(true)
         }
         Err(PublishError::Full) => Ok(false),

@@ -11,12 +11,12 @@ use crate::roles::{RoleError, file_error};
 
 /// A role that runs until its program ends the queue. When the value is dropped, the role is
 /// cancelled, and the drop waits until the role has ended.
-pub struct Hired<T> {
+pub struct RoleThread<T> {
     pub queue: Arc<Handover>,
     thread: Option<JoinHandle<Result<T, RoleError>>>,
 }
 
-impl<T: Send + 'static> Hired<T> {
+impl<T: Send + 'static> RoleThread<T> {
     /// Starts a role, and returns when the role listens. Returns `None` when the role ended without
     /// an error before it listened.
     pub fn start(
@@ -50,7 +50,7 @@ impl<T: Send + 'static> Hired<T> {
     }
 }
 
-impl<T> Drop for Hired<T> {
+impl<T> Drop for RoleThread<T> {
     fn drop(&mut self) {
         self.queue.cancel();
         if let Some(thread) = self.thread.take() {

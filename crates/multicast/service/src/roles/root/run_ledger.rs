@@ -27,7 +27,7 @@ const REJOINS_MAX: u64 = 1_000_000;
 
 /// The notes of one tree.
 #[derive(Default)]
-struct TreeBook {
+struct TreeLedger {
     queue: Queue,
     formed: bool,
     finished: bool,
@@ -39,7 +39,7 @@ struct TreeBook {
     recent: VecDeque<(u64, u64)>,
 }
 
-impl TreeBook {
+impl TreeLedger {
     /// The first message at or after a frame.
     fn message_of(&self, frame: u64) -> u64 {
         let found = self.recent.iter().find(|(sequence, _)| *sequence >= frame);
@@ -48,7 +48,7 @@ impl TreeBook {
 }
 
 /// The notes of the run so far.
-pub(super) struct Book {
+pub(super) struct RunLedger {
     pub(super) clock: Clock,
     pub(super) records: Vec<Record>,
     pub(super) events: Vec<RunEvent>,
@@ -64,12 +64,12 @@ pub(super) struct Book {
     /// Whether the run planted wrong clocks. Events then have times of the host's local clock, by
     /// which the report judges.
     is_planted: bool,
-    trees: Vec<TreeBook>,
+    trees: Vec<TreeLedger>,
     /// The last incarnation of each receiver in each tree.
     lives: BTreeMap<(NodeId, u32), u64>,
 }
 
-impl Book {
+impl RunLedger {
     pub(super) fn new(settings: &Settings, id: NodeId, clock: Clock) -> Self {
         Self {
             clock,
@@ -82,7 +82,7 @@ impl Book {
             timed: settings.timed().into_iter().map(|node| node.id).collect(),
             troubles: BTreeSet::new(),
             is_planted: settings.clock.plant.is_some(),
-            trees: (0..settings.course.trees).map(|_| TreeBook::default()).collect(),
+            trees: (0..settings.course.trees).map(|_| TreeLedger::default()).collect(),
             lives: BTreeMap::new(),
         }
     }
@@ -331,10 +331,10 @@ mod tests {
     const STARTED: u64 = 1_753_000_000_000_000_000;
     const AGAIN: u64 = STARTED + 2_000_000_000;
 
-    fn book(trees: u32) -> Book {
+    fn book(trees: u32) -> RunLedger {
         let mut settings = Settings::default();
         settings.course.trees = trees;
-        let mut book = Book::new(&settings, NodeId(0), Clock::default());
+        let mut book = RunLedger::new(&settings, NodeId(0), Clock::default());
         book.joined(NOW, 0, (NodeId(1), Role::Proxy), STARTED);
         for stream in 0..trees {
             book.joined(NOW, stream, (NodeId(2), Role::Receiver), STARTED);
@@ -343,7 +343,7 @@ mod tests {
         book
     }
 
-    fn frame(book: &mut Book, sequence: u64) {
+    fn frame(book: &mut RunLedger, sequence: u64) {
         let framed = Framed {
             sequence,
             first_message: sequence * 3,
@@ -394,7 +394,7 @@ mod tests {
     }
 
     /// First message, the message after the last, and the start of the process.
-    fn spans(book: &Book, stream: u32) -> Vec<(u64, Option<u64>, u64)> {
+    fn spans(book: &RunLedger, stream: u32) -> Vec<(u64, Option<u64>, u64)> {
         let of = book.memberships.iter().filter(|m| m.stream == stream);
         of.map(|m| (m.from, m.until, m.started_ns)).collect()
     }
