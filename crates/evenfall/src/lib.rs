@@ -13,7 +13,7 @@
 //! | feature | face | at most crates |
 //! |---|---|---|
 //! | `subscriber` (default) | [`Subscriber`]: the messages of a feed, each at its deadline | 37 |
-//! | `publisher` | [`Publisher`]: the root of a run, which sends what the program publishes; [`Author`]: a publisher that outlives the root | 43 |
+//! | `publisher` | [`EmbeddedRoot`]: the root of a run, which sends what the program publishes; [`Publisher`]: a publisher that outlives the root | 43 |
 //! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 39 |
 //! | `collectives` | [`GroupMember`]: shuffle, broadcast and reduction in a group of processes | 28 |
 //!
@@ -52,22 +52,22 @@
 //!
 //! # Publish
 //!
-//! A publisher is the root of the run in a thread of your program. The latency of a message counts
+//! An embedded root is the root of the run in a thread of your program. The latency of a message counts
 //! from the call of `publish`.
 //!
 #![cfg_attr(feature = "publisher", doc = "```no_run")]
 #![cfg_attr(not(feature = "publisher"), doc = "```ignore")]
 //! use evenfall::NodeId;
-//! use evenfall::publisher::{Publication, Publisher};
+//! use evenfall::embedded_root::{EmbeddedRoot, EmbeddedRootSettings};
 //!
-//! let mut publication = Publication::new("127.0.0.1:9000".parse()?, NodeId(0));
-//! publication.receivers = vec![(NodeId(7), "127.0.0.1:9007".parse()?)];
-//! let publisher = Publisher::of(&publication)?;
+//! let mut settings = EmbeddedRootSettings::new("127.0.0.1:9000".parse()?, NodeId(0));
+//! settings.receivers = vec![(NodeId(7), "127.0.0.1:9007".parse()?)];
+//! let root = EmbeddedRoot::of(&settings)?;
 //! for trade in 0_u64..1_000 {
 //!     // Messages of one key keep their order.
-//!     publisher.publish(trade.to_le_bytes().to_vec(), (trade % 7) as u32)?;
+//!     root.publish(trade.to_le_bytes().to_vec(), (trade % 7) as u32)?;
 //! }
-//! println!("{} messages sent", publisher.finish()?.messages);
+//! println!("{} messages sent", root.finish()?.messages);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -123,10 +123,10 @@ pub use bytes::Bytes;
 #[cfg(any(feature = "subscriber", feature = "publisher"))]
 pub use evenfall_core::{Format, NodeId, SharedKey, SyncTime};
 
-#[cfg(feature = "publisher")]
-pub mod author;
 #[cfg(feature = "collectives")]
 pub mod collectives;
+#[cfg(feature = "publisher")]
+pub mod embedded_root;
 #[cfg(feature = "publisher")]
 pub mod publisher;
 #[cfg(feature = "store")]
@@ -134,10 +134,10 @@ pub mod store;
 #[cfg(feature = "subscriber")]
 pub mod subscriber;
 
-#[cfg(feature = "publisher")]
-pub use author::Author;
 #[cfg(feature = "collectives")]
 pub use collectives::GroupMember;
+#[cfg(feature = "publisher")]
+pub use embedded_root::EmbeddedRoot;
 #[cfg(feature = "publisher")]
 pub use publisher::Publisher;
 #[cfg(feature = "store")]

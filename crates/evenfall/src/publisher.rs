@@ -1,6 +1,6 @@
-//! The root in a program: a root that runs in a thread and sends what the program publishes.
+//! A publisher in a process of its own: it has the number of each message, and outlives the root.
 
-pub use evenfall_multicast_service::publisher::{MESSAGE_BYTES_MAX, PublishError, Publisher};
-pub use evenfall_multicast_service::roles::root::RootSummary;
-pub use evenfall_multicast_service::settings::{Publication, Settings};
-pub use evenfall_multicast_service::{Config, RoleError};
+pub use evenfall_multicast_service::publisher::{
+    MESSAGE_BYTES_MAX, Pending, Publisher, PublisherError, PublisherSettings, PublisherSummary,
+};
+pub use evenfall_multicast_service::{RoleError, Settings};

@@ -6,8 +6,8 @@
 //! | [`settings`] | the part of the settings that the roles read |
 //! | [`roles`] | root, proxy and receiver as they run in a process |
 //! | `subscriber` | the feed in a program of your own (feature `subscriber`) |
-//! | `publisher` | the root in a program of your own (feature `publisher`) |
-//! | `author` | a publisher in a program of your own that outlives the root (feature `publisher`) |
+//! | `embedded_root` | the root in a program of your own (feature `publisher`) |
+//! | `publisher` | a publisher in a program of your own that outlives the root (feature `publisher`) |
 //! | [`runlog`] | the binary file in which each process records what it did and when |
 //! | `runinfo` | the facts of a run that are not in its logs (feature `summary`) |
 //! | `report` | reads the logs of a run, judges the run, writes `report.html` (feature `report`) |
@@ -16,7 +16,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 #[cfg(feature = "publisher")]
-pub mod author;
+pub mod embedded_root;
 #[cfg(all(feature = "report", feature = "roles"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -35,10 +35,10 @@ pub mod settings;
 pub mod subscriber;
 
 #[cfg(feature = "publisher")]
-pub use author::{Author, AuthorError};
+pub use embedded_root::{EmbeddedRoot, EmbeddedRootError};
 pub use evenfall_multicast_machine::Config;
 #[cfg(feature = "publisher")]
-pub use publisher::{PublishError, Publisher};
+pub use publisher::{Publisher, PublisherError};
 pub use roles::RoleError;
 pub use settings::Settings;
 #[cfg(feature = "subscriber")]

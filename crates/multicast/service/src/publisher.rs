@@ -1,172 +1,254 @@
-//! The root in a program of your own. A matching engine, a simulator or a test publishes messages,
-//! and all receivers release them at the same time.
+//! A publisher in a program of your own that outlives the root.
+//!
+//! A [`EmbeddedRoot`](crate::EmbeddedRoot) is the root itself, and ends with its process. An [`Publisher`]
+//! sends its messages to a root and its standbys. It has the number of a message in the feed when
+//! the roots agree on the message, and goes on with the next root when a root dies.
 //!
 //! ```no_run
 //! use evenfall_core::NodeId;
-//! use evenfall_multicast_service::Publisher;
-//! use evenfall_multicast_service::settings::Publication;
+//! use evenfall_multicast_service::publisher::{Publisher, PublisherSettings};
 //!
-//! let mut publication = Publication::new("127.0.0.1:9000".parse()?, NodeId(0));
-//! publication.receivers = vec![(NodeId(1), "127.0.0.1:0".parse()?)];
-//! let publisher = Publisher::of(&publication)?;
-//! for trade in 0_u64..1_000 {
-//!     // Messages of one key keep their order; different keys may travel by different trees.
-//!     let symbol = (trade % 7) as u32;
-//!     publisher.publish(trade.to_le_bytes().to_vec(), symbol)?;
+//! // The root and its standbys, as in their settings, which name this author with role "author".
+//! let roots = ["10.0.0.1:9000".parse()?, "10.0.0.8:9000".parse()?, "10.0.0.9:9000".parse()?];
+//! let author = Publisher::of(&PublisherSettings::new(&roots, "10.0.0.2:0".parse()?, NodeId(40)))?;
+//! println!("{} messages of this author are in the feed already", author.before()?);
+//! // One message after the other, each when the roots have the one before it.
+//! println!("message {}", author.publish("an order")?);
+//! // Many under way: 1,024 messages or 256 KiB wait for their numbers at most.
+//! let pending: Vec<_> = (0..100).map(|_| author.send("a trade")).collect::<Result<_, _>>()?;
+//! for message in pending {
+//!     println!("message {}", message.number()?);
 //! }
-//! let summary = publisher.finish()?;
-//! println!("{} messages, content {}", summary.messages, summary.content_hash);
+//! author.finish()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The root runs in a thread of its own and waits there for its receivers. Messages that are
-//! published before the tree stands wait in a queue. A message's latency counts from the call of
-//! [`publish`](Publisher::publish). The queue is bounded (16,384 messages, 32 MiB). When it is
-//! full, `publish` waits, and [`try_publish`](Publisher::try_publish) returns
-//! [`PublishError::Full`].
+//! The author runs in a thread of its own. Messages that are published before a root leads wait in
+//! a queue of 16,384 messages and 32 MiB. When the queue is full, [`send`](Publisher::send) waits.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-
-use crate::role_thread::RoleThread;
-use crate::roles::RoleError;
-use crate::roles::root::{self, RootSummary};
-use crate::settings::{Publication, RoleName, Settings};
 use evenfall_feed_service::intake::handover::Refused;
 use evenfall_runtime::SettingsError;
 
-/// Longest message: a datagram less every header, and less the room that the seal of a keyed run
-/// takes.
-pub const MESSAGE_BYTES_MAX: usize = 65_000;
+pub use crate::embedded_root::MESSAGE_BYTES_MAX;
+use crate::role_thread::RoleThread;
+pub use crate::roles::author::PublisherSummary;
+use crate::roles::{RoleError, author};
+pub use crate::settings::PublisherSettings;
+use crate::settings::Settings;
 
-/// Why a message was not published, or a publisher did not start.
+/// Why a message has no number, or an author did not start.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum PublishError {
-    /// The queue is full. Only [`Publisher::try_publish`] returns this error.
-    Full,
-    /// The root has ended. [`Publisher::finish`] gives the reason.
+pub enum PublisherError {
+    /// The author has ended. [`Publisher::finish`] gives the reason. Messages without a number may be
+    /// in the feed or not: another author under the same id learns how many are.
     Ended,
     /// The message is longer than [`MESSAGE_BYTES_MAX`].
     TooLong {
         /// Length of the message.
         bytes: usize,
     },
-    /// The root could not start, or failed.
+    /// The author could not start, or failed.
     Role(RoleError),
-    /// The node of the settings is no root.
-    NotARoot(String),
 }
 
-impl fmt::Display for PublishError {
+impl fmt::Display for PublisherError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full => f.write_str("as many messages wait as may; publish again later"),
-            Self::Ended => f.write_str("the root has ended; Publisher::finish says why"),
+            Self::Ended => f.write_str("the author has ended; Publisher::finish says why"),
             Self::TooLong { bytes } => {
                 write!(f, "a message of {bytes} bytes; the most is {MESSAGE_BYTES_MAX}")
             }
             Self::Role(error) => write!(f, "{error}"),
-            Self::NotARoot(name) => {
-                write!(f, "{name} is not a root; publish as the node with role = \"root\"")
-            }
         }
     }
 }
 
-impl std::error::Error for PublishError {
+impl std::error::Error for PublisherError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Role(error) => std::error::Error::source(error),
-            Self::Full | Self::Ended | Self::TooLong { .. } | Self::NotARoot(_) => None,
+            Self::Ended | Self::TooLong { .. } => None,
         }
     }
 }
 
-impl From<SettingsError> for PublishError {
+impl From<SettingsError> for PublisherError {
     fn from(error: SettingsError) -> Self {
         Self::Role(error.into())
     }
 }
 
-impl From<RoleError> for PublishError {
+impl From<RoleError> for PublisherError {
     fn from(error: RoleError) -> Self {
         Self::Role(error)
     }
 }
 
-/// A root that sends the messages that it is given. Threads share it by reference. Messages of one
-/// key go out in the order of the calls. Dropping the publisher ends the stream as `finish` does,
-/// but stops within two seconds when its receivers have not come yet.
+/// The numbers that threads of the program wait for.
+#[derive(Default)]
+struct Board {
+    /// Places whose number is awaited, with the number once it is known.
+    awaited: BTreeMap<u64, Option<u64>>,
+    /// The place of the next message.
+    next: u64,
+    /// Messages of earlier processes under this id, once the roots have told.
+    before: Option<u64>,
+    is_over: bool,
+}
+
+#[derive(Default)]
+struct Numbers {
+    board: Mutex<Board>,
+    changed: Condvar,
+}
+
+impl Numbers {
+    fn lock(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `found` finds something. `None` when the author ended first.
+    fn wait<T>(&self, mut found: impl FnMut(&mut Board) -> Option<T>) -> Option<T> {
+        let mut board = self.lock();
+        loop {
+            if let Some(found) = found(&mut board) {
+                return Some(found);
+            }
+            if board.is_over {
+                return None;
+            }
+            board = self.changed.wait(board).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Board)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+}
+
+/// A message that was sent and may have no number yet.
+pub struct Pending {
+    place: u64,
+    numbers: Arc<Numbers>,
+}
+
+impl Pending {
+    /// Waits for the number of the message in the feed. All receivers get the message under this
+    /// number, whichever root dies.
+    ///
+    /// # Errors
+    /// [`PublisherError::Ended`].
+    pub fn number(self) -> Result<u64, PublisherError> {
+        let number = self.numbers.wait(|board| board.awaited.get(&self.place).copied().flatten());
+        number.ok_or(PublisherError::Ended)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.numbers.lock().awaited.remove(&self.place);
+    }
+}
+
+/// A publisher that outlives the root. Threads share it by reference.
 pub struct Publisher {
-    role: RoleThread<RootSummary>,
+    role: RoleThread<PublisherSummary>,
+    numbers: Arc<Numbers>,
 }
 
 impl Publisher {
-    /// Starts a root from plain values, and returns when the root listens.
+    /// Starts an author, and returns when it listens.
     ///
     /// # Errors
-    /// Which value is wrong, or why the root cannot start.
-    pub fn of(publication: &Publication) -> Result<Self, PublishError> {
-        Self::start(publication.settings()?, Publication::NAME)
+    /// Which value is wrong, or why the author cannot start.
+    pub fn of(authorship: &PublisherSettings) -> Result<Self, PublisherError> {
+        Self::start(authorship.settings()?, PublisherSettings::NAME)
     }
 
-    /// Starts the root of these settings, and returns when the root listens. Feeds that the
-    /// settings name are not read.
+    /// Starts the author of these settings. The feed that the settings name is not read.
     ///
     /// # Errors
-    /// When the settings have no such node, the node is no root, or the root cannot start.
-    pub fn start(settings: Settings, name: &str) -> Result<Self, PublishError> {
+    /// When the settings have no such node, or the author cannot start.
+    pub fn start(settings: Settings, name: &str) -> Result<Self, PublisherError> {
         let node = settings.node(name)?.clone();
-        if node.role != RoleName::Root {
-            return Err(PublishError::NotARoot(name.to_owned()));
-        }
-        if !settings.voters().is_empty() {
-            let why = "nodes with role = \"standby\": a root in a program has no standbys, because \
-                       no other process has the program's messages";
-            return Err(SettingsError::new(why).into());
-        }
-        let role = RoleThread::start("root", move |taker| root::run_with(&settings, &node, taker))?;
-        Ok(Self { role: role.ok_or(PublishError::Ended)? })
+        let numbers = Arc::new(Numbers::default());
+        let told = Arc::clone(&numbers);
+        let role = RoleThread::start("author", move |taker| {
+            let ended = author::run_with(&settings, &node, taker, &mut |told_of| {
+                told.change(|board| match told_of {
+                    author::Told::Begun(before) => board.before = Some(before),
+                    author::Told::Numbered { place, number } => {
+                        if let Some(awaited) = board.awaited.get_mut(&place) {
+                            *awaited = Some(number);
+                        }
+                    }
+                });
+            });
+            told.change(|board| board.is_over = true);
+            ended
+        });
+        Ok(Self { role: role?.ok_or(PublisherError::Ended)?, numbers })
     }
 
-    /// Publishes a message, and waits while the queue is full. Messages of one `shard_key` keep
-    /// their order.
+    /// Waits until a root takes messages. Returns how many messages of earlier processes under this
+    /// id are in the feed.
     ///
     /// # Errors
-    /// When the message is too long or the root has ended.
-    pub fn publish(&self, message: impl Into<Bytes>, shard_key: u32) -> Result<(), PublishError> {
-        self.put(message.into(), shard_key, true)
+    /// [`PublisherError::Ended`].
+    pub fn before(&self) -> Result<u64, PublisherError> {
+        self.numbers.wait(|board| board.before).ok_or(PublisherError::Ended)
     }
 
-    /// Publishes a message, or returns at once when the queue is full.
+    /// Sends a message, and waits while the queue is full. Messages are in the feed in the order of
+    /// the calls.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish), and [`PublishError::Full`].
-    pub fn try_publish(
-        &self,
-        message: impl Into<Bytes>,
-        shard_key: u32,
-    ) -> Result<(), PublishError> {
-        self.put(message.into(), shard_key, false)
-    }
-
-    fn put(&self, message: Bytes, shard_key: u32, patient: bool) -> Result<(), PublishError> {
+    /// When the message is too long, or the author has ended.
+    pub fn send(&self, message: impl Into<Bytes>) -> Result<Pending, PublisherError> {
+        let message = message.into();
         if message.len() > MESSAGE_BYTES_MAX {
-            return Err(PublishError::TooLong { bytes: message.len() });
+            return Err(PublisherError::TooLong { bytes: message.len() });
         }
-        self.role.queue.put(shard_key, message, patient).map_err(|refused| match refused {
-            Refused::Full => PublishError::Full,
-            Refused::Gone => PublishError::Ended,
-        })
+        loop {
+            // The place is that of the message in the queue, so nobody else may put one meanwhile.
+            let mut board = self.numbers.lock();
+            match self.role.queue.put(0, message.clone(), false) {
+                Ok(()) => {
+                    let place = board.next;
+                    board.next += 1;
+                    board.awaited.insert(place, None);
+                    return Ok(Pending { place, numbers: Arc::clone(&self.numbers) });
+                }
+                Err(Refused::Gone) => return Err(PublisherError::Ended),
+                // Each number that comes makes room.
+                Err(Refused::Full) if board.is_over => return Err(PublisherError::Ended),
+                Err(Refused::Full) => {
+                    drop(self.numbers.changed.wait(board));
+                }
+            }
+        }
     }
 
-    /// Ends the stream, waits until every receiver has it, and returns the summary.
+    /// Sends a message, and waits for its number in the feed.
     ///
     /// # Errors
-    /// Why the root failed, or that receivers did not finish in time.
-    pub fn finish(self) -> Result<RootSummary, PublishError> {
+    /// As [`send`](Self::send) and [`Pending::number`].
+    pub fn publish(&self, message: impl Into<Bytes>) -> Result<u64, PublisherError> {
+        self.send(message)?.number()
+    }
+
+    /// Tells the roots that no message follows, and returns when all messages have numbers.
+    ///
+    /// # Errors
+    /// Why the author failed.
+    pub fn finish(self) -> Result<PublisherSummary, PublisherError> {
         Ok(self.role.finish()?)
     }
 }

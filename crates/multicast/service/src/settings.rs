@@ -26,7 +26,7 @@ mod mesh;
 mod plain;
 mod voters;
 
-pub use self::plain::{Authorship, Publication, Subscription};
+pub use self::plain::{EmbeddedRootSettings, PublisherSettings, Subscription};
 
 /// Trees of a run. One feed does not keep more than sixty-four cores busy.
 const TREES: RangeInclusive<u32> = 1..=64;

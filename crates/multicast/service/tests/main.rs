@@ -2,7 +2,7 @@
 //! tests takes seconds.
 #![forbid(unsafe_code)]
 
-mod author;
 mod common;
+mod embedded_root;
 mod live_feed;
 mod publisher;

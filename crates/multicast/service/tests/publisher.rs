@@ -1,103 +1,151 @@
-//! A program that publishes and a program that subscribes, over loopback.
+//! Programs and live feeds that publish to a root by letter, over loopback.
 
 use std::thread;
+use std::time::Duration;
 
-use crate::common::{receivers, settings};
-use evenfall_multicast_service::{PublishError, Publisher, Subscriber, Update};
+use evenfall_core::NodeId;
+use evenfall_feed_service::player::{Player, Stage};
+use evenfall_feed_service::{Feed, Synthetic};
+use evenfall_multicast_service::roles::{author, root};
+use evenfall_multicast_service::settings::{Node, PublisherSettings, RoleName};
+use evenfall_multicast_service::{Publisher, PublisherError, Settings};
 
-fn message(n: u32) -> Vec<u8> {
-    // Messages have different lengths, and some are empty.
-    n.to_le_bytes().repeat(n as usize % 40)
+use crate::common::{free_addresses, receivers, settings};
+
+/// Adds a node of this role.
+fn add(settings: &mut Settings, name: &str, id: u32, role: RoleName) {
+    let [address] = free_addresses();
+    let node = settings.nodes[0].clone();
+    settings.nodes.push(Node { name: name.into(), id: NodeId(id), role, address, ..node });
 }
 
 #[test]
-fn a_subscriber_gets_what_a_publisher_publishes() {
-    const COUNT: u32 = 20_000;
-    let settings = settings(2, 2);
-    let others = receivers(&settings, &["receiver-1"]);
-    let subscriber = Subscriber::with(settings.clone(), "receiver-1").unwrap();
-    let desk = thread::spawn(move || {
-        let mut got = [Vec::new(), Vec::new()];
-        for update in subscriber {
-            match update.unwrap() {
-                Update::Message(m) => got[m.stream as usize].push(m.bytes),
-                update => panic!("{update:?}"),
-            }
-        }
-        got
-    });
-    let publisher = Publisher::start(settings, "root").unwrap();
-    let mut sent = [Vec::new(), Vec::new()];
-    for n in 0..COUNT {
-        let key = n % 5;
-        publisher.publish(message(n), key).unwrap();
-        let tree = evenfall_feed_formats::sharding::shard_of(key, 2);
-        sent[tree as usize].push(message(n));
-    }
-    let summary = publisher.finish().unwrap();
-    assert_eq!(summary.messages, u64::from(COUNT));
-    assert!(sent.iter().all(|tree| !tree.is_empty()));
-    assert!(desk.join().unwrap() == sent, "contents differ");
-    for other in others {
-        assert_eq!(other.join().unwrap().content_hash, summary.content_hash);
-    }
-}
-
-#[test]
-fn a_publisher_that_gets_ahead_is_told_and_loses_nothing() {
-    let settings = settings(1, 1);
-    let publisher = Publisher::start(settings.clone(), "root").unwrap();
-    // No receiver has joined, so no message leaves. The queue must say that it is full.
-    let mut queued = 0_u32;
-    let refused = loop {
-        match publisher.try_publish(message(queued), 0) {
-            Ok(()) => queued += 1,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(refused, PublishError::Full), "{refused}");
+fn a_program_learns_the_number_of_each_message_and_another_start_goes_on_behind_it() {
+    let mut settings = settings(2, 1);
+    add(&mut settings, "desk", 9, RoleName::Author);
     let receivers = receivers(&settings, &[]);
-    publisher.publish(message(queued), 0).unwrap();
-    let too_long = publisher.publish(vec![0; 70_000], 0);
-    assert!(matches!(too_long, Err(PublishError::TooLong { bytes: 70_000 })));
-    assert_eq!(publisher.finish().unwrap().messages, u64::from(queued) + 1);
+    let of_root = settings.clone();
+    let root = thread::spawn(move || root::run(&of_root, of_root.root().unwrap()).unwrap());
+    let roots = [settings.nodes[0].address];
+    let authorship = PublisherSettings::new(&roots, "127.0.0.1:0".parse().unwrap(), NodeId(9));
+    let first = Publisher::of(&authorship).unwrap();
+    assert_eq!(first.before().unwrap(), 0);
+    for number in 0..20 {
+        assert_eq!(first.publish(format!("order {number}")).unwrap(), number);
+    }
+    // More messages than may wait for their numbers at one time.
+    let pending: Vec<_> = (0..3_000).map(|n: u32| first.send(n.to_le_bytes().to_vec())).collect();
+    for (number, pending) in (20..).zip(pending) {
+        assert_eq!(pending.unwrap().number().unwrap(), number);
+    }
+    let too_long = first.publish(vec![0; 70_000]);
+    assert!(matches!(too_long, Err(PublisherError::TooLong { bytes: 70_000 })));
+    let second = Publisher::of(&authorship).unwrap();
+    assert_eq!(second.before().unwrap(), 3_020);
+    assert_eq!(second.publish("behind them").unwrap(), 3_020);
+    let refused = first.finish().map(drop).expect_err("its line is over");
+    assert!(refused.to_string().contains("under the name of this author"), "{refused}");
+    let summary = second.finish().unwrap();
+    assert_eq!((summary.before, summary.messages, summary.unanswered), (3_020, 1, 0));
+    let root = root.join().unwrap();
+    assert_eq!(root.messages, 3_021);
     for receiver in receivers {
-        assert_eq!(receiver.join().unwrap().messages, u64::from(queued) + 1);
+        assert_eq!(receiver.join().unwrap().content_hash, root.content_hash);
     }
 }
 
-/// Files that this process has open.
-fn open_files() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
+/// A letter without a message: 67 bytes, as anybody can write them.
+fn forged(name: u64, run: u64, number: u64) -> Vec<u8> {
+    let mut letter = b"EL\x01\x01\0\0\0\0".to_vec();
+    let words = [12_345, 0, run, number, name, 0, 0];
+    words.iter().for_each(|word| letter.extend(u64::to_le_bytes(*word)));
+    letter.extend([0; 3]);
+    letter
 }
 
 #[test]
-fn subscribers_that_are_gone_leave_nothing_behind_for_signals_to_reach() {
-    evenfall_host::interrupt::install().unwrap();
-    let settings = settings(1, 1);
-    let visit = || {
-        // There is no root, so the receiver keeps asking to join until it is dropped.
-        let mut subscriber = Subscriber::with(settings.clone(), "receiver-1").unwrap();
-        assert!(!subscriber.wait(std::time::Duration::from_millis(1)), "it runs");
+fn a_stranger_gets_no_answer_and_ends_no_author() {
+    let mut settings = settings(1, 1);
+    add(&mut settings, "desk", 9, RoleName::Author);
+    let author = settings.node("desk").unwrap().clone();
+    let receivers = receivers(&settings, &[]);
+    let (of_root, of_author) = (settings.clone(), settings.clone());
+    let root = thread::spawn(move || root::run(&of_root, of_root.root().unwrap()).unwrap());
+    let author = Publisher::start(of_author, &author.name).unwrap();
+    assert_eq!(author.publish("before the stranger").unwrap(), 0);
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    stranger.send_to(&forged(10, 0, 1), settings.nodes[0].address).unwrap();
+    let answered = stranger.recv_from(&mut [0; 2_000]);
+    assert!(answered.is_err(), "a stranger is told the run: {answered:?}");
+    // Without an answer the stranger can only guess the run.
+    stranger.send_to(&forged(10, 7, 2), settings.nodes[0].address).unwrap();
+    assert_eq!(author.publish("behind the stranger").unwrap(), 1);
+    author.finish().unwrap();
+    let root = root.join().unwrap();
+    assert_eq!((root.messages, root.malformed), (2, 2));
+    for receiver in receivers {
+        assert_eq!(receiver.join().unwrap().content_hash, root.content_hash);
+    }
+}
+
+#[test]
+fn a_live_feed_has_standbys_when_an_author_takes_it_in() {
+    const MESSAGES: u64 = 4_000;
+    let mut settings = settings(1, 1);
+    let [live, again] = free_addresses();
+    (settings.feed.mold, settings.feed.mold_request) = (Some(live), Some(again));
+    settings.feed.mold_from = Some(1);
+    add(&mut settings, "standby-1", 7, RoleName::Standby);
+    add(&mut settings, "standby-2", 8, RoleName::Standby);
+    add(&mut settings, "desk", 9, RoleName::Author);
+    let receivers = receivers(&settings, &[]);
+    let roots = settings.publishing().into_iter().cloned().collect::<Vec<_>>();
+    let run_root = |node: Node| {
+        let settings = settings.clone();
+        thread::spawn(move || root::run(&settings, &node).unwrap())
     };
-    visit();
-    let before = open_files();
-    for _ in 0..100 {
-        visit();
+    let roots: Vec<_> = roots.into_iter().map(run_root).collect();
+    let of_author = settings.clone();
+    let author =
+        thread::spawn(move || author::run(&of_author, of_author.node("desk").unwrap()).unwrap());
+    let synthetic = Synthetic { messages: MESSAGES, ..Synthetic::default() };
+    let feed = Feed { synthetic, rate: Some(4_000.0), ..Feed::default() };
+    let stage = Stage {
+        a: live,
+        b: None,
+        interface: None,
+        serve: Some(again),
+        drop: 0.02,
+        seed: 7,
+        linger: Duration::from_millis(700),
+        keyed: false,
+    };
+    let played = Player::open(&feed, stage).unwrap().run().unwrap();
+    assert_eq!(played.messages, MESSAGES);
+    let author = author.join().unwrap();
+    assert_eq!((author.messages, author.unanswered), (MESSAGES, 0));
+    let hashes: Vec<String> = roots.into_iter().map(|r| r.join().unwrap().content_hash).collect();
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+    for receiver in receivers {
+        assert_eq!(receiver.join().unwrap().content_hash, hashes[0]);
     }
-    // Other tests of this program also open files.
-    assert!(open_files() < before + 50, "{before} files, then {}", open_files());
 }
 
 #[test]
-fn a_publisher_that_cannot_start_says_why() {
-    let settings = settings(1, 1);
-    let start = |settings, name| Publisher::start(settings, name).err().unwrap();
-    assert!(matches!(start(settings.clone(), "receiver-1"), PublishError::NotARoot(_)));
-    assert!(start(settings.clone(), "nobody").to_string().contains("receiver-1"));
-    let taken = Publisher::start(settings.clone(), "root").unwrap();
-    let error = start(settings, "root").to_string();
-    assert!(error.contains("another process has the port"), "{error}");
-    // No receiver has joined, and the publisher ends without waiting for one.
-    drop(taken);
+fn settings_that_authors_cannot_have_are_refused_by_name() {
+    let refused = |sets: &[&str], more: &str| {
+        let text = format!(
+            "[[node]]\nname = \"r\"\nid = 0\nrole = \"root\"\naddress = \"127.0.0.1:9000\"\n\
+             [[node]]\nname = \"a\"\nid = 1\nrole = \"author\"\naddress = \"127.0.0.1:0\"\n{more}"
+        );
+        let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        Settings::parse(&text, "e.toml", std::iter::empty(), &sets).map(drop)
+    };
+    assert!(refused(&[], "").is_ok());
+    let said = refused(&["run.trees=2"], "").expect_err("letters name no tree").to_string();
+    assert!(said.contains("a run with standbys or authors has one tree"), "{said}");
+    let more = "[[node]]\nname = \"s\"\nid = 2\nrole = \"standby\"\naddress = \"127.0.0.1:9001\"\n";
+    let said = refused(&[], more).expect_err("one standby").to_string();
+    assert!(said.contains("there must be 2 or 4"), "{said}");
 }

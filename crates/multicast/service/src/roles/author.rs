@@ -41,7 +41,7 @@ const ANSWERS_MAX: usize = 65_536;
 
 /// The summary of an author.
 #[derive(Clone, Debug, Serialize)]
-pub struct AuthorSummary {
+pub struct PublisherSummary {
     /// Name of the author.
     pub name: String,
     /// Messages in the feed that processes before this one published under the same name.
@@ -345,8 +345,8 @@ impl<'a> PublisherRun<'a> {
         mut self,
         feed: Option<FeedStatus>,
         ended: Result<&str, RoleError>,
-    ) -> Result<AuthorSummary, RoleError> {
-        let summary = AuthorSummary {
+    ) -> Result<PublisherSummary, RoleError> {
+        let summary = PublisherSummary {
             name: self.process.base.name.clone(),
             before: self.before.unwrap_or(0),
             messages: self.numbered,
@@ -373,7 +373,7 @@ impl<'a> PublisherRun<'a> {
 /// # Errors
 /// [`RoleError`].
 #[cfg(feature = "roles")]
-pub fn run(settings: &Settings, node: &Node) -> Result<AuthorSummary, RoleError> {
+pub fn run(settings: &Settings, node: &Node) -> Result<PublisherSummary, RoleError> {
     // The feed is opened first, so that nobody waits for a feed that is missing.
     let mut intake =
         evenfall_feed_service::intake::open(&settings.feed, &settings.run, &settings.io)?;
@@ -386,7 +386,7 @@ pub(crate) fn run_with(
     node: &Node,
     intake: &mut dyn Intake,
     owner: &mut dyn FnMut(Told),
-) -> Result<AuthorSummary, RoleError> {
+) -> Result<PublisherSummary, RoleError> {
     let mut course = PublisherRun::start(settings, node, owner)?;
     let ended = course.play(intake);
     course.end(intake.status(), ended)

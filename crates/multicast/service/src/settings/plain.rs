@@ -56,7 +56,7 @@ impl Subscription {
 
 /// A root in a program, by plain values.
 #[derive(Clone, Debug)]
-pub struct Publication {
+pub struct EmbeddedRootSettings {
     /// Number of the root on the wire.
     pub id: NodeId,
     /// Where the root listens.
@@ -72,7 +72,7 @@ pub struct Publication {
     pub multicast: Config,
 }
 
-impl Publication {
+impl EmbeddedRootSettings {
     /// Name of the root, for people.
     pub const NAME: &str = "root";
 
@@ -97,7 +97,7 @@ impl Publication {
 
 /// An author in a program, by plain values.
 #[derive(Clone, Debug)]
-pub struct Authorship {
+pub struct PublisherSettings {
     /// Number of the author in the settings of its roots. The messages of all processes with this
     /// number are one sequence.
     pub id: NodeId,
@@ -109,7 +109,7 @@ pub struct Authorship {
     pub key: Option<SharedKey>,
 }
 
-impl Authorship {
+impl PublisherSettings {
     /// Name of the author, for people.
     pub const NAME: &str = "author";
 

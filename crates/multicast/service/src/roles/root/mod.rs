@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
         };
         let roots = (0..trees).map(new_root).collect::<Result<_, _>>();
         letters::warn_of_open_ports(settings, node, key.is_some());
-        let book = RunLedger::new(settings, node.id, process.base.clock());
+        let ledger = RunLedger::new(settings, node.id, process.base.clock());
         let mut run = Self {
             settings,
             node,
@@ -148,7 +148,7 @@ impl<'a> Run<'a> {
             roots: roots.map_err(|error| RoleError::Part(Box::new(error)))?,
             pending_events: VecDeque::new(),
             lead: Lead::default(),
-            book,
+            ledger,
             held_back: 0,
             published: 0,
             rehearsed: 0,
