@@ -60,7 +60,7 @@ pub fn run<P: Program>(
         if interrupt::raised() && !stopped {
             stopped = true;
             let stop = |carried: &mut Carried<Surveyor<P>>, _| carried.machine.stop();
-            turn.input(0, &mut machines[0], &mut port, stop, &mut see)?;
+            driver.input(0, &mut machines[0], &mut port, stop, &mut see)?;
         }
         let now = MonotonicClock::now();
         if machines[0].machine.is_over() {
