@@ -44,8 +44,8 @@ const PROMPT: Duration = Duration::from_millis(1);
 /// latest.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// How long before a deadline of the other machines a timeout of the sidecar is left for
-/// after that deadline. A thread that sleeps until the timeout may wake up this late.
+/// A timeout of the sidecar that is due less than this long before the machines' next deadline waits
+/// until after the deadline, because a thread that sleeps until the timeout may wake up this late.
 const SIDECAR_EARLY: Duration = Duration::from_micros(200);
 
 /// Counters of a loop.

@@ -309,8 +309,7 @@ impl History {
         }
     }
 
-    /// What a session reads or writes stands behind what it read or wrote before, wherever it was
-    /// connected. A read after a `sync` therefore sees all that was answered before the `sync`,
+    /// Operations of one session are ordered, across reconnects. A read after a `sync` therefore sees all that was answered before the `sync`,
     /// which is judged as any other read in the order.
     fn judge_sessions(&self, run: &mut Run<Check>) {
         let mut all: Vec<_> = self.begun.range(sessions::FIRST..).collect();

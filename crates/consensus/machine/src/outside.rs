@@ -294,8 +294,8 @@ impl Canopus {
         self.outside.ends.as_ref().map(|ends| ends.version == 0)
     }
 
-    /// The change of the list that this replica asks for; `None` when there is none. It stays until
-    /// a list that is read makes it needless, so that the owner may try again and again.
+    /// The change of the list that this replica asks for; `None` when there is none. The
+    /// request is repeated until a list read from the service contains the change.
     pub fn outside_wanted(&self) -> Option<Wanted> {
         let ends = self.outside.ends.as_ref()?;
         let mut others = self.leaves().filter(|leaf| *leaf != self.ancestors[0]);

@@ -292,7 +292,7 @@ impl Message {
     }
 }
 
-/// What the body of a message is a body of, when the message may travel in parts.
+/// The value that a multi-part message carries; `None` for messages that fit one datagram.
 pub(crate) fn whole_of(message: &Message) -> Option<Whole> {
     match message {
         Message::Entry(proposal) => {

@@ -1,4 +1,4 @@
-//! How many bytes are right in a copy whose disk is not a member of the file.
+//! The valid length of a stale copy, one for each case of its last epoch.
 
 use serde::{Deserialize, Serialize};
 

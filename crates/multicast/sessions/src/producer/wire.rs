@@ -37,7 +37,7 @@ pub const LETTER_OVERHEAD: usize = ENVELOPE_BYTES + SAY_BYTES + MESSAGE_OVERHEAD
 /// Stretches in an answer, so that an answer fits a frame of Ethernet.
 pub const STRETCHES_MAX: usize = 60;
 
-/// Who says something to whom.
+/// The direction of a datagram: publisher to root, or root to publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ProducerDirection {
@@ -50,7 +50,7 @@ pub enum ProducerDirection {
 /// The outside of a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerEnvelope {
-    /// Who says something to whom.
+    /// The direction of the datagram.
     pub kind: ProducerDirection,
     /// The random number of the author.
     pub author: u64,

@@ -85,13 +85,15 @@ pub trait Directory: Send + Sync {
     /// See [`Directory`].
     fn get(&self, key: &str) -> Result<Option<Found>, NamesError>;
 
-    /// Every key that begins with `prefix`, in order. They may be of several moments.
+    /// Every key that begins with `prefix`, in order. The result is not a snapshot: keys may be read
+    /// at different times.
     ///
     /// # Errors
     /// See [`Directory`].
     fn list(&self, prefix: &str) -> Result<Vec<Found>, NamesError>;
 
-    /// These keys, in their order. They may be of several moments.
+    /// These keys, in their order. The result is not a snapshot: keys may be read at
+    /// different times.
     ///
     /// # Errors
     /// See [`Directory`].
