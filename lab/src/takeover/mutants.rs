@@ -12,7 +12,7 @@ use evenfall_multicast_machine::wire::{self, HEADER_BYTES, Kind};
 use evenfall_multicast_sessions::FeedEntry;
 use evenfall_multicast_sessions::producer::NumberedRange;
 use evenfall_multicast_sessions::producer::wire::{
-    self, ProduceRequest, ProduceResponse, ProducerEnvelope,
+    self as letter, ProduceRequest, ProduceResponse, ProducerEnvelope,
 };
 use evenfall_multicast_sessions::standby::session::VOTE_HEAD_BYTES;
 use evenfall_sim::{Alteration, NodeIndex, words};
@@ -132,7 +132,7 @@ fn vote(datagram: &Bytes) -> Option<(NodeId, u64, Message)> {
 /// The frame of a proposal, as a datagram to the tree.
 fn to_the_tree(transmit: &Transmit) -> Option<Transmit> {
     let bytes = Bytes::from([transmit.head.as_slice(), &transmit.body[..]].concat());
-    let (_, _, Message::FeedEntry(proposal)) = vote(&bytes)? else { return None };
+    let (_, _, Message::Entry(proposal)) = vote(&bytes)? else { return None };
     let body = proposal.set.requests.iter().next()?.body;
     let Ok((_, FeedEntry::Frame(_))) = FeedEntry::decode(&body) else { return None };
     let mut head = body[5..5 + 57].to_vec();
@@ -143,7 +143,7 @@ fn to_the_tree(transmit: &Transmit) -> Option<Transmit> {
 
 /// The envelope and the body of a letter.
 fn letter(datagram: &Bytes) -> Option<(ProducerEnvelope, Bytes)> {
-    if !datagram.starts_with(&wire::MAGIC) {
+    if !datagram.starts_with(&letter::MAGIC) {
         return None;
     }
     ProducerEnvelope::open(None, datagram).ok()
@@ -151,7 +151,7 @@ fn letter(datagram: &Bytes) -> Option<(ProducerEnvelope, Bytes)> {
 
 /// The proposal of a vote without the authors of its frames.
 fn without_places(datagram: &Bytes) -> Option<Bytes> {
-    let (from, digest, Message::FeedEntry(mut proposal)) = vote(datagram)? else { return None };
+    let (from, digest, Message::Entry(mut proposal)) = vote(datagram)? else { return None };
     let mut requests: Vec<Request> = proposal.set.requests.iter().collect();
     for request in &mut requests {
         if let Ok((term, FeedEntry::Frame(draft))) = FeedEntry::decode(&request.body) {
@@ -160,7 +160,7 @@ fn without_places(datagram: &Bytes) -> Option<Bytes> {
     }
     proposal.set.requests = requests.iter().collect();
     let head = &datagram[..VOTE_HEAD_BYTES];
-    Some([head, &Message::FeedEntry(proposal).encode(from, digest)].concat().into())
+    Some([head, &Message::Entry(proposal).encode(from, digest)].concat().into())
 }
 
 impl Wrong {
@@ -286,7 +286,7 @@ impl Alteration<Actor> for Wrong {
             Mutant::AnswersAhead if self.is_root() => self.answers_ahead(transmit),
             Mutant::LosesItsLine if !self.is_root() => {
                 let says = ProduceRequest::decode(&transmit.body).is_ok_and(|say| say.is_end);
-                return !(says && transmit.head.as_slice().starts_with(&wire::MAGIC));
+                return !(says && transmit.head.as_slice().starts_with(&letter::MAGIC));
             }
             Mutant::ReportsToTheFirst if is(Kind::Report) => {
                 let roots = (0..super::ROOTS).map(|root| NodeIndex(root).address());

@@ -132,7 +132,7 @@ impl ProducerIngress {
         publish: &mut dyn FnMut(u64, u64, (Format, Bytes)) -> Option<u64>,
     ) -> Result<Option<SessionChange>, Malformed> {
         let (envelope, body) = ProducerEnvelope::open(self.key.as_ref(), datagram)?;
-        if envelope.kind != ProducerDirection::ProduceRequest || envelope.author == 0 {
+        if envelope.kind != ProducerDirection::ToRoot || envelope.author == 0 {
             return Err(Malformed { what: "no letter to a root", offset: 0 });
         }
         let say = ProduceRequest::decode(&body)?;
@@ -237,7 +237,7 @@ impl ProducerIngress {
             self.letters += 1;
             let (life, run_id, number) = (self.life, standing.run_id, self.letters);
             let envelope = ProducerEnvelope {
-                kind: ProducerDirection::ProduceResponse,
+                kind: ProducerDirection::ToPublisher,
                 author,
                 life,
                 run_id,

@@ -317,13 +317,8 @@ impl ProducerSession {
     fn letter(&mut self, to: SocketAddr, class: Class, say: &ProduceRequest) -> Transmit {
         self.letters += 1;
         let (author, run_id, number) = (self.life, self.run_id, self.letters);
-        let envelope = ProducerEnvelope {
-            kind: ProducerDirection::ProduceRequest,
-            author,
-            life: 0,
-            run_id,
-            number,
-        };
+        let envelope =
+            ProducerEnvelope { kind: ProducerDirection::ToRoot, author, life: 0, run_id, number };
         let (head, body) = envelope.seal(self.key.as_ref(), say.encode());
         Transmit::new(class, Destination::One(to), head, body)
     }
@@ -340,7 +335,7 @@ impl Machine for ProducerSession {
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         let (envelope, body) = ProducerEnvelope::open(self.key.as_ref(), &arrival.datagram)?;
         let is_ours =
-            envelope.kind == ProducerDirection::ProduceResponse && envelope.author == self.life;
+            envelope.kind == ProducerDirection::ToPublisher && envelope.author == self.life;
         if !is_ours || !self.roots.contains(&arrival.from) {
             return Err(Malformed { what: "no answer of a root to this author", offset: 0 });
         }

@@ -42,9 +42,9 @@ pub const STRETCHES_MAX: usize = 60;
 #[repr(u8)]
 pub enum ProducerDirection {
     /// An author to a root.
-    ProduceRequest = 1,
+    ToRoot = 1,
     /// A root to an author.
-    ProduceResponse = 2,
+    ToPublisher = 2,
 }
 
 /// The outside of a letter.
@@ -140,8 +140,8 @@ impl ProducerEnvelope {
             return Err(r.malformed("no letter of this version"));
         }
         let kind = match r.u8()? {
-            1 => ProducerDirection::ProduceRequest,
-            2 => ProducerDirection::ProduceResponse,
+            1 => ProducerDirection::ToRoot,
+            2 => ProducerDirection::ToPublisher,
             _ => return Err(r.malformed("no such kind of letter")),
         };
         if r.u8()? != key.map_or(0, SharedKey::id) || r.array::<3>()? != [0; 3] {
@@ -250,7 +250,7 @@ mod tests {
 
     fn envelope() -> ProducerEnvelope {
         ProducerEnvelope {
-            kind: ProducerDirection::ProduceRequest,
+            kind: ProducerDirection::ToRoot,
             author: 7,
             life: 0,
             run_id: 9,
