@@ -29,7 +29,7 @@ use evenfall_core::{Disk, Objects, Prng, StorageError};
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{
     Campaign, DiskFaults, Fault, FaultKind, NodeIndex, ObjectFaults, Plan, Rates, Run, SimDisk,
-    SimObjects, SimTime, Violation, words,
+    SimObjects, SimTime, Violation, named_variants,
 };
 use evenfall_store_format::index::Geometry;
 use evenfall_store_format::journal::{Batch, Origin};
@@ -44,7 +44,7 @@ use evenfall_store_format::{
 
 use self::second::Second;
 
-words! {
+named_variants! {
     /// The checks of the campaign.
     pub enum Check {
         /// Records acknowledged `local` are present after a crash.

@@ -88,13 +88,13 @@ use crate::{NodeIndex, SimTime};
 /// they give the same run as before.
 const REPEATED: u64 = 3;
 
-/// Makes enums of checks and mutants [`Word`]s: the documentation of each variant is what lists
+/// Makes enums of checks and mutants [`NamedVariant`]s: the documentation of each variant is what lists
 /// say about the variant.
 ///
 /// ```
-/// use evenfall_sim::campaign::Word;
+/// use evenfall_sim::campaign::NamedVariant;
 ///
-/// evenfall_sim::words! {
+/// evenfall_sim::named_variants! {
 ///     /// What must hold.
 ///     pub enum Check {
 ///         /// No message comes twice.
@@ -105,7 +105,7 @@ const REPEATED: u64 = 3;
 /// assert_eq!(Check::OnlyOnce.about(), "No message comes twice.");
 /// ```
 #[macro_export]
-macro_rules! words {
+macro_rules! named_variants {
     ($($(#[doc = $about:literal])+ $vis:vis enum $name:ident {
         $($(#[doc = $text:literal])+ $word:ident,)+
     })+) => {$(
@@ -115,7 +115,7 @@ macro_rules! words {
             $($(#[doc = $text])+ $word,)+
         }
 
-        impl $crate::campaign::Word for $name {
+        impl $crate::campaign::NamedVariant for $name {
             const ALL: &'static [Self] = &[$(Self::$word),+];
 
             fn about(self) -> &'static str {
@@ -127,8 +127,8 @@ macro_rules! words {
     )+};
 }
 
-/// A check or a mutant, with a name for the command line and a sentence. See [`words!`].
-pub trait Word: Copy + Ord + fmt::Debug + Send + Sync + 'static {
+/// A check or a mutant, with a name for the command line and a sentence. See [`named_variants!`].
+pub trait NamedVariant: Copy + Ord + fmt::Debug + Send + Sync + 'static {
     /// All words of the enum, in order.
     const ALL: &'static [Self];
 
@@ -157,14 +157,14 @@ pub struct Violation<C> {
     pub what: String,
 }
 
-impl<C: Word> Violation<C> {
+impl<C: NamedVariant> Violation<C> {
     /// A violation at a time on a node.
     pub fn at(check: C, at: SimTime, node: NodeIndex, what: impl fmt::Display) -> Self {
         Self { check, what: format!("at {at} on {node}: {what}") }
     }
 }
 
-impl<C: Word> fmt::Display for Violation<C> {
+impl<C: NamedVariant> fmt::Display for Violation<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.check.name(), self.what)
     }
@@ -223,9 +223,9 @@ pub struct Outline<M: 'static, C: 'static> {
 /// A protocol under faults.
 pub trait Campaign: Sync {
     /// What must hold.
-    type Check: Word;
+    type Check: NamedVariant;
     /// The mutants of the machines.
-    type Mutant: Word;
+    type Mutant: NamedVariant;
     /// The scene that a seed draws: topology, load and faults. A replay may leave faults out of its
     /// plan.
     type Scene: AsMut<Plan>;
@@ -437,7 +437,7 @@ impl<C: Campaign> AnyCampaign for C {
 }
 
 /// Every word of a type, by the name of the type and its own, and whether it is used.
-fn used<W: Word>(is_used: impl Fn(W) -> bool) -> Vec<(String, bool)> {
+fn used<W: NamedVariant>(is_used: impl Fn(W) -> bool) -> Vec<(String, bool)> {
     let name = |word: W| format!("{} {}", type_name::<W>(), word.name());
     W::ALL.iter().map(|word| (name(*word), is_used(*word))).collect()
 }
@@ -488,7 +488,7 @@ fn failure<C: Campaign>(campaign: &C, seed: u64, why: &str) -> String {
 fn by_name<C: Campaign>(campaign: &C, name: &str) -> Result<C::Mutant, String> {
     let mutants = || campaign.outline().mutants.iter().map(|trap| trap.0);
     mutants().find(|mutant| mutant.name() == name).ok_or_else(|| {
-        let names: Vec<_> = mutants().map(Word::name).collect();
+        let names: Vec<_> = mutants().map(NamedVariant::name).collect();
         let campaign = campaign.name();
         format!("campaign {campaign} has no mutant {name:?}; it has {}", names.join(", "))
     })

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::*;
-use evenfall_sim::campaign::{Outline, Word};
+use evenfall_sim::campaign::{NamedVariant, Outline};
 use evenfall_sim::{
     Alteration, Altered, AnyCampaign, Bounds, Campaign, Collect, Fault, FaultKind, HostSpec,
-    NodeIndex, Plan, Run, SimTime, Transcript, Victims, Wire, World, words,
+    NodeIndex, Plan, Run, SimTime, Transcript, Victims, Wire, World, named_variants,
 };
 
 /// Messages of a run.
@@ -90,7 +90,7 @@ impl Machine for Link {
 }
 
 // The campaign begins.
-words! {
+named_variants! {
     /// What must hold.
     pub enum Check {
         /// Every message is delivered once and in order.

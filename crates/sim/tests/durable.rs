@@ -15,7 +15,7 @@ use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
     Alteration, Altered, AnyCampaign, Asked, Bounds, Campaign, DiskFaults, FaultKind, HostSpec,
     NodeIndex, Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims, Wire,
-    World, words,
+    World, named_variants,
 };
 
 /// Entries of a run.
@@ -140,7 +140,7 @@ impl Durable for Ledger {
 }
 
 // The campaign begins.
-words! {
+named_variants! {
     /// What must hold.
     pub enum Check {
         /// The ledger has every entry once and in order.

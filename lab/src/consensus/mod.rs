@@ -33,7 +33,8 @@ use evenfall_core::{Disk as _, NodeId, Prng, Timestamp};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
     Altered, Bounds, Campaign, DiskFaults, Fault, FaultKind, HostSpec, NodeIndex, Observer, Plan,
-    Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims, Violation, Wire, World, words,
+    Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims, Violation, Wire, World,
+    named_variants,
 };
 use history::History;
 use membership::Membership;
@@ -58,7 +59,7 @@ const END: SimTime = SimTime::from_millis(2_600);
 /// Time between two checkpoints of a node.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(130);
 
-words! {
+named_variants! {
     /// What must hold.
     pub enum Check {
         /// All replicas have the same requests in the same order in a cycle.

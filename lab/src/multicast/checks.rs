@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenfall_multicast_machine::replace::Step;
 use evenfall_multicast_machine::{Framed, Reason, ReceiverEvent, Release, Replacement, Tally};
-use evenfall_sim::{NodeIndex, Seen, SimTime, Violation, words};
+use evenfall_sim::{NodeIndex, Seen, SimTime, Violation, named_variants};
 
 use super::cast::message;
 
-words! {
+named_variants! {
     /// The checkers, by name.
     pub enum Check {
         /// No receiver releases a frame twice.

@@ -10,12 +10,12 @@ use bytes::Bytes;
 use evenfall_core::time::nanos;
 use evenfall_core::{Arrival, Class, ClockError, ClockReading, Timestamp, Transmit};
 use evenfall_multicast_machine::{ReceiverEvent, Release, RootEvent, wire};
-use evenfall_sim::{Alteration, words};
+use evenfall_sim::{Alteration, named_variants};
 
 use super::node::{Node, NodeEvent};
 use super::subject::Tamper;
 
-words! {
+named_variants! {
     /// The defect of a mutant.
     pub enum Mutant {
         /// De-duplication is off: some frames are released twice.

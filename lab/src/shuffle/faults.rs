@@ -17,10 +17,10 @@ use evenfall_core::{Machine, Prng, Timestamp, Transmit};
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{
     Alteration, Altered, Bursts, Campaign, Collect, Cut, Fault, FaultKind, HostSpec, Late,
-    NodeIndex, Plan, Rates, Run, Seen, SimTime, Transcript, Wire, World, words,
+    NodeIndex, Plan, Rates, Run, Seen, SimTime, Transcript, Wire, World, named_variants,
 };
 
-words! {
+named_variants! {
     /// The checks of the campaigns.
     pub enum Check {
         /// A message or the outcome of a call has the bytes that its senders sent.

@@ -12,7 +12,8 @@ use evenfall_placement_machine::{
     AgentEvent, Idle, JobOutcome, Kind, Line, Reason, SurveyorEvent, TreeSurvey,
 };
 use evenfall_sim::{
-    Cloud, Fault, FaultKind, NodeIndex, Observer, Run, Seen, SimTime, Violation, World, words,
+    Cloud, Fault, FaultKind, NodeIndex, Observer, Run, Seen, SimTime, Violation, World,
+    named_variants,
 };
 
 use super::Scene;
@@ -26,7 +27,7 @@ const SLACK: Duration = Duration::from_millis(20);
 /// Smallest step of a clock that counts as a fault, in nanoseconds. No stated bound is as large.
 const STEP_NS_MIN: u64 = 5_000_000;
 
-words! {
+named_variants! {
     /// The checkers, by name.
     pub enum Check {
         /// Every job, and the survey, ends within its stated time.

@@ -15,7 +15,7 @@ use evenfall_placement_machine::{
     Agent, AgentEvent, JobOutcome, PairDelays, Program, Reason, Step, Surveyor, SurveyorEvent,
     TreeSurvey,
 };
-use evenfall_sim::{Strict, words};
+use evenfall_sim::{Strict, named_variants};
 
 /// A program that a mutant can make deaf to failures.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ any_machine! {
     }
 }
 
-words! {
+named_variants! {
     /// Faults put into a machine on purpose. The campaign must detect each of them.
     pub enum Mutant {
         /// An agent that goes on after its lease has ended.

@@ -6,12 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_multicast_machine::ReceiverEvent;
 use evenfall_multicast_machine::wire::{self, Kind};
-use evenfall_sim::{NodeIndex, Packet, Run, Seen, SimTime, Violation, words};
+use evenfall_sim::{NodeIndex, Packet, Run, Seen, SimTime, Violation, named_variants};
 
 use super::FEED_UNTIL;
 use super::places::{self, Places};
 
-words! {
+named_variants! {
     /// What must hold.
     pub enum Check {
         /// No message number has two contents, at any root and any receiver.

@@ -15,13 +15,13 @@ use evenfall_multicast_sessions::producer::wire::{
     self as letter, ProduceRequest, ProduceResponse, ProducerEnvelope,
 };
 use evenfall_multicast_sessions::standby::session::VOTE_HEAD_BYTES;
-use evenfall_sim::{Alteration, NodeIndex, words};
+use evenfall_sim::{Alteration, NodeIndex, named_variants};
 
 use super::actor::{Actor, Told};
 use crate::consensus::exaggerate;
 use crate::multicast::node::NodeEvent;
 
-words! {
+named_variants! {
     /// The defect of a mutant.
     pub enum Mutant {
         /// Voters take any report for the report of a voter that has ten entries more.

@@ -153,14 +153,14 @@ impl<M: Machine, N: Network> World<M, N> {
 
     /// Losses in bursts, from now on. A default value ends them.
     pub fn set_bursts(&mut self, bursts: Bursts) {
-        self.fabric.trouble.get_or_insert_default().set_bursts(bursts);
-        self.fabric.trouble.take_if(|trouble| trouble.is_over());
+        self.fabric.packet_faults.get_or_insert_default().set_bursts(bursts);
+        self.fabric.packet_faults.take_if(|trouble| trouble.is_over());
     }
 
     /// Late packets, from now on. A default value ends them.
     pub fn set_late(&mut self, late: Late) {
-        self.fabric.trouble.get_or_insert_default().set_late(late);
-        self.fabric.trouble.take_if(|trouble| trouble.is_over());
+        self.fabric.packet_faults.get_or_insert_default().set_late(late);
+        self.fabric.packet_faults.take_if(|trouble| trouble.is_over());
     }
 
     /// Multiplies the processor costs of a node's host, and the network's delays to and from that

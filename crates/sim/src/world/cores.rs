@@ -24,8 +24,8 @@
 //! ends before such an event, and one core goes on until the event has happened. While packets are
 //! lost, doubled or delayed by chance before their path is known, the run goes on with one core.
 
-mod gate;
 mod merge;
+mod region_queue;
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -34,9 +34,9 @@ use bytes::Bytes;
 use evenfall_core::time::nanos;
 use evenfall_core::{Class, Machine};
 
+use super::effects::EffectSink;
 use super::fabric::{Borders, Fabric, Pending};
 use super::node::Node;
-use super::outlet::Outlet;
 use super::prefetch::Prefetch;
 use super::region::Region;
 use super::{Tally, World};
@@ -46,8 +46,8 @@ use crate::observer::{Observer, Seen};
 use crate::queue::Queue;
 use crate::timers::Timers;
 use crate::{HostIndex, SimTime};
-use gate::{Closing, Gate, lock};
 use merge::Main;
+use region_queue::{Closing, RegionQueue, lock};
 
 /// Jobs whose nodes are read from memory together: about as many as the memory delivers at a time.
 const WARM_MAX: usize = 32;
@@ -90,7 +90,7 @@ where
     /// The time from a turn to the arrival of the first packet that it can send; `None` when cores
     /// cannot work side by side.
     fn lookahead(&mut self) -> Option<u64> {
-        if self.fabric.trouble.is_some() {
+        if self.fabric.packet_faults.is_some() {
             return None;
         }
         self.fabric.network.divide()?;
@@ -139,7 +139,7 @@ where
             }
         }
         let is_called = |area: &Area<'_, M, N>| area.nodes.iter().any(|node| node.called);
-        let gate = Gate::new(areas.iter().map(is_called).collect());
+        let gate = RegionQueue::new(areas.iter().map(is_called).collect());
         let areas: Vec<_> = areas.into_iter().map(Mutex::new).collect();
         thread::scope(|scope| {
             let _closing = Closing(&gate);
@@ -323,7 +323,7 @@ impl<E, O> Main<'_, E, O> {
         &mut self,
         areas: &[Mutex<Area<'_, M, N>>],
         common: &Common<'_, N>,
-        gate: &Gate,
+        gate: &RegionQueue,
         lookahead: u64,
         limit: u64,
     ) where
@@ -371,7 +371,7 @@ struct Recorder<'a, 'b, 'c, M: Machine, N: Divisible> {
     call: Option<Call<'c, M>>,
 }
 
-impl<M: Machine, N: Divisible> Outlet<M> for Recorder<'_, '_, '_, M, N> {
+impl<M: Machine, N: Divisible> EffectSink<M> for Recorder<'_, '_, '_, M, N> {
     #[inline]
     fn tally(&mut self) -> &mut Tally {
         self.tally

@@ -6,7 +6,7 @@ use evenfall_core::{Class, Machine, Prng, Transmit};
 use crate::network::{Agenda, Loss, Network, Packet, Ticket, Verdict};
 use crate::observer::Observer;
 use crate::queue::Queue;
-use crate::world::trouble::Trouble;
+use crate::world::packet_faults::PacketFaults;
 use crate::world::{Action, Tally};
 use crate::{HostIndex, NodeIndex, SimTime};
 
@@ -125,7 +125,7 @@ pub(super) struct Fabric<N> {
     pub(super) tally: Tally,
     pub(super) borders: Borders,
     /// Bursts and late packets in force.
-    pub(super) trouble: Option<Box<Trouble>>,
+    pub(super) packet_faults: Option<Box<PacketFaults>>,
     pub(super) prng: Prng,
     agenda: Agenda,
     /// The packets that the network holds, by ticket.
@@ -139,7 +139,7 @@ impl<N: Network> Fabric<N> {
             queue: Queue::new(),
             tally: Tally::default(),
             borders: Borders::default(),
-            trouble: None,
+            packet_faults: None,
             prng,
             agenda: Agenda::default(),
             held: Vec::new(),
@@ -160,7 +160,7 @@ impl<N: Network> Fabric<N> {
         let packet = self.borders.packet(at, (from, to), class, datagram.len());
         let verdict = if let Some(loss) = self.borders.refuse(from, to) {
             Verdict::Lose(loss)
-        } else if let Some(trouble) = &mut self.trouble
+        } else if let Some(trouble) = &mut self.packet_faults
             && trouble.swallows(at, (from, to), &mut self.prng)
         {
             Verdict::Lose(Loss::Random)
@@ -187,7 +187,7 @@ impl<N: Network> Fabric<N> {
     /// The verdict on a packet after late packets were drawn.
     #[inline]
     fn delayed(&mut self, verdict: Verdict) -> Verdict {
-        let Some(trouble) = &self.trouble else { return verdict };
+        let Some(trouble) = &self.packet_faults else { return verdict };
         match verdict {
             Verdict::Deliver(at) => Verdict::Deliver(trouble.delays(at, &mut self.prng)),
             Verdict::Twice(first, second) => {

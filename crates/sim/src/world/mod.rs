@@ -2,12 +2,12 @@
 
 mod control;
 mod cores;
+mod effects;
 mod fabric;
 mod node;
-mod outlet;
+mod packet_faults;
 mod prefetch;
 mod region;
-mod trouble;
 mod turn;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,12 +21,12 @@ use crate::observer::Observer;
 use crate::timers::Timers;
 use crate::{HostIndex, NodeIndex, SimTime, SimWrites};
 pub use control::{Cut, PartitionId};
+use effects::{Direct, EffectSink};
 use fabric::{Borders, Fabric, Pending};
 use node::{Input, Node};
-use outlet::{Direct, Outlet};
+pub use packet_faults::{Bursts, Late};
 pub use prefetch::Prefetch;
 use region::Region;
-pub use trouble::{Bursts, Late};
 
 /// Port of every node. Addresses are 10.0.0.1 and following, in the order of numbers.
 pub const PORT: u16 = 7_000;
@@ -318,7 +318,7 @@ impl<M: Machine, N: Network> World<M, N> {
         let (node, host) = region.node(index);
         let begun = host.ready(node.free().max(now));
         let result = call(&mut node.machine, host.clock.local(begun));
-        Outlet::<M>::note(&mut out, begun, index);
+        EffectSink::<M>::note(&mut out, begun, index);
         region.settle(begun, index, &mut out);
         Some(result)
     }

@@ -1,15 +1,15 @@
 //! A region: some hosts with all of their nodes, and what happens to them.
 //!
 //! Whatever happens to a node changes that node, its host and their timers, and has further effects
-//! through an [`Outlet`] only. A world on one core is a single region. Several cores work on a
+//! through an [`EffectSink`] only. A world on one core is a single region. Several cores work on a
 //! region each: see [`super::cores`].
 
 use evenfall_core::Machine;
 use evenfall_core::time::nanos;
 
+use super::effects::EffectSink;
 use super::fabric::Pending;
 use super::node::{Input, Node};
-use super::outlet::Outlet;
 use super::prefetch::Prefetch;
 use crate::HostIndex;
 use crate::host::Host;
@@ -78,7 +78,11 @@ impl<M: Machine> Region<'_, M> {
     /// Takes out the timer that comes up first. When none of the few next timers is left, this
     /// method picks the next few up to the time `until`, and reads their nodes from memory.
     #[inline]
-    pub(super) fn pop_timer<O: Outlet<M>>(&mut self, until: u64, out: &O) -> Option<(u64, u32)> {
+    pub(super) fn pop_timer<O: EffectSink<M>>(
+        &mut self,
+        until: u64,
+        out: &O,
+    ) -> Option<(u64, u32)> {
         if self.timers.begin(until.saturating_add(1)) {
             let first = self.first.0;
             let coming = self.timers.begun().map(|own| first + own);
@@ -96,7 +100,7 @@ impl<M: Machine> Region<'_, M> {
 
     /// Carries out an event that waited in the queue for a node.
     #[inline]
-    pub(super) fn take<O: Outlet<M>>(&mut self, at: u64, pending: Pending, out: &mut O) {
+    pub(super) fn take<O: EffectSink<M>>(&mut self, at: u64, pending: Pending, out: &mut O) {
         match pending {
             Pending::Packet { from, to, datagram } => self.come_in(at, from, to, datagram, out),
             Pending::TakenIn { from, to, datagram } => self.arrive(at, from, to, datagram, out),
@@ -122,7 +126,7 @@ impl<M: Machine> Region<'_, M> {
     }
 
     /// A clock source is read, and will be again.
-    fn tick<O: Outlet<M>>(&mut self, at: u64, index: u32, generation: u32, out: &mut O) {
+    fn tick<O: EffectSink<M>>(&mut self, at: u64, index: u32, generation: u32, out: &mut O) {
         let (node, host) = self.node(index);
         if !node.up || node.generation != generation {
             return;
@@ -142,7 +146,7 @@ impl<M: Machine> Region<'_, M> {
     }
 
     /// A node reads its clock as soon as it is not busy.
-    pub(super) fn read_clock<O: Outlet<M>>(&mut self, at: u64, index: u32, out: &mut O) {
+    pub(super) fn read_clock<O: EffectSink<M>>(&mut self, at: u64, index: u32, out: &mut O) {
         if !self.node(index).0.clock_waits {
             self.offer(at, index, Input::Clock, out);
         }

@@ -13,10 +13,10 @@ use core::time::Duration;
 
 use evenfall_core::{Arrival, Destination, Install, Machine, Sent, StampedBy, Timestamp, Transmit};
 
+use super::effects::EffectSink;
 use super::fabric::{Pending, datagram};
 use super::node::{Input, NEVER, Node};
 use super::node_number;
-use super::outlet::Outlet;
 use super::region::Region;
 use crate::cloud::OVERHEAD_BYTES;
 use crate::host::Host;
@@ -40,7 +40,7 @@ const DRAIN_MAX: u32 = 1 << 20;
 impl<M: Machine> Region<'_, M> {
     /// A datagram reaches the receiver's card, which takes in one datagram after the other.
     #[inline]
-    pub(super) fn come_in<O: Outlet<M>>(
+    pub(super) fn come_in<O: EffectSink<M>>(
         &mut self,
         at: u64,
         from: u32,
@@ -69,7 +69,7 @@ impl<M: Machine> Region<'_, M> {
 
     /// A datagram reaches a socket.
     #[inline]
-    pub(super) fn arrive<O: Outlet<M>>(
+    pub(super) fn arrive<O: EffectSink<M>>(
         &mut self,
         at: u64,
         from: u32,
@@ -97,7 +97,7 @@ impl<M: Machine> Region<'_, M> {
 
     /// Forwards a packet as the node has installed it, before the node's process sees the packet
     /// and at no cost to the process. True when the packet was forwarded.
-    fn forward<O: Outlet<M>>(
+    fn forward<O: EffectSink<M>>(
         &mut self,
         at: u64,
         index: u32,
@@ -132,7 +132,7 @@ impl<M: Machine> Region<'_, M> {
     }
 
     /// Tells a machine what its installs did since the last time.
-    pub(super) fn tell_counters<O: Outlet<M>>(
+    pub(super) fn tell_counters<O: EffectSink<M>>(
         &mut self,
         at: u64,
         index: u32,
@@ -155,7 +155,7 @@ impl<M: Machine> Region<'_, M> {
 
     /// Writes of a node are done: their disk keeps them from now on, and the machine is told as
     /// soon as the node is not busy.
-    pub(super) fn tell_written<O: Outlet<M>>(
+    pub(super) fn tell_written<O: EffectSink<M>>(
         &mut self,
         at: u64,
         index: u32,
@@ -185,7 +185,13 @@ impl<M: Machine> Region<'_, M> {
 
     /// Hands an input to an idle node at once. A busy node finds the input in its inbox.
     #[inline]
-    pub(super) fn offer<O: Outlet<M>>(&mut self, at: u64, index: u32, input: Input, out: &mut O) {
+    pub(super) fn offer<O: EffectSink<M>>(
+        &mut self,
+        at: u64,
+        index: u32,
+        input: Input,
+        out: &mut O,
+    ) {
         let (node, host) = self.node(index);
         let mut ready = host.ready(node.free().max(at));
         if matches!(input, Input::Datagram { .. }) {
@@ -208,7 +214,7 @@ impl<M: Machine> Region<'_, M> {
     }
 
     /// Makes sure that a busy node is woken at `at` or earlier.
-    pub(super) fn wake_at<O: Outlet<M>>(&mut self, index: u32, at: u64, out: &mut O) {
+    pub(super) fn wake_at<O: EffectSink<M>>(&mut self, index: u32, at: u64, out: &mut O) {
         let (node, _) = self.node(index);
         if at < node.wake_at {
             node.wake_at = at;
@@ -218,7 +224,7 @@ impl<M: Machine> Region<'_, M> {
 
     /// A wake-up came. The node takes its timeout when that is due, or else its oldest input. After
     /// a timeout an input has its turn first.
-    pub(super) fn wake<O: Outlet<M>>(&mut self, at: u64, index: u32, out: &mut O) {
+    pub(super) fn wake<O: EffectSink<M>>(&mut self, at: u64, index: u32, out: &mut O) {
         let (node, host) = self.node(index);
         if node.wake_at != at {
             return;
@@ -238,7 +244,7 @@ impl<M: Machine> Region<'_, M> {
     }
 
     /// A timer came up. The machine may want a later time by now.
-    pub(super) fn fire<O: Outlet<M>>(&mut self, at: u64, index: u32, out: &mut O) {
+    pub(super) fn fire<O: EffectSink<M>>(&mut self, at: u64, index: u32, out: &mut O) {
         let (node, host) = self.node(index);
         let armed = node.armed.take();
         let Some(timeout) = node.machine.poll_timeout().filter(|_| node.up) else { return };
@@ -254,7 +260,7 @@ impl<M: Machine> Region<'_, M> {
     }
 
     /// Hands in one input and follows the contract to its end.
-    pub(super) fn turn<O: Outlet<M>>(
+    pub(super) fn turn<O: EffectSink<M>>(
         &mut self,
         at: u64,
         index: u32,
@@ -316,7 +322,7 @@ impl<M: Machine> Region<'_, M> {
 
     /// Does what follows an input that was handed in at `begun`: takes events, installs and
     /// transmits, and sets the timer.
-    pub(super) fn settle<O: Outlet<M>>(&mut self, begun: u64, index: u32, out: &mut O) {
+    pub(super) fn settle<O: EffectSink<M>>(&mut self, begun: u64, index: u32, out: &mut O) {
         let (node, host) = self.node(index);
         let mut drained = 0;
         while let Some(event) = node.machine.poll_event() {
@@ -386,7 +392,7 @@ fn rest<M: Machine>(node: &Node<M>, host: &mut Host, at: u64) -> u64 {
 
 /// Pulls transmits as fast as the host can send them. Returns the time at which that is done.
 #[inline]
-fn pull<M: Machine, O: Outlet<M>>(
+fn pull<M: Machine, O: EffectSink<M>>(
     node: &mut Node<M>,
     host: &mut Host,
     index: u32,

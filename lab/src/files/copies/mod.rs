@@ -23,7 +23,7 @@ use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
     Alteration, Altered, Asked, Bounds, Campaign, DiskFaults, Fault, FaultKind, HostSpec,
     NodeIndex, Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims, Wire,
-    World, words,
+    World, named_variants,
 };
 use history::History;
 use node::{Node, NodeEvent};
@@ -59,7 +59,7 @@ const END: SimTime = SimTime::from_millis(3_200);
 /// The nameserver's node. Dataservers have the nodes behind it.
 const NAMES: NodeIndex = NodeIndex(0);
 
-words! {
+named_variants! {
     /// What must hold.
     pub enum Check {
         /// A file keeps each acknowledged append as long as a disk has the append.

@@ -15,7 +15,7 @@ const SPINS: u32 = 200;
 const TAKEN_BITS: u32 = 24;
 
 /// Hands regions out to threads, window after window.
-pub(super) struct Gate {
+pub(super) struct RegionQueue {
     /// The window and, in the low bits, how many of its regions are taken.
     ticket: AtomicU64,
     /// Regions that were worked on, in all windows.
@@ -27,7 +27,7 @@ pub(super) struct Gate {
     closed: AtomicBool,
 }
 
-impl Gate {
+impl RegionQueue {
     pub(super) fn new(called: Vec<bool>) -> Self {
         let regions = called.len() as u64;
         let (ticket, done) = (AtomicU64::new(regions), AtomicU64::new(0));
@@ -93,7 +93,7 @@ impl Gate {
 }
 
 /// Ends the work of all threads when it is dropped, also by a panic.
-pub(super) struct Closing<'a>(pub(super) &'a Gate);
+pub(super) struct Closing<'a>(pub(super) &'a RegionQueue);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {

@@ -71,14 +71,14 @@ struct Way {
 
 /// The troubles in force.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
+pub(super) struct PacketFaults {
     bursts: Bursts,
     late: Late,
     /// One for each pair that has sent during the bursts that are in force.
     ways: BTreeMap<(u32, u32), Way>,
 }
 
-impl Trouble {
+impl PacketFaults {
     pub(super) fn set_bursts(&mut self, bursts: Bursts) {
         self.bursts = bursts;
         self.ways.clear();

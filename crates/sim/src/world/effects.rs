@@ -1,6 +1,6 @@
 //! Where the effects of turns go.
 //!
-//! Turns change nothing but their own node and host. All else goes through an [`Outlet`]: packets,
+//! Turns change nothing but their own node and host. All else goes through an [`EffectSink`]: packets,
 //! events for the observer, the digest, wake-ups for later. On one core the effects happen at once
 //! ([`Direct`]). On several cores they are written down and happen in the order of one core: see
 //! [`super::cores`].
@@ -15,7 +15,7 @@ use crate::observer::{Observer, Seen};
 use crate::{HostIndex, NodeIndex, SimTime};
 
 /// The effects of a turn beyond its own node and host.
-pub(super) trait Outlet<M: Machine> {
+pub(super) trait EffectSink<M: Machine> {
     /// Counts that add up in any order.
     fn tally(&mut self) -> &mut Tally;
 
@@ -56,7 +56,7 @@ pub(super) struct Direct<'a, N, O> {
     pub(super) observer: &'a mut O,
 }
 
-impl<M: Machine, N: Network, O: Observer<M, N>> Outlet<M> for Direct<'_, N, O> {
+impl<M: Machine, N: Network, O: Observer<M, N>> EffectSink<M> for Direct<'_, N, O> {
     #[inline]
     fn tally(&mut self) -> &mut Tally {
         &mut self.fabric.tally
