@@ -74,6 +74,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod band_widening;
 pub mod bound;
 pub mod config;
 pub mod discipline;
@@ -81,7 +82,6 @@ mod filter;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod graph;
-mod haze;
 pub mod hull;
 pub mod mesh;
 pub mod pair;

@@ -25,9 +25,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use evenfall_core::{Timestamp, math};
 
+use crate::band_widening::BandWidening;
 use crate::bound::Verdict;
 use crate::filter::Filter;
-use crate::haze::Haze;
 use crate::pair::PairEstimate;
 use crate::solver::{Laplacian, median};
 use crate::{Config, State};
@@ -111,7 +111,7 @@ pub struct Mesh {
     /// Remainders of the last solve. The part of a remainder that changes from solve to solve is
     /// noise, and the part that stays is asymmetry.
     remainders: BTreeMap<(u32, u32), f64>,
-    haze: Haze,
+    widening: BandWidening,
 }
 
 /// One attempt over the nodes that are not left out.
@@ -136,7 +136,13 @@ impl Mesh {
     /// A mesh of `nodes` nodes whose time is that of the node `reference`.
     pub fn new(config: Config, nodes: u32, reference: u32) -> Self {
         let filters = vec![None; nodes as usize];
-        Self { config, reference, filters, remainders: BTreeMap::new(), haze: Haze::default() }
+        Self {
+            config,
+            reference,
+            filters,
+            remainders: BTreeMap::new(),
+            widening: BandWidening::default(),
+        }
     }
 
     /// The verdicts of all nodes that have one, and the health of the network. `now` is the time of
@@ -329,8 +335,8 @@ impl Mesh {
         let horizon = 2 * self.config.window;
         let proven = [now, now + horizon].map(|at| self.proven(at, attempt));
         let own = degrees.get(self.reference as usize).copied().unwrap_or(0).max(1);
-        let haze = self.haze.extra(self.filters.len(), attempt.edges.iter().copied());
-        let hazy = haze[self.reference as usize];
+        let widening = self.widening.extra(self.filters.len(), attempt.edges.iter().copied());
+        let hazy = widening[self.reference as usize];
         let verdict = |(n, coarse): (usize, &Option<i64>)| {
             let filter = &mut self.filters[n];
             let Some(coarse) = *coarse else {
@@ -348,7 +354,7 @@ impl Mesh {
             // The offset of a host whose probes all waited is wrong by the extra width at most. The
             // extra width counts as two standard errors. The wait may change within the window, so
             // that the rate is wrong too.
-            let extra = (haze[n] + hazy) / 2.0;
+            let extra = (widening[n] + hazy) / 2.0;
             let turned = 2.0 * extra * 1e-9 / window;
             let variances = (
                 noise * noise * ends + extra * extra + 0.1,

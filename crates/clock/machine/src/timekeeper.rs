@@ -26,7 +26,7 @@
 //! The time of the mesh goes on as if the clock had not jumped.
 
 mod neighbour;
-mod office;
+mod reference_state;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,7 +40,7 @@ use evenfall_core::{
 };
 
 use self::neighbour::{Departure, Neighbour, PAIRS_KEPT};
-use self::office::Office;
+use self::reference_state::ReferenceState;
 use crate::sources::{Utc, vet};
 use crate::wire::{Body, Claim, Message, Probe, REPORT_ESTIMATES};
 use crate::{
@@ -112,7 +112,7 @@ pub struct Timekeeper {
     key: Option<MacKey>,
     neighbours: Vec<Neighbour>,
     places: BTreeMap<u32, usize>,
-    office: Option<Office>,
+    reference_state: Option<ReferenceState>,
     clock: SoftwareClock,
     source: Option<(Timestamp, ClockReading)>,
     utc: Option<Claim>,
@@ -153,9 +153,9 @@ impl Timekeeper {
             let (id, bytes) = key.derive(KEY_CONTEXT);
             MacKey::new(id, &bytes)
         });
-        let office = (seat.number == 0).then(|| Office::new(&config, nodes, now));
+        let reference_state = (seat.number == 0).then(|| ReferenceState::new(&config, nodes, now));
         let mut clock = SoftwareClock::new(config.clone());
-        if office.is_some() {
+        if reference_state.is_some() {
             // The time of the mesh is that of the reference from the first moment on.
             clock.follow(now, Verdict::reference(now));
         }
@@ -167,7 +167,7 @@ impl Timekeeper {
             config,
             key,
             places,
-            office,
+            reference_state,
             source: None,
             utc: None,
             base_ns: 0,
@@ -198,7 +198,7 @@ impl Timekeeper {
     /// reference.
     pub fn read(&self, now: Timestamp) -> Reading {
         let mut reading = self.clock.read(now);
-        if self.office.is_none() {
+        if self.reference_state.is_none() {
             let most = reading.proven_ns.unwrap_or(u64::MAX);
             let call = self.call_ns.unwrap_or(0.0) as u64;
             let with_call = |bound: u64| bound.saturating_add(call).min(most);
@@ -316,7 +316,7 @@ impl Timekeeper {
         if defies && neighbour.defying < JUMPS_TOLD {
             neighbour.defying += 1;
             let other = neighbour.number;
-            if self.office.is_some() {
+            if self.reference_state.is_some() {
                 self.accuse(0, other);
             } else {
                 self.queue(self.seat.addresses[0], other, Body::Jump, None);
@@ -349,7 +349,7 @@ impl Timekeeper {
             self.events.push_back(TimeEvent::Window(neighbour.number, estimate));
         }
         let source = self.claim(now);
-        if self.office.is_some() {
+        if self.reference_state.is_some() {
             self.file(0, source, &estimates);
             return;
         }
@@ -375,17 +375,20 @@ impl Timekeeper {
 
     fn file(&mut self, from: u32, source: Option<Claim>, estimates: &[(u32, PairEstimate)]) {
         // A report that comes after the solve is ignored.
-        let office = self.office.as_mut().filter(|office| office.solve_at.is_some());
-        let Some(office) = office else { return };
-        office.sources.extend(source.map(|claim| (from, claim)));
+        let reference_state = self
+            .reference_state
+            .as_mut()
+            .filter(|reference_state| reference_state.solve_at.is_some());
+        let Some(reference_state) = reference_state else { return };
+        reference_state.sources.extend(source.map(|claim| (from, claim)));
         for &(peer, estimate) in estimates {
             if from >= peer || peer as usize >= self.seat.addresses.len() {
                 continue;
             }
             if estimate.is_crossed() {
-                office.crossed.insert((from, peer));
+                reference_state.crossed.insert((from, peer));
             } else {
-                office.edges.insert((from, peer), estimate);
+                reference_state.edges.insert((from, peer), estimate);
             }
         }
     }
@@ -393,15 +396,18 @@ impl Timekeeper {
     /// Notes that the clock of `a` or the clock of `b` has jumped. Leaves out a node as soon as
     /// most of its neighbours contradict the node.
     fn accuse(&mut self, a: u32, b: u32) {
-        let Some(office) = &mut self.office else { return };
-        let known = |node: u32| office.degrees.get(node as usize).is_some_and(|pairs| *pairs > 0);
+        let Some(reference_state) = &mut self.reference_state else { return };
+        let known =
+            |node: u32| reference_state.degrees.get(node as usize).is_some_and(|pairs| *pairs > 0);
         if !known(a) || !known(b) || a >= b {
             return;
         }
-        office.crossed.insert((a, b));
-        let is_new = |&node: &u32| !office.jumped.contains(&node) && office.is_contradicted(node);
+        reference_state.crossed.insert((a, b));
+        let is_new = |&node: &u32| {
+            !reference_state.jumped.contains(&node) && reference_state.is_contradicted(node)
+        };
         let found: Vec<u32> = [a, b].into_iter().filter(is_new).collect();
-        office.jumped.extend(&found);
+        reference_state.jumped.extend(&found);
         found.into_iter().for_each(|node| self.leave_out(node));
     }
 
@@ -416,32 +422,33 @@ impl Timekeeper {
 
     /// The reference has waited for the reports.
     fn solve(&mut self, now: Timestamp) {
-        let Some(office) = &mut self.office else { return };
-        office.solve_at = None;
-        let edges = core::mem::take(&mut office.edges);
+        let Some(reference_state) = &mut self.reference_state else { return };
+        reference_state.solve_at = None;
+        let edges = core::mem::take(&mut reference_state.edges);
         let edge = |((a, b), estimate)| Edge { a, b, estimate };
         let edges: Vec<Edge> = edges.into_iter().map(edge).collect();
-        let has_lost_itself = office.has_lost_itself(&edges);
-        let crossed = core::mem::take(&mut office.crossed);
-        let jumped = core::mem::take(&mut office.jumped);
+        let has_lost_itself = reference_state.has_lost_itself(&edges);
+        let crossed = core::mem::take(&mut reference_state.crossed);
+        let jumped = core::mem::take(&mut reference_state.jumped);
         if has_lost_itself {
-            office.is_astray = true;
-            office.sources.clear();
+            reference_state.is_astray = true;
+            reference_state.sources.clear();
             let health = Health { disrupted: vec![0], ..Health::default() };
             self.events.push_back(TimeEvent::Solved(health, Utc::default()));
             self.leave_out(0);
             return;
         }
-        if core::mem::take(&mut office.is_astray) {
-            let by = office.mesh.reference_jumped(office.closed, &edges).unwrap_or(0);
-            office.shift_ns = office.shift_ns.saturating_sub(by);
+        if core::mem::take(&mut reference_state.is_astray) {
+            let by =
+                reference_state.mesh.reference_jumped(reference_state.closed, &edges).unwrap_or(0);
+            reference_state.shift_ns = reference_state.shift_ns.saturating_sub(by);
         }
-        office.count(&edges);
-        let (mut verdicts, mut health) = office.mesh.solve(office.closed, &edges);
+        reference_state.count(&edges);
+        let (mut verdicts, mut health) = reference_state.mesh.solve(reference_state.closed, &edges);
         for verdict in verdicts.iter_mut().flatten() {
-            verdict.offset_ns = verdict.offset_ns.saturating_add(office.shift_ns);
+            verdict.offset_ns = verdict.offset_ns.saturating_add(reference_state.shift_ns);
         }
-        let utc = vet(&office.witnesses(&verdicts, &self.config));
+        let utc = vet(&reference_state.witnesses(&verdicts, &self.config));
         health.name_disrupted(&jumped, &crossed);
         let window = self.window;
         for &number in health.disrupted.iter().chain(&health.liars) {
@@ -467,11 +474,11 @@ impl Timekeeper {
         let soonest = |at: Timestamp, within: Duration| at.min(now + within);
         self.probe_at = self.probe_at.map(|at| soonest(at, self.gap));
         self.second_at = self.second_at.map(|(at, k)| (soonest(at, self.config.spacing), k));
-        let Some(office) = &mut self.office else { return };
-        office.close_at = soonest(office.close_at, self.config.window);
-        office.solve_at = office.solve_at.map(|at| soonest(at, REPORT_WAIT));
-        if now.since(office.close_at) > self.config.window {
-            office.close_at = now + self.config.window;
+        let Some(reference_state) = &mut self.reference_state else { return };
+        reference_state.close_at = soonest(reference_state.close_at, self.config.window);
+        reference_state.solve_at = reference_state.solve_at.map(|at| soonest(at, REPORT_WAIT));
+        if now.since(reference_state.close_at) > self.config.window {
+            reference_state.close_at = now + self.config.window;
         }
     }
 
@@ -540,15 +547,15 @@ impl Machine for Timekeeper {
             // the budget.
             self.probe_at = Some(now + self.gap);
         }
-        let Some(office) = &mut self.office else { return };
-        if office.solve_at.is_some_and(|at| at <= now) {
+        let Some(reference_state) = &mut self.reference_state else { return };
+        if reference_state.solve_at.is_some_and(|at| at <= now) {
             self.solve(now);
         }
-        let Some(office) = &mut self.office else { return };
-        if office.close_at <= now {
-            office.close_at = now + self.config.window;
-            office.solve_at = Some(now + REPORT_WAIT);
-            office.closed = now;
+        let Some(reference_state) = &mut self.reference_state else { return };
+        if reference_state.close_at <= now {
+            reference_state.close_at = now + self.config.window;
+            reference_state.solve_at = Some(now + REPORT_WAIT);
+            reference_state.closed = now;
             let window = self.window.saturating_add(1);
             self.close(now, window);
             for number in 1..self.seat.addresses.len() {
@@ -615,11 +622,11 @@ impl Machine for Timekeeper {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let office = self.office.as_ref();
+        let reference_state = self.reference_state.as_ref();
         let second = self.second_at.map(|(at, _)| at);
         let probe = self.probe_at.filter(|_| second.is_none());
-        let close = office.map(|office| office.close_at);
-        let solve = office.and_then(|office| office.solve_at);
+        let close = reference_state.map(|reference_state| reference_state.close_at);
+        let solve = reference_state.and_then(|reference_state| reference_state.solve_at);
         [second, probe, close, solve].into_iter().flatten().min()
     }
 }

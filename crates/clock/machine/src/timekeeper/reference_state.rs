@@ -10,7 +10,7 @@ use crate::{Config, Edge, Mesh, PairEstimate, Verdict};
 
 /// The state that only the reference keeps.
 #[derive(Debug)]
-pub(super) struct Office {
+pub(super) struct ReferenceState {
     pub(super) mesh: Mesh,
     pub(super) close_at: Timestamp,
     pub(super) solve_at: Option<Timestamp>,
@@ -30,7 +30,7 @@ pub(super) struct Office {
     pub(super) shift_ns: i64,
 }
 
-impl Office {
+impl ReferenceState {
     pub(super) fn new(config: &Config, nodes: u32, now: Timestamp) -> Self {
         Self {
             mesh: Mesh::new(config.clone(), nodes, 0),

@@ -24,13 +24,13 @@ const PAIRS_MAX: usize = 64;
 
 /// The usual widths of the bands of all pairs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Haze {
+pub(crate) struct BandWidening {
     /// The narrowest half band of each pair lately, in nanoseconds. A pair without an estimate
     /// keeps its usual width, because a busy host also sends its reports too late.
     usual: BTreeMap<(u32, u32), f64>,
 }
 
-impl Haze {
+impl BandWidening {
     /// The extra half width of the bands of each node, in nanoseconds: the median over the node's
     /// pairs.
     pub(crate) fn extra<'a>(
