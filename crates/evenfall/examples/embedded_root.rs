@@ -1,8 +1,9 @@
 //! A venue: publishes a thousand messages to one receiver.
 //!
-//! `embedded_root OWN RECEIVER ID`, such as `embedded_root 127.0.0.1:9000 127.0.0.1:9007 7`. OWN is the
-//! address on which this root listens. RECEIVER and ID are the address and the id of the receiver,
-//! for example of the example `subscriber`. The root waits for the receiver before it sends.
+//! `embedded_root OWN RECEIVER ID`, such as `embedded_root 127.0.0.1:9000 127.0.0.1:9007 7`. OWN is
+//! the address on which this root listens. RECEIVER and ID are the address and the id of the
+//! receiver, for example of the example `subscriber`. The root waits for the receiver before it
+//! sends.
 
 use evenfall::NodeId;
 use evenfall::embedded_root::{EmbeddedRoot, EmbeddedRootSettings};

@@ -1,8 +1,8 @@
 //! A desk: publishes messages to a root and its standbys, and prints their numbers in the feed.
 //!
-//! `publisher OWN ID ROOT...`, such as `publisher 127.0.0.1:0 40 127.0.0.1:9000`. OWN is the address on
-//! which the author listens, and ID is the author's id in the settings of the roots. The addresses
-//! of the root and its standbys follow, the root first.
+//! `publisher OWN ID ROOT...`, such as `publisher 127.0.0.1:0 40 127.0.0.1:9000`. OWN is the
+//! address on which the author listens, and ID is the author's id in the settings of the roots. The
+//! addresses of the root and its standbys follow, the root first.
 
 use evenfall::NodeId;
 use evenfall::publisher::{Publisher, PublisherSettings};

@@ -52,8 +52,8 @@
 //!
 //! # Publish
 //!
-//! An embedded root is the root of the run in a thread of your program. The latency of a message counts
-//! from the call of `publish`.
+//! An embedded root is the root of the run in a thread of your program. The latency of a message
+//! counts from the call of `publish`.
 //!
 #![cfg_attr(feature = "publisher", doc = "```no_run")]
 #![cfg_attr(not(feature = "publisher"), doc = "```ignore")]

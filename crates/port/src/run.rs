@@ -44,8 +44,9 @@ const PROMPT: Duration = Duration::from_millis(1);
 /// latest.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// A timeout of the sidecar that is due less than this long before the machines' next deadline waits
-/// until after the deadline, because a thread that sleeps until the timeout may wake up this late.
+/// A timeout of the sidecar that is due less than this long before the machines' next deadline
+/// waits until after the deadline, because a thread that sleeps until the timeout may wake up this
+/// late.
 const SIDECAR_EARLY: Duration = Duration::from_micros(200);
 
 /// Counters of a loop.
@@ -66,8 +67,8 @@ pub struct LoopCounters {
 /// The number by which the port knows the sidecar.
 const SIDECAR: usize = usize::MAX;
 
-/// The sidecar: a machine of another protocol that shares the port: it keeps the synchronised clock, and its
-/// events are readings of that clock.
+/// The sidecar: a machine of another protocol that shares the port: it keeps the synchronised
+/// clock, and its events are readings of that clock.
 pub struct Sidecar {
     /// First bytes of its datagrams, by which they are told from those of the other machines.
     pub magic: [u8; 2],

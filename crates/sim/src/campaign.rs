@@ -88,8 +88,8 @@ use crate::{NodeIndex, SimTime};
 /// they give the same run as before.
 const REPEATED: u64 = 3;
 
-/// Makes enums of checks and mutants [`NamedVariant`]s: the documentation of each variant is what lists
-/// say about the variant.
+/// Makes enums of checks and mutants [`NamedVariant`]s: the documentation of each variant is what
+/// lists say about the variant.
 ///
 /// ```
 /// use evenfall_sim::campaign::NamedVariant;

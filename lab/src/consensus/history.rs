@@ -309,8 +309,9 @@ impl History {
         }
     }
 
-    /// Operations of one session are ordered, across reconnects. A read after a `sync` therefore sees all that was answered before the `sync`,
-    /// which is judged as any other read in the order.
+    /// Operations of one session are ordered, across reconnects. A read after a `sync` therefore
+    /// sees all that was answered before the `sync`, which is judged as any other read in the
+    /// order.
     fn judge_sessions(&self, run: &mut Run<Check>) {
         let mut all: Vec<_> = self.begun.range(sessions::FIRST..).collect();
         // A replica that stands still takes what a session has tried there after it has woken up.

@@ -396,8 +396,8 @@ impl Group {
         self.closed.is_none() && is_new && up_to_date
     }
 
-    /// Whether a member reports more entries than this member. A member with more entries will refuse
-    /// this member's promise request.
+    /// Whether a member reports more entries than this member. A member with more entries will
+    /// refuse this member's promise request.
     pub fn is_ahead(&self, member: NodeId) -> bool {
         self.reports.get(&member).is_some_and(|report| report.next > self.mine.next)
     }

@@ -15,8 +15,9 @@
 //! - **A majority** is a majority of the nodes of a super-leaf, in a majority of the super-leaves.
 //!   Any two majorities have a node in common, so that a committed state and an end before it
 //!   cannot both be agreed. Thus less than half of the super-leaves may vanish.
-//! - **Each commit takes one more one-way delay between racks**: a state travels to the other super-leaves, and the
-//!   word that it is written travels on. A state that was fetched may be used only after that.
+//! - **Each commit takes one more one-way delay between racks**: a state travels to the other
+//!   super-leaves, and the word that it is written travels on. A state that was fetched may be used
+//!   only after that.
 //! - **Any node may ask to end a group**, when it has waited for the super-leaf in a cycle for
 //!   [`Config::vanish_after`](crate::Config::vanish_after), and hears a majority. A node that has
 //!   waited for less than half of that time does not help.

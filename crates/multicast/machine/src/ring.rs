@@ -1,5 +1,5 @@
-//! Frames kept for repair, in a ring that is bounded in frames and in bytes, and the repair_queue that
-//! answers requests from the ring.
+//! Frames kept for repair, in a ring that is bounded in frames and in bytes, and the repair_queue
+//! that answers requests from the ring.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

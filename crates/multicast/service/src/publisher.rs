@@ -1,8 +1,8 @@
 //! A publisher in a program of your own that outlives the root.
 //!
-//! A [`EmbeddedRoot`](crate::EmbeddedRoot) is the root itself, and ends with its process. An [`Publisher`]
-//! sends its messages to a root and its standbys. It has the number of a message in the feed when
-//! the roots agree on the message, and goes on with the next root when a root dies.
+//! A [`EmbeddedRoot`](crate::EmbeddedRoot) is the root itself, and ends with its process. An
+//! [`Publisher`] sends its messages to a root and its standbys. It has the number of a message in
+//! the feed when the roots agree on the message, and goes on with the next root when a root dies.
 //!
 //! ```no_run
 //! use evenfall_core::NodeId;
@@ -45,8 +45,8 @@ use crate::settings::Settings;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PublisherError {
-    /// The author has ended. [`Publisher::finish`] gives the reason. Messages without a number may be
-    /// in the feed or not: another author under the same id learns how many are.
+    /// The author has ended. [`Publisher::finish`] gives the reason. Messages without a number may
+    /// be in the feed or not: another author under the same id learns how many are.
     Ended,
     /// The message is longer than [`MESSAGE_BYTES_MAX`].
     TooLong {

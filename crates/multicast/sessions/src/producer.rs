@@ -1,19 +1,17 @@
 //! Publishers that are processes of their own.
 //!
 //! A publisher in the process of the root dies with the root. A publisher in a process of its own
-//! outlives the root, and goes on with the next root. Such a publisher is an [`ProducerSession`] here. It
-//! numbers its messages from 0: the **place** of a message in the author's **line**. The roots give
-//! each message a second number, which is the number in the feed. A line lasts as long as the
-//! process of its author. All processes that publish under one **name** have one line after the
-//! other.
+//! outlives the root, and goes on with the next root. Such a publisher is an [`ProducerSession`]
+//! here. It numbers its messages from 0: the **place** of a message in the author's **line**. The
+//! roots give each message a second number, which is the number in the feed. A line lasts as long
+//! as the process of its author. All processes that publish under one **name** have one line after
+//! the other.
 //!
 //! ```text
-//!  ProducerSession ──ProduceRequest: places 7 to 9──> leading root: is place 7 the next one of this line?
-//!    ^                               │ frame, with the marks (author, place, count)
-//!    │                               v
-//!    │                            the order of the voters ──> ProducerTable of every voter
-//!    │                               │ taken
-//!    └──Answer: 7 to 9 are 40 to 42──┘
+//!  ProducerSession ──ProduceRequest: places 7 to 9──> leading root: is place 7 the next one of
+//! this line? ^                               │ frame, with the marks (author, place, count) │
+//! v │                            the order of the voters ──> ProducerTable of every voter │
+//! │ taken └──Answer: 7 to 9 are 40 to 42──┘
 //! ```
 //!
 //! The obvious way fails: a leading root that remembers what it took from an author takes this
@@ -55,8 +53,8 @@ pub use session::{ProducerEvent, ProducerSession};
 /// so that a lost answer can be given again. At a vote of five milliseconds, an author publishes
 /// 200,000 messages a second.
 pub const WINDOW: usize = 1_024;
-/// ProducerTable of a run. A publisher that is started again is another author with another line. The
-/// numbers that the roots keep for as many lines take 2 MiB.
+/// ProducerTable of a run. A publisher that is started again is another author with another line.
+/// The numbers that the roots keep for as many lines take 2 MiB.
 pub const LINES_MAX: usize = 256;
 
 /// Places that follow each other, with numbers in the feed that follow each other.
@@ -206,7 +204,8 @@ impl ProducerTable {
         }
     }
 
-    /// Grants the change of an author. Returns whether the change holds, and holds for the first time.
+    /// Grants the change of an author. Returns whether the change holds, and holds for the first
+    /// time.
     pub fn grant(&mut self, change: &SessionChange) -> bool {
         match *change {
             SessionChange::Begin { author, name } => self.begin(author, name),

@@ -1,9 +1,9 @@
 //! Where the effects of turns go.
 //!
-//! Turns change nothing but their own node and host. All else goes through an [`EffectSink`]: packets,
-//! events for the observer, the digest, wake-ups for later. On one core the effects happen at once
-//! ([`Direct`]). On several cores they are written down and happen in the order of one core: see
-//! [`super::cores`].
+//! Turns change nothing but their own node and host. All else goes through an [`EffectSink`]:
+//! packets, events for the observer, the digest, wake-ups for later. On one core the effects happen
+//! at once ([`Direct`]). On several cores they are written down and happen in the order of one
+//! core: see [`super::cores`].
 
 use bytes::Bytes;
 use evenfall_core::{Class, Machine};

@@ -120,7 +120,8 @@ impl ProducerIngress {
     }
 
     /// Takes a letter. `publish` gives a message that is next in its line a number in the feed, or
-    /// `None` when there is no room. Returns the change of the author on which the voters may agree.
+    /// `None` when there is no room. Returns the change of the author on which the voters may
+    /// agree.
     ///
     /// # Errors
     /// [`Malformed`] when the datagram is no letter to a root under the key.

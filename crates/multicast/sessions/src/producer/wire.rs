@@ -4,10 +4,9 @@
 //!  0       2         3      4        5   8            16         24           32           40
 //!  | magic | version | kind | key id | 0 | author u64 | life u64 | run id u64 | number u64 | body
 //!
-//!  ProduceRequest      name u64 | have u64 | place u64 | is the end u8 | count u16 | as many messages
-//!           a message: format u8, length u16, bytes
-//!  ProduceResponse   epoch u32 | flags u8 | base u64 | next place u64 | count u8 | as many stretches
-//!           a stretch: place u64, number u64, count u32
+//!  ProduceRequest      name u64 | have u64 | place u64 | is the end u8 | count u16 | as many
+//! messages a message: format u8, length u16, bytes ProduceResponse   epoch u32 | flags u8 | base
+//! u64 | next place u64 | count u8 | as many stretches a stretch: place u64, number u64, count u32
 //! ```
 //!
 //! With a key, the body is sealed (ChaCha20-Poly1305) with the 40 bytes in front of it as

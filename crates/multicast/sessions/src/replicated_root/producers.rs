@@ -22,8 +22,8 @@ pub(super) struct RootProducers {
     run: Run,
     /// The lines of a root without voters.
     lines: ProducerTable,
-    /// ProducerTable that shall begin when all messages of their names are in drafts. A frame with a
-    /// message of a line that is over would be refused, and all frames behind it.
+    /// ProducerTable that shall begin when all messages of their names are in drafts. A frame with
+    /// a message of a line that is over would be refused, and all frames behind it.
     begins: Vec<SessionChange>,
     /// The changes on which the voters are asked to agree.
     changes: Vec<SessionChange>,
@@ -51,7 +51,8 @@ impl RootProducers {
         LeadStanding { epoch, run_id, leads: run.is_some() && !root.is_waiting() }
     }
 
-    /// Takes a letter, and publishes its messages. Returns a change on which the voters shall agree.
+    /// Takes a letter, and publishes its messages. Returns a change on which the voters shall
+    /// agree.
     pub(super) fn handle(
         &mut self,
         now: Timestamp,

@@ -10,8 +10,8 @@
 //!                   --Found-->
 //! ```
 //!
-//! A [`ExperimentRun`] is one run. A course asks for measurements and takes their results, like the tree
-//! builder inside it. A [`Field`] is the source of the delays: a recorded file ([`Recorded`]),
+//! A [`ExperimentRun`] is one run. A course asks for measurements and takes their results, like the
+//! tree builder inside it. A [`Field`] is the source of the delays: a recorded file ([`Recorded`]),
 //! running agents ([`Live`]), or the simulator, which drives the same [`Survey`] as the agents do.
 //!
 //! | module | what it holds |

@@ -85,8 +85,8 @@ pub trait Directory: Send + Sync {
     /// See [`Directory`].
     fn get(&self, key: &str) -> Result<Option<Found>, NamesError>;
 
-    /// Every key that begins with `prefix`, in order. The result is not a snapshot: keys may be read
-    /// at different times.
+    /// Every key that begins with `prefix`, in order. The result is not a snapshot: keys may be
+    /// read at different times.
     ///
     /// # Errors
     /// See [`Directory`].
