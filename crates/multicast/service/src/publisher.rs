@@ -1,6 +1,6 @@
 //! A publisher in a program of your own that outlives the root.
 //!
-//! A [`EmbeddedRoot`](crate::EmbeddedRoot) is the root itself, and ends with its process. An
+//! An [`EmbeddedRoot`](crate::EmbeddedRoot) is the root itself, and ends with its process. An
 //! [`Publisher`] sends its messages to a root and its standbys. It has the number of a message in
 //! the feed when the roots agree on the message, and goes on with the next root when a root dies.
 //!

@@ -1,17 +1,19 @@
 //! Publishers that are processes of their own.
 //!
 //! A publisher in the process of the root dies with the root. A publisher in a process of its own
-//! outlives the root, and goes on with the next root. Such a publisher is an [`ProducerSession`]
+//! outlives the root, and goes on with the next root. Such a publisher is a [`ProducerSession`]
 //! here. It numbers its messages from 0: the **place** of a message in the author's **line**. The
 //! roots give each message a second number, which is the number in the feed. A line lasts as long
 //! as the process of its author. All processes that publish under one **name** have one line after
 //! the other.
 //!
 //! ```text
-//!  ProducerSession ──ProduceRequest: places 7 to 9──> leading root: is place 7 the next one of
-//! this line? ^                               │ frame, with the marks (author, place, count) │
-//! v │                            the order of the voters ──> ProducerTable of every voter │
-//! │ taken └──Answer: 7 to 9 are 40 to 42──┘
+//!  publisher ──ProduceRequest: 7 to 9──> leading root: is place 7 the next one of this line?
+//!    ^                                      │ frame, with the marks (author, place, count)
+//!    │                                      v
+//!    │                        the order of the voters ──> ProducerTable of every voter
+//!    │                                      │ taken
+//!    └─ProduceResponse: they are 40 to 42───┘
 //! ```
 //!
 //! The obvious way fails: a leading root that remembers what it took from an author takes this
@@ -53,7 +55,7 @@ pub use session::{ProducerEvent, ProducerSession};
 /// so that a lost answer can be given again. At a vote of five milliseconds, an author publishes
 /// 200,000 messages a second.
 pub const WINDOW: usize = 1_024;
-/// ProducerTable of a run. A publisher that is started again is another author with another line.
+/// Lines of a run. A publisher that is started again is another author with another line.
 /// The numbers that the roots keep for as many lines take 2 MiB.
 pub const LINES_MAX: usize = 256;
 
