@@ -1,6 +1,8 @@
 //! `evenfall run`: one process of a run over several hosts.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use evenfall_host::{interrupt, process};
@@ -10,6 +12,7 @@ use evenfall_multicast_service::roles::receiver::NoSink;
 use evenfall_multicast_service::roles::{author, proxy, receiver, root};
 use evenfall_multicast_service::settings::{Node, RoleName};
 use evenfall_runtime::settings;
+use evenfall_store_server::Server;
 
 use crate::Outcome;
 use crate::settings::{CONFIG, Union};
@@ -72,6 +75,10 @@ pub struct Args {
     /// Directory of the store that a recorder writes. Overrides `record` of the settings.
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
+    /// Answer readers of a recorder's store on this loopback address while it records, as `store
+    /// serve` does: `evenfall store tail tcp://ADDRESS feed --follow`. Port 0 takes a free port.
+    #[arg(long, value_name = "ADDRESS", value_parser = evenfall_runtime::address::look_up)]
+    serve: Option<SocketAddr>,
     /// Change a setting, such as --set multicast.mode=tree. The option may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -210,13 +217,22 @@ fn run_recorder(
         let name = &node.name;
         format!("node {name}: no directory to record in: give record = \"DIR\" or --record DIR")
     })?;
-    let store = crate::store::open(&dir)?;
+    let store = Arc::new(crate::store::open(&dir)?);
+    let served = args.serve.map(|listen| Server::start_for_readers(Arc::clone(&store), listen));
+    let server = served.transpose()?;
+    if let Some(server) = &server {
+        eprintln!("serving tcp://{}", server.address());
+    }
     let recorded = recorder::run(settings, &node, &store);
-    store.close()?;
+    drop(server);
+    Arc::into_inner(store).ok_or("a connection holds the store")?.close()?;
     Ok(serde_json::to_value(recorded?)?)
 }
 
 pub fn main(args: &Args) -> Outcome {
+    if args.serve.is_some() && !matches!(args.role, RoleArg::Recorder) {
+        return Err("--serve: only a recorder has a store to serve".into());
+    }
     if args.lifeline {
         process::end_with_stdin()?;
     }

@@ -22,7 +22,7 @@ use evenfall_store_engine::{
 use evenfall_store_format::layout::{parse_chunk_name, parse_journal_name};
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::Loss;
-use evenfall_store_recording::files::is_file_of;
+use evenfall_store_recording::Catalog;
 use humantime::parse_duration;
 use serde_json::json;
 
@@ -50,7 +50,8 @@ enum Command {
     Read(read::Read),
     /// Print the last records or messages.
     Tail(read::Tail),
-    /// Write a file or a recording as Parquet, which DuckDB, Polars and Spark open.
+    /// Write a file or a recording as Parquet, which DuckDB, Polars and, with --time-unit us, Spark
+    /// open.
     Export(read::Export),
     /// Limit the age or the bytes of a file or a recording; older records are deleted.
     ///
@@ -241,26 +242,26 @@ impl Place {
         !self.objects && self.dir.to_str().is_some_and(|place| place.starts_with("tcp://"))
     }
 
-    fn cluster(&self, names: &str) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
+    fn cluster(&self, names: &str) -> Result<Arc<dyn RecordSource>, Box<dyn std::error::Error>> {
         backing::check_names(names)?;
         let freshness = if self.fresh { Freshness::Fresh } else { Freshness::Published };
         let options = BucketOptions::default();
-        Ok(Box::new(ClusterSource::open(names, None, &options, freshness)?))
+        Ok(Arc::new(ClusterSource::open(names, None, &options, freshness)?))
     }
 
-    fn source(&self) -> Result<Box<dyn RecordSource>, Box<dyn std::error::Error>> {
+    fn source(&self) -> Result<Arc<dyn RecordSource>, Box<dyn std::error::Error>> {
         let address = self.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
         if let Some(address) = address.filter(|_| !self.objects) {
-            return Ok(Box::new(RemoteSource::new(connect(address)?)));
+            return Ok(Arc::new(RemoteSource::new(connect(address)?)));
         }
         let place = self.dir.display().to_string();
         if backing::is_names(&place) {
             return self.cluster(&place);
         }
         if !self.objects {
-            return Ok(Box::new(open_to_read(&self.dir)?));
+            return Ok(Arc::new(open_to_read(&self.dir)?));
         }
-        Ok(Box::new(Archive::open(&objects_at(&self.dir)?)?))
+        Ok(Arc::new(Archive::open(&objects_at(&self.dir)?)?))
     }
 }
 
@@ -283,14 +284,17 @@ fn feed_of(path: &Path) -> Feed {
     Feed { file: Some(path.to_owned()), ..Feed::default() }
 }
 
-/// The files for which a name stands: the file of that name, or the files of a recording.
+/// The files for which a name stands: the user's file of that name, or else the files of a
+/// recording.
 fn files_of(store: &Store, name: &str) -> Result<Vec<Arc<StoreFile>>, Box<dyn std::error::Error>> {
-    let is_part = |file: &Arc<StoreFile>| file.name == name || is_file_of(&file.name, name);
-    let files: Vec<_> = store.files().into_iter().filter(is_part).collect();
-    match files.is_empty() {
-        true => Err(format!("no file and no recording {name}: see `store ls`").into()),
-        false => Ok(files),
+    let catalog = Catalog::read(store)?;
+    if catalog.file(name).is_some() {
+        return Ok(vec![store.file(name)?]);
     }
+    let files = catalog
+        .recording(name)
+        .ok_or_else(|| format!("no file and no recording {name}: see `store ls`"))?;
+    Ok(files.files().map(|file| store.file(&file.name)).collect::<Result<_, _>>()?)
 }
 
 /// Works in a store, and closes the store whatever the result.

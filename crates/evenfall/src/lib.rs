@@ -1,9 +1,10 @@
 //! evenfall in your program: market data that reaches every receiver at the same instant.
 //!
 //! This crate is for a program that takes part in a run of evenfall. A trading system subscribes
-//! to a feed. A matching engine or a simulator publishes a feed. A research program reads and
-//! writes records of a store. A cluster job exchanges data among its processes. Each of the four
-//! is a face of this crate, and each face is a feature that brings no crate of the other faces.
+//! to a feed. A matching engine or a simulator publishes a feed. A research program reads
+//! recordings, and reads and writes records of a store. A cluster job exchanges data among its
+//! processes. Each of the five is a face of this crate, and each face is a feature that brings no
+//! crate of the other faces.
 //!
 //! People who only want to run evenfall do not need this crate. They need the program `evenfall`
 //! (`cargo install --path apps/cli`).
@@ -15,6 +16,7 @@
 //! | `subscriber` (default) | [`Subscriber`]: the messages of a feed, each at its deadline | 37 |
 //! | `publisher` | [`EmbeddedRoot`]: the root of a run, which sends what the program publishes; [`Publisher`]: a publisher that outlives the root | 43 |
 //! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 39 |
+//! | `recording` | [`Recordings`](recording::Recordings): recordings of feeds, listed, read and followed | 46 |
 //! | `collectives` | [`GroupMember`]: shuffle, broadcast and reduction in a group of processes | 28 |
 //!
 //! The last column counts the crates that a build with this feature alone compiles, with this
@@ -95,6 +97,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Read and follow a recording
+//!
+//! A recorder (`evenfall run recorder --serve 127.0.0.1:7410`) answers readers while it records. A
+//! snapshot is the recording at one moment. A follower gives each message once, as it comes.
+//!
+#![cfg_attr(feature = "recording", doc = "```no_run")]
+#![cfg_attr(not(feature = "recording"), doc = "```ignore")]
+//! use evenfall::recording::{RecordingFollower, Recordings};
+//!
+//! let recordings = Recordings::open("tcp://127.0.0.1:7410")?;
+//! let mut follower = RecordingFollower::new(&recordings.recording("feed")?)?;
+//! loop {
+//!     follower.read_new::<evenfall::store::StoreError>(&mut |row| {
+//!         println!("{} {:?} {:?}", row.recorded.number, row.event.symbol, row.event.price);
+//!         Ok(())
+//!     })?;
+//!     std::thread::sleep(std::time::Duration::from_millis(10));
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Exchange data in a group
 //!
 //! All members of a group make the same calls in the same order. [`collectives::local`] starts the
@@ -129,6 +152,8 @@ pub mod collectives;
 pub mod embedded_root;
 #[cfg(feature = "publisher")]
 pub mod publisher;
+#[cfg(feature = "recording")]
+pub mod recording;
 #[cfg(feature = "store")]
 pub mod store;
 #[cfg(feature = "subscriber")]

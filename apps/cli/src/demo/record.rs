@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenfall_multicast_recorder::role::{self as recorder, NAME, RecorderSummary};
 use evenfall_multicast_service::Settings;
 use evenfall_store_engine::StoreConfig;
-use evenfall_store_recording::catalog::streams;
+use evenfall_store_recording::Catalog;
 use evenfall_store_recording::verify::content_hash;
 
 use super::content::Sent;
@@ -30,7 +30,7 @@ impl Recording {
     pub fn start(dir: &Path, settings: &Settings) -> Result<Self, Box<dyn std::error::Error>> {
         let config = StoreConfig { publish_every: PUBLISH_EVERY, ..StoreConfig::new(dir) };
         let store = store::open_as(config)?;
-        if !streams(&store, NAME)?.is_empty() {
+        if Catalog::read(&store)?.recording(NAME).is_some() {
             let (dir, advice) = (dir.display(), "name another directory");
             return Err(
                 format!("--record {dir}: {NAME} is recorded there already; {advice}").into()

@@ -13,8 +13,7 @@ use evenfall_feed_service::input;
 use evenfall_store_engine::{Level, Store};
 use evenfall_store_format::ordering::{Offered, Ordering, OrderingConfig};
 use evenfall_store_format::schema::{Arrival, Sides};
-use evenfall_store_recording::catalog::{arrival_of, streams};
-use evenfall_store_recording::{RecordingWriter, StreamReplay};
+use evenfall_store_recording::{Catalog, RecordingWriter, StreamReplay};
 use humantime::parse_duration;
 
 use super::backing::Appends;
@@ -140,7 +139,8 @@ fn record(
     date: Option<Date>,
     store: &Store,
 ) -> Outcome {
-    let arrival = arrival_of_both(args, store)?;
+    let catalog = Catalog::read(store)?;
+    let arrival = arrival_of_both(args, &catalog)?;
     let names = ArrivalArgs::names(&args.name, &arrival);
     let mut messages =
         sides::first_copies(messages, arrival.sides.map(|sides| sides == Sides::One))?;
@@ -150,7 +150,9 @@ fn record(
     days.check(feed)?;
     let mut tapes = Vec::new();
     for name in &names {
-        for stream in streams(store, name)? {
+        let streams: Vec<u32> =
+            catalog.recording(name).map_or_else(Vec::new, |there| there.streams().collect());
+        for stream in streams {
             let mut there = StreamReplay::new(store, name, stream, i64::MIN..=i64::MAX)?;
             if there.next_message()?.is_some() {
                 return Err(format!("there is a recording {name} already: choose a name").into());
@@ -220,15 +222,14 @@ impl Days {
 }
 
 /// The arrival of the recording, which the command may state but not contradict.
-fn arrival_of_both(args: &Append, store: &Store) -> Result<Arrival, Failure> {
+fn arrival_of_both(args: &Append, catalog: &Catalog) -> Result<Arrival, Failure> {
     let mut said = args.arrival.arrival();
     if args.arbitrate {
         said.sides = Some(Sides::One);
     }
-    let created = match arrival_of(store, &args.name)? {
-        None => arrival_of(store, &format!("{}-a", args.name))?,
-        there => there,
-    };
+    let first_side = format!("{}-a", args.name);
+    let created = catalog.recording(&args.name).or_else(|| catalog.recording(&first_side));
+    let created = created.map(|recording| recording.arrival.clone());
     match created {
         None => Ok(said),
         Some(created) if said == Arrival::default() || said == created => Ok(created),

@@ -7,8 +7,7 @@ use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_store_engine::Level;
 use evenfall_store_engine::protocol::NAME_BYTES_MAX;
 use evenfall_store_format::Schema;
-use evenfall_store_recording::RecordingWriter;
-use evenfall_store_recording::catalog::streams;
+use evenfall_store_recording::{Catalog, RecordingWriter};
 
 use super::append::ArrivalArgs;
 use super::backing::Backing;
@@ -60,17 +59,17 @@ pub fn create(args: &Create) -> Outcome {
     let store = open_as(args.backing.config(&args.dir)?)?;
     let created = (|| -> Outcome {
         let mut arrival = args.arrival.arrival();
+        let catalog = Catalog::read(&store)?;
         if let Some(mut schema) = schema {
             arrival.sequence = args.sequence.clone().unwrap_or_default();
             schema.arrival = arrival;
+            catalog.expect_free(&args.name, &schema)?;
             store.create(&args.name, &schema)?;
             println!("{}: a file of {}-byte records", args.name, schema.record_bytes);
             return Ok(());
         }
         for name in ArrivalArgs::names(&args.name, &arrival) {
-            if !streams(&store, &name)?.is_empty() {
-                return Err(format!("there is a recording {name} already").into());
-            }
+            catalog.expect_no_recording(&name)?;
             RecordingWriter::with_arrival(&store, &name, 1, Level::Local, arrival.clone())?;
             println!("{name}: a recording");
         }

@@ -1,6 +1,9 @@
 //! Writes records and messages as CSV, JSON lines, Parquet or Arrow, to standard output or a file.
+//!
+//! A file is written beside its final name, and takes that name when it is complete. A file of that
+//! name stays as it was when the command fails or is killed.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -10,9 +13,14 @@ use evenfall_store_format::Schema;
 use evenfall_store_recording::rows::{self as messages, MessageRow};
 
 #[cfg(feature = "arrow")]
-use self::sheets::{MessageSheet, RecordSheet};
+use self::columns::MessageColumns;
 #[cfg(not(feature = "arrow"))]
-use self::sheets_absent::{MessageSheet, RecordSheet};
+use self::columns_absent::MessageColumns;
+
+#[cfg(feature = "arrow")]
+pub use self::columns::write_file;
+#[cfg(not(feature = "arrow"))]
+pub use self::columns_absent::write_file;
 
 type Failure = Box<dyn std::error::Error>;
 type Out = Box<dyn Write + Send>;
@@ -28,6 +36,31 @@ pub enum Format {
     Parquet,
     /// An Arrow IPC stream, such as pyarrow reads from a pipe.
     Arrow,
+}
+
+impl Format {
+    /// Whether the format has columns of values in place of text.
+    pub fn is_columnar(self) -> bool {
+        matches!(self, Self::Parquet | Self::Arrow)
+    }
+}
+
+/// The unit of times in Parquet and Arrow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TimeUnit {
+    /// Nanoseconds, all that the store has.
+    Ns,
+    /// Microseconds, cut. Spark reads no nanoseconds.
+    Us,
+}
+
+/// The form and the place of an output.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    pub format: Format,
+    pub time_unit: TimeUnit,
+    /// The file; `None` for standard output.
+    pub path: Option<&'a Path>,
 }
 
 /// A file whose errors name it.
@@ -52,189 +85,256 @@ impl Write for Named {
     }
 }
 
-/// Opens the output. Callers refuse a format before this call, because opening empties an existing
-/// file.
-fn to(out: Option<&Path>) -> Result<Out, Failure> {
-    Ok(match out {
-        Some(path) => {
-            let file =
-                File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            Box::new(BufWriter::new(Named { file, path: path.to_owned() }))
-        }
-        None => Box::new(BufWriter::new(evenfall_runtime::program::Stdout)),
-    })
+/// A file that is written beside its final name. Without [`keep`](Self::keep) it is removed.
+struct UnfinishedFile {
+    /// Where the bytes are; `None` once they have their name, and for standard output and devices.
+    beside: Option<PathBuf>,
+    path: PathBuf,
 }
 
-/// A writer for the records of a file.
-pub enum Records {
-    Csv(Schema, Out),
-    /// Writes Parquet or Arrow.
-    Sheet(Box<RecordSheet>),
+impl UnfinishedFile {
+    /// Gives the file its name, after its bytes have reached the disk.
+    fn keep(mut self) -> Result<(), Failure> {
+        let Some(beside) = &self.beside else { return Ok(()) };
+        let named = |error: io::Error| format!("{}: {error}", self.path.display());
+        File::open(beside).and_then(|file| file.sync_all()).map_err(named)?;
+        fs::rename(beside, &self.path).map_err(named)?;
+        self.beside = None;
+        Ok(())
+    }
 }
 
-impl Records {
-    pub fn new(schema: &Schema, format: Format, out: Option<&Path>) -> Result<Self, Failure> {
-        match format {
-            Format::Csv => {
-                let mut out = to(out)?;
-                writeln!(out, "{}", csv_header(schema))?;
-                Ok(Self::Csv(schema.clone(), out))
-            }
-            Format::Parquet | Format::Arrow => {
-                Ok(Self::Sheet(Box::new(RecordSheet::begin(format, schema, out)?)))
-            }
-            Format::Json => {
-                Err("the records of a file can be written as csv, parquet or arrow".into())
-            }
+impl Drop for UnfinishedFile {
+    fn drop(&mut self) {
+        if let Some(beside) = &self.beside {
+            // The error that kept the file from its name is the one to report.
+            let _ = fs::remove_file(beside);
         }
+    }
+}
+
+/// Opens the output.
+fn to(path: Option<&Path>) -> Result<(Out, UnfinishedFile), Failure> {
+    let Some(path) = path else {
+        let unnamed = UnfinishedFile { beside: None, path: PathBuf::new() };
+        return Ok((Box::new(BufWriter::new(evenfall_runtime::program::Stdout)), unnamed));
+    };
+    let named = |error: io::Error| format!("{}: {error}", path.display());
+    let there = fs::metadata(path).ok();
+    let is_device = there.as_ref().is_some_and(|there| !there.is_file() && !there.is_dir());
+    let (beside, target) = match there {
+        // A device or a pipe cannot be replaced.
+        Some(_) if is_device => (None, path.to_owned()),
+        Some(there) if there.is_dir() => {
+            return Err(format!("{}: this is a directory: name a file", path.display()).into());
+        }
+        // A link stays a link, and the file behind it is replaced.
+        Some(_) => {
+            let target = fs::canonicalize(path).map_err(named)?;
+            (Some(beside(&target)), target)
+        }
+        None => (Some(beside(path)), path.to_owned()),
+    };
+    let file = match &beside {
+        Some(beside) => File::create(beside),
+        None => File::options().write(true).open(&target),
+    };
+    let file = file.map_err(named)?;
+    let out = BufWriter::new(Named { file, path: path.to_owned() });
+    Ok((Box::new(out), UnfinishedFile { beside, path: target }))
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}.unfinished", std::process::id()))
+}
+
+/// Writes the records of a file as CSV.
+pub struct RecordLines {
+    schema: Schema,
+    out: Out,
+    file: UnfinishedFile,
+}
+
+impl RecordLines {
+    pub fn begin(schema: &Schema, target: Target<'_>) -> Result<Self, Failure> {
+        if target.format == Format::Json {
+            return Err("the records of a file can be written as csv, parquet or arrow".into());
+        }
+        let (mut out, file) = to(target.path)?;
+        writeln!(out, "{}", csv_header(schema))?;
+        Ok(Self { schema: schema.clone(), out, file })
     }
 
     pub fn write(&mut self, records: &[u8]) -> Result<(), Failure> {
-        match self {
-            Self::Csv(schema, out) => Ok(csv(schema, records, out)?),
-            Self::Sheet(sheet) => Ok(sheet.write(records)?),
-        }
+        Ok(csv(&self.schema, records, &mut self.out)?)
     }
 
-    /// Makes all written text visible at once. Only text can be flushed.
+    /// Makes all written text visible at once.
     pub fn flush(&mut self) -> Result<(), Failure> {
-        match self {
-            Self::Csv(_, out) => Ok(out.flush()?),
-            Self::Sheet(_) => Ok(()),
-        }
+        Ok(self.out.flush()?)
     }
 
-    pub fn finish(self) -> Result<(), Failure> {
-        match self {
-            Self::Csv(_, mut out) => Ok(out.flush()?),
-            Self::Sheet(sheet) => Ok(sheet.finish()?),
-        }
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.out.flush()?;
+        self.file.keep()
     }
 }
 
 /// A writer for the messages of a recording.
 pub enum Messages {
-    Csv(Out),
-    Json(Out),
+    Csv(Out, Unfinished),
+    Json(Out, Unfinished),
     /// Writes Parquet or Arrow.
-    Sheet(Box<MessageSheet>),
+    Columns(Box<MessageColumns>),
 }
 
+/// The file of a writer.
+pub struct Unfinished(UnfinishedFile);
+
 impl Messages {
-    pub fn new(format: Format, out: Option<&Path>) -> Result<Self, Failure> {
-        Ok(match format {
+    pub fn begin(target: Target<'_>) -> Result<Self, Failure> {
+        Ok(match target.format {
             Format::Csv => {
-                let mut out = to(out)?;
+                let (mut out, file) = to(target.path)?;
                 writeln!(out, "{}", messages::COLUMNS.join(","))?;
-                Self::Csv(out)
+                Self::Csv(out, Unfinished(file))
             }
-            Format::Json => Self::Json(to(out)?),
+            Format::Json => {
+                let (out, file) = to(target.path)?;
+                Self::Json(out, Unfinished(file))
+            }
             Format::Parquet | Format::Arrow => {
-                Self::Sheet(Box::new(MessageSheet::begin(format, out)?))
+                Self::Columns(Box::new(MessageColumns::begin(target)?))
             }
         })
     }
 
     pub fn write(&mut self, row: MessageRow) -> Result<(), Failure> {
         match self {
-            Self::Csv(out) => Ok(messages::csv(&row, out)?),
-            Self::Json(out) => Ok(messages::json(&row, out)?),
-            Self::Sheet(sheet) => Ok(sheet.write(row)?),
+            Self::Csv(out, _) => Ok(messages::csv(&row, out)?),
+            Self::Json(out, _) => Ok(messages::json(&row, out)?),
+            Self::Columns(columns) => columns.write(row),
         }
     }
 
     /// Makes all written text visible at once. Only text can be flushed.
     pub fn flush(&mut self) -> Result<(), Failure> {
         match self {
-            Self::Csv(out) | Self::Json(out) => Ok(out.flush()?),
-            Self::Sheet(_) => Ok(()),
+            Self::Csv(out, _) | Self::Json(out, _) => Ok(out.flush()?),
+            Self::Columns(_) => Ok(()),
         }
     }
 
     pub fn finish(self) -> Result<(), Failure> {
         match self {
-            Self::Csv(mut out) | Self::Json(mut out) => Ok(out.flush()?),
-            Self::Sheet(sheet) => Ok(sheet.finish()?),
+            Self::Csv(mut out, file) | Self::Json(mut out, file) => {
+                out.flush()?;
+                file.0.keep()
+            }
+            Self::Columns(columns) => columns.finish(),
         }
     }
 }
 
 /// Parquet files and Arrow streams.
 #[cfg(feature = "arrow")]
-mod sheets {
-    use evenfall_store_engine::export;
-    use evenfall_store_engine::sheet::Kind;
-    use evenfall_store_format::Schema;
-    use evenfall_store_recording::rows::{self as messages, MessageRow};
+mod columns {
+    use std::ops::{ControlFlow, Range};
+    use std::sync::Arc;
 
-    use super::{Failure, Format, Out, Path, to};
+    use evenfall_store_engine::RecordSource;
+    use evenfall_store_engine::batch_writer::{BatchFormat, BatchWriter, TimeResolution};
+    use evenfall_store_recording::rows::{MessageBatchWriter, MessageRow};
+    use evenfall_store_recording::{RowSelection, StoreTables, TableName, Tables as _};
 
-    fn kind(format: Format) -> Kind {
-        if format == Format::Arrow { Kind::Arrow } else { Kind::Parquet }
+    use super::{Failure, Format, Out, Target, TimeUnit, UnfinishedFile, to};
+
+    fn form(target: Target<'_>) -> (BatchFormat, TimeResolution) {
+        let format = match target.format {
+            Format::Arrow => BatchFormat::Arrow,
+            _ => BatchFormat::Parquet,
+        };
+        let resolution = match target.time_unit {
+            TimeUnit::Ns => TimeResolution::Nanoseconds,
+            TimeUnit::Us => TimeResolution::Microseconds,
+        };
+        (format, resolution)
     }
 
-    pub struct RecordSheet(export::RecordSheet<Out>);
-
-    impl RecordSheet {
-        pub fn begin(format: Format, schema: &Schema, out: Option<&Path>) -> Result<Self, Failure> {
-            Ok(Self(export::RecordSheet::new(kind(format), schema, to(out)?)?))
-        }
-
-        pub fn write(&mut self, records: &[u8]) -> Result<(), Failure> {
-            Ok(self.0.write(records)?)
-        }
-
-        pub fn finish(self) -> Result<(), Failure> {
-            Ok(self.0.finish()?)
-        }
+    /// Writes records of a user's file.
+    pub fn write_file(
+        source: &Arc<dyn RecordSource>,
+        name: &str,
+        numbers: Range<u64>,
+        target: Target<'_>,
+    ) -> Result<(), Failure> {
+        let table = StoreTables::new(Arc::clone(source)).open(&TableName::of_file(name))?;
+        let schema = &table.info().schema;
+        let (format, resolution) = form(target);
+        let (out, file) = to(target.path)?;
+        let mut writer = BatchWriter::new(format, resolution, schema, out)?;
+        let columns: Vec<usize> = (0..schema.fields().len()).collect();
+        let mut written = Ok(());
+        table.scan(&RowSelection::of(vec![numbers]), &columns, &mut |batch| {
+            written = writer.write(&batch);
+            if written.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        written?;
+        writer.finish()?;
+        file.keep()
     }
 
-    pub struct MessageSheet(messages::MessageSheet<Out>);
+    /// Writes messages of a recording.
+    pub struct MessageColumns {
+        writer: MessageBatchWriter<Out>,
+        file: UnfinishedFile,
+    }
 
-    impl MessageSheet {
-        pub fn begin(format: Format, out: Option<&Path>) -> Result<Self, Failure> {
-            Ok(Self(messages::MessageSheet::new(kind(format), to(out)?)?))
+    impl MessageColumns {
+        pub fn begin(target: Target<'_>) -> Result<Self, Failure> {
+            let (format, resolution) = form(target);
+            let (out, file) = to(target.path)?;
+            Ok(Self { writer: MessageBatchWriter::new(format, resolution, out)?, file })
         }
 
         pub fn write(&mut self, row: MessageRow) -> Result<(), Failure> {
-            Ok(self.0.write(row)?)
+            Ok(self.writer.write(row)?)
         }
 
         pub fn finish(self) -> Result<(), Failure> {
-            Ok(self.0.finish()?)
+            self.writer.finish()?;
+            self.file.keep()
         }
     }
 }
 
-/// The types of `sheets` in a build without Arrow. No value of them can be made.
+/// The parts of `columns` in a build without Arrow.
 #[cfg(not(feature = "arrow"))]
-mod sheets_absent {
-    use evenfall_store_format::Schema;
+mod columns_absent {
+    use std::ops::Range;
+    use std::sync::Arc;
+
+    use evenfall_store_engine::RecordSource;
     use evenfall_store_recording::MessageRow;
 
-    use super::{Failure, Format, Path};
+    use super::{Failure, Target};
     use crate::missing::words;
 
-    pub enum RecordSheet {}
-
-    impl RecordSheet {
-        pub fn begin(_: Format, _: &Schema, _: Option<&Path>) -> Result<Self, Failure> {
-            Err(words("output as Parquet or Arrow", "arrow").into())
-        }
-
-        pub fn write(&mut self, _: &[u8]) -> Result<(), Failure> {
-            match *self {}
-        }
-
-        pub fn finish(self) -> Result<(), Failure> {
-            match self {}
-        }
+    pub fn write_file(
+        _: &Arc<dyn RecordSource>,
+        _: &str,
+        _: Range<u64>,
+        _: Target<'_>,
+    ) -> Result<(), Failure> {
+        Err(words("output as Parquet or Arrow", "arrow").into())
     }
 
-    pub enum MessageSheet {}
+    /// No value of this type can be made.
+    pub enum MessageColumns {}
 
-    impl MessageSheet {
-        pub fn begin(_: Format, _: Option<&Path>) -> Result<Self, Failure> {
+    impl MessageColumns {
+        pub fn begin(_: Target<'_>) -> Result<Self, Failure> {
             Err(words("output as Parquet or Arrow", "arrow").into())
         }
 
@@ -252,31 +352,57 @@ mod sheets_absent {
 mod tests {
     use super::*;
 
-    /// Formats that this build refuses for records.
-    fn refused() -> Vec<Format> {
-        let sheets = [Format::Parquet, Format::Arrow].into_iter();
-        [Format::Json].into_iter().chain(sheets.filter(|_| cfg!(not(feature = "arrow")))).collect()
+    fn target(format: Format, path: &Path) -> Target<'_> {
+        Target { format, time_unit: TimeUnit::Ns, path: Some(path) }
+    }
+
+    fn names_in(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).expect("a directory").flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
     #[test]
-    fn a_format_that_is_refused_leaves_the_output_file_as_it_was() {
+    fn an_output_that_is_not_finished_leaves_the_file_as_it_was() {
         let directory = tempfile::tempdir().expect("a directory");
-        let (there, absent) = (directory.path().join("there"), directory.path().join("absent"));
-        std::fs::write(&there, "kept").expect("a file");
-        for format in refused() {
-            for path in [&there, &absent] {
-                assert!(Records::new(&Schema::opaque(8), format, Some(path)).is_err());
-            }
+        let path = directory.path().join("there");
+        fs::write(&path, "kept").expect("a file");
+        let schema = Schema::opaque(8);
+        assert!(RecordLines::begin(&schema, target(Format::Json, &path)).is_err());
+        let mut lines = RecordLines::begin(&schema, target(Format::Csv, &path)).expect("an output");
+        lines.write(&[0; 8]).expect("a line");
+        drop(lines);
+        for format in [Format::Csv, Format::Json, Format::Parquet, Format::Arrow] {
+            drop(Messages::begin(target(format, &path)));
         }
-        assert_eq!(std::fs::read_to_string(&there).expect("a file"), "kept");
-        assert!(!absent.exists());
+        assert_eq!(fs::read_to_string(&path).expect("a file"), "kept");
+        assert_eq!(names_in(directory.path()), ["there"]);
+        RecordLines::begin(&schema, target(Format::Csv, &path))
+            .and_then(RecordLines::finish)
+            .expect("an output");
+        assert_eq!(fs::read_to_string(&path).expect("a file"), "time\n");
+        assert_eq!(names_in(directory.path()), ["there"]);
+    }
+
+    #[test]
+    fn a_link_stays_and_a_directory_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, link) = (directory.path().join("there"), directory.path().join("link"));
+        fs::write(&path, "old").expect("a file");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        Messages::begin(target(Format::Json, &link)).and_then(Messages::finish).expect("written");
+        assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
+        assert_eq!(fs::read_to_string(&path).expect("a file"), "");
+        let refused = to(Some(directory.path())).err().expect("a refusal").to_string();
+        assert!(refused.contains("this is a directory"), "{refused}");
     }
 
     #[test]
     fn a_full_disk_under_the_output_is_named() {
-        let mut full = to(Some(Path::new("/dev/full"))).expect("a device");
+        let (mut full, file) = to(Some(Path::new("/dev/full"))).expect("a device");
         let error = full.write_all(b"word").and_then(|()| full.flush()).expect_err("no room");
         assert!(error.to_string().starts_with("/dev/full: "), "{error}");
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        file.keep().expect("a device is not renamed");
+        assert!(Path::new("/dev/full").exists());
     }
 }

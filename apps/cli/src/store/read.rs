@@ -1,28 +1,26 @@
 //! `evenfall store read`, `tail` and `export`, which share the choice of records and the output.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::ops::{ControlFlow, RangeInclusive};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenfall_core::StorageError;
 use evenfall_feed_formats::codec::Clock;
 use evenfall_host::interrupt;
 use evenfall_store_engine::{Listed, RecordSource};
-use evenfall_store_recording::MessageRow;
-use evenfall_store_recording::catalog::{names, streams};
-use evenfall_store_recording::files::is_message_file_of;
-use evenfall_store_recording::follow::StreamFollower;
-use evenfall_store_recording::read::{
-    file_span, joined, read_messages, recording_span, venue_clock,
-};
+use evenfall_store_format::layout::record_time;
+use evenfall_store_recording::{Catalog, MessageRow, RecordingFollower, RecordingSnapshot};
 
 use super::Place;
-use super::output::{Format, Messages, Records};
-use super::times::{self, time_ns};
+use super::output::{Format, Messages, RecordLines, Target, TimeUnit, write_file};
+use super::times::{self, End, TimeArg, time_arg};
 use crate::Outcome;
 
 /// How often a followed file is checked for new records.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 type Failure = Box<dyn std::error::Error>;
 
 /// The choice of records: a subject and two times.
@@ -32,13 +30,13 @@ struct Choice {
     place: Place,
     /// A file, a recording, or a symbol in the recordings, such as aapl.
     name: String,
-    /// First time: nanoseconds, 2026-11-21T09:30:00Z, or a time of day such as 16:00 or 09:30:00.5
-    /// by the venue's clock on the recording's day.
-    #[arg(long, value_name = "TIME", value_parser = time_ns, allow_hyphen_values = true)]
-    from: Option<i64>,
-    /// Last time, in the same forms.
-    #[arg(long, value_name = "TIME", value_parser = time_ns, allow_hyphen_values = true)]
-    to: Option<i64>,
+    /// First time: a date, "2026-11-21 09:30" or 09:30 by the venue's clock; an instant such as
+    /// 2026-11-21T14:30:00Z or with any offset; or a number with its unit, such as 1577716200s.
+    #[arg(long, value_name = "TIME", value_parser = time_arg, allow_hyphen_values = true)]
+    from: Option<TimeArg>,
+    /// Last time, in the same forms. A date stands for its whole day.
+    #[arg(long, value_name = "TIME", value_parser = time_arg, allow_hyphen_values = true)]
+    to: Option<TimeArg>,
 }
 
 /// Arguments of `evenfall store read`.
@@ -49,7 +47,10 @@ pub struct Read {
     /// Format of the output.
     #[arg(long, value_enum, default_value = "csv")]
     format: Format,
-    /// The file to write. Without it, standard output.
+    /// Unit of times in Parquet and Arrow. Spark reads us alone.
+    #[arg(long, value_enum, default_value = "ns")]
+    time_unit: TimeUnit,
+    /// The file to write. Without it, standard output. The file takes its name when it is complete.
     #[arg(long, short)]
     out: Option<PathBuf>,
 }
@@ -78,172 +79,207 @@ pub struct Export {
     /// Format of the output.
     #[arg(long, value_enum, default_value = "parquet")]
     format: Format,
-    /// The file to write.
+    /// Unit of times in Parquet and Arrow. Spark reads us alone.
+    #[arg(long, value_enum, default_value = "ns")]
+    time_unit: TimeUnit,
+    /// The file to write. The file takes its name when it is complete.
     #[arg(long, short)]
     out: PathBuf,
 }
 
-/// The subject of a name.
+/// What a name stands for, at one moment.
 enum Subject {
     File(Listed),
-    Recording(String),
+    Recording(Box<RecordingSnapshot>),
     /// A symbol, and the recordings that are searched for it.
-    Symbol(String, Vec<String>),
+    Symbol(String, Vec<RecordingSnapshot>),
 }
 
-impl Choice {
-    /// The chosen times. A time of day counts on the subject's only day, by the clock of the venue.
-    fn times(&self, source: &dyn RecordSource, subject: &Subject) -> Result<(i64, i64), Failure> {
-        let (from, to) = self.times_as_given(source, subject)?;
+impl Subject {
+    fn recordings(&self) -> &[RecordingSnapshot] {
+        match self {
+            Self::File(_) => &[],
+            Self::Recording(recording) => std::slice::from_ref(recording),
+            Self::Symbol(_, recordings) => recordings,
+        }
+    }
+}
+
+/// A subject in its store. The list of the store's files was read once.
+struct Question {
+    source: Arc<dyn RecordSource>,
+    subject: Subject,
+}
+
+impl Question {
+    fn of(choice: &Choice) -> Result<Self, Failure> {
+        let source = choice.place.source()?;
+        let catalog = Catalog::read(&*source)?;
+        let name = &choice.name;
+        let open = |files| RecordingSnapshot::open(Arc::clone(&source), files);
+        let subject = if let Some(file) = catalog.file(name) {
+            Subject::File(file.clone())
+        } else if let Some(files) = catalog.recording(name) {
+            Subject::Recording(Box::new(open(files)?))
+        } else {
+            let all = catalog.recordings().map(open).collect::<Result<_, _>>()?;
+            Subject::Symbol(name.to_uppercase(), all)
+        };
+        Ok(Self { source, subject })
+    }
+
+    /// The chosen times, both included.
+    fn times(&self, choice: &Choice) -> Result<RangeInclusive<i64>, Failure> {
+        let both = [choice.from, choice.to];
+        let needs = |of: fn(TimeArg) -> bool| both.into_iter().flatten().any(of);
+        let clock = match needs(TimeArg::needs_clock) {
+            true => self.clock()?,
+            false => Clock::Epoch,
+        };
+        let only_day = match needs(TimeArg::lacks_day) {
+            true => self.only_day(clock)?,
+            false => None,
+        };
+        let resolve = |time: Option<TimeArg>, end, none| match time {
+            Some(time) => time.resolve(clock, only_day, end).ok_or("--from or --to is no time"),
+            None => Ok(none),
+        };
+        let from = resolve(choice.from, End::First, i64::MIN)?;
+        let to = resolve(choice.to, End::Last, i64::MAX)?;
         match from <= to {
-            true => Ok((from, to)),
+            true => Ok(from..=to),
             false => Err("--from is later than --to: no time is between them".into()),
         }
     }
 
-    fn times_as_given(
-        &self,
-        source: &dyn RecordSource,
-        subject: &Subject,
-    ) -> Result<(i64, i64), Failure> {
-        let (from, to) = (self.from.unwrap_or(i64::MIN), self.to.unwrap_or(i64::MAX));
-        let is_asked =
-            self.from.is_some_and(times::is_of_day) || self.to.is_some_and(times::is_of_day);
-        let reach = if is_asked { span(source, subject)? } else { None };
-        let Some((first, last)) = reach.filter(|(first, _)| !times::is_of_day(*first)) else {
-            return Ok((from, to));
+    /// The only day of the messages, by the clock of the venue. `None` without messages, and for
+    /// records whose times count from midnight.
+    fn only_day(&self, clock: Clock) -> Result<Option<evenfall_feed_formats::Date>, Failure> {
+        let Some((first, last)) = self.span()?.filter(|(first, _)| !times::is_of_day(*first))
+        else {
+            return Ok(None);
         };
-        let clock = clock_of(source, subject)?;
         let date = clock.date_of(first);
-        let Some(date) = date.filter(|_| clock.date_of(last) == date) else {
-            let words = "is a time of day, and there are several days: give the date too, such as \
-                         2012-06-21T13:30:00Z";
-            return Err(format!("--from or --to {words}").into());
+        match date.filter(|_| clock.date_of(last) == date) {
+            Some(date) => Ok(Some(date)),
+            None => Err("--from or --to is a time of day, and there are several days: give the \
+                         date too, such as \"2012-06-21 09:30\""
+                .into()),
+        }
+    }
+
+    /// The clock of the venue.
+    fn clock(&self) -> Result<Clock, Failure> {
+        let first = self.subject.recordings().first();
+        Ok(first.map_or(Ok(Clock::Epoch), RecordingSnapshot::venue_clock)?)
+    }
+
+    /// The first and the last time of the subject.
+    fn span(&self) -> Result<Option<(i64, i64)>, Failure> {
+        if let Subject::File(file) = &self.subject {
+            let all = self.source.between(&file.name, i64::MIN, i64::MAX)?;
+            let Some(last) = all.end.checked_sub(1).filter(|last| *last >= all.start) else {
+                return Ok(None);
+            };
+            let time = |number: u64| -> Result<i64, Failure> {
+                Ok(record_time(&self.source.numbers(&file.name, number..number + 1)?))
+            };
+            return Ok(Some((time(all.start)?, time(last)?)));
+        }
+        let mut span: Option<(i64, i64)> = None;
+        for recording in self.subject.recordings() {
+            if let Some((first, last)) = recording.span()? {
+                span = Some(span.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
+            }
+        }
+        Ok(span)
+    }
+
+    /// The first and last time of the subject, in words for an empty result.
+    fn reach(&self) -> Result<String, Failure> {
+        let what = match self.subject {
+            Subject::File(_) => "this file reaches",
+            Subject::Recording(_) => "this recording reaches",
+            Subject::Symbol(..) => "recordings here reach",
         };
-        let of_day = |ns: i64| match u64::try_from(ns) {
-            Ok(day_ns) if times::is_of_day(ns) => clock.of_day_ns(date, day_ns).unwrap_or(ns),
-            _ => ns,
-        };
-        Ok((of_day(from), of_day(to)))
+        Ok(self.span()?.map_or_else(String::new, |(from, to)| {
+            format!("; {what} from {} to {}", times::words(from), times::words(to))
+        }))
     }
 
     /// Says on standard error that nothing was found, because a header without rows looks like a
     /// mistake of the program.
-    fn say_if_nothing(&self, source: &dyn RecordSource, subject: &Subject, count: u64) -> Outcome {
-        if count == 0 && self.from.or(self.to).is_some() {
-            eprintln!("note: no message between these times{}", reach(source, subject)?);
+    fn say_if_nothing(&self, choice: &Choice, count: u64) -> Outcome {
+        if count == 0 && self.is_cut(choice) {
+            eprintln!("note: no message between these times{}", self.reach()?);
         }
         Ok(())
     }
 
-    fn subject(&self, source: &dyn RecordSource) -> Result<Subject, Failure> {
-        let name = &self.name;
-        if let Some(file) = source.listed()?.into_iter().find(|file| file.name == *name) {
-            return Ok(Subject::File(file));
-        }
-        let recordings = names(source)?;
-        if recordings.contains(name) {
-            return Ok(Subject::Recording(name.clone()));
-        }
-        Ok(Subject::Symbol(name.to_uppercase(), recordings))
+    fn is_cut(&self, choice: &Choice) -> bool {
+        choice.from.or(choice.to).is_some()
     }
-}
 
-/// Gives the messages of a recording, and says on standard error what retention has removed.
-fn messages(
-    source: &dyn RecordSource,
-    recording: &str,
-    symbol: Option<&str>,
-    (from, to): (i64, i64),
-    each: &mut dyn FnMut(MessageRow) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    for (stream, first) in read_messages(source, recording, symbol, from..=to, each)? {
-        eprintln!("note: stream {stream} of {recording} begins with message {first}: retention");
-    }
-    Ok(())
-}
-
-/// All messages for which a recording or a symbol stands.
-fn rows(
-    source: &dyn RecordSource,
-    subject: &Subject,
-    times: (i64, i64),
-    each: &mut dyn FnMut(MessageRow) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    match subject {
-        Subject::File(_) => Ok(()),
-        Subject::Recording(name) => messages(source, name, None, times, each),
-        Subject::Symbol(symbol, recordings) => {
-            say_cost(source, symbol, recordings)?;
-            let mut found = 0u64;
-            for name in recordings {
-                messages(source, name, Some(symbol), times, &mut |row| {
-                    found += 1;
-                    each(row)
-                })?;
+    /// Gives all messages for which a recording or a symbol stands.
+    fn messages(
+        &self,
+        times: &RangeInclusive<i64>,
+        each: &mut dyn FnMut(MessageRow) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let symbol = match &self.subject {
+            Subject::Symbol(symbol, _) => Some(symbol.as_str()),
+            _ => None,
+        };
+        let mut found = 0u64;
+        for recording in self.subject.recordings() {
+            say_retention(recording);
+            let rows = recording.between(times.clone())?;
+            if let Some(symbol) = symbol {
+                say_cost(symbol, &rows);
             }
-            if found > 0 {
-                return Ok(());
+            recording.read::<Failure>(&rows, symbol, &mut |row| {
+                found += 1;
+                each(row)?;
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        match symbol {
+            Some(symbol) if found == 0 => {
+                let none =
+                    "no file, no recording and, between these times, no message of the symbol";
+                Err(format!("{none} {symbol}: see `store ls`{}", self.reach()?).into())
             }
-            let place = "no file, no recording and, between these times, no message of the symbol";
-            let reach = reach(source, subject)?;
-            Err(format!("{place} {symbol}: see `store ls`{reach}").into())
+            _ => Ok(()),
         }
     }
 }
 
-/// The clock of the venue of a subject's messages.
-fn clock_of(source: &dyn RecordSource, subject: &Subject) -> Result<Clock, Failure> {
-    let name = match subject {
-        Subject::File(_) => None,
-        Subject::Recording(name) => Some(name),
-        Subject::Symbol(_, all) => all.first(),
-    };
-    Ok(name.map_or(Ok(Clock::Epoch), |name| venue_clock(source, name))?)
-}
-
-/// The first and the last time of a subject's messages.
-fn span(source: &dyn RecordSource, subject: &Subject) -> Result<Option<(i64, i64)>, Failure> {
-    let recordings = match subject {
-        Subject::File(file) => return Ok(file_span(source, file)?),
-        Subject::Recording(name) => std::slice::from_ref(name),
-        Subject::Symbol(_, all) => &all[..],
-    };
-    let spans = recordings.iter().map(|name| recording_span(source, name));
-    Ok(spans.into_iter().try_fold(None, |all, span| span.map(|span| joined(all, span)))?)
-}
-
-/// The first and last time of a subject's messages, in words for an empty result.
-fn reach(source: &dyn RecordSource, subject: &Subject) -> Result<String, Failure> {
-    let reach = span(source, subject)?;
-    let what = match subject {
-        Subject::File(_) => "this file reaches",
-        Subject::Recording(_) => "this recording reaches",
-        Subject::Symbol(..) => "recordings here reach",
-    };
-    Ok(reach.map_or_else(String::new, |(from, to)| {
-        format!("; {what} from {} to {}", times::words(from), times::words(to))
-    }))
+/// Says which messages retention has removed.
+fn say_retention(recording: &RecordingSnapshot) {
+    for stream in recording.streams() {
+        let (number, first) = (stream.stream(), stream.numbers().start);
+        if stream.is_shortened() {
+            let name = recording.name();
+            eprintln!("note: stream {number} of {name} begins with message {first}: retention");
+        }
+    }
 }
 
 /// Warns of the cost, since symbols have no index: an execution does not name its symbol, and the
 /// order that it executes does.
-fn say_cost(source: &dyn RecordSource, symbol: &str, recordings: &[String]) -> Outcome {
-    let is_read =
-        |file: &&Listed| recordings.iter().any(|name| is_message_file_of(&file.name, name));
-    let listed = source.listed()?;
-    let messages: u64 = listed.iter().filter(is_read).map(|file| file.records).sum();
+fn say_cost(symbol: &str, rows: &evenfall_store_recording::RowSelection) {
+    let messages: u64 = rows.ranges.iter().map(|range| range.end - range.start).sum();
     eprintln!(
         "note: symbols have no index: {messages} messages are read to find those of {symbol}"
     );
-    Ok(())
 }
 
-fn records(
+/// Writes records of a user's file as text.
+fn write_lines(
     source: &dyn RecordSource,
     file: &Listed,
     numbers: std::ops::Range<u64>,
-    out: &mut Records,
+    out: &mut RecordLines,
 ) -> Outcome {
     source.read(&file.name, numbers, &mut |part| {
         let failed = |error: Failure| StorageError::Failed {
@@ -255,40 +291,73 @@ fn records(
     Ok(())
 }
 
-fn write(choice: &Choice, format: Format, out: Option<&Path>) -> Result<u64, Failure> {
-    let source = choice.place.source()?;
-    let subject = choice.subject(&*source)?;
-    let (from, to) = choice.times(&*source, &subject)?;
-    if let Subject::File(file) = &subject {
-        let mut out = Records::new(&file.schema, format, out)?;
-        let numbers = source.between(&file.name, from, to)?;
-        let count = numbers.end - numbers.start;
-        records(&*source, file, numbers, &mut out)?;
-        out.finish()?;
-        choice.say_if_nothing(&*source, &subject, count)?;
-        return Ok(count);
+/// Writes records of a user's file in any form.
+fn write_records(
+    source: &Arc<dyn RecordSource>,
+    file: &Listed,
+    numbers: std::ops::Range<u64>,
+    target: Target<'_>,
+) -> Outcome {
+    if target.format.is_columnar() {
+        return write_file(source, &file.name, numbers, target);
     }
-    let mut out = Messages::new(format, out)?;
-    let mut count = 0;
-    rows(&*source, &subject, (from, to), &mut |row| {
-        count += 1;
-        out.write(row)
-    })?;
-    out.finish()?;
-    choice.say_if_nothing(&*source, &subject, count)?;
+    let mut out = RecordLines::begin(&file.schema, target)?;
+    write_lines(&**source, file, numbers, &mut out)?;
+    out.finish()
+}
+
+/// An answer without a row must not take the place of an earlier file.
+fn expect_rows(question: &Question, count: u64, target: Target<'_>) -> Outcome {
+    match target.path.filter(|path| count == 0 && path.is_file()) {
+        Some(path) => {
+            let reach = question.reach()?;
+            Err(format!("{}: no rows to replace it by{reach}; it stays", path.display()).into())
+        }
+        None => Ok(()),
+    }
+}
+
+fn write(choice: &Choice, target: Target<'_>) -> Result<u64, Failure> {
+    let question = Question::of(choice)?;
+    let times = question.times(choice)?;
+    let count = if let Subject::File(file) = &question.subject {
+        let numbers = question.source.between(&file.name, *times.start(), *times.end())?;
+        let count = numbers.end - numbers.start;
+        expect_rows(&question, count, target)?;
+        write_records(&question.source, file, numbers, target)?;
+        count
+    } else {
+        let mut out = Messages::begin(target)?;
+        let mut count = 0;
+        question.messages(&times, &mut |row| {
+            count += 1;
+            out.write(row)
+        })?;
+        expect_rows(&question, count, target)?;
+        out.finish()?;
+        count
+    };
+    question.say_if_nothing(choice, count)?;
     Ok(count)
 }
 
 /// Runs `store read`.
 pub fn read(args: &Read) -> Outcome {
-    write(&args.choice, args.format, args.out.as_deref()).map(drop)
+    let (format, time_unit, path) = (args.format, args.time_unit, args.out.as_deref());
+    write(&args.choice, Target { format, time_unit, path }).map(drop)
 }
 
 /// Runs `store export`.
 pub fn export(args: &Export) -> Outcome {
-    let count = write(&args.choice, args.format, Some(&args.out))?;
+    let (format, time_unit, path) = (args.format, args.time_unit, Some(&*args.out));
+    let count = write(&args.choice, Target { format, time_unit, path })?;
     println!("{count} rows in {}", args.out.display());
     Ok(())
+}
+
+/// Standard output in this format.
+fn standard_output(format: Format) -> Target<'static> {
+    Target { format, time_unit: TimeUnit::Ns, path: None }
 }
 
 /// Runs `store tail`.
@@ -296,31 +365,29 @@ pub fn tail(args: &Tail) -> Outcome {
     if args.follow {
         return follow(args);
     }
-    let source = args.choice.place.source()?;
-    let subject = args.choice.subject(&*source)?;
-    let (from, to) = args.choice.times(&*source, &subject)?;
-    if let Subject::File(file) = &subject {
-        let mut out = Records::new(&file.schema, args.format, None)?;
-        let mut numbers = source.between(&file.name, from, to)?;
+    let question = Question::of(&args.choice)?;
+    let times = question.times(&args.choice)?;
+    let target = standard_output(args.format);
+    if let Subject::File(file) = &question.subject {
+        let mut numbers = question.source.between(&file.name, *times.start(), *times.end())?;
         numbers.start = numbers.start.max(numbers.end.saturating_sub(args.count));
         let count = numbers.end - numbers.start;
-        records(&*source, file, numbers, &mut out)?;
-        out.finish()?;
-        return args.choice.say_if_nothing(&*source, &subject, count);
+        write_records(&question.source, file, numbers, target)?;
+        return question.say_if_nothing(&args.choice, count);
     }
     let mut last = VecDeque::new();
-    rows(&*source, &subject, (from, to), &mut |row| {
+    question.messages(&times, &mut |row| {
         last.push_back(row);
         if last.len() as u64 > args.count {
             last.pop_front();
         }
         Ok(())
     })?;
-    let mut out = Messages::new(args.format, None)?;
+    let mut out = Messages::begin(target)?;
     let count = last.len() as u64;
     last.into_iter().try_for_each(|row| out.write(row))?;
     out.finish()?;
-    args.choice.say_if_nothing(&*source, &subject, count)
+    question.say_if_nothing(&args.choice, count)
 }
 
 /// Runs `store tail --follow`.
@@ -331,10 +398,10 @@ fn follow(args: &Tail) -> Outcome {
             .into());
     }
     interrupt::install()?;
-    let source = args.choice.place.source()?;
-    match args.choice.subject(&*source)? {
-        Subject::File(file) => follow_file(args, &*source, &file),
-        Subject::Recording(name) => follow_recording(args, &*source, &name),
+    let question = Question::of(&args.choice)?;
+    match &question.subject {
+        Subject::File(file) => follow_file(args, &*question.source, file),
+        Subject::Recording(recording) => follow_recording(args, recording),
         Subject::Symbol(..) => Err("--follow takes a file or a recording".into()),
     }
 }
@@ -346,13 +413,16 @@ fn pause() -> bool {
 }
 
 fn follow_file(args: &Tail, source: &dyn RecordSource, file: &Listed) -> Outcome {
-    let mut out = Records::new(&file.schema, args.format, None)?;
+    if args.format.is_columnar() {
+        return Err("--follow prints text: --format csv".into());
+    }
+    let mut out = RecordLines::begin(&file.schema, standard_output(args.format))?;
     let there = source.between(&file.name, i64::MIN, i64::MAX)?;
     let mut next = there.start.max(there.end.saturating_sub(args.count));
     loop {
         let end = source.between(&file.name, i64::MIN, i64::MAX)?.end;
         if end > next {
-            records(source, file, next..end, &mut out)?;
+            write_lines(source, file, next..end, &mut out)?;
             out.flush()?;
             next = end;
         }
@@ -362,29 +432,23 @@ fn follow_file(args: &Tail, source: &dyn RecordSource, file: &Listed) -> Outcome
     }
 }
 
-fn follow_recording(args: &Tail, source: &dyn RecordSource, name: &str) -> Outcome {
-    let mut out = Messages::new(args.format, None)?;
+fn follow_recording(args: &Tail, recording: &RecordingSnapshot) -> Outcome {
+    let mut out = Messages::begin(standard_output(args.format))?;
+    let mut follower = RecordingFollower::beginning_with(recording, args.count)?;
     let mut last = VecDeque::new();
-    let mut all = Vec::new();
-    for stream in streams(source, name)? {
-        let mut following = StreamFollower::new(source, name, stream)?;
-        following.read_new::<Failure>(source, name, &mut |row| {
-            last.push_back(row);
-            if last.len() as u64 > args.count {
-                last.pop_front();
-            }
-            Ok(())
-        })?;
-        all.push(following);
-    }
+    follower.read_new::<Failure>(&mut |row| {
+        last.push_back(row);
+        if last.len() as u64 > args.count {
+            last.pop_front();
+        }
+        Ok(())
+    })?;
     last.into_iter().try_for_each(|row| out.write(row))?;
     loop {
         out.flush()?;
         if !pause() {
             return out.finish();
         }
-        for following in &mut all {
-            following.read_new(source, name, &mut |row| out.write(row))?;
-        }
+        follower.read_new::<Failure>(&mut |row| out.write(row))?;
     }
 }

@@ -29,6 +29,13 @@ impl Clock {
         }
     }
 
+    /// What the venue's wall clock shows at an instant, as nanoseconds since 1970 of that clock.
+    pub fn wall_ns(self, epoch_ns: i64) -> Option<i64> {
+        let at = jiff::Timestamp::from_nanosecond(epoch_ns.into()).ok()?;
+        let offset = at.in_tz(self.zone()).ok()?.offset();
+        epoch_ns.checked_add(i64::from(offset.seconds()) * 1_000_000_000)
+    }
+
     /// The date, in the venue's zone, of nanoseconds since 1970.
     pub fn date_of(self, epoch_ns: i64) -> Option<Date> {
         let at = jiff::Timestamp::from_nanosecond(epoch_ns.into()).ok()?;

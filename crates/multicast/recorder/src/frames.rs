@@ -15,16 +15,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use evenfall_core::{Format, NodeId, SyncTime};
 use evenfall_multicast_machine::{Archived, Begin, Release, Resume, wire};
-use evenfall_store_format::{Field, FieldType, Schema};
 
 use evenfall_store_engine::source::RecordSource;
 use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
 use evenfall_store_recording::StreamReplay;
-use evenfall_store_recording::files::frames_name;
+use evenfall_store_recording::files::{frames_name, frames_schema};
 use evenfall_store_recording::replay::first_where;
 use evenfall_store_recording::writer::append_when_admitted;
 
@@ -32,26 +32,6 @@ use evenfall_store_recording::writer::append_when_admitted;
 const RECORD_BYTES: usize = 48;
 /// Askers whose place in the recording is remembered, so that their next read continues there.
 const PLACES_MAX: usize = 16;
-
-fn schema() -> Schema {
-    let number = |name: &'static str| (name, FieldType::U64);
-    let mut schema = Schema::of(&[
-        ("time", FieldType::Time),
-        number("frame"),
-        number("first_message"),
-        number("origin"),
-        number("deadline"),
-    ]);
-    let mut add = |name: &str, offset, len, kind| {
-        let name = name.to_owned();
-        schema.fields.push(Field { name, offset, len, kind, aggregate: false });
-    };
-    add("epoch", 40, 4, FieldType::U32);
-    add("count", 44, 2, FieldType::U16);
-    add("format", 46, 1, FieldType::U8);
-    schema.record_bytes = RECORD_BYTES as u16;
-    schema
-}
 
 struct Pending {
     file: Arc<StoreFile>,
@@ -62,22 +42,29 @@ struct Pending {
 /// Writes the frames of a recording.
 pub struct FrameLog<'a> {
     store: &'a Store,
+    is_stopping: &'a AtomicBool,
     streams: BTreeMap<u32, Pending>,
 }
 
 impl<'a> FrameLog<'a> {
-    /// Starts a log for the streams `0..streams` of this recording.
+    /// Starts a log for the streams `0..streams` of this recording. Frames that the store refuses
+    /// after `is_stopping` is set are given up.
     ///
     /// # Errors
     /// The errors of the store.
-    pub fn new(store: &'a Store, name: &str, streams: u32) -> Result<Self, StoreError> {
+    pub fn new(
+        store: &'a Store,
+        name: &str,
+        streams: u32,
+        is_stopping: &'a AtomicBool,
+    ) -> Result<Self, StoreError> {
         let open = |stream| {
-            let file = store.create(&frames_name(name, stream), &schema())?;
+            let file = store.create(&frames_name(name, stream), &frames_schema())?;
             let last_ns = file.last_ns().unwrap_or(i64::MIN);
             Ok((stream, Pending { file, bytes: Vec::new(), last_ns }))
         };
         let streams = (0..streams).map(open).collect::<Result<_, StoreError>>()?;
-        Ok(Self { store, streams })
+        Ok(Self { store, is_stopping, streams })
     }
 
     /// Takes the next frame of its stream.
@@ -108,7 +95,8 @@ impl<'a> FrameLog<'a> {
         for pending in self.streams.values_mut().filter(|pending| !pending.bytes.is_empty()) {
             // No caller waits for the frames: the commit of the next messages includes them.
             let level = Level::Local;
-            append_when_admitted(self.store, &pending.file, &pending.bytes, level)?;
+            let is_stopping = Some(self.is_stopping);
+            append_when_admitted(self.store, &pending.file, &pending.bytes, level, is_stopping)?;
             pending.bytes.clear();
         }
         Ok(())

@@ -10,13 +10,12 @@
 //!     +------------------wanted-----------------+
 //! ```
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use evenfall_clock_service::{Standing, View};
 use evenfall_core::{Clock, ClockError, NodeId, SyncTime, Timestamp};
-use evenfall_feed_formats::Format;
 use evenfall_host::Waker;
 use evenfall_host::clock::{MonotonicClock, SyncSource};
 use evenfall_multicast_machine::{
@@ -33,8 +32,7 @@ use evenfall_multicast_service::roles::{Process, RoleError, identity};
 use evenfall_multicast_service::settings::{Node, Settings};
 use evenfall_runtime::telemetry::Metrics;
 use evenfall_store_engine::{Level, RecordSource, Store, StoreError};
-use evenfall_store_recording::RecordingWriter;
-use evenfall_store_recording::catalog::streams;
+use evenfall_store_recording::{Catalog, RecordingWriter};
 
 /// Name of the recording in its store.
 pub const NAME: &str = "feed";
@@ -109,24 +107,35 @@ fn epoch_ns(clock: Clock) -> i64 {
     reading.map_or(0, |reading| reading.offset_ns)
 }
 
-/// Stores messages until the channel closes. `kept` counts the acknowledged messages.
+/// What the writer's thread shares with the others.
+#[derive(Default)]
+struct WriterState {
+    /// Acknowledged messages.
+    kept: AtomicU64,
+    /// Whether the process ends. A store that is at its limit then holds it up no longer.
+    is_stopping: AtomicBool,
+}
+
+/// Stores messages until the channel closes.
 fn write(
     store: &Store,
     trees: u32,
     (epoch_ns, clock): (i64, Option<View>),
     from: &Receiver<(Release, SyncTime)>,
-    kept: &AtomicU64,
+    state: &WriterState,
 ) -> Result<(), StoreError> {
-    let mut tape = RecordingWriter::new(store, NAME, trees, Level::Local)?;
-    let mut frames = FrameLog::new(store, NAME, trees)?;
-    let mut utc = clock.map(|clock| UtcLog::new(store, NAME, clock)).transpose()?;
+    let stopping = &state.is_stopping;
+    let writer = RecordingWriter::new(store, NAME, trees, Level::Local)?;
+    let mut tape = writer.stopping_with(stopping);
+    let mut frames = FrameLog::new(store, NAME, trees, stopping)?;
+    let mut utc = clock.map(|clock| UtcLog::new(store, NAME, clock, stopping)).transpose()?;
     let (mut flushed, mut flushed_at, mut last_at) = (0, Instant::now(), None);
     loop {
         let next = from.recv_timeout(FLUSH_EVERY);
         if let Ok((release, at)) = &next {
             let at = i64::try_from(at.nanos()).unwrap_or(i64::MAX).saturating_add(epoch_ns);
             for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
-                tape.push(release.stream, number, at, Format::OPAQUE, &bytes)?;
+                tape.push(release.stream, number, at, release.format, &bytes)?;
             }
             frames.push(release, at);
             last_at = Some(at);
@@ -140,7 +149,7 @@ fn write(
                 utc.note(at)?;
             }
             (flushed, flushed_at) = (tape.messages(), Instant::now());
-            kept.store(flushed, Ordering::Release);
+            state.kept.store(flushed, Ordering::Release);
         }
         if has_ended {
             return Ok(());
@@ -248,7 +257,8 @@ fn page(
 /// Where an existing recording continues. A store without the recording begins with the live feed.
 fn resumes_of(node: &Node, store: &Store, trees: u32) -> Result<Vec<Option<Resume>>, RoleError> {
     let failed = |error: StoreError| RoleError::Part(Box::new(error));
-    let there = streams(store, NAME).map_err(failed)?.len();
+    let catalog = Catalog::read(store).map_err(failed)?;
+    let there = catalog.recording(NAME).map_or(0, |there| there.streams().len());
     if there == 0 {
         return Ok(vec![None; trees as usize]);
     }
@@ -299,15 +309,16 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
     let (tape, released) = sync_channel(WAITING_MAX);
     let (wanted, to_read) = sync_channel(READS_MAX * trees as usize);
     let (found, was_read) = sync_channel(READS_MAX * trees as usize);
-    let kept = &AtomicU64::new(0);
+    let state = &WriterState::default();
     let waker = process.base.port.waker();
     let clock = (epoch_ns(process.base.clock()), process.time());
     std::thread::scope(|scope| {
-        let writer = scope.spawn(move || write(store, trees, clock, &released, kept));
+        let writer = scope.spawn(move || write(store, trees, clock, &released, state));
         scope.spawn(move || read(store, &to_read, &found, &waker));
         let tape = Tape { to: Some(tape), lost: 0, is_behind: false };
         let desk = Desk { wanted, found: was_read };
-        let recorded = turn(settings, node, process, (tape, desk), (&resumes, kept));
+        let recorded = turn(settings, node, process, (tape, desk), (&resumes, &state.kept));
+        state.is_stopping.store(true, Ordering::Relaxed);
         let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         written.map_err(failed)?;
         let mut summary = recorded?;
@@ -318,7 +329,7 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
                 summary.lost
             );
         }
-        summary.messages = kept.load(Ordering::Acquire);
+        summary.messages = state.kept.load(Ordering::Acquire);
         tracing::info!("{}: {}: {} messages kept", node.name, summary.ended, summary.messages);
         Ok(summary)
     })

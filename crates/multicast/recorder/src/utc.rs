@@ -18,11 +18,11 @@
 //! not known. There is a record for each window of two seconds.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use evenfall_clock_service::View;
 use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
-use evenfall_store_format::{FieldType, Schema};
-use evenfall_store_recording::files::utc_name;
+use evenfall_store_recording::files::{utc_name, utc_schema};
 use evenfall_store_recording::writer::append_when_admitted;
 
 /// Stands for a bound that nobody states.
@@ -33,22 +33,22 @@ pub(crate) struct UtcLog<'a> {
     store: &'a Store,
     file: Arc<StoreFile>,
     clock: View,
+    is_stopping: &'a AtomicBool,
     last_ns: i64,
     windows: u64,
 }
 
 impl<'a> UtcLog<'a> {
     /// A log beside this recording.
-    pub(crate) fn new(store: &'a Store, name: &str, clock: View) -> Result<Self, StoreError> {
-        let schema = Schema::of(&[
-            ("time", FieldType::Time),
-            ("utc", FieldType::I64),
-            ("utc_bound", FieldType::U64),
-            ("run_bound", FieldType::U64),
-        ]);
-        let file = store.create(&utc_name(name), &schema)?;
+    pub(crate) fn new(
+        store: &'a Store,
+        name: &str,
+        clock: View,
+        is_stopping: &'a AtomicBool,
+    ) -> Result<Self, StoreError> {
+        let file = store.create(&utc_name(name), &utc_schema())?;
         let last_ns = file.last_ns().unwrap_or(i64::MIN);
-        Ok(Self { store, file, clock, last_ns, windows: 0 })
+        Ok(Self { store, file, clock, is_stopping, last_ns, windows: 0 })
     }
 
     /// Appends what is known at this time of the run, if a window has ended since the last call.
@@ -66,6 +66,7 @@ impl<'a> UtcLog<'a> {
             record.extend(bound.unwrap_or(NO_BOUND).to_le_bytes());
         }
         // Nobody waits for the record: the commit of the next messages includes it.
-        append_when_admitted(self.store, &self.file, &record, Level::Local).map(drop)
+        let is_stopping = Some(self.is_stopping);
+        append_when_admitted(self.store, &self.file, &record, Level::Local, is_stopping).map(drop)
     }
 }

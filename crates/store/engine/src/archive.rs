@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use evenfall_core::Objects as _;
+use evenfall_store_format::index::Summary;
 use evenfall_store_format::layout::{
     SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, parse_catalog_name,
 };
@@ -323,6 +324,18 @@ impl ArchivedFile<'_> {
         let first = numbers.start;
         let read = Reader::new(&self.snapshot, &mut self.segments).records(numbers, each);
         read.map_err(|error| self.missing(first, error))
+    }
+
+    /// Count, times and aggregates of the records of these numbers.
+    ///
+    /// # Errors
+    /// As [`read_numbers`](Self::read_numbers).
+    pub fn summary(&mut self, numbers: Range<u64>) -> Result<Option<Summary>, StoreError> {
+        if numbers.is_empty() {
+            return Ok(None);
+        }
+        let schema = &self.entry.schema;
+        Ok(Reader::new(&self.snapshot, &mut self.segments).summary(numbers, schema)?)
     }
 
     /// The error for a missing object, to a reader of records from this record on. The object is

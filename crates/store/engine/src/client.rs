@@ -1,10 +1,10 @@
 //! [`Client`]: one connection to a store's server, with many appends under way.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use super::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, Reply, Request, VERSION, frame,
 };
 use super::source::Each;
-use super::{Entry, Level, Listed, RecordSource, StoreError, expect_loopback};
+use super::{Entry, Level, Listed, RecordSource, StoreError, expect_loopback, lock};
 
 /// Gathered requests beyond this size are written at once.
 const WRITE_BYTES: usize = 64 << 10;
@@ -49,6 +49,7 @@ pub struct Completion {
 
 /// A connection. Appends are sent in batches, and [`flush`](Self::flush) sends the waiting appends.
 pub struct Client {
+    address: SocketAddr,
     stream: TcpStream,
     /// How long a reply may take to begin.
     patience: Duration,
@@ -100,6 +101,7 @@ impl Client {
         stream.set_read_timeout(Some(patience)).map_err(said)?;
         stream.set_write_timeout(Some(timeout)).map_err(said)?;
         let mut client = Self {
+            address,
             stream,
             patience,
             out: Vec::new(),
@@ -496,30 +498,49 @@ impl Client {
     }
 }
 
-/// The files of a server as a source of records.
-pub struct RemoteSource(RefCell<Client>);
+/// The files of a server as a source of records. Each reader under way has a connection of its
+/// own, so that readers do not wait for each other.
+pub struct RemoteSource {
+    address: SocketAddr,
+    /// Connections without a request under way.
+    idle: Mutex<Vec<Client>>,
+}
 
 impl RemoteSource {
-    /// A source over this connection.
+    /// A source over this connection. Further readers connect to the same server.
     pub fn new(client: Client) -> Self {
-        Self(RefCell::new(client))
+        Self { address: client.address, idle: Mutex::new(vec![client]) }
+    }
+
+    fn ask<T>(
+        &self,
+        ask: impl FnOnce(&mut Client) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let idle = lock(&self.idle).pop();
+        let mut client = idle.map_or_else(|| Client::connect(self.address), Ok)?;
+        // A connection whose request failed may be broken, so the next request connects anew.
+        let answer = ask(&mut client)?;
+        lock(&self.idle).push(client);
+        Ok(answer)
     }
 }
 
 impl RecordSource for RemoteSource {
     fn listed(&self) -> Result<Vec<Listed>, StoreError> {
-        self.0.borrow_mut().list()
+        self.ask(Client::list)
     }
 
     fn between(&self, name: &str, from_ns: i64, to_ns: i64) -> Result<Range<u64>, StoreError> {
-        let mut client = self.0.borrow_mut();
-        let file = client.open(name)?;
-        client.find(&file, from_ns, to_ns)
+        self.ask(|client| {
+            let file = client.open(name)?;
+            client.find(&file, from_ns, to_ns)
+        })
     }
 
     fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
-        let mut client = self.0.borrow_mut();
-        let file = client.open(name)?;
-        client.read(&file, numbers, each)
+        self.ask(|client| {
+            let file = client.open(name)?;
+            client.read(&file, numbers, each)
+        })
     }
 }

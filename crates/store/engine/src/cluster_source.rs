@@ -4,15 +4,17 @@
 //! Records that are not published yet come from the primary, over its protocol. The primary is
 //! asked only if the reader wants these records and the request reaches beyond the published end.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::Mutex;
 
 use super::archive::ArchivedFile;
 use super::names::cluster::Cluster;
 use super::source::Each;
-use super::{Bucket, BucketOptions, Client, Entry, Listed, NamesError, RecordSource, StoreError};
+use super::{
+    Bucket, BucketOptions, Client, Entry, Listed, NamesError, RecordSource, StoreError, lock,
+};
 use evenfall_store_format::Error;
 
 /// How new the records are that a reader wants.
@@ -30,7 +32,8 @@ pub struct ClusterSource {
     cluster: Cluster,
     bucket: Bucket,
     freshness: Freshness,
-    connections: RefCell<BTreeMap<SocketAddr, Client>>,
+    /// Connections without a request under way.
+    connections: Mutex<BTreeMap<SocketAddr, Client>>,
 }
 
 impl ClusterSource {
@@ -55,7 +58,7 @@ impl ClusterSource {
             return Err(NamesError::Failed(what.into()).into());
         };
         let bucket = Bucket::open_to_read(&place, options)?;
-        Ok(Self { cluster, bucket, freshness, connections: RefCell::default() })
+        Ok(Self { cluster, bucket, freshness, connections: Mutex::default() })
     }
 
     fn entry(&self, name: &str) -> Result<Entry, StoreError> {
@@ -102,14 +105,11 @@ impl ClusterSource {
                  for its successor, or read what is published"
             ))
         })?;
-        let mut connections = self.connections.borrow_mut();
-        let mut client = match connections.remove(&address) {
-            Some(client) => client,
-            None => Client::connect(address)?,
-        };
+        let idle = lock(&self.connections).remove(&address);
+        let mut client = idle.map_or_else(|| Client::connect(address), Ok)?;
         // A connection whose request failed may be broken, so the next request connects anew.
         let answer = ask(&mut client)?;
-        connections.insert(address, client);
+        lock(&self.connections).insert(address, client);
         Ok(answer)
     }
 }

@@ -16,6 +16,9 @@ use evenfall_store_format::{Field, FieldType, Schema};
 /// An i64 has at most nineteen digits.
 const PRICE_DIGITS: u8 = 19;
 
+/// The zone of instants. Readers then compare them with other instants, whatever their own zone is.
+const UTC: &str = "UTC";
+
 /// The Arrow schema of these records. No field is ever null.
 pub fn arrow_schema(schema: &Schema) -> SchemaRef {
     let fields = schema.fields.iter();
@@ -25,7 +28,7 @@ pub fn arrow_schema(schema: &Schema) -> SchemaRef {
 
 fn arrow_type(schema: &Schema, field: &Field) -> DataType {
     match field.kind {
-        FieldType::Time => DataType::Timestamp(TimeUnit::Nanosecond, None),
+        FieldType::Time => DataType::Timestamp(TimeUnit::Nanosecond, Some(UTC.into())),
         FieldType::U8 => DataType::UInt8,
         FieldType::U16 => DataType::UInt16,
         FieldType::U32 => DataType::UInt32,
@@ -92,7 +95,9 @@ impl Values {
 
     fn finish(self, schema: &Schema, field: &Field) -> Result<ArrayRef, ArrowError> {
         Ok(match self {
-            Self::Time(values) => Arc::new(TimestampNanosecondArray::from(values)),
+            Self::Time(values) => {
+                Arc::new(TimestampNanosecondArray::from(values).with_timezone(UTC))
+            }
             Self::U8(values) => Arc::new(UInt8Array::from(values)),
             Self::U16(values) => Arc::new(UInt16Array::from(values)),
             Self::U32(values) => Arc::new(UInt32Array::from(values)),

@@ -1,13 +1,8 @@
-//! Records for other programs: CSV, and Parquet or Arrow for DuckDB, Polars and Spark. The
-//! crate `evenfall-store-recording` exports the messages of a recording.
+//! Records as text for other programs. The crate `evenfall-store-recording` gives records and
+//! messages as columns.
 
 use evenfall_store_format::{Field, FieldType, Schema};
 use std::io::Write;
-
-#[cfg(feature = "arrow")]
-use super::columns::Columns;
-#[cfg(feature = "arrow")]
-use super::sheet::{Kind, Sheet};
 
 /// The head line of a CSV.
 pub fn csv_header(schema: &Schema) -> String {
@@ -52,51 +47,5 @@ fn csv_field(
             write!(out, "{sign}{units}.{rest:0width$}")
         }
         _ => write!(out, "{}", field.whole(record)),
-    }
-}
-
-/// Records of a batch.
-#[cfg(feature = "arrow")]
-const ROWS: usize = 65_536;
-
-/// Writes records as Parquet or Arrow. The records may come in parts.
-#[cfg(feature = "arrow")]
-pub struct RecordSheet<W: Write + Send> {
-    columns: Columns,
-    sheet: Sheet<W>,
-}
-
-#[cfg(feature = "arrow")]
-impl<W: Write + Send> RecordSheet<W> {
-    /// Begins a sheet.
-    ///
-    /// # Errors
-    /// The errors of Parquet, Arrow or `out`.
-    pub fn new(kind: Kind, schema: &Schema, out: W) -> Result<Self, parquet::errors::ParquetError> {
-        let columns = Columns::new(schema, ROWS);
-        let sheet = Sheet::new(kind, columns.arrow_schema(), out)?;
-        Ok(Self { columns, sheet })
-    }
-
-    /// Adds whole records.
-    ///
-    /// # Errors
-    /// The errors of Parquet or the file.
-    pub fn write(&mut self, records: &[u8]) -> Result<(), parquet::errors::ParquetError> {
-        self.columns.extend(records);
-        if self.columns.rows() < ROWS { Ok(()) } else { self.write_rows() }
-    }
-
-    fn write_rows(&mut self) -> Result<(), parquet::errors::ParquetError> {
-        self.sheet.write(&self.columns.take()?)
-    }
-
-    /// Ends the sheet.
-    ///
-    /// # Errors
-    /// The errors of Parquet or the file.
-    pub fn finish(mut self) -> Result<(), parquet::errors::ParquetError> {
-        self.write_rows()?;
-        self.sheet.finish()
     }
 }

@@ -23,16 +23,18 @@
 //! | `parts`, `uploads` | downloads of chunks from the objects, several at once, and uploads |
 //! | [`source`] | one way of reading for a store and an archive |
 //! | [`cluster_source`] | any file of a cluster: from objects, and newer records from the primary |
-//! | [`export`] | records as text and as batches |
+//! | [`export`] | records as text |
 //! | [`import`] | records from text |
 //! | [`columns`] | records as Arrow columns |
-//! | [`sheet`] | batches as Parquet or as an Arrow stream |
+//! | [`batch_writer`] | batches as Parquet or as an Arrow stream |
 //! | [`protocol`], [`client`] | the protocol of a store on a port, and its client |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
 
 #![forbid(unsafe_code)]
 
 pub mod archive;
+#[cfg(feature = "arrow")]
+pub mod batch_writer;
 pub mod bucket;
 pub mod client;
 pub mod cluster_source;
@@ -49,8 +51,6 @@ pub mod names;
 mod parts;
 pub mod protocol;
 pub mod seal;
-#[cfg(feature = "arrow")]
-pub mod sheet;
 pub mod source;
 mod uploads;
 
@@ -106,6 +106,13 @@ pub enum StoreError {
         /// Reason of the failure.
         why: Box<StoreError>,
     },
+    /// A name that would stand for a file and for a recording.
+    NameTaken {
+        /// The name.
+        name: String,
+        /// What has the name.
+        by: &'static str,
+    },
     /// The request needs an object store, and the store has none.
     NoObjects,
     /// The store is being closed.
@@ -127,7 +134,11 @@ impl StoreError {
             Self::Remote { is_retryable, .. } | Self::Replica { is_retryable, .. } => *is_retryable,
             Self::LeaseLost { is_over, .. } => !is_over,
             Self::Names(error) => matches!(error, NamesError::Unavailable(_)),
-            Self::NoObjects | Self::Closing | Self::IsCopy { .. } | Self::Unreached { .. } => false,
+            Self::NoObjects
+            | Self::Closing
+            | Self::IsCopy { .. }
+            | Self::NameTaken { .. }
+            | Self::Unreached { .. } => false,
         }
     }
 }
@@ -153,6 +164,9 @@ impl std::fmt::Display for StoreError {
             ),
             Self::NoObjects => {
                 f.write_str("no object store is configured: name one, or append at the level local")
+            }
+            Self::NameTaken { name, by } => {
+                write!(f, "{name} is the name of a {by} already: choose another name")
             }
             Self::Closing => f.write_str("the store is being closed"),
             Self::Remote { what, .. } | Self::Replica { what, .. } => f.write_str(what),

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use evenfall_store_format::Schema;
+use evenfall_store_format::appender::summary_of;
+use evenfall_store_format::index::Summary;
 
 use super::{Archive, Store, StoreError};
 
@@ -21,8 +23,8 @@ pub struct Listed {
 /// A function that takes the parts of a read.
 pub type Each<'a> = dyn FnMut(Bytes) -> evenfall_store_format::Result<()> + 'a;
 
-/// A source of files to read.
-pub trait RecordSource {
+/// A source of files to read. Several threads may read at once.
+pub trait RecordSource: Send + Sync {
     /// Every file, in order of names.
     ///
     /// # Errors
@@ -36,8 +38,7 @@ pub trait RecordSource {
     fn between(&self, name: &str, from_ns: i64, to_ns: i64) -> Result<Range<u64>, StoreError>;
 
     /// The records of these numbers, in parts as they arrive. A part has whole records, those of a
-    /// segment at most, so any range is read with little memory. `each` must not read from this
-    /// source meanwhile.
+    /// segment at most, so any range is read with little memory.
     ///
     /// # Errors
     /// The errors of reading and of `each`. After an error of `each` no further part comes.
@@ -54,6 +55,32 @@ pub trait RecordSource {
             Ok(())
         })?;
         Ok(bytes)
+    }
+
+    /// Count, times and aggregates of the records of these numbers; `None` without records. A
+    /// source that has the index at hand does not read the records.
+    ///
+    /// # Errors
+    /// The errors of reading.
+    fn summary(&self, name: &str, numbers: Range<u64>) -> Result<Option<Summary>, StoreError> {
+        let listed = self.listed()?.into_iter().find(|file| file.name == name);
+        let unknown = || evenfall_store_format::Error::UnknownFile { file: name.into() };
+        let schema = listed.ok_or_else(unknown)?.schema;
+        let fields: Vec<_> = schema.aggregates().cloned().collect();
+        let layout = schema.layout()?;
+        let mut all: Option<Summary> = None;
+        self.read(name, numbers, &mut |part| {
+            if part.is_empty() {
+                return Ok(());
+            }
+            let one = summary_of(&part, layout, &fields);
+            match &mut all {
+                Some(all) => all.merge(&one),
+                None => all = Some(one),
+            }
+            Ok(())
+        })?;
+        Ok(all)
     }
 }
 
@@ -74,6 +101,10 @@ impl RecordSource for Store {
     fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
         self.read_numbers(&*self.file(name)?, numbers, each)
     }
+
+    fn summary(&self, name: &str, numbers: Range<u64>) -> Result<Option<Summary>, StoreError> {
+        self.summary_of_numbers(&*self.file(name)?, numbers)
+    }
 }
 
 impl RecordSource for Archive {
@@ -91,5 +122,9 @@ impl RecordSource for Archive {
 
     fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
         self.file(name)?.read_numbers(numbers, each)
+    }
+
+    fn summary(&self, name: &str, numbers: Range<u64>) -> Result<Option<Summary>, StoreError> {
+        self.file(name)?.summary(numbers)
     }
 }

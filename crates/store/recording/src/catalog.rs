@@ -1,101 +1,200 @@
-//! What a store knows about its recordings without reading their messages.
+//! What a store holds: recordings, and users' files. The list of files is read once.
 
-use evenfall_feed_formats::{Format, codec};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use evenfall_store_engine::{
+    Client, Listed, RecordSource, RemoteSource, Store, StoreConfig, StoreError,
+};
 use evenfall_store_format::Schema;
 use evenfall_store_format::schema::Arrival;
 
-use evenfall_store_engine::source::RecordSource;
-use evenfall_store_engine::{Listed, StoreError};
+use crate::files::{beside, message_file};
+use crate::snapshot::RecordingSnapshot;
 
-use crate::files::{file_name, parse_file_name};
-use crate::records::{CLASSES, number_of};
-use crate::replay::StreamReplay;
-
-/// Messages that decide the format of a recording without tags.
-pub const FORMAT_MESSAGES: usize = 1_000;
-
-/// How messages come to a recording, as its first file states; `None` when there is no file.
-///
-/// # Errors
-/// The errors of the source.
-pub fn arrival_of(source: &dyn RecordSource, name: &str) -> Result<Option<Arrival>, StoreError> {
-    Ok(schema_of(source, name)?.map(|schema| schema.arrival))
+/// The recordings and files of a store at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    files: BTreeMap<String, Listed>,
+    recordings: BTreeMap<String, RecordingFiles>,
 }
 
-/// The schema of the recording's first file.
-pub(crate) fn schema_of(
-    source: &dyn RecordSource,
-    name: &str,
-) -> Result<Option<Schema>, StoreError> {
-    let first = file_name(name, 0, CLASSES[0]);
-    let there = source.listed()?.into_iter().find(|file| file.name == first);
-    Ok(there.map(|file| file.schema))
+/// The files of a recording.
+#[derive(Clone, Debug, Default)]
+pub struct RecordingFiles {
+    /// Its name.
+    pub name: String,
+    /// How messages come to the recording.
+    pub arrival: Arrival,
+    /// Files of messages, by stream.
+    streams: BTreeMap<u32, Vec<Listed>>,
+    /// Files of frames and of UTC.
+    beside: Vec<Listed>,
 }
 
-/// The format of the recording's messages that have no tag.
-///
-/// # Errors
-/// The errors of the source.
-pub fn format_of(source: &dyn RecordSource, name: &str) -> Result<Format, StoreError> {
-    let mut untagged = Vec::new();
-    for stream in streams(source, name)? {
-        let mut replay = StreamReplay::new(source, name, stream, i64::MIN..=i64::MAX)?;
-        let mut left = FORMAT_MESSAGES;
-        while left > 0
-            && let Some(recorded) = replay.next_message()?
-        {
-            left -= 1;
-            if recorded.format == Format::OPAQUE {
-                untagged.push(recorded.bytes);
+impl RecordingFiles {
+    /// The streams, in order.
+    pub fn streams(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.streams.keys().copied()
+    }
+
+    /// The files of a stream's messages.
+    pub(crate) fn of_stream(&self, stream: u32) -> &[Listed] {
+        self.streams.get(&stream).map_or(&[], Vec::as_slice)
+    }
+
+    /// Records of messages. A message of many bytes has several records.
+    pub fn records(&self) -> u64 {
+        self.streams.values().flatten().map(|file| file.records).sum()
+    }
+
+    /// Every file, those beside the messages too.
+    pub fn files(&self) -> impl Iterator<Item = &Listed> {
+        self.streams.values().flatten().chain(&self.beside)
+    }
+}
+
+impl Catalog {
+    /// The recordings and files of this store.
+    ///
+    /// # Errors
+    /// The errors of the source.
+    pub fn read(source: &dyn RecordSource) -> Result<Self, StoreError> {
+        Ok(Self::of(source.listed()?))
+    }
+
+    fn of(listed: Vec<Listed>) -> Self {
+        let mut catalog = Self::default();
+        let mut others = Vec::new();
+        for file in listed {
+            let Some(name) = message_file(&file) else {
+                others.push(file);
+                continue;
+            };
+            let (recording, stream) = (name.recording.to_owned(), name.stream);
+            let files = catalog.recordings.entry(recording).or_insert_with_key(|name| {
+                let (name, arrival) = (name.clone(), file.schema.arrival.clone());
+                RecordingFiles { name, arrival, ..RecordingFiles::default() }
+            });
+            files.streams.entry(stream).or_default().push(file);
+        }
+        for file in others {
+            let recording = beside(&file).map(str::to_owned);
+            match recording.and_then(|name| catalog.recordings.get_mut(&name)) {
+                Some(recording) => recording.beside.push(file),
+                None => drop(catalog.files.insert(file.name.clone(), file)),
             }
         }
+        catalog
     }
-    Ok(codec::of_untagged(untagged.iter().map(|bytes| &bytes[..])))
-}
 
-/// Names of the recordings, in order.
-///
-/// # Errors
-/// The errors of the source.
-pub fn names(source: &dyn RecordSource) -> Result<Vec<String>, StoreError> {
-    let name_of = |file: &Listed| Some(parse_file_name(&file.name)?.0.to_owned());
-    let mut names: Vec<String> = source.listed()?.iter().filter_map(name_of).collect();
-    names.sort();
-    names.dedup();
-    Ok(names)
-}
-
-/// The streams of a recording.
-///
-/// # Errors
-/// The errors of the source.
-pub fn streams(source: &dyn RecordSource, name: &str) -> Result<Vec<u32>, StoreError> {
-    let stream_of = |file: &Listed| {
-        let (of, stream, _) = parse_file_name(&file.name)?;
-        (of == name).then_some(stream)
-    };
-    let mut streams: Vec<u32> = source.listed()?.iter().filter_map(stream_of).collect();
-    streams.sort_unstable();
-    streams.dedup();
-    Ok(streams)
-}
-
-/// The first message of a stream from which on all messages are present. Retention removes whole
-/// chunks, file by file, so before this message some sizes are present and others are gone.
-///
-/// # Errors
-/// The errors of the source.
-pub fn first_whole(source: &dyn RecordSource, name: &str, stream: u32) -> Result<u64, StoreError> {
-    let mut first = 0;
-    for file in source.listed()? {
-        if parse_file_name(&file.name).is_none_or(|(of, s, _)| (of, s) != (name, stream)) {
-            continue;
-        }
-        let numbers = source.between(&file.name, i64::MIN, i64::MAX)?;
-        if numbers.start > 0 && !numbers.is_empty() {
-            let record = source.numbers(&file.name, numbers.start..numbers.start + 1)?;
-            first = first.max(number_of(&record));
-        }
+    /// Files of users, in order of names.
+    pub fn files(&self) -> impl Iterator<Item = &Listed> {
+        self.files.values()
     }
-    Ok(first)
+
+    /// A user's file.
+    pub fn file(&self, name: &str) -> Option<&Listed> {
+        self.files.get(name)
+    }
+
+    /// The recordings, in order of names.
+    pub fn recordings(&self) -> impl ExactSizeIterator<Item = &RecordingFiles> {
+        self.recordings.values()
+    }
+
+    /// A recording.
+    pub fn recording(&self, name: &str) -> Option<&RecordingFiles> {
+        self.recordings.get(name)
+    }
+
+    /// Refuses the name of a recording for a new file: one name is one thing.
+    ///
+    /// # Errors
+    /// [`StoreError::NameTaken`].
+    pub fn expect_no_recording(&self, name: &str) -> Result<(), StoreError> {
+        expect_free(name, "recording", self.recordings.contains_key(name))
+    }
+
+    /// Refuses a new file whose name another thing has: a recording, or for a part of a recording
+    /// a file.
+    ///
+    /// # Errors
+    /// [`StoreError::NameTaken`].
+    pub fn expect_free(&self, name: &str, schema: &Schema) -> Result<(), StoreError> {
+        self.expect_no_recording(name)?;
+        let file = Listed { name: name.to_owned(), schema: schema.clone(), records: 0 };
+        message_file(&file).map_or(Ok(()), |part| self.expect_no_file(part.recording))
+    }
+
+    /// Refuses the name of a file for a new recording.
+    ///
+    /// # Errors
+    /// [`StoreError::NameTaken`].
+    pub fn expect_no_file(&self, name: &str) -> Result<(), StoreError> {
+        expect_free(name, "file", self.files.contains_key(name))
+    }
+}
+
+/// The recordings of a store in any place.
+#[derive(Clone)]
+pub struct Recordings {
+    source: Arc<dyn RecordSource>,
+    grows: bool,
+}
+
+impl Recordings {
+    /// The recordings in a store's directory, or of the server at `tcp://127.0.0.1:7410`.
+    ///
+    /// # Errors
+    /// When there is no such store, and the errors of opening it.
+    pub fn open(place: &str) -> Result<Self, StoreError> {
+        let Some(address) = place.strip_prefix("tcp://") else {
+            let store = Store::open_to_read(StoreConfig::new(Path::new(place)))?.store;
+            return Ok(Self { source: Arc::new(store), grows: false });
+        };
+        let wrong = |error: std::net::AddrParseError| StoreError::Remote {
+            what: format!("{place}: {error}: write tcp://127.0.0.1:7410"),
+            is_retryable: false,
+        };
+        let client = Client::connect(address.parse().map_err(wrong)?)?;
+        Ok(Self::of(Arc::new(RemoteSource::new(client))))
+    }
+
+    /// The recordings of a source, to which others may append meanwhile.
+    pub fn of(source: Arc<dyn RecordSource>) -> Self {
+        Self { source, grows: true }
+    }
+
+    /// Whether recordings can grow. Nobody writes a directory while it is open to be read.
+    pub fn grows(&self) -> bool {
+        self.grows
+    }
+
+    /// What the store holds now.
+    ///
+    /// # Errors
+    /// The errors of the source.
+    pub fn catalog(&self) -> Result<Catalog, StoreError> {
+        Catalog::read(&*self.source)
+    }
+
+    /// A recording at this moment.
+    ///
+    /// # Errors
+    /// When there is no recording of this name, and the errors of the source.
+    pub fn recording(&self, name: &str) -> Result<RecordingSnapshot, StoreError> {
+        let catalog = self.catalog()?;
+        let unknown = || evenfall_store_format::Error::UnknownFile { file: name.to_owned() };
+        let files = catalog.recording(name).ok_or_else(unknown)?;
+        RecordingSnapshot::open(Arc::clone(&self.source), files)
+    }
+}
+
+fn expect_free(name: &str, by: &'static str, is_taken: bool) -> Result<(), StoreError> {
+    match is_taken {
+        true => Err(StoreError::NameTaken { name: name.to_owned(), by }),
+        false => Ok(()),
+    }
 }

@@ -1,39 +1,66 @@
-//! The messages of a stream that is still being recorded.
+//! The messages of a recording that still grows.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenfall_store_engine::{RecordSource, StoreError};
 
-use crate::catalog::first_whole;
-use crate::read::MessageDecoder;
-use crate::replay::StreamReplay;
+use crate::catalog::Catalog;
+use crate::decode::{DecodedStream, MessageDecoder};
 use crate::rows::MessageRow;
+use crate::snapshot::{ALL_TIMES, RecordingSnapshot};
 
 /// How long a message may be missing while later ones exist, before it counts as lost.
 const HOLE_CLOSES: Duration = Duration::from_secs(2);
+/// How often the files of the recording are listed. A file appears with the first message of its
+/// size.
+const LIST_EVERY: Duration = Duration::from_secs(1);
 
-/// A reader that remembers how far a stream has been read.
-pub struct StreamFollower {
-    stream: u32,
-    decoder: MessageDecoder,
+/// One stream that is followed.
+struct StreamFollower {
+    decoder: Option<MessageDecoder>,
     next: u64,
     /// Since when the next message is missing although a later one exists.
     hole: Option<Instant>,
 }
 
-impl StreamFollower {
-    /// Follows a stream from its first whole message on.
+/// A reader that remembers how far a recording has been read.
+pub struct RecordingFollower {
+    source: Arc<dyn RecordSource>,
+    catalog: Catalog,
+    listed_at: Instant,
+    name: String,
+    streams: BTreeMap<u32, StreamFollower>,
+}
+
+impl RecordingFollower {
+    /// Follows a recording from the first message that this snapshot still has whole.
     ///
     /// # Errors
     /// The errors of the source.
-    pub fn new(
-        source: &dyn RecordSource,
-        recording: &str,
-        stream: u32,
-    ) -> Result<Self, StoreError> {
-        let next = first_whole(source, recording, stream)?;
-        let decoder = MessageDecoder::new(source, recording)?;
-        Ok(Self { stream, decoder, next, hole: None })
+    pub fn new(snapshot: &RecordingSnapshot) -> Result<Self, StoreError> {
+        Self::beginning_with(snapshot, u64::MAX)
+    }
+
+    /// Follows a recording from the last `count` messages of each stream on.
+    ///
+    /// # Errors
+    /// The errors of the source.
+    pub fn beginning_with(snapshot: &RecordingSnapshot, count: u64) -> Result<Self, StoreError> {
+        let source = Arc::clone(snapshot.source());
+        let streams = snapshot.streams().iter().map(|stream| {
+            let numbers = stream.numbers();
+            let next = numbers.start.max(numbers.end.saturating_sub(count));
+            (stream.stream(), StreamFollower { decoder: None, next, hole: None })
+        });
+        Ok(Self {
+            catalog: Catalog::read(&*source)?,
+            listed_at: Instant::now(),
+            name: snapshot.name().to_owned(),
+            streams: streams.collect(),
+            source,
+        })
     }
 
     /// Gives the messages that have come. The files of a recording grow one after the other, so a
@@ -43,20 +70,37 @@ impl StreamFollower {
     /// The errors of the source and of `each`.
     pub fn read_new<E: From<StoreError>>(
         &mut self,
-        source: &dyn RecordSource,
-        recording: &str,
         each: &mut dyn FnMut(MessageRow) -> Result<(), E>,
     ) -> Result<(), E> {
-        let stream = self.stream;
-        let mut replay = StreamReplay::from_number(source, recording, stream, self.next)?;
-        while let Some(recorded) = replay.next_message()? {
-            if recorded.number > self.next
-                && self.hole.get_or_insert_with(Instant::now).elapsed() < HOLE_CLOSES
-            {
-                return Ok(());
+        if self.listed_at.elapsed() >= LIST_EVERY {
+            self.catalog = Catalog::read(&*self.source)?;
+            self.listed_at = Instant::now();
+        }
+        let Some(files) = self.catalog.recording(&self.name) else { return Ok(()) };
+        let now = RecordingSnapshot::open(Arc::clone(&self.source), files)?;
+        for stream in now.streams() {
+            let numbers = stream.numbers();
+            let new = || StreamFollower { decoder: None, next: numbers.start, hole: None };
+            let following = self.streams.entry(stream.stream()).or_insert_with(new);
+            if numbers.end <= following.next {
+                continue;
             }
-            (self.next, self.hole) = (recorded.number + 1, None);
-            each(self.decoder.decode(stream, recorded, None).0)?;
+            if following.decoder.is_none() {
+                let decoder = MessageDecoder::new(now.untagged_format()?, following.next);
+                following.decoder = Some(decoder);
+            }
+            let Some(decoder) = &mut following.decoder else { continue };
+            let source = &*self.source;
+            let mut replay = stream.replay(source, following.next..numbers.end, &ALL_TIMES)?;
+            while let Some(recorded) = replay.next_message()? {
+                if recorded.number > following.next
+                    && following.hole.get_or_insert_with(Instant::now).elapsed() < HOLE_CLOSES
+                {
+                    break;
+                }
+                (following.next, following.hole) = (recorded.number + 1, None);
+                each(decoder.decode(DecodedStream { source, stream }, recorded, None)?.0)?;
+            }
         }
         Ok(())
     }

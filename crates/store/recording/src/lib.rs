@@ -8,27 +8,36 @@
 //! | [`files`] | the names of a recording's files |
 //! | [`records`] | a message as a record of its file |
 //! | [`writer`] | [`RecordingWriter`]: messages into files |
-//! | [`catalog`] | names, streams and formats of the recordings of a store |
+//! | [`catalog`] | [`Catalog`]: the recordings and users' files of a store |
 //! | [`replay`] | [`StreamReplay`]: the messages of a stream, in order |
-//! | [`read`] | messages decoded, by times and by symbol |
-//! | [`follow`] | messages of a recording that still grows |
+//! | [`snapshot`] | [`RecordingSnapshot`]: a recording at one moment; rows by time and symbol |
+//! | [`follow`] | [`RecordingFollower`]: messages of a recording that still grows |
 //! | [`rows`] | messages as rows: CSV, JSON, and batches of columns |
+//! | [`tables`] | `Tables` and `Snapshot`: recordings and files as tables of Arrow columns |
 //! | [`verify`] | a recording compared with its feed |
 #![forbid(unsafe_code)]
 
 pub mod catalog;
+mod decode;
 pub mod files;
 pub mod follow;
-pub mod read;
 pub mod records;
 pub mod replay;
 pub mod rows;
+pub mod snapshot;
+#[cfg(feature = "arrow")]
+pub mod tables;
 #[cfg(test)]
 mod tests;
 pub mod verify;
 pub mod writer;
 
+pub use catalog::{Catalog, RecordingFiles, Recordings};
+pub use follow::RecordingFollower;
 pub use records::RecordedMessage;
 pub use replay::StreamReplay;
 pub use rows::MessageRow;
+pub use snapshot::{RecordingSnapshot, RowSelection};
+#[cfg(feature = "arrow")]
+pub use tables::{Snapshot, StoreTables, TableInfo, TableName, Tables};
 pub use writer::RecordingWriter;

@@ -12,11 +12,18 @@
 //! +-----------+-----------+--------+--------+-------------------
 //! ```
 //!
-//! The format is the tag of the message's codec ([`evenfall_feed_formats::codec`]). Recordings of
-//! earlier versions have no format byte: their messages begin at byte 18, as their schema says.
-//! Messages without a tag get the format that can read all of the recording's first
-//! [`FORMAT_MESSAGES`](crate::catalog::FORMAT_MESSAGES) messages
-//! ([`format_of`](crate::catalog::format_of)). A recording keeps the layout with which it began.
+//! The format is the tag of the message's codec ([`evenfall_feed_formats::codec`]). The tag 255
+//! says that the message is opaque bytes. The tag 0 says nothing: recordings of runs had no other
+//! tag before, whatever their messages were. Recordings of still earlier versions have no format
+//! byte: their messages begin at byte 18, as their schema says. Messages without a tag get the
+//! format that can read all of the first of them
+//! ([`untagged_format`](crate::RecordingSnapshot::untagged_format)). A recording keeps the layout
+//! with which it began.
+//!
+//! A message that does not fit the largest record is split. Its parts lie in consecutive records of
+//! that length, under one number. The second highest bit of the length marks a part. All parts but
+//! the last have eight bytes less than the room of a record, and their length says instead whether
+//! the part is the first.
 //!
 //! The time of a message is the time of its release, or the feed's own time. A file is indexed by
 //! the first eight bytes of its records, which never decrease. A message's own time may lie before
@@ -38,8 +45,20 @@ pub(crate) const UNTAGGED_HEAD_BYTES: usize = 18;
 pub(crate) const OWN_TIME: u16 = 1 << 15;
 /// Bytes of the message's own time.
 pub(crate) const OWN_TIME_BYTES: usize = 8;
+/// Flag in the length of a part of a message. The length of a whole message is below this value.
+const PART: u16 = 1 << 14;
+/// In the place of the length of a message's first part.
+const FIRST_PART: u16 = 0x3fff;
+/// In the place of the length of a part between the first and the last part.
+const MIDDLE_PART: u16 = 0x3ffe;
+/// Room that every part leaves, so that the message's own time fits behind the last part.
+const PART_BYTES_LESS: usize = OWN_TIME_BYTES;
+/// The tag of a message that is opaque bytes. A codec never has this tag.
+const OPAQUE_TAG: u8 = u8::MAX;
+/// Bytes of the largest message. A datagram is shorter.
+pub const MESSAGE_BYTES_MAX: usize = 65_535;
 /// Record lengths. ITCH messages have 12 to 50 bytes and fill the first three lengths well. The
-/// last length holds the contents of any datagram.
+/// last length fills a segment of the store.
 pub(crate) const CLASSES: [u16; 6] = [32, 48, 72, 160, 1_024, 16_352];
 
 /// Offset of the message in records of this schema.
@@ -76,38 +95,125 @@ pub(crate) struct Unwritten<'a> {
 }
 
 impl Unwritten<'_> {
-    /// Appends the record of the message to `out`.
-    pub(crate) fn put(&self, record_bytes: u16, out: &mut Vec<u8>) {
+    /// Whether a record of this many bytes holds the message whole.
+    pub(crate) fn fits(&self, record_bytes: u16, head_bytes: usize) -> bool {
+        let own_time_bytes = if self.own_time_ns.is_some() { OWN_TIME_BYTES } else { 0 };
+        head_bytes + self.bytes.len() + own_time_bytes <= usize::from(record_bytes)
+    }
+
+    /// Appends the record of the message to `out`, or the records of its parts.
+    pub(crate) fn put(&self, record_bytes: u16, head_bytes: usize, out: &mut Vec<u8>) {
+        if self.fits(record_bytes, head_bytes) {
+            let length = self.bytes.len() as u16;
+            return self.put_record((length, self.bytes, true), record_bytes, out);
+        }
+        let room = usize::from(record_bytes) - head_bytes - PART_BYTES_LESS;
+        let mut parts = self.bytes.chunks(room).peekable();
+        let mut mark = FIRST_PART;
+        while let Some(part) = parts.next() {
+            let is_last = parts.peek().is_none();
+            let length = PART | if is_last { part.len() as u16 } else { mark };
+            self.put_record((length, part, is_last), record_bytes, out);
+            mark = MIDDLE_PART;
+        }
+    }
+
+    fn put_record(
+        &self,
+        (length, bytes, is_last): (u16, &[u8], bool),
+        record_bytes: u16,
+        out: &mut Vec<u8>,
+    ) {
         let end = out.len() + usize::from(record_bytes);
-        let flag = if self.own_time_ns.is_some() { OWN_TIME } else { 0 };
-        let length = self.bytes.len() as u16 | flag;
+        let own_time_ns = self.own_time_ns.filter(|_| is_last);
+        let flag = if own_time_ns.is_some() { OWN_TIME } else { 0 };
         out.extend_from_slice(&self.indexed_ns.to_le_bytes());
         out.extend_from_slice(&self.number.to_le_bytes());
-        out.extend_from_slice(&length.to_le_bytes());
-        out.extend(self.format.map(|format| format.0));
-        out.extend_from_slice(self.bytes);
-        out.extend(self.own_time_ns.iter().flat_map(|time_ns| time_ns.to_le_bytes()));
+        out.extend_from_slice(&(length | flag).to_le_bytes());
+        out.extend(self.format.map(tag_of));
+        out.extend_from_slice(bytes);
+        out.extend(own_time_ns.iter().flat_map(|time_ns| time_ns.to_le_bytes()));
         out.resize(end, 0);
     }
 }
 
-/// Reads a message from its record.
-pub(crate) fn parse(record: &[u8], head_bytes: usize) -> RecordedMessage {
-    let indexed_ns = evenfall_store_format::layout::record_time(record);
-    let length = u16::from_le_bytes([record[16], record[17]]);
-    let is_tagged = head_bytes == HEAD_BYTES;
-    let format = if is_tagged { Format(record[HEAD_BYTES - 1]) } else { Format::OPAQUE };
-    let body = &record[head_bytes..];
-    let (message, rest) = body.split_at(usize::from(length & !OWN_TIME).min(body.len()));
-    let own_time = rest.first_chunk().filter(|_| length & OWN_TIME != 0);
-    let time_ns = own_time.map_or(indexed_ns, |bytes| i64::from_le_bytes(*bytes));
-    RecordedMessage {
-        number: number_of(record),
-        time_ns,
-        format,
-        indexed_ns,
-        bytes: message.to_vec(),
+fn tag_of(format: Format) -> u8 {
+    if format == Format::OPAQUE { OPAQUE_TAG } else { format.0 }
+}
+
+fn format_of_tag(tag: u8) -> Option<Format> {
+    match tag {
+        0 => None,
+        OPAQUE_TAG => Some(Format::OPAQUE),
+        tag => Some(Format(tag)),
     }
+}
+
+/// What a record holds of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartKind {
+    Whole,
+    First,
+    Middle,
+    Last,
+}
+
+/// A record of a message, read in place.
+pub(crate) struct RecordView<'a> {
+    pub(crate) kind: PartKind,
+    number: u64,
+    indexed_ns: i64,
+    format: Option<Format>,
+    bytes: &'a [u8],
+    own_time_ns: Option<i64>,
+}
+
+impl<'a> RecordView<'a> {
+    pub(crate) fn of(record: &'a [u8], head_bytes: usize) -> Self {
+        let length = u16::from_le_bytes([record[16], record[17]]);
+        let (mark, body) = (length & !OWN_TIME & !PART, &record[head_bytes..]);
+        let full = body.len().saturating_sub(PART_BYTES_LESS);
+        let (kind, bytes) = match (length & PART != 0, mark) {
+            (false, length) => (PartKind::Whole, usize::from(length)),
+            (true, FIRST_PART) => (PartKind::First, full),
+            (true, MIDDLE_PART) => (PartKind::Middle, full),
+            (true, length) => (PartKind::Last, usize::from(length)),
+        };
+        let (bytes, rest) = body.split_at(bytes.min(body.len()));
+        let own_time = rest.first_chunk().filter(|_| length & OWN_TIME != 0);
+        let is_tagged = head_bytes == HEAD_BYTES;
+        Self {
+            kind,
+            number: number_of(record),
+            indexed_ns: evenfall_store_format::layout::record_time(record),
+            format: if is_tagged { format_of_tag(record[HEAD_BYTES - 1]) } else { None },
+            bytes,
+            own_time_ns: own_time.map(|bytes| i64::from_le_bytes(*bytes)),
+        }
+    }
+
+    /// The message of this record, with the bytes of the parts before it.
+    pub(crate) fn message(&self, before: &[u8]) -> RecordedMessage {
+        RecordedMessage {
+            number: self.number,
+            time_ns: self.own_time_ns.unwrap_or(self.indexed_ns),
+            format: self.format,
+            indexed_ns: self.indexed_ns,
+            bytes: [before, self.bytes].concat(),
+        }
+    }
+
+    /// Adds the bytes of this part to those of the parts before it.
+    pub(crate) fn extend(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(self.bytes);
+    }
+}
+
+/// Whether files of this schema hold the messages of a recording in records of this length. A
+/// user's file may have the name of a part of a recording, and is no part of it.
+pub(crate) fn is_message_schema(found: &Schema, record_bytes: u16) -> bool {
+    CLASSES.contains(&record_bytes)
+        && *found == schema(record_bytes, &found.arrival, head_bytes(found))
 }
 
 /// A message of a recording.
@@ -117,8 +223,8 @@ pub struct RecordedMessage {
     pub number: u64,
     /// The message's own time.
     pub time_ns: i64,
-    /// The tag of the message's codec, or opaque in a recording without tags.
-    pub format: Format,
+    /// The format that the writer stated, which may be opaque; `None` when the writer stated none.
+    pub format: Option<Format>,
     /// The time by which the message is indexed. This time differs from the message's own time when
     /// the own time went back, or lay in the future when the message came.
     pub indexed_ns: i64,

@@ -1,16 +1,17 @@
 //! The messages of a stream, merged from the files of its size classes.
 
-use evenfall_store_engine::source::RecordSource;
-use evenfall_store_engine::{Listed, StoreError};
+use std::ops::{Range, RangeInclusive};
 
-use crate::files::parse_file_name;
-use crate::records::{RecordedMessage, head_bytes, number_of, parse};
+use evenfall_store_engine::{Listed, RecordSource, StoreError};
 
-/// Records read at once.
-const READ_RECORDS: u64 = 4_096;
+use crate::catalog::Catalog;
+use crate::records::{PartKind, RecordView, RecordedMessage, head_bytes, number_of};
+
+/// Bytes read at once.
+const READ_BYTES: u64 = 256 << 10;
 
 /// One class of a stream while it is merged.
-struct Cursor {
+struct ClassCursor {
     name: String,
     size: usize,
     head_bytes: usize,
@@ -20,18 +21,62 @@ struct Cursor {
     at: usize,
 }
 
-impl Cursor {
+impl ClassCursor {
+    fn new(file: &Listed, numbers: Range<u64>) -> Self {
+        Self {
+            name: file.name.clone(),
+            size: usize::from(file.schema.record_bytes),
+            head_bytes: head_bytes(&file.schema),
+            next: numbers.start,
+            end: numbers.end,
+            records: Vec::new(),
+            at: 0,
+        }
+    }
+
     /// The record at the cursor.
     fn head(&mut self, source: &dyn RecordSource) -> Result<Option<&[u8]>, StoreError> {
         if self.at >= self.records.len() {
             if self.next >= self.end {
                 return Ok(None);
             }
-            let until = (self.next + READ_RECORDS).min(self.end);
+            let until = (self.next + (READ_BYTES / self.size as u64).max(1)).min(self.end);
             self.records = source.numbers(&self.name, self.next..until)?;
             (self.next, self.at) = (until, 0);
         }
         Ok(self.records.get(self.at..self.at + self.size))
+    }
+
+    /// Takes the message at the cursor. `None` for parts of a message whose other parts are gone or
+    /// not there yet.
+    fn take(&mut self, source: &dyn RecordSource) -> Result<Option<RecordedMessage>, StoreError> {
+        let (head_bytes, size) = (self.head_bytes, self.size);
+        let mut before = Vec::new();
+        let mut number = None;
+        loop {
+            let Some(record) = self.head(source)? else { return Ok(None) };
+            let view = RecordView::of(record, head_bytes);
+            let is_first = matches!(view.kind, PartKind::Whole | PartKind::First);
+            let goes_on = number.is_some_and(|number| number == number_of(record));
+            if number.is_some() && (is_first || !goes_on) {
+                // The message was cut short by a crash. Another message begins here.
+                return Ok(None);
+            }
+            let is_whole = number.is_some() || is_first;
+            let taken = match view.kind {
+                PartKind::Whole | PartKind::Last => Some(is_whole.then(|| view.message(&before))),
+                PartKind::First | PartKind::Middle if is_whole => {
+                    view.extend(&mut before);
+                    number = Some(number_of(record));
+                    None
+                }
+                PartKind::First | PartKind::Middle => Some(None),
+            };
+            self.at += size;
+            if let Some(taken) = taken {
+                return Ok(taken);
+            }
+        }
     }
 }
 
@@ -40,7 +85,7 @@ impl Cursor {
 pub fn first_where(
     source: &dyn RecordSource,
     file: &str,
-    numbers: std::ops::Range<u64>,
+    numbers: Range<u64>,
     holds: impl Fn(&[u8]) -> bool,
 ) -> Result<u64, StoreError> {
     let (mut low, mut high) = (numbers.start, numbers.end);
@@ -58,9 +103,11 @@ pub fn first_where(
 /// The messages of a stream, in order of their numbers.
 pub struct StreamReplay<'a> {
     source: &'a dyn RecordSource,
-    cursors: Vec<Cursor>,
+    cursors: Vec<ClassCursor>,
     /// The number after the last message that was given out.
     next: Option<u64>,
+    /// The number before which the replay ends.
+    end: u64,
 }
 
 impl<'a> StreamReplay<'a> {
@@ -72,20 +119,25 @@ impl<'a> StreamReplay<'a> {
         source: &'a dyn RecordSource,
         name: &str,
         stream: u32,
-        times: std::ops::RangeInclusive<i64>,
+        times: RangeInclusive<i64>,
     ) -> Result<Self, StoreError> {
-        let is_part = |file: &Listed| {
-            parse_file_name(&file.name).is_some_and(|(of, s, _)| (of, s) == (name, stream))
-        };
-        let mut cursors = Vec::new();
-        for file in source.listed()?.into_iter().filter(is_part) {
+        let mut files = Vec::new();
+        let catalog = Catalog::read(source)?;
+        let there = catalog.recording(name).map_or(&[][..], |files| files.of_stream(stream));
+        for file in there {
             let numbers = source.between(&file.name, *times.start(), *times.end())?;
-            let size = usize::from(file.schema.record_bytes);
-            let (next, end) = (numbers.start, numbers.end);
-            let (head_bytes, records) = (head_bytes(&file.schema), Vec::new());
-            cursors.push(Cursor { name: file.name, size, head_bytes, next, end, records, at: 0 });
+            files.push((file, numbers));
         }
-        Ok(Self { source, cursors, next: None })
+        Ok(Self::of(source, files))
+    }
+
+    /// The messages whose records have these numbers in their files.
+    pub(crate) fn of<'b>(
+        source: &'a dyn RecordSource,
+        files: impl IntoIterator<Item = (&'b Listed, Range<u64>)>,
+    ) -> Self {
+        let cursors = files.into_iter().map(|(file, numbers)| ClassCursor::new(file, numbers));
+        Self { source, cursors: cursors.collect(), next: None, end: u64::MAX }
     }
 
     /// The messages from this number on.
@@ -98,13 +150,23 @@ impl<'a> StreamReplay<'a> {
         stream: u32,
         number: u64,
     ) -> Result<Self, StoreError> {
-        let mut replay = Self::new(source, name, stream, i64::MIN..=i64::MAX)?;
-        for cursor in &mut replay.cursors {
-            let numbers = cursor.next..cursor.end;
-            let is_it = |record: &[u8]| number_of(record) >= number;
-            cursor.next = first_where(source, &cursor.name, numbers, is_it)?;
+        Self::new(source, name, stream, i64::MIN..=i64::MAX)?.within(number..u64::MAX)
+    }
+
+    /// The messages of these numbers alone.
+    ///
+    /// # Errors
+    /// The errors of the source.
+    pub fn within(mut self, numbers: Range<u64>) -> Result<Self, StoreError> {
+        for cursor in &mut self.cursors {
+            let records = cursor.next..cursor.end;
+            let is_it = |record: &[u8]| number_of(record) >= numbers.start;
+            if numbers.start > 0 {
+                cursor.next = first_where(self.source, &cursor.name, records, is_it)?;
+            }
         }
-        Ok(replay)
+        self.end = numbers.end;
+        Ok(self)
     }
 
     /// The next message.
@@ -120,16 +182,16 @@ impl<'a> StreamReplay<'a> {
                     first = Some(first.map_or((number, at), |best| best.min((number, at))));
                 }
             }
-            let Some((number, at)) = first else { return Ok(None) };
-            let cursor = &mut self.cursors[at];
-            let head_bytes = cursor.head_bytes;
-            let Some(record) = cursor.head(self.source)? else { return Ok(None) };
-            let recorded = parse(record, head_bytes);
-            cursor.at += cursor.size;
+            let Some((number, at)) = first.filter(|(number, _)| *number < self.end) else {
+                return Ok(None);
+            };
+            let taken = self.cursors[at].take(self.source)?;
             // A message that was pushed again after a crash may be in two size classes.
-            if self.next.is_none_or(|next| number >= next) {
+            if self.next.is_none_or(|next| number >= next)
+                && let Some(message) = taken
+            {
                 self.next = Some(number + 1);
-                return Ok(Some(recorded));
+                return Ok(Some(message));
             }
         }
     }

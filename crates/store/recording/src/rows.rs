@@ -46,7 +46,7 @@ pub const COLUMNS: [&str; 17] = [
 
 /// The command line's word for a message's format; `None` for opaque bytes.
 fn format_word(recorded: &RecordedMessage) -> Option<&'static str> {
-    codec::of(recorded.format).map(codec::Codec::word)
+    codec::of(recorded.format?).map(codec::Codec::word)
 }
 
 /// A price with its decimals.
@@ -131,19 +131,23 @@ const ROWS: usize = 65_536;
 
 /// Writes rows as Parquet or Arrow.
 #[cfg(feature = "arrow")]
-pub struct MessageSheet<W: Write + Send> {
-    schema: arrow_schema::SchemaRef,
-    sheet: evenfall_store_engine::sheet::Sheet<W>,
+pub struct MessageBatchWriter<W: Write + Send> {
+    batches: evenfall_store_engine::batch_writer::BatchWriter<W>,
     rows: Vec<MessageRow>,
 }
 
+/// The zone of instants in Parquet files and Arrow streams.
 #[cfg(feature = "arrow")]
-fn arrow_schema() -> arrow_schema::SchemaRef {
+pub(crate) const UTC: &str = "UTC";
+
+/// The columns as Arrow has them.
+#[cfg(feature = "arrow")]
+pub(crate) fn arrow_schema() -> arrow_schema::SchemaRef {
     use arrow_schema::{DataType, Field, TimeUnit};
     let kinds = [
         DataType::UInt32,
         DataType::UInt64,
-        DataType::Timestamp(TimeUnit::Nanosecond, None),
+        DataType::Timestamp(TimeUnit::Nanosecond, Some(UTC.into())),
         DataType::Utf8,
         DataType::Utf8,
         DataType::UInt16,
@@ -165,19 +169,72 @@ fn arrow_schema() -> arrow_schema::SchemaRef {
     std::sync::Arc::new(arrow_schema::Schema::new(fields.collect::<Vec<_>>()))
 }
 
+/// The rows as a batch of all columns.
 #[cfg(feature = "arrow")]
-impl<W: Write + Send> MessageSheet<W> {
-    /// Begins a sheet.
+pub(crate) fn raw_batch(
+    rows: &[MessageRow],
+) -> Result<arrow_array::RecordBatch, arrow_schema::ArrowError> {
+    use arrow_array::{
+        ArrayRef, BinaryArray, BooleanArray, Decimal128Array, StringArray,
+        TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
+    };
+    use std::sync::Arc;
+    let rows = rows.iter();
+    let events = rows.clone().map(|row| &row.event);
+    let recorded = rows.clone().map(|row| &row.recorded);
+    let text = |of: fn(&Event) -> Option<String>| -> ArrayRef {
+        Arc::new(events.clone().map(of).collect::<StringArray>())
+    };
+    let word = |of: fn(&Event) -> Option<u16>| -> ArrayRef {
+        Arc::new(events.clone().map(of).collect::<UInt16Array>())
+    };
+    let long = |of: fn(&Event) -> Option<u64>| -> ArrayRef {
+        Arc::new(events.clone().map(of).collect::<UInt64Array>())
+    };
+    let prices = events.clone().map(|event| event.price.map(i128::from));
+    let prices = prices.collect::<Decimal128Array>();
+    let printable = events.clone().map(|event| event.printable);
+    let times = recorded.clone().map(|recorded| recorded.time_ns);
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(UInt32Array::from_iter_values(rows.clone().map(|row| row.stream))),
+        Arc::new(UInt64Array::from_iter_values(recorded.clone().map(|r| r.number))),
+        Arc::new(TimestampNanosecondArray::from_iter_values(times).with_timezone(UTC)),
+        Arc::new(recorded.clone().map(format_word).collect::<StringArray>()),
+        text(|event| event.kind.map(String::from)),
+        word(|event| event.stock_locate),
+        word(|event| event.tracking_number),
+        long(|event| event.event_ns),
+        text(|event| event.symbol.map(|symbol| symbol.to_string())),
+        long(|event| event.order_reference),
+        long(|event| event.new_reference),
+        text(|event| event.side.map(String::from)),
+        long(|event| event.shares),
+        Arc::new(prices.with_precision_and_scale(19, PRICE_DECIMALS as i8)?),
+        long(|event| event.match_number),
+        Arc::new(printable.collect::<BooleanArray>()),
+        Arc::new(BinaryArray::from_iter_values(recorded.map(|r| &r.bytes))),
+    ];
+    arrow_array::RecordBatch::try_new(arrow_schema(), columns)
+}
+
+#[cfg(feature = "arrow")]
+impl<W: Write + Send> MessageBatchWriter<W> {
+    /// Begins a file or a stream.
     ///
     /// # Errors
     /// The errors of Parquet, Arrow or `out`.
     pub fn new(
-        kind: evenfall_store_engine::sheet::Kind,
+        kind: evenfall_store_engine::batch_writer::BatchFormat,
+        resolution: evenfall_store_engine::batch_writer::TimeResolution,
         out: W,
     ) -> Result<Self, parquet::errors::ParquetError> {
-        let schema = arrow_schema();
-        let sheet = evenfall_store_engine::sheet::Sheet::new(kind, &schema, out)?;
-        Ok(Self { schema, sheet, rows: Vec::new() })
+        let batches = evenfall_store_engine::batch_writer::BatchWriter::new(
+            kind,
+            resolution,
+            &arrow_schema(),
+            out,
+        )?;
+        Ok(Self { batches, rows: Vec::new() })
     }
 
     /// Adds a row.
@@ -190,57 +247,16 @@ impl<W: Write + Send> MessageSheet<W> {
     }
 
     fn write_rows(&mut self) -> Result<(), parquet::errors::ParquetError> {
-        use arrow_array::{
-            ArrayRef, BinaryArray, BooleanArray, Decimal128Array, StringArray,
-            TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
-        };
-        use std::sync::Arc;
         let rows = std::mem::take(&mut self.rows);
-        let rows = rows.iter();
-        let events = rows.clone().map(|row| &row.event);
-        let recorded = rows.clone().map(|row| &row.recorded);
-        let text = |of: fn(&Event) -> Option<String>| -> ArrayRef {
-            Arc::new(events.clone().map(of).collect::<StringArray>())
-        };
-        let word = |of: fn(&Event) -> Option<u16>| -> ArrayRef {
-            Arc::new(events.clone().map(of).collect::<UInt16Array>())
-        };
-        let long = |of: fn(&Event) -> Option<u64>| -> ArrayRef {
-            Arc::new(events.clone().map(of).collect::<UInt64Array>())
-        };
-        let prices = events.clone().map(|event| event.price.map(i128::from));
-        let prices = prices.collect::<Decimal128Array>();
-        let printable = events.clone().map(|event| event.printable);
-        let times = recorded.clone().map(|recorded| recorded.time_ns);
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(UInt32Array::from_iter_values(rows.clone().map(|row| row.stream))),
-            Arc::new(UInt64Array::from_iter_values(recorded.clone().map(|r| r.number))),
-            Arc::new(TimestampNanosecondArray::from_iter_values(times)),
-            Arc::new(recorded.clone().map(format_word).collect::<StringArray>()),
-            text(|event| event.kind.map(String::from)),
-            word(|event| event.stock_locate),
-            word(|event| event.tracking_number),
-            long(|event| event.event_ns),
-            text(|event| event.symbol.map(|symbol| symbol.to_string())),
-            long(|event| event.order_reference),
-            long(|event| event.new_reference),
-            text(|event| event.side.map(String::from)),
-            long(|event| event.shares),
-            Arc::new(prices.with_precision_and_scale(19, PRICE_DECIMALS as i8)?),
-            long(|event| event.match_number),
-            Arc::new(printable.collect::<BooleanArray>()),
-            Arc::new(BinaryArray::from_iter_values(recorded.map(|r| &r.bytes))),
-        ];
-        let batch = arrow_array::RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
-        self.sheet.write(&batch)
+        self.batches.write(&raw_batch(&rows)?)
     }
 
-    /// Ends the sheet.
+    /// Ends the file or the stream.
     ///
     /// # Errors
     /// The errors of Parquet or the file.
     pub fn finish(mut self) -> Result<(), parquet::errors::ParquetError> {
         self.write_rows()?;
-        self.sheet.finish()
+        self.batches.finish()
     }
 }

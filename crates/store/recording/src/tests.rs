@@ -6,7 +6,9 @@ use evenfall_feed_formats::codec::{self, Format, ITCH, MACH};
 use evenfall_store_engine::*;
 use evenfall_store_format::{Field, FieldType, Schema};
 
-use crate::{RecordingWriter, StreamReplay, catalog};
+use crate::{Catalog, RecordingSnapshot, RecordingWriter, StreamReplay};
+
+mod snapshots;
 
 const NOW_NS: i64 = 1_790_000_000_000_000_000;
 const DAY_NS: i64 = 86_400 * 1_000_000_000;
@@ -90,7 +92,7 @@ fn a_recording_keeps_the_format_of_each_message() {
     recorder.flush().unwrap();
     let mut replay = StreamReplay::new(&store, "feed", 0, i64::MIN..=i64::MAX).unwrap();
     let read = std::iter::from_fn(|| replay.next_message().unwrap()).map(|m| (m.format, m.bytes));
-    assert_eq!(read.collect::<Vec<_>>(), formats.map(|format| (format, vec![7; 40])));
+    assert_eq!(read.collect::<Vec<_>>(), formats.map(|format| (Some(format), vec![7; 40])));
 }
 
 /// A recording as version 0.1 wrote it, without formats. The recording can be read and continued in
@@ -118,8 +120,13 @@ fn a_recording_of_an_earlier_version_is_read_and_goes_on() {
     let mut replay = StreamReplay::new(&store, "old", 0, i64::MIN..=i64::MAX).unwrap();
     let read: Vec<_> = std::iter::from_fn(|| replay.next_message().unwrap()).collect();
     assert_eq!((&read[0].bytes[..], &read[1].bytes[..]), (&message[..], &order[..]));
-    assert!(read.iter().all(|recorded| recorded.format == Format::OPAQUE));
-    assert_eq!(catalog::format_of(&store, "old").unwrap(), ITCH);
+    assert!(read.iter().all(|recorded| recorded.format.is_none()));
+    drop(replay);
+    drop(recorder);
+    let store: std::sync::Arc<dyn RecordSource> = std::sync::Arc::new(store);
+    let catalog = Catalog::read(&*store).unwrap();
+    let old = RecordingSnapshot::open(store, catalog.recording("old").unwrap()).unwrap();
+    assert_eq!(old.untagged_format().unwrap(), ITCH);
     assert_eq!(codec::of_untagged([&message[..], b"no ITCH"]), Format::OPAQUE);
 }
 
@@ -148,7 +155,8 @@ fn a_recording_comes_back_in_order_from_disk_and_objects_and_reading_changes_not
     let store = opened.store;
     let of = |stream| all.iter().skip(stream).step_by(2).cloned().collect::<Vec<_>>();
     assert_eq!(replayed(&store, 2), vec![of(0), of(1)]);
-    assert_eq!(catalog::names(&store).unwrap(), ["feed"]);
+    let catalog = Catalog::read(&store).unwrap();
+    assert!(catalog.recordings().map(|files| &files.name[..]).eq(["feed"]));
     let file = store.file("feed.0.48").unwrap();
     let refused = store.append(&file, &[0; 48], Level::Memory).unwrap_err();
     assert!(refused.to_string().contains("open to read only"), "{refused}");

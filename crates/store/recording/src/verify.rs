@@ -4,7 +4,7 @@ use evenfall_feed_formats::Source;
 use evenfall_feed_formats::sharding::{ContentHash, trees_of};
 use evenfall_store_engine::{RecordSource, StoreError};
 
-use crate::catalog::{names, streams};
+use crate::catalog::Catalog;
 use crate::replay::StreamReplay;
 
 /// The comparison of a recording with a feed.
@@ -58,12 +58,11 @@ pub fn compare_with_feed(
     name: &str,
     feed: &mut dyn Source,
 ) -> Result<FeedComparison, Box<dyn std::error::Error>> {
-    let numbers = streams(source, name)?;
-    let Some(trees) = numbers.last().map(|last| last + 1) else {
-        let there = names(source)?.join(", ");
-        let there =
-            if there.is_empty() { "there are none".into() } else { format!("there are: {there}") };
-        return Err(format!("there is no recording {name}: name it with --name; {there}").into());
+    let catalog = Catalog::read(source)?;
+    let Some(trees) = trees_of_recording(&catalog, name) else {
+        let there: Vec<&str> = catalog.recordings().map(|there| &there.name[..]).collect();
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        return Err(format!("there is no recording {name}; recordings here: {there}").into());
     };
     let mut all = Vec::new();
     for stream in 0..trees {
@@ -102,7 +101,7 @@ pub fn content_hash(
     source: &dyn RecordSource,
     name: &str,
 ) -> Result<(u64, String), Box<dyn std::error::Error>> {
-    let trees = streams(source, name)?.last().map_or(1, |last| last + 1);
+    let trees = trees_of_recording(&Catalog::read(source)?, name).unwrap_or(1);
     let mut hash = ContentHash::new(trees as usize);
     for stream in 0..trees {
         let mut replay = StreamReplay::new(source, name, stream, i64::MIN..=i64::MAX)?;
@@ -111,4 +110,9 @@ pub fn content_hash(
         }
     }
     Ok((hash.messages(), hash.finish_hex()))
+}
+
+/// Trees of the run that made a recording: a stream of each.
+fn trees_of_recording(catalog: &Catalog, name: &str) -> Option<u32> {
+    Some(catalog.recording(name)?.streams().max()? + 1)
 }

@@ -2,22 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use evenfall_feed_formats::Format;
 use evenfall_store_format::schema::Arrival;
 
 use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
 
-use crate::catalog::schema_of;
+use crate::catalog::Catalog;
 use crate::files::file_name;
 use crate::records::{
-    CLASSES, HEAD_BYTES, OWN_TIME_BYTES, Unwritten, head_bytes, number_of, schema,
+    CLASSES, HEAD_BYTES, MESSAGE_BYTES_MAX, PartKind, RecordView, Unwritten, head_bytes, number_of,
+    schema,
 };
 
 /// Bytes that are gathered for a file before they are appended.
 const BATCH_BYTES: usize = 64 << 10;
 /// Pause after the store refused an append.
-const REFUSED: std::time::Duration = std::time::Duration::from_millis(10);
+const REFUSED: Duration = Duration::from_millis(10);
 
 struct PendingFile {
     file: Arc<StoreFile>,
@@ -37,6 +40,8 @@ pub struct RecordingWriter<'a> {
     arrival: Arrival,
     /// Bytes in front of a message. A recording that an earlier version began has fewer.
     head_bytes: usize,
+    /// Set when the writer is to give up what its store refuses.
+    is_stopping: Option<&'a AtomicBool>,
 }
 
 impl<'a> RecordingWriter<'a> {
@@ -66,23 +71,40 @@ impl<'a> RecordingWriter<'a> {
         level: Level,
         arrival: Arrival,
     ) -> Result<Self, StoreError> {
-        let there = schema_of(store, name)?;
-        let head_bytes = there.as_ref().map_or(HEAD_BYTES, head_bytes);
-        let arrival = there.map_or(arrival, |schema| schema.arrival);
+        let catalog = Catalog::read(store)?;
+        catalog.expect_no_file(name)?;
+        let there = catalog.recording(name).and_then(|there| there.files().next());
+        let head_bytes = there.map_or(HEAD_BYTES, |file| head_bytes(&file.schema));
+        let arrival = there.map_or(arrival, |file| file.schema.arrival.clone());
         let schema = schema(CLASSES[0], &arrival, head_bytes);
         let smallest = |s| (file_name(name, s, CLASSES[0]), schema.clone());
         let wanted: Vec<_> = (0..streams).map(smallest).collect();
         store.create_all(&wanted)?;
-        let (files, messages) = (BTreeMap::new(), 0);
-        Ok(Self { store, name: name.into(), level, files, messages, arrival, head_bytes })
+        Ok(Self {
+            store,
+            name: name.into(),
+            level,
+            files: BTreeMap::new(),
+            messages: 0,
+            arrival,
+            head_bytes,
+            is_stopping: None,
+        })
+    }
+
+    /// Gives up soon after this flag is set, when the store takes no appends. Without such a flag
+    /// the writer waits until the store has room.
+    pub fn stopping_with(mut self, flag: &'a AtomicBool) -> Self {
+        self.is_stopping = Some(flag);
+        self
     }
 
     /// Takes the next message of a stream. A message that was recorded before a crash is skipped,
     /// because each file has all messages of its class up to some number.
     ///
     /// # Errors
-    /// [`RecordLength`](evenfall_store_format::Error::RecordLength) for a message that fits no
-    /// class, and the errors of the store.
+    /// [`RecordLength`](evenfall_store_format::Error::RecordLength) for a message of more than
+    /// [`MESSAGE_BYTES_MAX`] bytes, and the errors of the store.
     pub fn push(
         &mut self,
         stream: u32,
@@ -92,28 +114,32 @@ impl<'a> RecordingWriter<'a> {
         message: &[u8],
     ) -> Result<(), StoreError> {
         let head_bytes = self.head_bytes;
-        let needed = head_bytes + message.len();
-        let too_long = || evenfall_store_format::Error::RecordLength { record_bytes: needed };
+        if message.len() > MESSAGE_BYTES_MAX {
+            let record_bytes = head_bytes + message.len();
+            return Err(evenfall_store_format::Error::RecordLength { record_bytes }.into());
+        }
+        let format = (head_bytes == HEAD_BYTES).then_some(format);
         let now_ns = self.store.now_ns();
-        let mut fitting = CLASSES.into_iter().filter(|class| usize::from(*class) >= needed);
-        let is_full = loop {
-            let class = fitting.next().ok_or_else(too_long)?;
+        let largest = CLASSES[CLASSES.len() - 1];
+        let fits =
+            |class: &u16| *class == largest || head_bytes + message.len() <= usize::from(*class);
+        let mut is_full = false;
+        for class in CLASSES.into_iter().filter(fits) {
             let pending = self.pending(stream, class)?;
             if number < pending.next {
-                break false;
+                break;
             }
             let indexed_ns = time_ns.min(now_ns).max(pending.last_ns);
-            let has_own_time = indexed_ns != time_ns;
-            if has_own_time && needed + OWN_TIME_BYTES > usize::from(class) {
+            let own_time_ns = (indexed_ns != time_ns).then_some(time_ns);
+            let unwritten = Unwritten { number, indexed_ns, format, bytes: message, own_time_ns };
+            if class != largest && !unwritten.fits(class, head_bytes) {
                 continue;
             }
-            let own_time_ns = has_own_time.then_some(time_ns);
-            let format = (head_bytes == HEAD_BYTES).then_some(format);
-            let unwritten = Unwritten { number, indexed_ns, format, bytes: message, own_time_ns };
-            unwritten.put(class, &mut pending.bytes);
+            unwritten.put(class, head_bytes, &mut pending.bytes);
             (pending.next, pending.last_ns) = (number + 1, indexed_ns);
-            break pending.bytes.len() >= BATCH_BYTES;
-        };
+            is_full = pending.bytes.len() >= BATCH_BYTES;
+            break;
+        }
         self.messages += 1;
         if is_full { self.flush() } else { Ok(()) }
     }
@@ -128,7 +154,14 @@ impl<'a> RecordingWriter<'a> {
                 let file = self.store.create(&name, &schema)?;
                 let last_ns = file.last_ns().unwrap_or(i64::MIN);
                 let next = match file.records().checked_sub(1) {
-                    Some(last) => number_of(&self.store.record(&file, last)?) + 1,
+                    Some(last) => {
+                        let record = self.store.record(&file, last)?;
+                        let kind = RecordView::of(&record, self.head_bytes).kind;
+                        // A crash may have kept the first parts of a message. The message is then
+                        // recorded again, and readers pass over the parts.
+                        let is_whole = matches!(kind, PartKind::Whole | PartKind::Last);
+                        number_of(&record) + u64::from(is_whole)
+                    }
                     None => 0,
                 };
                 Ok(free.insert(PendingFile { file, bytes: Vec::new(), last_ns, next }))
@@ -143,9 +176,11 @@ impl<'a> RecordingWriter<'a> {
     /// The errors of the store.
     pub fn flush(&mut self) -> Result<(), StoreError> {
         let mut waiting = Vec::new();
+        let is_stopping = self.is_stopping;
         for pending in self.files.values_mut().filter(|pending| !pending.bytes.is_empty()) {
+            let (store, level) = (self.store, self.level);
             let begun =
-                append_when_admitted(self.store, &pending.file, &pending.bytes, self.level)?;
+                append_when_admitted(store, &pending.file, &pending.bytes, level, is_stopping)?;
             pending.bytes.clear();
             waiting.push((&pending.file, begun));
         }
@@ -161,17 +196,34 @@ impl<'a> RecordingWriter<'a> {
     }
 }
 
-/// A recorder has no other place for refused messages, so it waits. A full disk is reported as an
-/// error.
+/// How often a refused append is tried again after the writer was told to stop: half a second in
+/// all, so that a process ends within the seconds that its supervisor grants.
+const LAST_TRIES: u32 = 50;
+
+/// Begins an append. A recorder has no other place for refused records, so it waits for room. A
+/// full disk is reported as an error, and so is a refusal after `is_stopping` is set.
+///
+/// # Errors
+/// The errors of the store.
 pub fn append_when_admitted(
     store: &Store,
     file: &StoreFile,
     bytes: &[u8],
     level: Level,
+    is_stopping: Option<&AtomicBool>,
 ) -> Result<(u64, u64), StoreError> {
+    let mut last_tries = 0;
     loop {
         match store.append_begin(file, bytes, level) {
-            Err(error) if error.is_retryable() && !error.is_full() => std::thread::sleep(REFUSED),
+            Err(error) if error.is_retryable() && !error.is_full() => {
+                if is_stopping.is_some_and(|flag| flag.load(Relaxed)) {
+                    last_tries += 1;
+                    if last_tries > LAST_TRIES {
+                        return Err(error);
+                    }
+                }
+                std::thread::sleep(REFUSED);
+            }
             done => return done,
         }
     }

@@ -20,6 +20,7 @@ use evenfall_store_engine::protocol::{
     SCHEMA_BYTES_MAX, VERSION, frame, listed_bytes, schema_bytes,
 };
 use evenfall_store_engine::{Entry, Level, Listed, Store, StoreError, StoreFile, lock};
+use evenfall_store_recording::Catalog;
 
 /// Limit of the bytes of a client's requests without a last reply, about one group commit of a slow
 /// disk. The server buffers only one request at a time. A client that wants earlier
@@ -252,6 +253,12 @@ impl Connection {
         if !self.is_greeted {
             return Err(Broken::Malformed);
         }
+        if self.served.is_for_readers && is_write(&request) {
+            let what = "this server takes no records: it answers readers of a recorder".to_owned();
+            let error = StoreError::Remote { what, is_retryable: false };
+            lock(&self.replies).failed(header.request, header.cost(), &error);
+            return Ok(());
+        }
         let done = match request {
             Request::Append { file, level, records } => {
                 return self.append(header, file, level, records);
@@ -299,7 +306,12 @@ impl Connection {
             return Err(too_large(name));
         }
         let file = match schema {
-            Some(schema) => store.create(name, &schema)?,
+            Some(schema) => {
+                if store.file(name).is_err() {
+                    Catalog::read(&**store)?.expect_free(name, &schema)?;
+                }
+                store.create(name, &schema)?
+            }
             None => store.file(name)?,
         };
         if schema_bytes(&file.schema) > SCHEMA_BYTES_MAX {
@@ -495,6 +507,17 @@ impl Connection {
         };
         Ok(replies.flush().map_err(gone)?)
     }
+}
+
+/// Whether a request changes the store.
+fn is_write(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::Append { .. }
+            | Request::Copy { .. }
+            | Request::Follow { .. }
+            | Request::Open { schema: Some(_), .. }
+    )
 }
 
 /// Sends a client the reason for which it is not served.

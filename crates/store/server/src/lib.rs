@@ -62,6 +62,8 @@ struct Served {
     store: Arc<Store>,
     counters: Counters,
     idle_timeout: Duration,
+    /// Whether requests that change the store are refused.
+    is_for_readers: bool,
     is_stopping: AtomicBool,
     open: Mutex<BTreeMap<u64, Open>>,
 }
@@ -124,6 +126,24 @@ impl Server {
         listen: SocketAddr,
         idle_timeout: Duration,
     ) -> Result<Self, StoreError> {
+        Self::listen(store, listen, idle_timeout, false)
+    }
+
+    /// As [`start`](Self::start), for a store that another part of the process writes: readers are
+    /// answered, and requests that would change the store are refused.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_for_readers(store: Arc<Store>, listen: SocketAddr) -> Result<Self, StoreError> {
+        Self::listen(store, listen, IDLE_TIMEOUT, true)
+    }
+
+    fn listen(
+        store: Arc<Store>,
+        listen: SocketAddr,
+        idle_timeout: Duration,
+        is_for_readers: bool,
+    ) -> Result<Self, StoreError> {
         expect_loopback("listen address", listen).map_err(|error| failed(error.to_string()))?;
         let said = |error| failed(format!("listen on {listen}: {error}"));
         let listener = TcpListener::bind(listen).map_err(said)?;
@@ -133,6 +153,7 @@ impl Server {
             counters: Counters::default(),
             // A socket takes a timeout of zero for no timeout.
             idle_timeout: idle_timeout.max(Duration::from_millis(1)),
+            is_for_readers,
             is_stopping: AtomicBool::new(false),
             open: Mutex::default(),
         });

@@ -6,14 +6,15 @@ use std::ops::Range;
 use bytes::Bytes;
 use evenfall_core::Disk as _;
 use evenfall_store_format::cache::Interest;
+use evenfall_store_format::index::Summary;
 use evenfall_store_format::layout::{chunk_name, segment_place};
 use evenfall_store_format::volume::read_segment;
-use evenfall_store_format::{Error, FileId, Kind, Segments, Snapshot};
+use evenfall_store_format::{Error, FileId, Kind, Reader, Segments, Snapshot};
 
 use super::file::Pin;
-use super::{SHARDS, Shared, StoreFile};
-use crate::lock;
+use super::{SHARDS, Shared, Store, StoreFile};
 use crate::parts::{Parts, fetch_segment};
+use crate::{StoreError, lock};
 
 /// A reader's access to the segments.
 pub(crate) struct FileSegments<'a> {
@@ -130,5 +131,23 @@ impl Segments for FileSegments<'_> {
 
     fn expect(&mut self, _: FileId, numbers: Range<u32>) {
         self.parts.expect(numbers);
+    }
+}
+
+impl Store {
+    /// [`summary`](Self::summary) of the records of these numbers.
+    ///
+    /// # Errors
+    /// As [`read_numbers`](Self::read_numbers).
+    pub fn summary_of_numbers(
+        &self,
+        file: &StoreFile,
+        numbers: Range<u64>,
+    ) -> Result<Option<Summary>, StoreError> {
+        if numbers.is_empty() {
+            return Ok(None);
+        }
+        let (at, mut segments) = self.shared.reading(file, Interest::Recent);
+        Ok(Reader::new(&at, &mut segments).summary(numbers, &file.schema)?)
     }
 }

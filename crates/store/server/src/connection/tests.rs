@@ -11,6 +11,7 @@ fn behind_a_write_that_failed_nothing_is_written() {
         store: Arc::new(Store::open(StoreConfig::new(dir.path())).unwrap().store),
         counters: Default::default(),
         idle_timeout: Duration::from_secs(1),
+        is_for_readers: false,
         is_stopping: AtomicBool::new(false),
         open: Mutex::new(BTreeMap::new()),
     });

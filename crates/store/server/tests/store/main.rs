@@ -7,6 +7,7 @@
 //! | [`objects`] | that body over a directory, `s3s-fs` and MinIO; servers killed, buckets lost |
 //! | [`clusters`] | that body over shared names; leases lost, nodes replaced, names killed |
 //! | [`readers`] | any node reads any file, and old records cost their primary nothing |
+//! | [`tables`] | recordings and files as tables, the same over every kind of source |
 //! | [`servers`] | starts the servers |
 #![forbid(unsafe_code)]
 
@@ -15,3 +16,4 @@ mod objects;
 mod readers;
 mod servers;
 mod suite;
+mod tables;

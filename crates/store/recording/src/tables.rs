@@ -1,0 +1,475 @@
+//! [`Tables`] and [`Snapshot`]: recordings and users' files as tables of Arrow columns.
+//!
+//! What reads tables (SQL, Flight, Python, the command line) knows nothing of how the store keeps
+//! them. A table is opened at one moment. Rows have numbers, and are selected by numbers and times.
+//!
+//! A user's file is a table. A recording `r` has the tables `r.messages` and `r.raw`. The table
+//! `messages` has the columns that traders ask for, typed and without filler values. The table
+//! `raw` has all columns of an export, the bytes of the message too.
+
+mod batches;
+
+use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::{ArrowError, SchemaRef};
+use evenfall_store_engine::columns::Columns;
+use evenfall_store_engine::{Listed, RecordSource, StoreError};
+
+use self::batches::RecordingTable;
+use crate::catalog::Catalog;
+use crate::rows::MessageRow;
+use crate::snapshot::{RecordingSnapshot, RowSelection};
+
+/// Rows of a batch.
+pub const BATCH_ROWS: usize = 8_192;
+/// Bytes of records that are read at once.
+const READ_BYTES: u64 = 1 << 20;
+
+/// Why tables could not be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TableError {
+    /// An error of the store.
+    Store(StoreError),
+    /// An error of Arrow.
+    Arrow(ArrowError),
+    /// There is no table of this name.
+    UnknownTable(TableName),
+    /// A column that the table does not have.
+    UnknownColumn {
+        /// The table.
+        table: TableName,
+        /// Place of the column.
+        column: usize,
+    },
+}
+
+impl std::fmt::Display for TableError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::Arrow(error) => error.fmt(f),
+            Self::UnknownTable(name) => write!(f, "there is no table {name}"),
+            Self::UnknownColumn { table, column } => {
+                write!(f, "table {table} has no column at place {column}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TableError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(error) => error.source(),
+            Self::Arrow(error) => error.source(),
+            Self::UnknownTable(_) | Self::UnknownColumn { .. } => None,
+        }
+    }
+}
+
+impl From<StoreError> for TableError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<ArrowError> for TableError {
+    fn from(error: ArrowError) -> Self {
+        Self::Arrow(error)
+    }
+}
+
+/// The name of a table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TableName {
+    /// The recording; `None` for a user's file.
+    pub recording: Option<String>,
+    /// The file, or the recording's table.
+    pub table: String,
+}
+
+impl TableName {
+    /// A user's file.
+    pub fn of_file(file: &str) -> Self {
+        Self { recording: None, table: file.to_owned() }
+    }
+
+    /// A table of a recording.
+    pub fn of_recording(recording: &str, table: &str) -> Self {
+        Self { recording: Some(recording.to_owned()), table: table.to_owned() }
+    }
+}
+
+impl std::fmt::Display for TableName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.recording {
+            Some(recording) => write!(f, "{recording}.{}", self.table),
+            None => f.write_str(&self.table),
+        }
+    }
+}
+
+/// What is known of a table at one moment.
+#[derive(Clone, Debug)]
+pub struct TableInfo {
+    /// Its name.
+    pub name: TableName,
+    /// Its columns.
+    pub schema: SchemaRef,
+    /// The columns by which the rows are sorted.
+    pub sorted_by: Vec<&'static str>,
+    /// Its rows.
+    pub rows: u64,
+    /// The first and the last time by which rows are indexed; `None` without rows.
+    pub times: Option<(i64, i64)>,
+}
+
+/// Sum, least and greatest value of a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnSummary {
+    /// Place of the column.
+    pub column: usize,
+    /// Exact sum, in units of the column's last decimal.
+    pub sum: i128,
+    /// Least value.
+    pub least: i128,
+    /// Greatest value.
+    pub greatest: i128,
+}
+
+/// What the index knows about some rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowSummary {
+    /// Number of rows.
+    pub count: u64,
+    /// The first and the last time by which the rows are indexed; `None` without rows, and where
+    /// the index does not tell.
+    pub times: Option<(i64, i64)>,
+    /// Columns of which the index keeps sum and extremes.
+    pub columns: Vec<ColumnSummary>,
+}
+
+/// The tables of a store.
+pub trait Tables: Send + Sync {
+    /// Every table.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    fn tables(&self) -> Result<Vec<TableInfo>, TableError>;
+
+    /// A table at this moment. Every append that had returned is in it.
+    ///
+    /// # Errors
+    /// [`TableError::UnknownTable`], and the errors of the store.
+    fn open(&self, name: &TableName) -> Result<Arc<dyn Snapshot>, TableError>;
+}
+
+/// A table at one moment.
+pub trait Snapshot: Send + Sync {
+    /// Name, columns and size of the table.
+    fn info(&self) -> &TableInfo;
+
+    /// All rows.
+    fn rows(&self) -> RowSelection;
+
+    /// The rows from one time to another, both included.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    fn between(&self, from_ns: i64, to_ns: i64) -> Result<RowSelection, TableError>;
+
+    /// The rows in at most `n` parts, which are cut where segments of the store end.
+    fn parts(&self, rows: &RowSelection, n: usize) -> Vec<RowSelection>;
+
+    /// What the index knows about these rows.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    fn summary(&self, rows: &RowSelection) -> Result<RowSummary, TableError>;
+
+    /// Gives these columns of the rows in batches of at most [`BATCH_ROWS`] rows, until `each`
+    /// breaks. `each` may read from the same tables. Other columns are not decoded.
+    ///
+    /// # Errors
+    /// [`TableError::UnknownColumn`], and the errors of the store.
+    fn scan(
+        &self,
+        rows: &RowSelection,
+        columns: &[usize],
+        each: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<(), TableError>;
+}
+
+/// The tables of a store in this process, of a server, of objects alone, or of a cluster.
+#[derive(Clone)]
+pub struct StoreTables {
+    source: Arc<dyn RecordSource>,
+}
+
+impl StoreTables {
+    /// Tables over this source.
+    pub fn new(source: Arc<dyn RecordSource>) -> Self {
+        Self { source }
+    }
+
+    fn file(&self, file: &Listed) -> Result<FileSnapshot, TableError> {
+        Ok(FileSnapshot::open(&self.source, file)?)
+    }
+
+    fn recording(
+        &self,
+        snapshot: &Arc<RecordingSnapshot>,
+        table: RecordingTable,
+    ) -> Result<MessageSnapshot, TableError> {
+        MessageSnapshot::open(Arc::clone(snapshot), table)
+    }
+}
+
+impl Tables for StoreTables {
+    fn tables(&self) -> Result<Vec<TableInfo>, TableError> {
+        let catalog = Catalog::read(&*self.source)?;
+        let mut all = Vec::new();
+        for file in catalog.files() {
+            all.push(self.file(file)?.info);
+        }
+        for recording in catalog.recordings() {
+            let opened = RecordingSnapshot::open(Arc::clone(&self.source), recording)?;
+            let opened = Arc::new(opened);
+            for table in RecordingTable::ALL {
+                all.push(self.recording(&opened, table)?.info);
+            }
+        }
+        Ok(all)
+    }
+
+    fn open(&self, name: &TableName) -> Result<Arc<dyn Snapshot>, TableError> {
+        let catalog = Catalog::read(&*self.source)?;
+        let unknown = || TableError::UnknownTable(name.clone());
+        let Some(recording) = &name.recording else {
+            let file = catalog.file(&name.table).ok_or_else(unknown)?;
+            return Ok(Arc::new(self.file(file)?));
+        };
+        let files = catalog.recording(recording).ok_or_else(unknown)?;
+        let table = RecordingTable::named(&name.table).ok_or_else(unknown)?;
+        let opened = Arc::new(RecordingSnapshot::open(Arc::clone(&self.source), files)?);
+        Ok(Arc::new(self.recording(&opened, table)?))
+    }
+}
+
+/// The columns of the table at these places.
+fn check_columns(info: &TableInfo, columns: &[usize]) -> Result<(), TableError> {
+    let wrong = columns.iter().find(|column| **column >= info.schema.fields().len());
+    match wrong {
+        Some(column) => {
+            Err(TableError::UnknownColumn { table: info.name.clone(), column: *column })
+        }
+        None => Ok(()),
+    }
+}
+
+/// A batch without columns, which says how many rows there are.
+fn of_rows(rows: usize) -> Result<RecordBatch, ArrowError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let schema = Arc::new(arrow_schema::Schema::empty());
+    RecordBatch::try_new_with_options(schema, Vec::new(), &options)
+}
+
+/// A user's file at one moment.
+struct FileSnapshot {
+    info: TableInfo,
+    source: Arc<dyn RecordSource>,
+    file: Listed,
+    numbers: std::ops::Range<u64>,
+}
+
+impl FileSnapshot {
+    fn open(source: &Arc<dyn RecordSource>, file: &Listed) -> Result<Self, StoreError> {
+        let numbers = source.between(&file.name, i64::MIN, i64::MAX)?;
+        let time = |number: u64| -> Result<i64, StoreError> {
+            let record = source.numbers(&file.name, number..number + 1)?;
+            Ok(evenfall_store_format::layout::record_time(&record))
+        };
+        let times = match numbers.is_empty() {
+            true => None,
+            false => Some((time(numbers.start)?, time(numbers.end - 1)?)),
+        };
+        let info = TableInfo {
+            name: TableName::of_file(&file.name),
+            schema: evenfall_store_engine::columns::arrow_schema(&file.schema),
+            sorted_by: Vec::from(["time"]),
+            rows: numbers.end - numbers.start,
+            times,
+        };
+        Ok(Self { info, source: Arc::clone(source), file: file.clone(), numbers })
+    }
+
+    /// The numbers of records that are selected.
+    fn selected(&self, rows: &RowSelection) -> Result<Vec<std::ops::Range<u64>>, StoreError> {
+        let within = match rows.times == crate::snapshot::ALL_TIMES {
+            true => self.numbers.clone(),
+            false => {
+                self.source.between(&self.file.name, *rows.times.start(), *rows.times.end())?
+            }
+        };
+        let cut = |range: &std::ops::Range<u64>| {
+            range.start.max(within.start).max(self.numbers.start)
+                ..range.end.min(within.end).min(self.numbers.end)
+        };
+        Ok(rows.ranges.iter().map(cut).filter(|range| !range.is_empty()).collect())
+    }
+}
+
+impl Snapshot for FileSnapshot {
+    fn info(&self) -> &TableInfo {
+        &self.info
+    }
+
+    fn rows(&self) -> RowSelection {
+        RowSelection::of(Vec::from([self.numbers.clone()]))
+    }
+
+    fn between(&self, from_ns: i64, to_ns: i64) -> Result<RowSelection, TableError> {
+        let found = self.source.between(&self.file.name, from_ns, to_ns)?;
+        // Records that were appended since the snapshot are no part of it.
+        let start = found.start.clamp(self.numbers.start, self.numbers.end);
+        let end = found.end.clamp(start, self.numbers.end);
+        Ok(RowSelection::of(Vec::from([start..end])))
+    }
+
+    fn parts(&self, rows: &RowSelection, n: usize) -> Vec<RowSelection> {
+        let layout = self.file.schema.layout();
+        rows.parts(n, layout.map_or(1, |layout| layout.records_per_segment()))
+    }
+
+    fn summary(&self, rows: &RowSelection) -> Result<RowSummary, TableError> {
+        let mut all: Option<evenfall_store_format::index::Summary> = None;
+        for numbers in self.selected(rows)? {
+            match (&mut all, self.source.summary(&self.file.name, numbers)?) {
+                (Some(all), Some(more)) => all.merge(&more),
+                (none, more) => *none = more.or(none.take()),
+            }
+        }
+        let Some(all) = all else { return Ok(RowSummary::default()) };
+        let kept = self.file.schema.fields.iter().enumerate().filter(|(_, field)| field.aggregate);
+        let columns = kept.zip(&all.aggregates).map(|((column, _), aggregate)| ColumnSummary {
+            column,
+            sum: aggregate.sum,
+            least: aggregate.min,
+            greatest: aggregate.max,
+        });
+        let times = Some((all.min_ns, all.max_ns));
+        Ok(RowSummary { count: all.count, times, columns: columns.collect() })
+    }
+
+    fn scan(
+        &self,
+        rows: &RowSelection,
+        columns: &[usize],
+        each: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<(), TableError> {
+        check_columns(&self.info, columns)?;
+        let mut schema = self.file.schema.clone();
+        schema.fields = columns.iter().map(|at| self.file.schema.fields[*at].clone()).collect();
+        let size = u64::from(schema.record_bytes);
+        let at_once = (READ_BYTES / size).clamp(1, BATCH_ROWS as u64);
+        for numbers in self.selected(rows)? {
+            let mut next = numbers.start;
+            while next < numbers.end {
+                let until = (next + at_once).min(numbers.end);
+                let batch = if columns.is_empty() {
+                    of_rows((until - next) as usize)?
+                } else {
+                    let mut values = Columns::new(&schema, (until - next) as usize);
+                    values.extend(&self.source.numbers(&self.file.name, next..until)?);
+                    values.take()?
+                };
+                next = until;
+                if each(batch).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A table of a recording at one moment.
+struct MessageSnapshot {
+    info: TableInfo,
+    recording: Arc<RecordingSnapshot>,
+    table: RecordingTable,
+}
+
+impl MessageSnapshot {
+    fn open(recording: Arc<RecordingSnapshot>, table: RecordingTable) -> Result<Self, TableError> {
+        let info = TableInfo {
+            name: TableName::of_recording(recording.name(), table.name()),
+            schema: table.schema(),
+            sorted_by: Vec::from(table.sorted_by()),
+            rows: recording.count(&recording.rows())?,
+            times: recording.span()?,
+        };
+        Ok(Self { info, recording, table })
+    }
+}
+
+impl Snapshot for MessageSnapshot {
+    fn info(&self) -> &TableInfo {
+        &self.info
+    }
+
+    fn rows(&self) -> RowSelection {
+        self.recording.rows()
+    }
+
+    fn between(&self, from_ns: i64, to_ns: i64) -> Result<RowSelection, TableError> {
+        let times: RangeInclusive<i64> = from_ns..=to_ns;
+        Ok(self.recording.between(times)?)
+    }
+
+    fn parts(&self, rows: &RowSelection, n: usize) -> Vec<RowSelection> {
+        // The files of a stream's sizes end their segments at different messages.
+        rows.parts(n, 1)
+    }
+
+    fn summary(&self, rows: &RowSelection) -> Result<RowSummary, TableError> {
+        let count = self.recording.count(rows)?;
+        let is_whole = *rows == self.recording.rows();
+        let times = self.info.times.filter(|_| is_whole);
+        Ok(RowSummary { count, times, columns: Vec::new() })
+    }
+
+    fn scan(
+        &self,
+        rows: &RowSelection,
+        columns: &[usize],
+        each: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<(), TableError> {
+        check_columns(&self.info, columns)?;
+        let mut gathered: Vec<MessageRow> = Vec::with_capacity(BATCH_ROWS);
+        let mut has_ended = false;
+        let mut give = |gathered: &mut Vec<MessageRow>| -> Result<ControlFlow<()>, TableError> {
+            let batch = match columns.is_empty() {
+                true => of_rows(gathered.len())?,
+                false => self.table.batch(gathered, columns)?,
+            };
+            gathered.clear();
+            Ok(each(batch))
+        };
+        self.recording.read::<TableError>(rows, None, &mut |row| {
+            gathered.push(row);
+            if gathered.len() < BATCH_ROWS {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let answer = give(&mut gathered)?;
+            has_ended = answer.is_break();
+            Ok(answer)
+        })?;
+        if !has_ended && !gathered.is_empty() {
+            let _ = give(&mut gathered)?;
+        }
+        Ok(())
+    }
+}
