@@ -69,7 +69,7 @@ impl Keys {
         eventually("the rack", || {
             let said = say(&["kv", "--servers", &server, "status", "--json"]);
             let row: serde_json::Value = serde_json::from_str(&said.out).ok()?;
-            let is_back = row["state"] == "follower" && row["racks_out"] == "none";
+            let is_back = row["state"] != "observer" && row["racks_out"] == "none";
             (is_back && row["rack"] == 1).then_some(())
         });
     }

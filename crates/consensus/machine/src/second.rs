@@ -420,6 +420,12 @@ impl Canopus {
         nodes.filter(|node| self.table.latest(**node).is_some()).count()
     }
 
+    /// Whether this node is the first of all nodes that take part, after all changes so far.
+    pub fn is_first_member(&self) -> bool {
+        let mut nodes = self.racks.iter().flatten();
+        nodes.find(|node| self.table.latest(**node).is_some()) == Some(&self.me)
+    }
+
     /// The super-leaves, in order.
     pub fn leaves(&self) -> impl Iterator<Item = VnodeId> {
         self.tree.leaves().map(|(leaf, _)| leaf)

@@ -241,7 +241,7 @@ impl Client {
             let mut fields = Fields::new(&fields);
             let mut found = Vec::new();
             for _ in 0..fields.count()? {
-                let key = fields.text()?.to_owned();
+                let key = fields.text()?.into_owned();
                 let value = Bytes::copy_from_slice(fields.buffer()?);
                 found.push(Found { key, value, stat: fields.stat()? });
             }
@@ -419,8 +419,11 @@ pub fn status(replica: SocketAddr) -> io::Result<BTreeMap<String, String>> {
     let mut text = String::new();
     stream.take(STATUS_BYTES_MAX).read_to_string(&mut text)?;
     let rows = text.lines().filter_map(|line| line.split_once('\t'));
-    let rows: BTreeMap<_, _> =
-        rows.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    // Monitors want `zk_` in front of every name. The names of our own are known without it.
+    let own = |name: &str| name.strip_prefix("zk_evenfall_").map(|rest| format!("evenfall_{rest}"));
+    let rows: BTreeMap<_, _> = rows
+        .map(|(name, value)| (own(name).unwrap_or_else(|| name.to_owned()), value.to_owned()))
+        .collect();
     match (rows.is_empty(), text.is_empty()) {
         (false, _) => {}
         (true, true) => return Err(io::Error::other("it closes the connection at once")),
@@ -474,7 +477,7 @@ impl Watching {
         let mut fields = Fields::new(&bytes);
         let mut read = || -> Result<(i32, String), Malformed> {
             let (told, _state) = (fields.int()?, fields.int()?);
-            Ok((told, fields.text()?.to_owned()))
+            Ok((told, fields.text()?.into_owned()))
         };
         let (told, key) = read().map_err(ClientError::Answer)?;
         let known = [

@@ -17,6 +17,7 @@
 //!         3 delete   key, has a version u8, version u32
 //!         4 rights   key, has a version u8, version u32, rights
 //!         5 expect   key, state u8, number u64
+//!         6 refuse   key, refusal u8
 //!  state          0 modified at this revision, 1 owned by this session
 //!  rights         count u16, rights: bits u32, identity
 //!  identity       scheme, name
@@ -125,6 +126,14 @@ pub enum Op {
         /// The rights.
         rights: Vec<Right>,
     },
+    /// Refuses the call: the client asked for something that is refused whatever the keys are, such
+    /// as a name that no key may have. An operation before this one that is refused comes first.
+    Refuse {
+        /// The key as the client named it.
+        key: String,
+        /// Why.
+        refusal: Refusal,
+    },
 }
 
 impl Op {
@@ -135,7 +144,8 @@ impl Op {
             | Self::Expect { key, .. }
             | Self::Put { key, .. }
             | Self::Delete { key, .. }
-            | Self::SetRights { key, .. } => key,
+            | Self::SetRights { key, .. }
+            | Self::Refuse { key, .. } => key,
         }
     }
 
@@ -342,10 +352,14 @@ pub enum Refusal {
     NoRight,
     /// The client has connected anew since, and the call is of an earlier connection.
     Moved,
+    /// The list of rights names nobody, or names somebody in a way that does not exist.
+    BadRights,
+    /// There is no such operation.
+    Unknown,
 }
 
 impl Refusal {
-    const ALL: [(Self, &'static str); 14] = [
+    const ALL: [(Self, &'static str); 16] = [
         (Self::Malformed, "the request cannot be read"),
         (Self::NoKey, "there is no such key"),
         (Self::KeyExists, "the key exists already"),
@@ -360,7 +374,20 @@ impl Refusal {
         (Self::Forgotten, "the request was answered long ago"),
         (Self::NoRight, "the client has no right to do this"),
         (Self::Moved, "the session has moved to a later connection"),
+        (Self::BadRights, "the list of rights is not valid"),
+        (Self::Unknown, "there is no such operation"),
     ];
+
+    /// The number of the refusal in calls and replies: its place in the list.
+    fn tag(self) -> u8 {
+        Self::ALL.iter().position(|(known, _)| *known == self).unwrap_or(0) as u8
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let tag = r.u8()?;
+        let refusal = Self::ALL.get(usize::from(tag)).map(|(refusal, _)| *refusal);
+        refusal.ok_or_else(|| r.malformed("no such refusal"))
+    }
 }
 
 impl core::fmt::Display for Refusal {
@@ -575,6 +602,11 @@ fn put_op(out: &mut Vec<u8>, op: &Op) {
             put_version(out, *version);
             rights::put(out, rights);
         }
+        Op::Refuse { key, refusal } => {
+            out.push(6);
+            put_bytes(out, key.as_bytes());
+            out.push(refusal.tag());
+        }
     }
 }
 
@@ -607,6 +639,7 @@ fn op(r: &mut Reader<'_>, body: &Bytes) -> Result<Op, Malformed> {
             let (version, rights) = (version(r)?, rights::read(r)?.to_vec());
             Op::SetRights { key, version, rights }
         }
+        6 => Op::Refuse { key, refusal: Refusal::read(r)? },
         _ => return Err(r.malformed("no such operation")),
     })
 }
@@ -664,8 +697,7 @@ impl Reply {
             Self::Refused(at, refusal) => {
                 out.push(1);
                 out.extend(at.to_le_bytes());
-                let tag = Refusal::ALL.iter().position(|(known, _)| known == refusal);
-                out.push(tag.unwrap_or(0) as u8);
+                out.push(refusal.tag());
             }
         }
     }
@@ -684,9 +716,8 @@ impl Reply {
                 Ok(Self::Done(outcomes))
             }
             1 => {
-                let (at, tag) = (r.u16()?, r.u8()?);
-                let refusal = Refusal::ALL.get(usize::from(tag)).map(|(refusal, _)| *refusal);
-                Ok(Self::Refused(at, refusal.ok_or_else(|| r.malformed("no such refusal"))?))
+                let at = r.u16()?;
+                Ok(Self::Refused(at, Refusal::read(r)?))
             }
             _ => Err(r.malformed("no such reply")),
         }

@@ -11,16 +11,15 @@
 //!            children i32, children modified i64
 //! ```
 
+use std::borrow::Cow;
+
 use evenfall_core::{Malformed, Reader};
 
-use crate::{Kind, Refusal, Stat};
+use crate::{Refusal, Stat};
 
 /// Longest message of a client: what ZooKeeper's `jute.maxbuffer` allows by default.
 pub const FRAME_BYTES_MAX: usize = 0xf_ffff;
-/// The owner of a timed key has these upper bits. The bits below are its time to live in
-/// milliseconds.
-const TIMED: u64 = 0xff << 56;
-/// Longest time to live in milliseconds, which are 40 bits of the owner.
+/// Longest time to live in milliseconds: ZooKeeper keeps 40 bits of it.
 pub const TTL_MS_MAX: i64 = (1 << 40) - 1;
 /// Most entries of a list in a request.
 const LIST_MAX: i32 = 100_000;
@@ -55,6 +54,8 @@ pub mod op {
     pub const SET_WATCHES2: i32 = 105;
     pub const ADD_WATCH: i32 = 106;
     pub const WHO_AM_I: i32 = 107;
+    /// The number of the first message, which names no operation.
+    pub const OPEN: i32 = -10;
     pub const CLOSE: i32 = -11;
     /// Our own: a call as `keys::Call` encodes it, answered by a `keys::Reply`.
     pub const CALL: i32 = 1_000;
@@ -76,6 +77,7 @@ pub mod error {
     pub const OK: i32 = 0;
     pub const SYSTEM: i32 = -1;
     pub const INCONSISTENT: i32 = -2;
+    pub const MARSHALLING: i32 = -5;
     pub const UNIMPLEMENTED: i32 = -6;
     pub const BAD_ARGUMENTS: i32 = -8;
     pub const NO_NODE: i32 = -101;
@@ -117,6 +119,8 @@ pub fn error_of(refusal: Refusal) -> i32 {
         Refusal::NoSession => error::SESSION_EXPIRED,
         Refusal::NoRight => error::NO_AUTH,
         Refusal::Full => error::QUOTA_EXCEEDED,
+        Refusal::BadRights => error::INVALID_ACL,
+        Refusal::Unknown => error::UNIMPLEMENTED,
         Refusal::Malformed | Refusal::TooLong | Refusal::BadKey => error::BAD_ARGUMENTS,
         _ => error::SYSTEM,
     }
@@ -174,13 +178,23 @@ impl<'a> Fields<'a> {
         Ok(self.optional()?.unwrap_or(&[]))
     }
 
-    /// A text behind its length.
+    /// A text behind its length. As in ZooKeeper, bytes that are not UTF-8 stand for U+FFFD, which
+    /// no key may have, so that the request is refused and the connection goes on.
     ///
     /// # Errors
-    /// As [`int`](Self::int), and when the text is not UTF-8.
-    pub fn text(&mut self) -> Result<&'a str, Malformed> {
-        let bytes = self.buffer()?;
-        core::str::from_utf8(bytes).map_err(|_| self.0.malformed("a text that is not UTF-8"))
+    /// As [`int`](Self::int).
+    pub fn text(&mut self) -> Result<Cow<'a, str>, Malformed> {
+        Ok(String::from_utf8_lossy(self.buffer()?))
+    }
+
+    /// An error at the place of the last field.
+    pub fn malformed(&self, what: &'static str) -> Malformed {
+        self.0.malformed(what)
+    }
+
+    /// Whether all fields were read.
+    pub fn is_empty(&self) -> bool {
+        self.0.finish().is_ok()
     }
 
     /// A stat. Fields that ZooKeeper's stat does not have are zero.
@@ -223,7 +237,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// As [`text`](Self::text).
-    pub fn texts(&mut self) -> Result<Vec<&'a str>, Malformed> {
+    pub fn texts(&mut self) -> Result<Vec<Cow<'a, str>>, Malformed> {
         (0..self.count()?).map(|_| self.text()).collect()
     }
 }
@@ -288,14 +302,10 @@ impl Message {
         self.buffer(text.as_bytes())
     }
 
-    /// Adds a stat.
+    /// Adds a stat. As in ZooKeeper's answers, only a session is the owner of a key: a container or
+    /// a timed key has none, so that programs do not take it for an ephemeral one.
     #[must_use]
     pub fn stat(self, stat: &Stat) -> Self {
-        let owner = match stat.kind {
-            Kind::Container => i64::MIN,
-            Kind::Timed(ms) => (TIMED | ms) as i64,
-            _ => stat.owner as i64,
-        };
         // ZooKeeper's version of the children counts children that were made and children that were
         // deleted.
         let children_version = stat.births.wrapping_mul(2).wrapping_sub(stat.children);
@@ -306,7 +316,7 @@ impl Message {
             .int(stat.version as i32)
             .int(children_version as i32)
             .int(stat.rights_version as i32)
-            .long(owner)
+            .long(stat.owner as i64)
             .int(stat.length as i32)
             .int(stat.children as i32)
             .long(stat.children_modified as i64)

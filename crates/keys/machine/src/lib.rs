@@ -381,6 +381,7 @@ impl Keys {
                 let stat = self.expect(caller, key, *state)?;
                 return Ok(Outcome { key: key.as_str().into(), stat });
             }
+            Op::Refuse { refusal, .. } => return Err(*refusal),
             Op::Put { key, numbered, .. } => {
                 match *numbered || !self.entries.contains_key(key.as_str()) {
                     true => (self.create(caller, op, undos)?, What::Created),
@@ -569,10 +570,11 @@ impl Keys {
         if is_always(key) {
             return Err(Refusal::BadKey);
         }
-        let entry = self.entries.get(key).ok_or(Refusal::NoKey)?;
         let path = parent(key);
         let above = path.and_then(|path| self.entries.get(path));
+        // A client that may not delete the key must not learn whether the key exists.
         above.map_or(Ok(()), |above| caller.needs(rights::DELETE, above))?;
+        let entry = self.entries.get(key).ok_or(Refusal::NoKey)?;
         check_version(entry.version, version)?;
         if !entry.children.is_empty() {
             return Err(Refusal::NotEmpty);

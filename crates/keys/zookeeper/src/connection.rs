@@ -18,12 +18,14 @@ use evenfall_core::Malformed;
 use evenfall_keys_machine::rights::{IDENTITIES_MAX, READ, allows};
 use evenfall_keys_machine::{Call, Command, Identity, Keys, Refusal, Reply};
 
-use crate::operations::{ANSWER_BYTES_MAX, Query, Request, Shape, refused};
+use crate::operations::{ANSWER_BYTES_MAX, Query, Request, Shape};
+use crate::refusals::ClientRefusal;
 use crate::replica::{Answer, Asked, Input, now_ms};
 use crate::shared::Shared;
+use crate::stats::{Latency, Shown, Stats};
 use crate::watches::Event;
 use crate::{rights, words};
-use evenfall_keys_machine::jute::{FRAME_BYTES_MAX, Fields, Message, error, op};
+use evenfall_keys_machine::jute::{Fields, Message, error, op};
 
 /// Limit of the requests of a client that wait for their answers. At the limit, the replica reads
 /// nothing more from the client.
@@ -56,10 +58,9 @@ pub const HELLO: Duration = Duration::from_secs(10);
 const STALL: Duration = Duration::from_secs(30);
 /// Bytes of a password. Evenfall uses only the first eight bytes.
 const PASSWORD_BYTES: usize = 16;
-/// The xids of events, pings and authentication.
+/// The xids of events and pings, whatever xid a ping has.
 const EVENT_XID: i32 = -1;
 const PING_XID: i32 = -2;
-const AUTH_XID: i32 = -4;
 /// The state in every event: connected.
 const CONNECTED: i32 = 3;
 
@@ -92,9 +93,23 @@ enum Stage {
 
 /// A request that waits for its answer.
 #[derive(Debug)]
+struct Waiting {
+    slot: Slot,
+    /// The bytes for which the request counts.
+    bytes: usize,
+    /// The number of its operation.
+    number: i32,
+    /// Its xid.
+    xid: i32,
+    /// When it was taken.
+    since: Instant,
+}
+
+/// What a request that waits still needs.
+#[derive(Debug)]
 enum Slot {
-    /// A call or a sync that has no answer yet, and when it was asked.
-    Asked(i32, Shape, Instant),
+    /// A call or a sync that has no answer yet.
+    Asked(i32, Shape),
     /// A call or a sync with its answer.
     Answered(i32, Shape, Reply, u64),
     /// A read, which is answered out of the keys when its turn comes.
@@ -103,38 +118,22 @@ enum Slot {
     Ready(Message),
 }
 
+/// The head of a request, and the bytes for which it counts.
+#[derive(Clone, Copy, Debug)]
+struct RequestHead {
+    xid: i32,
+    number: i32,
+    bytes: usize,
+}
+
 /// What a client asked for when it opened its session.
 #[derive(Clone, Copy, Debug)]
 pub struct Hello {
     seen: i64,
     password: u64,
-}
-
-/// What the front counts over all connections.
-#[derive(Debug, Default)]
-pub struct Stats {
-    /// Connections that were accepted.
-    pub accepted: u64,
-    /// Connections that were closed at once, because there were as many as may be.
-    pub turned_away: u64,
-    /// Connections that were closed because their bytes could not be read.
-    pub malformed: u64,
-    /// Requests that were read.
-    pub received: u64,
-    /// Answers and events.
-    pub sent: u64,
-    /// Of all calls and syncs that were answered: their number, and the sum, the least and the
-    /// greatest of their times in microseconds.
-    pub latency: (u64, u64, u64, u64),
-}
-
-impl Stats {
-    fn took(&mut self, time: Duration) {
-        let us = time.as_micros() as u64;
-        let (count, sum, least, most) = self.latency;
-        let least = if count == 0 { us } else { least.min(us) };
-        self.latency = (count + 1, sum + us, least, most.max(us));
-    }
+    /// Whether the client says if it takes a server that serves reads alone. Clients of ZooKeeper
+    /// before 3.4 do not, and take no answer to it either.
+    has_read_only: bool,
 }
 
 /// The client for which a read is made.
@@ -177,6 +176,10 @@ pub struct Connection {
     opened: u64,
     /// Number of requests and of answers of this connection.
     pub packets: (u64, u64),
+    /// What `cons` shows.
+    pub shown: Shown,
+    /// Most bytes of a message of the client.
+    frame_bytes_max: usize,
     /// The bytes that the front has counted for this connection.
     pub counted_bytes: usize,
     /// When the front began to count many bytes for this connection.
@@ -191,8 +194,8 @@ pub struct Connection {
     output: Vec<u8>,
     /// Bytes of the output that the client has taken.
     taken: usize,
-    /// Requests that wait, with the bytes for which they count.
-    slots: VecDeque<(Slot, usize)>,
+    /// Requests that wait.
+    slots: VecDeque<Waiting>,
     /// The sum of these bytes.
     slots_bytes: usize,
     /// How many slots were answered.
@@ -202,11 +205,22 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A client on this stream. The stream does not block.
-    pub fn new(id: u64, stream: TcpStream, peer: SocketAddr) -> Self {
+    /// A client on this stream, whose messages have at most this many bytes. The stream does not
+    /// block.
+    pub fn new(id: u64, stream: TcpStream, peer: SocketAddr, frame_bytes_max: usize) -> Self {
         Self {
             id,
             peer,
+            frame_bytes_max,
+            shown: Shown {
+                established_ms: now_ms(),
+                last_operation: 0,
+                last_xid: 0,
+                last_revision: 0,
+                last_response_ms: 0,
+                latency: Latency::default(),
+                last_latency_us: 0,
+            },
             session: 0,
             timeout_ms: 0,
             opened: 0,
@@ -236,7 +250,7 @@ impl Connection {
 
     /// Whether there is room for further bytes from the client.
     pub fn wants_input(&self) -> bool {
-        !self.is_done && self.may_take() && self.input.len() <= FRAME_BYTES_MAX + 4
+        !self.is_done && self.may_take() && self.input.len() <= self.frame_bytes_max + 4
     }
 
     /// Whether bytes wait for the client.
@@ -273,7 +287,8 @@ impl Connection {
 
     /// Whether a further step is possible without waiting for the client or for the order.
     pub fn can_go_on(&self) -> bool {
-        let has_answer = !matches!(self.slots.front(), None | Some((Slot::Asked(..), _)));
+        let has_answer =
+            self.slots.front().is_some_and(|first| !matches!(first.slot, Slot::Asked(..)));
         let has_room = self.output.len() - self.taken < OUTPUT_HIGH_BYTES;
         (has_answer && has_room) || self.has_request()
     }
@@ -283,12 +298,17 @@ impl Connection {
         matches!(self.stage, Stage::Leaving | Stage::Closing)
     }
 
-    /// Whether the client is silent, or takes nothing, for longer than it may.
+    /// Whether the client takes nothing for longer than it may, and how many bytes wait for it.
+    pub fn stalls(&self, now: Instant) -> Option<usize> {
+        let is_stalled = self.stalled.is_some_and(|since| now.duration_since(since) > STALL);
+        is_stalled.then(|| self.output.len() - self.taken)
+    }
+
+    /// Whether the client is silent for longer than it may.
     pub fn is_late(&self, now: Instant) -> bool {
         let patience = Duration::from_millis(self.timeout_ms) + HELLO;
-        let is_stalled = self.stalled.is_some_and(|since| now.duration_since(since) > STALL);
         let is_waiting = !self.slots.is_empty();
-        is_stalled || (!is_waiting && now.duration_since(self.heard) > patience)
+        !is_waiting && now.duration_since(self.heard) > patience
     }
 
     /// Reads what the client has sent.
@@ -332,7 +352,7 @@ impl Connection {
 
     /// Bytes of the longest message that the state of the connection allows.
     fn longest(&self) -> usize {
-        if self.stage == Stage::New { HELLO_BYTES_MAX } else { FRAME_BYTES_MAX }
+        if self.stage == Stage::New { HELLO_BYTES_MAX } else { self.frame_bytes_max }
     }
 
     /// Takes the requests that have come as a whole. `says` answers a word of four letters.
@@ -353,7 +373,10 @@ impl Connection {
                 return Ok(());
             }
             let length = u32::from_be_bytes(*length) as usize;
-            if length > self.longest() {
+            let bytes_max = self.longest();
+            if length > bytes_max {
+                let refusal = ClientRefusal::TooLong { bytes: length, bytes_max };
+                stats.refusals.note(self.peer, &refusal);
                 return Err(End::Malformed);
             }
             let Some(message) = input.get(at + 4..at + 4 + length) else { break };
@@ -361,8 +384,8 @@ impl Connection {
             stats.received += 1;
             self.packets.0 += 1;
             match self.stage {
-                Stage::New => self.greet(shared, message)?,
-                _ => self.request(shared, message)?,
+                Stage::New => self.greet(shared, message, stats)?,
+                _ => self.request(shared, message, stats)?,
             }
         }
         if self.is_open() && at > 0 {
@@ -374,112 +397,131 @@ impl Connection {
         Ok(())
     }
 
-    /// Hands a call or a sync of this many bytes to the order. The answer comes to the slot.
+    /// Hands a call or a sync to the order. The answer comes to the slot.
     fn ask(
         &mut self,
         shared: &Shared,
-        (xid, bytes): (i32, usize),
+        head: RequestHead,
         shape: Shape,
         input: impl FnOnce(Asked) -> Input,
     ) {
         let asked = Asked { connection: self.id, slot: self.answered + self.slots.len() as u64 };
         shared.inbox.send(input(asked));
-        self.wait(Slot::Asked(xid, shape, Instant::now()), bytes);
+        self.wait(Slot::Asked(head.xid, shape), head);
     }
 
-    /// Adds a request that waits, and counts it for this many bytes.
-    fn wait(&mut self, slot: Slot, bytes: usize) {
+    /// Adds a request that waits, and counts its bytes.
+    fn wait(&mut self, slot: Slot, head: RequestHead) {
+        let RequestHead { xid, number, bytes } = head;
         let bytes = bytes + SLOT_BYTES;
         self.slots_bytes += bytes;
-        self.slots.push_back((slot, bytes));
+        self.slots.push_back(Waiting { slot, bytes, number, xid, since: Instant::now() });
     }
 
     /// Opens a session or goes on with one.
-    fn greet(&mut self, shared: &Shared, message: &[u8]) -> Result<(), End> {
+    fn greet(&mut self, shared: &Shared, message: &[u8], stats: &mut Stats) -> Result<(), End> {
         let hello = &mut Fields::new(message);
-        let (_protocol, seen, asked_ms) = (hello.int()?, hello.long()?, hello.int()?);
-        let (session, password) = (hello.long()?, hello.buffer()?);
+        let mut read = || -> Result<_, Malformed> {
+            let (_protocol, seen, asked_ms) = (hello.int()?, hello.long()?, hello.int()?);
+            Ok((seen, asked_ms, hello.long()?, hello.buffer()?))
+        };
+        let (seen, asked_ms, session, password) = read().map_err(|error| {
+            stats.refusals.note(self.peer, &ClientRefusal::Hello(error));
+            End::from(error)
+        })?;
+        let has_read_only = !hello.is_empty();
         let timeout_ms = shared.settings.zookeeper.timeout_ms(asked_ms);
         let is_new = session == 0;
         let random = || random_number().map_err(|_| End::Gone);
         let (session, password) = match (is_new, password.first_chunk()) {
             (true, _) => (random()?, random()?),
             (false, Some(password)) => (session as u64, u64::from_le_bytes(*password)),
-            (false, None) => return Err(End::Malformed),
+            (false, None) => {
+                stats.refusals.note(self.peer, &ClientRefusal::Session(session as u64));
+                return Err(End::Malformed);
+            }
         };
         let command = Command::Open { timeout_ms, password, is_new };
         let call = Call { session, opened: 0, sequence: 0, at_ms: now_ms(), command };
         (self.session, self.timeout_ms, self.stage) = (session, timeout_ms.into(), Stage::Greeting);
-        self.ask(shared, (0, 0), Shape::Open(Hello { seen, password }), |asked| {
-            Input::call(&call, Some(asked))
-        });
+        let shape = Shape::Open(Hello { seen, password, has_read_only });
+        let head = RequestHead { xid: 0, number: op::OPEN, bytes: 0 };
+        self.ask(shared, head, shape, |asked| Input::call(&call, Some(asked)));
         Ok(())
     }
 
-    /// Takes one request.
-    fn request(&mut self, shared: &Shared, message: &[u8]) -> Result<(), End> {
-        let mut head = Fields::new(message);
-        let (xid, number, bytes) = (head.int()?, head.int()?, message.len());
-        let revision = || shared.keys().revision();
-        let (session, opened) = (self.session, self.opened);
-        let call = |command| Call { session, opened, sequence: 0, at_ms: now_ms(), command };
-        let slot = match number {
-            op::PING => Slot::Ready(Message::reply(PING_XID, revision(), error::OK)),
-            op::AUTH => self.authenticate(shared, &mut head)?,
-            _ => match Request::read(number, &message[8..], &self.who)? {
-                Request::Read(query) => Slot::Read(xid, query),
-                Request::Error(error) => Slot::Ready(Message::reply(xid, revision(), error)),
-                Request::Unknown => {
-                    self.stage = Stage::Leaving;
-                    Slot::Ready(Message::reply(xid, revision(), error::UNIMPLEMENTED))
-                }
-                Request::Refused(count, at, error) => {
-                    let reply = Message::reply(xid, revision(), error::OK);
-                    Slot::Ready(refused(reply, count, at, error))
-                }
-                Request::Sync(path, lease) => {
-                    // A lease does not tell of this client's own requests that are under way.
-                    let lease = lease.filter(|_| self.slots.is_empty());
-                    self.ask(shared, (xid, bytes), Shape::Sync(path), |asked| {
-                        Input::Sync(asked, lease)
-                    });
-                    return Ok(());
-                }
-                Request::Write(command, shape) => {
-                    if matches!(shape, Shape::Close) {
-                        self.stage = Stage::Leaving;
-                    }
-                    let call = call(command);
-                    self.ask(shared, (xid, bytes), shape, |asked| Input::call(&call, Some(asked)));
-                    return Ok(());
-                }
-                Request::Retire(rack) => {
-                    Slot::Ready(Message::reply(xid, revision(), self.retire(shared, rack)))
-                }
-                Request::Limit(_) if !self.is_of_this_host(shared) => {
-                    Slot::Ready(Message::reply(xid, revision(), error::NO_AUTH))
-                }
-                Request::Limit(..1) => {
-                    Slot::Ready(Message::reply(xid, revision(), error::BAD_ARGUMENTS))
-                }
-                Request::Limit(mib) => {
-                    let command = Command::Limit { bytes: (mib as u64) << 20, is_first: false };
-                    let call = Call { session: 0, ..call(command) };
-                    self.ask(shared, (xid, bytes), Shape::Delete, |asked| {
-                        Input::call(&call, Some(asked))
-                    });
-                    return Ok(());
-                }
-                Request::Call(body) => return self.own_call(shared, xid, &body),
-            },
+    /// Takes one request. As in ZooKeeper, a request that cannot be read is answered by an error,
+    /// and the connection goes on. Without a xid and a number there is nothing to answer.
+    fn request(&mut self, shared: &Shared, message: &[u8], stats: &mut Stats) -> Result<(), End> {
+        let mut fields = Fields::new(message);
+        let (xid, number, bytes) = (fields.int()?, fields.int()?, message.len());
+        let head = RequestHead { xid, number, bytes };
+        let revision = shared.keys().revision();
+        let taken = match number {
+            op::PING => Ok(Some(Slot::Ready(Message::reply(PING_XID, revision, error::OK)))),
+            // ZooKeeper, too, closes the connection at a proof that cannot be read.
+            op::AUTH => Ok(Some(self.authenticate(shared, xid, &mut fields, stats)?)),
+            _ => Request::read(number, &message[8..], &self.who)
+                .and_then(|request| self.take_request(shared, head, request, stats)),
         };
+        let slot = taken.unwrap_or_else(|what| {
+            stats.refusals.note(self.peer, &ClientRefusal::Request(number, what));
+            Some(Slot::Ready(Message::reply(xid, revision, error::MARSHALLING)))
+        });
+        let Some(slot) = slot else { return Ok(()) };
         let bytes = match &slot {
             Slot::Ready(answer) => answer.length(),
             Slot::Read(_, query) => bytes + query.overhead_bytes(),
             _ => bytes,
         };
-        self.wait(slot, bytes);
+        self.wait(slot, RequestHead { bytes, ..head });
         Ok(())
+    }
+
+    /// Hands a request to the order, or returns the slot of a request that needs no order.
+    fn take_request(
+        &mut self,
+        shared: &Shared,
+        head: RequestHead,
+        request: Request,
+        stats: &mut Stats,
+    ) -> Result<Option<Slot>, Malformed> {
+        let (session, opened) = (self.session, self.opened);
+        let call = |command| Call { session, opened, sequence: 0, at_ms: now_ms(), command };
+        let number = match request {
+            Request::Read(query) => return Ok(Some(Slot::Read(head.xid, query))),
+            Request::Sync(path, lease) => {
+                // A lease does not tell of this client's own requests that are under way.
+                let lease = lease.filter(|_| self.slots.is_empty());
+                self.ask(shared, head, Shape::Sync(path), |asked| Input::Sync(asked, lease));
+                return Ok(None);
+            }
+            Request::Write(command, shape) => {
+                if matches!(shape, Shape::Close) {
+                    self.stage = Stage::Leaving;
+                }
+                let call = call(command);
+                self.ask(shared, head, shape, |asked| Input::call(&call, Some(asked)));
+                return Ok(None);
+            }
+            Request::Call(body) => return self.own_call(shared, head, &body),
+            Request::Limit(mib @ 1..) if self.is_of_this_host(shared) => {
+                let command = Command::Limit { bytes: (mib as u64) << 20, is_first: false };
+                let call = Call { session: 0, ..call(command) };
+                self.ask(shared, head, Shape::Delete, |asked| Input::call(&call, Some(asked)));
+                return Ok(None);
+            }
+            Request::Limit(_) if self.is_of_this_host(shared) => error::BAD_ARGUMENTS,
+            Request::Limit(_) => error::NO_AUTH,
+            Request::Retire(rack) => self.retire(shared, rack),
+            Request::Error(number) => number,
+            Request::Unknown => {
+                self.stage = Stage::Leaving;
+                stats.refusals.note(self.peer, &ClientRefusal::Operation(head.number));
+                error::UNIMPLEMENTED
+            }
+        };
+        Ok(Some(Slot::Ready(Message::reply(head.xid, shared.keys().revision(), number))))
     }
 
     /// Whether the client runs on the host of this replica.
@@ -505,28 +547,39 @@ impl Connection {
     }
 
     /// A call with a sequence. Its session and identities are replaced by those of the connection.
-    fn own_call(&mut self, shared: &Shared, xid: i32, body: &Bytes) -> Result<(), End> {
+    fn own_call(
+        &mut self,
+        shared: &Shared,
+        head: RequestHead,
+        body: &Bytes,
+    ) -> Result<Option<Slot>, Malformed> {
         let call = Call::decode(body)?;
         let (Command::Change(ops) | Command::ChangeBy(_, ops)) = call.command else {
-            let reply = Message::reply(xid, 0, error::UNIMPLEMENTED);
-            self.wait(Slot::Ready(reply), 0);
-            return Ok(());
+            let reply = Message::reply(head.xid, 0, error::UNIMPLEMENTED);
+            return Ok(Some(Slot::Ready(reply)));
         };
         let command = Command::ChangeBy(self.who.clone(), ops);
         let (session, opened, sequence) = (self.session, self.opened, call.sequence);
         let call = Call { session, opened, sequence, at_ms: now_ms(), command };
-        self.ask(shared, (xid, body.len()), Shape::Call, |asked| Input::call(&call, Some(asked)));
-        Ok(())
+        let head = RequestHead { bytes: body.len(), ..head };
+        self.ask(shared, head, Shape::Call, |asked| Input::call(&call, Some(asked)));
+        Ok(None)
     }
 
     /// Checks who the client says it is. A client whose proof is wrong, or who has too many
     /// identities, gets an error. The connection then ends.
-    fn authenticate(&mut self, shared: &Shared, fields: &mut Fields<'_>) -> Result<Slot, End> {
+    fn authenticate(
+        &mut self,
+        shared: &Shared,
+        xid: i32,
+        fields: &mut Fields<'_>,
+        stats: &mut Stats,
+    ) -> Result<Slot, End> {
         let (_kind, scheme, proof) = (fields.int()?, fields.text()?, fields.buffer()?);
         let super_digest = shared.settings.zookeeper.super_digest.as_deref();
         let revision = shared.keys().revision();
-        let Some(new) = rights::authenticate(scheme, proof, super_digest, self.peer.ip()) else {
-            return Ok(self.refuse_proof(revision));
+        let Some(new) = rights::authenticate(&scheme, proof, super_digest, self.peer.ip()) else {
+            return Ok(self.refuse_proof(xid, revision, stats));
         };
         for identity in new {
             if !self.who.contains(&identity) {
@@ -536,29 +589,39 @@ impl Connection {
         let bytes = |who: &Identity| who.scheme.len() + who.name.len();
         self.who_bytes = self.who.iter().map(bytes).sum();
         if self.who.len() > IDENTITIES_MAX || self.who_bytes > IDENTITIES_BYTES_MAX {
-            return Ok(self.refuse_proof(revision));
+            return Ok(self.refuse_proof(xid, revision, stats));
         }
-        Ok(Slot::Ready(Message::reply(AUTH_XID, revision, error::OK)))
+        // Clients of ZooKeeper give their proofs any xid, and wait for an answer to it.
+        Ok(Slot::Ready(Message::reply(xid, revision, error::OK)))
     }
 
-    fn refuse_proof(&mut self, revision: u64) -> Slot {
+    fn refuse_proof(&mut self, xid: i32, revision: u64, stats: &mut Stats) -> Slot {
         self.stage = Stage::Leaving;
-        Slot::Ready(Message::reply(AUTH_XID, revision, error::AUTH_FAILED))
+        stats.refusals.note(self.peer, &ClientRefusal::Proof);
+        Slot::Ready(Message::reply(xid, revision, error::AUTH_FAILED))
     }
 
     /// The answer of the order to a slot.
     pub fn answer_of(&mut self, slot: u64, answer: Answer, stats: &mut Stats) -> Result<(), End> {
         let at = slot.checked_sub(self.answered).and_then(|at| usize::try_from(at).ok());
-        let Some((slot, bytes)) = at.and_then(|at| self.slots.get_mut(at)) else { return Ok(()) };
-        // The end of the connection tells the client to ask again.
-        let Answer::Applied(reply, revision) = answer else { return Err(End::Gone) };
+        let Some(waiting) = at.and_then(|at| self.slots.get_mut(at)) else { return Ok(()) };
+        let (reply, revision) = match answer {
+            Answer::Applied(reply, revision) => (reply, revision),
+            // The end of the connection tells the client to ask again.
+            Answer::Unknown => return Err(End::Gone),
+            Answer::TooLong(bytes) => {
+                // Asking again is no use: the request is too long for every replica.
+                stats.refusals.note(self.peer, &ClientRefusal::Call(bytes));
+                (Reply::Refused(0, Refusal::TooLong), self.shown.last_revision)
+            }
+        };
         let nothing = Slot::Ready(Message::default());
-        *slot = match core::mem::replace(slot, nothing) {
-            Slot::Asked(xid, shape, since) => {
-                stats.took(since.elapsed());
-                self.slots_bytes -= *bytes;
-                *bytes = reply.bytes() + SLOT_BYTES;
-                self.slots_bytes += *bytes;
+        waiting.slot = match core::mem::replace(&mut waiting.slot, nothing) {
+            Slot::Asked(xid, shape) => {
+                stats.latency.add(waiting.since.elapsed().as_micros() as u64);
+                self.slots_bytes -= waiting.bytes;
+                waiting.bytes = reply.bytes() + SLOT_BYTES;
+                self.slots_bytes += waiting.bytes;
                 Slot::Answered(xid, shape, reply, revision)
             }
             other => other,
@@ -577,18 +640,19 @@ impl Connection {
         room: &mut usize,
     ) -> Result<(), End> {
         while self.output.len() - self.taken < OUTPUT_HIGH_BYTES {
-            match self.slots.front() {
-                None | Some((Slot::Asked(..), _)) => break,
-                Some((Slot::Read(..), _)) if *room == 0 => break,
+            match self.slots.front().map(|first| &first.slot) {
+                None | Some(Slot::Asked(..)) => break,
+                Some(Slot::Read(..)) if *room == 0 => break,
                 Some(_) => {}
             }
-            let Some((slot, bytes)) = self.slots.pop_front() else { break };
-            self.slots_bytes -= bytes;
+            let Some(waiting) = self.slots.pop_front() else { break };
+            self.slots_bytes -= waiting.bytes;
             self.answered += 1;
-            let message = match slot {
+            self.note_answer(&waiting, keys.revision());
+            let message = match waiting.slot {
                 Slot::Ready(message) => message,
                 Slot::Answered(_, Shape::Open(hello), reply, revision) => {
-                    self.opened(hello, &reply, revision, keys)?
+                    self.opened(hello, &reply, revision, keys, stats)?
                 }
                 // As ZooKeeper does: the client of an earlier connection gets no answer here.
                 Slot::Answered(_, _, Reply::Refused(_, Refusal::Moved), _) => {
@@ -610,6 +674,7 @@ impl Connection {
                     let Reading { missed, is_full, work, .. } = reading;
                     *room = room.saturating_sub(work + message.length() / BYTES_PER_WORK);
                     if is_full {
+                        stats.refusals.note(self.peer, &ClientRefusal::Watches);
                         return Err(End::Gone);
                     }
                     for event in missed {
@@ -637,14 +702,18 @@ impl Connection {
         reply: &Reply,
         revision: u64,
         keys: &Keys,
+        stats: &mut Stats,
     ) -> Result<Message, End> {
         // The revision of the call is above every revision that this client has seen. Otherwise the
         // client has seen another service.
         if hello.seen > revision as i64 {
+            let refusal = ClientRefusal::Ahead { seen: hello.seen, known: revision };
+            stats.refusals.note(self.peer, &refusal);
             return Err(End::Gone);
         }
         let is_open = matches!(reply, Reply::Done(_));
         if !is_open {
+            stats.refusals.note(self.peer, &ClientRefusal::Session(self.session));
             (self.session, self.timeout_ms) = (0, 0);
         } else if let Some(session) = keys.session(self.session) {
             self.timeout_ms = session.timeout_ms.into();
@@ -654,7 +723,21 @@ impl Connection {
         let mut shown = hello.password.to_le_bytes().to_vec();
         shown.resize(PASSWORD_BYTES, 0);
         let message = Message::default().int(0).int(self.timeout_ms as i32);
-        Ok(message.long(self.session as i64).buffer(&shown).bool(false))
+        let message = message.long(self.session as i64).buffer(&shown);
+        // As ZooKeeper does: a client that did not name the field gets none, because such a client
+        // counts the bytes.
+        Ok(if hello.has_read_only { message.bool(false) } else { message })
+    }
+
+    /// Notes an answer for `cons`.
+    fn note_answer(&mut self, waiting: &Waiting, revision: u64) {
+        let us = waiting.since.elapsed().as_micros() as u64;
+        self.shown.latency.add(us);
+        self.shown.last_latency_us = us;
+        self.shown.last_operation = waiting.number;
+        self.shown.last_xid = waiting.xid;
+        self.shown.last_revision = revision;
+        self.shown.last_response_ms = now_ms();
     }
 
     /// Sends an event before all answers that are not in the output yet. A client that may not read

@@ -18,9 +18,11 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 #[cfg(doc)]
 use crate::connection::Reading;
-use crate::connection::{Connection, End, Stats};
+use crate::connection::{Connection, End};
+use crate::refusals::ClientRefusal;
 use crate::replica::Input;
 use crate::shared::{Notice, Shared};
+use crate::stats::Stats;
 use crate::{KeysError, words};
 
 /// Limit of the bytes that this replica holds for all clients together. Beyond the limit, clients
@@ -50,7 +52,7 @@ const FIRST: u64 = 2;
 pub fn start(shared: &Arc<Shared>, listener: TcpListener, waker: Waker) -> Result<(), KeysError> {
     let failed = |error| KeysError::Io("wait for clients".into(), error);
     let front = Front::new(Arc::clone(shared), listener, waker).map_err(failed)?;
-    let thread = std::thread::Builder::new().name("order-front".into());
+    let thread = std::thread::Builder::new().name("keys-front".into());
     let ended = Ended(Arc::clone(shared));
     let run = move || {
         let _ended = ended;
@@ -183,6 +185,7 @@ impl Front {
             };
             self.stats.accepted += 1;
             let options = &self.shared.settings.zookeeper;
+            let bytes_max = options.message_bytes_max;
             let of_address = self.by_address.get(&peer.ip()).copied().unwrap_or(0);
             let is_over = |count: usize, most: usize| most > 0 && count >= most;
             let is_full = is_over(of_address, options.client_connections_max)
@@ -194,12 +197,16 @@ impl Front {
                 && epoll::add(&self.epoll, &stream, EventData::new_u64(id), EventFlags::IN).is_ok();
             if !is_ready {
                 self.stats.turned_away += 1;
+                if is_full {
+                    let refusal = ClientRefusal::Connections(self.connections.len());
+                    self.stats.refusals.note(peer, &refusal);
+                }
                 continue;
             }
             self.next += 1;
             self.interest.insert(id, EventFlags::IN);
             *self.by_address.entry(peer.ip()).or_default() += 1;
-            self.connections.insert(id, Connection::new(id, stream, peer));
+            self.connections.insert(id, Connection::new(id, stream, peer, bytes_max));
         }
     }
 
@@ -303,6 +310,10 @@ impl Front {
             && let Some((_, longest)) = self.long.first().copied()
         {
             self.stats.turned_away += 1;
+            if let Some(connection) = self.connections.get(&longest) {
+                let refusal = ClientRefusal::Memory(connection.held_bytes());
+                self.stats.refusals.note(connection.peer, &refusal);
+            }
             self.check(longest, Err(End::Gone));
         }
     }
@@ -403,8 +414,15 @@ impl Front {
     /// Closes connections that are silent for too long.
     fn end_late(&mut self) {
         let now = Instant::now();
-        let late = self.connections.values().filter(|connection| connection.is_late(now));
-        let ended: Vec<u64> = late.map(|connection| connection.id).collect();
+        let mut ended = Vec::new();
+        for connection in self.connections.values() {
+            if let Some(bytes) = connection.stalls(now) {
+                self.stats.refusals.note(connection.peer, &ClientRefusal::Stalled(bytes));
+            } else if !connection.is_late(now) {
+                continue;
+            }
+            ended.push(connection.id);
+        }
         ended.into_iter().for_each(|id| self.check(id, Err(End::Gone)));
     }
 }

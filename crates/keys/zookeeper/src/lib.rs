@@ -27,9 +27,11 @@ pub mod fuzzing;
 mod leased;
 mod operations;
 mod options;
+mod refusals;
 pub mod replica;
 mod rights;
 mod shared;
+mod stats;
 mod watches;
 mod words;
 

@@ -1,12 +1,14 @@
 //! The operations of clients. Writes become calls for the order, and reads are answered from the
 //! keys.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use evenfall_consensus_machine::LeaseKey;
 use evenfall_core::Malformed;
 use evenfall_keys_machine::rights::{ADMIN, READ, allows};
 use evenfall_keys_machine::{
-    self as keys, Command, Entry, Existing, Identity, Keys, Kind, Op, Reply,
+    self as keys, Command, Entry, Existing, Identity, Keys, Kind, Op, Refusal, Reply,
 };
 
 use crate::connection::{Hello, Reading};
@@ -45,8 +47,6 @@ pub enum Request {
     Error(i32),
     /// A request whose operation does not exist. ZooKeeper closes the connection after the answer.
     Unknown,
-    /// A multi with this many operations. The operation at this place is refused with this error.
-    Refused(usize, usize, i32),
 }
 
 /// How a write is answered.
@@ -114,19 +114,38 @@ pub enum Set {
     Recursive,
 }
 
-/// A path of a client, or the number of an error.
-fn path(fields: &mut Fields<'_>) -> Result<Result<String, i32>, Malformed> {
+/// A path of a client, or why it is refused.
+fn path(fields: &mut Fields<'_>) -> Result<Result<String, Refusal>, Malformed> {
     let path = fields.text()?;
-    let is_path = path.starts_with('/') && keys::check_key(path).is_ok();
-    Ok(if is_path { Ok(path.to_owned()) } else { Err(error::BAD_ARGUMENTS) })
+    let is_path = path.starts_with('/') && keys::check_key(&path).is_ok();
+    Ok(if is_path { Ok(path.into_owned()) } else { Err(Refusal::BadKey) })
 }
 
-/// A key of a client, which may be no path for evenfall's own client, or the number of an error.
-/// Nothing is kept for a text that is too long to be a key.
-fn key(fields: &mut Fields<'_>) -> Result<Result<String, i32>, Malformed> {
+/// The path of a node that is to be deleted. As in ZooKeeper, a path that no node can have is the
+/// path of a missing node, unless it cannot be a path at all.
+fn path_of_deleted(fields: &mut Fields<'_>) -> Result<Result<String, Refusal>, Malformed> {
+    let path = fields.text()?;
+    Ok(match path.contains('/') && !path.contains('\0') && path != "/" {
+        true if path.starts_with('/') && keys::check_key(&path).is_ok() => Ok(path.into_owned()),
+        true => Err(Refusal::NoKey),
+        false => Err(Refusal::BadKey),
+    })
+}
+
+/// A key of a client, which may be no path for evenfall's own client, or why it is refused. Nothing
+/// is kept for a text that is too long to be a key.
+fn key(fields: &mut Fields<'_>) -> Result<Result<String, Refusal>, Malformed> {
     let key = fields.text()?;
     let is_key = key.len() <= keys::KEY_BYTES_MAX;
-    Ok(if is_key { Ok(key.to_owned()) } else { Err(error::BAD_ARGUMENTS) })
+    Ok(if is_key { Ok(key.into_owned()) } else { Err(Refusal::TooLong) })
+}
+
+/// The node that a read of ZooKeeper's clients is about. As in ZooKeeper, a text that is no path
+/// names a node that is missing.
+fn node(fields: &mut Fields<'_>) -> Result<Result<String, Refusal>, Malformed> {
+    let path = fields.text()?;
+    let is_path = path.starts_with('/') && path.len() <= keys::KEY_BYTES_MAX;
+    Ok(if is_path { Ok(path.into_owned()) } else { Err(Refusal::NoKey) })
 }
 
 /// The version that a request expects; `None` for -1, which stands for any. No key has another
@@ -135,14 +154,14 @@ fn version(number: i32) -> Option<u32> {
     (number != -1).then_some(number as u32)
 }
 
-/// A new node, or the number of an error. The name of a numbered node may be its number alone, and
-/// its path then ends with a slash.
+/// A new node, or why it is refused. The name of a numbered node may be its number alone, and its
+/// path then ends with a slash.
 fn new_node(
     number: i32,
     fields: &mut Fields<'_>,
     who: &[Identity],
-) -> Result<Result<Op, i32>, Malformed> {
-    let key = fields.text()?.to_owned();
+) -> Result<Result<Op, Refusal>, Malformed> {
+    let key = fields.text()?.into_owned();
     let value = fields.optional()?.map(Bytes::copy_from_slice);
     let rights = rights::read(fields, who)?;
     let mode = fields.int()?;
@@ -154,11 +173,11 @@ fn new_node(
         3 => (Kind::Ephemeral, true),
         4 => (Kind::Container, false),
         5 | 6 if (1..=TTL_MS_MAX).contains(&ttl_ms) => (Kind::Timed(ttl_ms as u64), mode == 6),
-        _ => return Ok(Err(error::BAD_ARGUMENTS)),
+        _ => return Ok(Err(Refusal::BadKey)),
     };
     let sample = if numbered { format!("{key}0") } else { key.clone() };
     if !key.starts_with('/') || keys::check_key(&sample).is_err() {
-        return Ok(Err(error::BAD_ARGUMENTS));
+        return Ok(Err(Refusal::BadKey));
     }
     let existing = Existing::None;
     Ok(rights.map(|rights| Op::Put { key, value, existing, kind, numbered, rights }))
@@ -169,16 +188,16 @@ fn is_create(number: i32) -> bool {
     matches!(number, op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL)
 }
 
-/// An operation that a call may have, or the number of an error.
+/// An operation that a call may have, or why it is refused whatever the keys are.
 fn change(
     number: i32,
     fields: &mut Fields<'_>,
     who: &[Identity],
-) -> Result<Result<Op, i32>, Malformed> {
+) -> Result<Result<Op, Refusal>, Malformed> {
     if is_create(number) {
         return new_node(number, fields, who);
     }
-    let path = path(fields)?;
+    let path = if number == op::DELETE { path_of_deleted(fields)? } else { path(fields)? };
     let op = match number {
         op::SET_DATA => {
             let value = fields.optional()?.map(Bytes::copy_from_slice);
@@ -200,7 +219,7 @@ fn change(
             let version = version(fields.int()?);
             path.map(|key| Op::Check { key, version })
         }
-        _ => Err(error::UNIMPLEMENTED),
+        _ => Err(Refusal::Unknown),
     };
     Ok(op)
 }
@@ -214,31 +233,31 @@ fn single(number: i32, fields: &mut Fields<'_>, who: &[Identity]) -> Result<Requ
     };
     Ok(match change(number, fields, who)? {
         Ok(op) => Request::Write(Command::ChangeBy(who.to_vec(), vec![op]), shape),
-        Err(error) => Request::Error(error),
+        Err(refusal) => Request::Error(error_of(refusal)),
     })
 }
 
+/// Several changes that are made together. An operation that is refused whatever the keys are still
+/// has its place among the others: the first that fails is the one that the client is told of.
 fn multi(fields: &mut Fields<'_>, who: &[Identity]) -> Result<Request, Malformed> {
-    let (mut ops, mut numbers, mut refused) = (Vec::new(), Vec::new(), None);
+    let (mut ops, mut numbers) = (Vec::new(), Vec::new());
     loop {
         let (number, is_last, _) = (fields.int()?, fields.bool()?, fields.int()?);
         if is_last {
             break;
         }
         let is_known = is_create(number) || matches!(number, op::SET_DATA | op::DELETE | op::CHECK);
-        if numbers.len() >= keys::OPS_MAX || !is_known {
+        if !is_known {
+            return Err(fields.malformed("an operation that a multi cannot have"));
+        }
+        if numbers.len() >= keys::OPS_MAX {
             return Ok(Request::Error(error::BAD_ARGUMENTS));
         }
-        match change(number, fields, who)? {
-            Ok(op) => ops.push(op),
-            Err(error) => refused = refused.or(Some((numbers.len(), error))),
-        }
+        let refuse = |refusal| Op::Refuse { key: String::new(), refusal };
+        ops.push(change(number, fields, who)?.unwrap_or_else(refuse));
         numbers.push(number);
     }
-    Ok(match refused {
-        Some((at, error)) => Request::Refused(numbers.len(), at, error),
-        None => Request::Write(Command::ChangeBy(who.to_vec(), ops), Shape::Multi(numbers)),
-    })
+    Ok(Request::Write(Command::ChangeBy(who.to_vec(), ops), Shape::Multi(numbers)))
 }
 
 fn multi_read(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
@@ -248,16 +267,17 @@ fn multi_read(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
         if is_last {
             return Ok(Request::Read(Query::Multi(queries)));
         }
-        let path = path(fields)?;
-        let watch = fields.bool()?;
+        if !matches!(number, op::GET_DATA | op::GET_CHILDREN) {
+            return Err(fields.malformed("an operation that a multiRead cannot have"));
+        }
+        // A path that no node can have is that of a missing node.
+        let (path, watch) = (node(fields)?.unwrap_or_default(), fields.bool()?);
         if queries.len() >= READS_MAX {
             return Ok(Request::Error(error::BAD_ARGUMENTS));
         }
-        queries.push(match (number, path) {
-            (op::GET_DATA, Ok(path)) => Query::Data(path, watch),
-            (op::GET_CHILDREN, Ok(path)) => Query::Children(path, watch, false),
-            (_, Ok(_)) => return Ok(Request::Error(error::UNIMPLEMENTED)),
-            (_, Err(error)) => return Ok(Request::Error(error)),
+        queries.push(match number {
+            op::GET_DATA => Query::Data(path, watch),
+            _ => Query::Children(path, watch, false),
         });
     }
 }
@@ -272,7 +292,7 @@ fn set_watches(number: i32, fields: &mut Fields<'_>) -> Result<Request, Malforme
         if paths.iter().any(|path| path.len() > keys::KEY_BYTES_MAX) {
             return Ok(Request::Error(error::BAD_ARGUMENTS));
         }
-        sets.push((*set, paths.into_iter().map(str::to_owned).collect()));
+        sets.push((*set, paths.into_iter().map(Cow::into_owned).collect()));
     }
     Ok(Request::Read(Query::SetWatches(seen, sets)))
 }
@@ -291,25 +311,26 @@ impl Request {
             op::MULTI => return multi(f, who),
             op::MULTI_READ => return multi_read(f),
             op::SET_WATCHES | op::SET_WATCHES2 => return set_watches(number, f),
-            op::SYNC => return Ok(Self::Sync(f.text()?.to_owned(), None)),
+            op::SYNC => return Ok(Self::Sync(f.text()?.into_owned(), None)),
             op::SYNC_KEY => {
                 let key = f.text()?;
-                return Ok(Self::Sync(key.to_owned(), Some(leased::of_read(key))));
+                let lease = leased::of_read(&key);
+                return Ok(Self::Sync(key.into_owned(), Some(lease)));
             }
             op::CLOSE => return Ok(Self::Write(Command::Close, Shape::Close)),
             op::RETIRE => return Ok(Self::Retire(f.int()?)),
             op::LIMIT => return Ok(Self::Limit(f.int()?)),
             op::CALL => return Ok(Self::Call(Bytes::copy_from_slice(f.buffer()?))),
             op::RANGE => {
-                let (prefix, first) = (f.text()?.to_owned(), f.text()?.to_owned());
+                let (prefix, first) = (f.text()?.into_owned(), f.text()?.into_owned());
                 let count = usize::try_from(f.int()?).unwrap_or(0).min(RANGE_MAX);
                 return Ok(Self::Read(Query::Range(prefix, first, count)));
             }
             op::EXISTS | op::GET_DATA | op::ADD_WATCH => match key(f)? {
                 Ok(key) => return Self::of_key(number, key, f),
-                Err(error) => return Ok(Self::Error(error)),
+                Err(refusal) => return Ok(Self::Error(error_of(refusal))),
             },
-            op::GET_EPHEMERALS => Query::Ephemerals(f.text()?.to_owned()),
+            op::GET_EPHEMERALS => Query::Ephemerals(f.text()?.into_owned()),
             op::WHO_AM_I => Query::Who,
             op::RECONFIGURE => return Ok(Self::Error(error::RECONFIGURATION_DISABLED)),
             op::GET_CHILDREN
@@ -317,9 +338,12 @@ impl Request {
             | op::GET_ACL
             | op::COUNT_CHILDREN
             | op::CHECK_WATCHES
-            | op::REMOVE_WATCHES => match path(f)? {
+            | op::REMOVE_WATCHES => match node(f)? {
                 Ok(path) => Self::query(number, path, f)?,
-                Err(error) => return Ok(Self::Error(error)),
+                Err(_) if matches!(number, op::CHECK_WATCHES | op::REMOVE_WATCHES) => {
+                    return Ok(Self::Error(error::NO_WATCHER));
+                }
+                Err(refusal) => return Ok(Self::Error(error_of(refusal))),
             },
             _ => return Ok(Self::Unknown),
         };
@@ -386,7 +410,11 @@ impl Shape {
             (Self::Multi(numbers), _) => {
                 let each = numbers.iter().zip(outcomes);
                 let all = each.fold(ok, |message, (number, outcome)| {
-                    let message = message.int(*number).bool(false).int(error::OK);
+                    // As in ZooKeeper, every node that comes with a stat was made by `create2`.
+                    // Java's client knows no other number here.
+                    let is_made = is_create(*number) && *number != op::CREATE;
+                    let shown = if is_made { op::CREATE2 } else { *number };
+                    let message = message.int(shown).bool(false).int(error::OK);
                     match *number {
                         op::CREATE => message.text(&outcome.key),
                         number if is_create(number) => {
@@ -408,7 +436,7 @@ fn end_of_multi(message: Message) -> Message {
 }
 
 /// The answer to a multi of which the operation at `at` was refused.
-pub fn refused(message: Message, count: usize, at: usize, number: i32) -> Message {
+fn refused(message: Message, count: usize, at: usize, number: i32) -> Message {
     let all = (0..count).fold(message, |message, place| {
         let error = match place.cmp(&at) {
             core::cmp::Ordering::Less => error::OK,

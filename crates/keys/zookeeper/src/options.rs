@@ -1,22 +1,30 @@
 //! Options that ZooKeeper's servers read from their file `zoo.cfg`, under ZooKeeper's names.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::time::Duration;
+
+use evenfall_keys_machine::jute::FRAME_BYTES_MAX;
 
 use crate::KeysError;
 use crate::words::{WORDS, Word};
 
 /// The names of the options, each with its allowed values.
-const NAMES: [(&str, &str); 8] = [
+const NAMES: [(&str, &str); 10] = [
     ("tickTime", "milliseconds, from 1 to 60000"),
     ("minSessionTimeout", "milliseconds, from 100 to 600000"),
     ("maxSessionTimeout", "milliseconds, from 100 to 600000"),
     ("maxClientCnxns", "connections of one address; 0 for any number"),
     ("maxCnxns", "connections; 0 for any number"),
+    ("jute.maxbuffer", "bytes of a message, from 1024 to 67108864"),
     ("superDigest", "NAME:BASE64(SHA1(NAME:PASSWORD))"),
+    ("superDigestFile", "a file of one line NAME:BASE64(SHA1(NAME:PASSWORD))"),
     ("znode.container.checkIntervalMs", "milliseconds, from 100 to 86400000"),
     ("4lw.commands.whitelist", "words of four letters, such as ruok,mntr; * for all words"),
 ];
+/// Most bytes that are read of the file of a digest, which takes some 50 bytes beside the name.
+const DIGEST_FILE_BYTES_MAX: u64 = 4 << 10;
 /// The words that are answered by default: none of them lists clients, sessions or watches, or
 /// resets what is counted.
 const OPEN: [&Word; 6] = [b"conf", b"envi", b"isro", b"mntr", b"ruok", b"srvr"];
@@ -34,6 +42,8 @@ pub struct Options {
     pub client_connections_max: usize,
     /// `maxCnxns`: connections, 0 for any number.
     pub connections_max: usize,
+    /// `jute.maxbuffer`: most bytes of a client's message.
+    pub message_bytes_max: usize,
     /// `superDigest`: the digest of the user who may do everything.
     pub super_digest: Option<String>,
     /// `znode.container.checkIntervalMs`: time between two looks for containers and timed nodes
@@ -54,6 +64,7 @@ impl Default for Options {
             // Each connection takes a file descriptor, and a process may have some thousands of
             // them at least.
             connections_max: 20_000,
+            message_bytes_max: FRAME_BYTES_MAX,
             super_digest: None,
             reap_every_ms: 60_000,
             words: OPEN.into_iter().copied().collect(),
@@ -68,7 +79,8 @@ impl Options {
     /// [`KeysError::Option`] names the option, or all options when the name is unknown.
     pub fn set(&mut self, option: &str) -> Result<(), KeysError> {
         const UNKNOWN: &str = "options are tickTime, minSessionTimeout, maxSessionTimeout, \
-                               maxClientCnxns, maxCnxns, superDigest, \
+                               maxClientCnxns, maxCnxns, jute.maxbuffer, superDigest, \
+                               superDigestFile, \
                                znode.container.checkIntervalMs and 4lw.commands.whitelist, \
                                each with =VALUE";
         let wrong = |may_be| KeysError::Option(option.to_owned(), may_be);
@@ -85,10 +97,15 @@ impl Options {
             "maxSessionTimeout" => self.session_timeout_ms_max = Some(within(100, 600_000)?),
             "maxClientCnxns" => self.client_connections_max = within(0, u32::MAX)? as usize,
             "maxCnxns" => self.connections_max = within(0, u32::MAX)? as usize,
-            "superDigest" if value.split_once(':').is_some_and(|(name, _)| !name.is_empty()) => {
-                self.super_digest = Some(value.to_owned());
+            "jute.maxbuffer" => self.message_bytes_max = within(1_024, 64 << 20)? as usize,
+            "superDigest" => {
+                self.super_digest = Some(digest(value).ok_or_else(|| wrong(may_be))?);
             }
-            "superDigest" => return Err(wrong(may_be)),
+            "superDigestFile" => {
+                let text = read_short(value)
+                    .map_err(|error| KeysError::Io(format!("read {value}"), error))?;
+                self.super_digest = Some(digest(text.trim()).ok_or_else(|| wrong(may_be))?);
+            }
             "4lw.commands.whitelist" => {
                 self.words = words(value).ok_or_else(|| wrong(may_be))?;
             }
@@ -118,6 +135,22 @@ impl Options {
     }
 }
 
+/// The text of a short file. A device or a pipe, which may have no end, is no file.
+fn read_short(path: &str) -> io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no file"));
+    }
+    let mut text = String::new();
+    File::open(path)?.take(DIGEST_FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The digest of a user, if the text is one.
+fn digest(text: &str) -> Option<String> {
+    let is_digest = text.split_once(':').is_some_and(|(name, _)| !name.is_empty());
+    is_digest.then(|| text.to_owned())
+}
+
 /// The words of a list with commas. `None` when one of them is no word.
 fn words(list: &str) -> Option<BTreeSet<Word>> {
     if list.trim() == "*" {
@@ -140,6 +173,16 @@ mod tests {
         options.set("minSessionTimeout=5000").expect("a number");
         assert_eq!(options.timeouts_ms(), (5_000, 5_000));
         for wrong in ["tickTime", "tickTime=x", "tickTime=0", "syncLimit=5", "superDigest=:x"] {
+            assert!(options.set(wrong).is_err(), "{wrong}");
+        }
+        options.set("jute.maxbuffer=4194304").expect("a number");
+        assert_eq!(options.message_bytes_max, 4 << 20);
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("digest");
+        std::fs::write(&file, "ann:D/InIHSb7yEEbrWz8b9l71RjZJU=\n").expect("written");
+        options.set(&format!("superDigestFile={}", file.display())).expect("a digest");
+        assert_eq!(options.super_digest.as_deref(), Some("ann:D/InIHSb7yEEbrWz8b9l71RjZJU="));
+        for wrong in ["superDigestFile=/dev/zero", "superDigestFile=/nothing/here"] {
             assert!(options.set(wrong).is_err(), "{wrong}");
         }
         for wrong in ["4lw.commands.whitelist=", "4lw.commands.whitelist=ruok,kill"] {

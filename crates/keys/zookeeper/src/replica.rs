@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use evenfall_consensus_machine::{Event, LeaseKey, Request};
+use evenfall_consensus_machine::{ConsensusError, Event, LeaseKey, Request};
 #[cfg(doc)]
 use evenfall_consensus_replica::Racks;
 use evenfall_consensus_replica::{Membership, Replica, ReplicaError, random_number};
@@ -37,6 +37,9 @@ pub enum Answer {
     Applied(Reply, u64),
     /// Whether the call was or will be applied is unknown. The client has to ask again.
     Unknown,
+    /// The call was not applied, and never will be: it has this many bytes, more than the replicas
+    /// agree on at once.
+    TooLong(usize),
 }
 
 /// The request that waits for an answer.
@@ -238,7 +241,11 @@ impl Owner {
             self.limit_asked = None;
             let call = self.calls.remove(&sequence).map(|(_, asked)| asked);
             let asked = call.or_else(|| self.syncs.remove(&sequence));
-            self.tell(asked, Answer::Unknown);
+            let answer = match error {
+                ConsensusError::TooLong { bytes, .. } => Answer::TooLong(bytes),
+                _ => Answer::Unknown,
+            };
+            self.tell(asked, answer);
         }
         Ok(())
     }

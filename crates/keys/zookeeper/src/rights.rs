@@ -13,11 +13,10 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use evenfall_core::Malformed;
+use evenfall_keys_machine::jute::{Fields, Message};
 use evenfall_keys_machine::rights::{ADMIN, ALL, RIGHTS_MAX, allows, network};
-use evenfall_keys_machine::{Entry, Identity, Right};
+use evenfall_keys_machine::{Entry, Identity, Refusal, Right};
 use sha1::{Digest as _, Sha1};
-
-use evenfall_keys_machine::jute::{Fields, Message, error};
 
 /// The identities that a proof shows; `None` when the scheme is unknown or the proof is wrong.
 pub fn authenticate(
@@ -28,8 +27,10 @@ pub fn authenticate(
 ) -> Option<Vec<Identity>> {
     match scheme {
         "digest" => {
-            let name = core::str::from_utf8(proof).ok()?.split(':').next()?;
-            let digest = format!("{name}:{}", STANDARD.encode(Sha1::digest(proof)));
+            // ZooKeeper hashes the text that Java makes of the bytes.
+            let proof = String::from_utf8_lossy(proof);
+            let name = proof.split(':').next()?;
+            let digest = format!("{name}:{}", STANDARD.encode(Sha1::digest(proof.as_bytes())));
             let is_super = super_digest == Some(digest.as_str());
             let mut shown = vec![Identity::new("digest", &digest)];
             shown.extend(is_super.then(|| Identity::new("super", "")));
@@ -40,21 +41,21 @@ pub fn authenticate(
     }
 }
 
-/// The rights in a request, or the number of an error. An empty list gives all rights to everybody.
+/// The rights in a request, or why they are refused. An empty list gives all rights to everybody.
 pub fn read(
     fields: &mut Fields<'_>,
     who: &[Identity],
-) -> Result<Result<Vec<Right>, i32>, Malformed> {
+) -> Result<Result<Vec<Right>, Refusal>, Malformed> {
     let count = fields.count()?;
     let is_short = usize::try_from(count).is_ok_and(|count| count <= RIGHTS_MAX);
     let (mut rights, mut is_valid) = (Vec::new(), count > 0 && is_short);
     for _ in 0..count {
         let (bits, scheme, name) = (fields.int()? as u32, fields.text()?, fields.text()?);
-        let named = vec![Identity::new(scheme, name)];
-        let new = match scheme {
+        let named = vec![Identity::new(&scheme, &name)];
+        let new = match &*scheme {
             "world" if name == "anyone" => named,
-            "digest" if is_digest(name) => named,
-            "ip" if network(name).is_some() => named,
+            "digest" if is_digest(&name) => named,
+            "ip" if network(&name).is_some() => named,
             "auth" => who.iter().filter(|own| own.scheme == "digest").cloned().collect(),
             _ => Vec::new(),
         };
@@ -67,7 +68,7 @@ pub fn read(
         }
     }
     if !is_valid {
-        return Ok(Err(error::INVALID_ACL));
+        return Ok(Err(Refusal::BadRights));
     }
     let all = Right { bits: ALL, who: Identity::world() };
     Ok(Ok(if rights == [all] { Vec::new() } else { rights }))
@@ -110,6 +111,9 @@ mod tests {
         let other = authenticate("digest", b"super:best", Some(digest), here).expect("a digest");
         assert_eq!(other.len(), 1);
         assert_eq!(authenticate("sasl", b"x", None, here), None);
+        // What ZooKeeper 3.8 makes of a proof that is not UTF-8: the digest of the text.
+        let odd = authenticate("digest", b"a\xff:b", None, here).expect("a digest");
+        assert_eq!(odd, authenticate("digest", "a\u{fffd}:b".as_bytes(), None, here).expect("one"));
     }
 
     #[test]
@@ -134,7 +138,7 @@ mod tests {
             &[(31, "world", "anyone"), (1, "no such scheme", "ann")],
         ];
         for list_of in bad {
-            assert_eq!(read(&list(list_of), &[]), Err(error::INVALID_ACL), "{list_of:?}");
+            assert_eq!(read(&list(list_of), &[]), Err(Refusal::BadRights), "{list_of:?}");
         }
     }
 }

@@ -21,6 +21,8 @@ pub struct Counters {
     pub cycle: AtomicU64,
     /// Whether this replica takes part.
     pub is_member: AtomicBool,
+    /// Whether this replica is the first of those that take part.
+    pub is_first: AtomicBool,
     /// Whether this replica waits for room on its disk.
     pub is_disk_full: AtomicBool,
     /// Replicas that take part.
@@ -158,6 +160,7 @@ impl Shared {
         self.counters.cycle.store(machine.committed(), Relaxed);
         let is_full = machine.is_disk_full();
         self.counters.is_member.store(machine.is_member() && !is_full, Relaxed);
+        self.counters.is_first.store(machine.is_first_member(), Relaxed);
         self.counters.is_disk_full.store(is_full, Relaxed);
         self.counters.members.store(machine.members() as u64, Relaxed);
         let bits = |has: &dyn Fn(VnodeId) -> bool| {

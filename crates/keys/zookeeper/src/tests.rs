@@ -9,6 +9,8 @@ use evenfall_keys_client::{Client, ClientError};
 use evenfall_keys_machine::{Existing, Op, Refusal};
 
 use crate::{Options, Settings};
+
+mod wire;
 use evenfall_keys_machine::jute::{Fields, Message, error, op};
 
 /// The settings of a single replica.
@@ -28,7 +30,11 @@ fn settings(directory: &std::path::Path) -> Settings {
 
 /// A replica in a thread that lives as long as the test program.
 fn replica(directory: &std::path::Path) -> SocketAddr {
-    let settings = settings(directory);
+    start(settings(directory))
+}
+
+/// A replica of these settings, as [`replica`].
+fn start(settings: Settings) -> SocketAddr {
     let listen = settings.listen;
     let (started, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -101,6 +107,7 @@ fn requests_that_wait_are_bounded_by_their_bytes() {
     use crate::connection::Connection;
     use crate::replica::Inbox;
     use crate::shared::Shared;
+    use evenfall_keys_machine::jute::FRAME_BYTES_MAX;
 
     let directory = tempfile::tempdir().expect("a directory");
     let waker = || evenfall_host::Waker::new().expect("a descriptor is left");
@@ -110,7 +117,7 @@ fn requests_that_wait_are_bounded_by_their_bytes() {
     let mut stream = TcpStream::connect(listener.local_addr().expect("a port")).expect("connected");
     let (accepted, peer) = listener.accept().expect("a client");
     accepted.set_nonblocking(true).expect("a socket");
-    let mut connection = Connection::new(2, accepted, peer);
+    let mut connection = Connection::new(2, accepted, peer, FRAME_BYTES_MAX);
     let take = |connection: &mut Connection| {
         connection.read(&mut [0; 65_536]).expect("connected");
         connection.take(&shared, &mut Default::default(), &mut Vec::new()).expect("requests");
@@ -175,7 +182,7 @@ fn strangers_are_answered_and_do_no_harm(at: SocketAddr) {
     let greeted = exchange(&mut stream, hello);
     assert_eq!(Fields::new(&greeted[4..]).int(), Ok(200), "the shortest timeout");
     let number_of = |bytes: &[u8]| Fields::new(&bytes[12..]).int();
-    let bad_path = Message::default().int(1).int(op::GET_CHILDREN).text("a\0b").bool(false);
+    let bad_path = Message::default().int(1).int(op::SET_DATA).text("a\0b").buffer(b"x").int(-1);
     assert_eq!(number_of(&exchange(&mut stream, bad_path)), Ok(error::BAD_ARGUMENTS));
     let missing = Message::default().int(2).int(op::DELETE).text("/none").int(-1);
     assert_eq!(number_of(&exchange(&mut stream, missing)), Ok(error::NO_NODE));

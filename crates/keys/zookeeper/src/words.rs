@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
+use evenfall_keys_machine::jute::op;
+
 use crate::front::Front;
+use crate::stats::Latency;
 
 /// The bytes of a word.
 pub type Word = [u8; 4];
@@ -14,7 +17,10 @@ pub const WORDS: [&Word; 16] = [
     b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"gtmk", b"isro", b"mntr", b"ruok",
     b"srst", b"srvr", b"stat", b"wchc", b"wchp", b"wchs",
 ];
-const VERSION: &str = concat!("3.8.0-evenfall ", env!("CARGO_PKG_VERSION"));
+/// The version as monitors read it: without blanks, and with a day in the form of ZooKeeper's older
+/// builds, because Go's client and Elastic's Beats read no other. The day is that of the version.
+const VERSION: &str =
+    concat!("3.8.0-evenfall-", env!("CARGO_PKG_VERSION"), ", built on 11/29/2026 00:00 GMT");
 /// Longest answer. A longer list is cut.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
@@ -87,23 +93,59 @@ fn clients(front: &Front) -> String {
     let mut out = String::new();
     for connection in front.connections.values() {
         let (received, sent) = connection.packets;
-        let _ = writeln!(
-            out,
-            " /{}[1](queued={},recved={received},sent={sent},sid=0x{:x},to={})",
-            connection.peer,
-            connection.queued(),
-            connection.session,
-            connection.timeout_ms,
-        );
+        let (peer, queued) = (connection.peer, connection.queued());
+        let _ = write!(out, " /{peer}[1](queued={queued},recved={received},sent={sent}");
+        if connection.session != 0 {
+            let shown = &connection.shown;
+            let latency = &shown.latency;
+            let _ = write!(
+                out,
+                ",sid=0x{:x},lop={},est={},to={},lcxid=0x{:x},lzxid=0x{:x},lresp={},llat={},\
+                 minlat={},avglat={},maxlat={}",
+                connection.session,
+                operation(shown.last_operation),
+                shown.established_ms,
+                connection.timeout_ms,
+                shown.last_xid,
+                shown.last_revision,
+                shown.last_response_ms,
+                shown.last_latency_us / 1_000,
+                latency.least_us / 1_000,
+                latency.sum_us / 1_000 / latency.count.max(1),
+                latency.most_us / 1_000,
+            );
+        }
+        out.push_str(")\n");
     }
     out.push('\n');
     out
 }
 
+/// The short name that ZooKeeper gives an operation in `cons`.
+fn operation(number: i32) -> &'static str {
+    match number {
+        op::OPEN => "SESS",
+        op::CLOSE => "CLOS",
+        op::PING => "PING",
+        op::MULTI | op::MULTI_READ => "MULT",
+        op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => "CREA",
+        op::DELETE => "DELE",
+        op::SET_DATA => "SETD",
+        op::SET_ACL => "SETA",
+        op::SYNC | op::SYNC_KEY => "SYNC",
+        op::EXISTS => "EXIS",
+        op::GET_DATA => "GETD",
+        op::GET_ACL => "GETA",
+        op::GET_CHILDREN | op::GET_CHILDREN2 => "GETC",
+        op::SET_WATCHES | op::SET_WATCHES2 => "SETW",
+        _ => "NA",
+    }
+}
+
 /// Least, mean and longest time of a call, in milliseconds.
 fn latency_ms(front: &Front) -> (u64, f64, u64) {
-    let (count, sum, least, most) = front.stats.latency;
-    (least / 1_000, sum as f64 / 1_000.0 / count.max(1) as f64, most / 1_000)
+    let Latency { count, sum_us, least_us, most_us } = front.stats.latency;
+    (least_us / 1_000, sum_us as f64 / 1_000.0 / count.max(1) as f64, most_us / 1_000)
 }
 
 fn state(front: &Front, with_clients: bool) -> String {
@@ -125,12 +167,17 @@ fn state(front: &Front, with_clients: bool) -> String {
     )
 }
 
-/// The mode that monitors read. No replica leads. A replica that takes part is a follower, and any
-/// other replica, such as one with a full disk, is an observer.
+/// The mode that monitors read. No replica leads. Rules of monitors want one leader, so the first
+/// replica of those that take part says that it is one. A replica that takes no part, such as one
+/// with a full disk, is an observer.
 fn mode(front: &Front) -> &'static str {
-    match front.shared.counters.is_member.load(Relaxed) {
-        true => "follower",
-        false => "observer",
+    let counters = &front.shared.counters;
+    let is_alone = front.shared.settings.replica.replicas.len() == 1;
+    match (counters.is_member.load(Relaxed), counters.is_first.load(Relaxed)) {
+        (true, _) if is_alone => "standalone",
+        (true, true) => "leader",
+        (true, false) => "follower",
+        (false, _) => "observer",
     }
 }
 
@@ -205,6 +252,24 @@ fn racks_out(front: &Front) -> String {
     if out.is_empty() { "none".to_owned() } else { out.join(",") }
 }
 
+/// What `zk_peer_state` says of ZooKeeper's servers, for the same modes.
+fn peer_state(front: &Front) -> &'static str {
+    match mode(front) {
+        "leader" => "leading - broadcast",
+        "observer" => "observing - broadcast",
+        _ => "following - broadcast",
+    }
+}
+
+/// Descriptors that this process has open, and how many it may have.
+fn descriptors() -> (u64, u64) {
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64);
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let limit = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    (open, limit.unwrap_or(0))
+}
+
 fn monitored(front: &Front) -> String {
     let (keys, shared, stats) = (front.shared.keys(), &front.shared, &front.stats);
     let (least, mean, most) = latency_ms(front);
@@ -212,10 +277,12 @@ fn monitored(front: &Front) -> String {
     let waiting = shared.counters.waiting.load(Relaxed);
     let nodes = shared.settings.replica.replicas.len();
     let is_full = shared.counters.is_disk_full.load(Relaxed);
-    let rows = [
+    let members = shared.counters.members.load(Relaxed);
+    let (open, open_max) = descriptors();
+    let mut rows = vec![
         ("zk_version", VERSION.to_owned()),
         ("zk_server_state", mode(front).to_owned()),
-        ("zk_peer_state", "following - broadcast".to_owned()),
+        ("zk_peer_state", peer_state(front).to_owned()),
         ("zk_avg_latency", format!("{mean:.4}")),
         ("zk_max_latency", most.to_string()),
         ("zk_min_latency", least.to_string()),
@@ -231,20 +298,33 @@ fn monitored(front: &Front) -> String {
         ("zk_local_sessions", "0".to_owned()),
         ("zk_uptime", front.started.elapsed().as_millis().to_string()),
         ("zk_quorum_size", nodes.to_string()),
-        ("evenfall_node", shared.settings.replica.node.to_string()),
-        ("evenfall_disk", if is_full { "full" } else { "ok" }.to_owned()),
-        ("evenfall_cycle", shared.counters.cycle.load(Relaxed).to_string()),
-        ("evenfall_keys_max_bytes", keys.limit().map_or("none".to_owned(), |max| max.to_string())),
-        ("evenfall_lease_cycles", shared.settings.replica.lease_cycles.to_string()),
-        ("evenfall_members", shared.counters.members.load(Relaxed).to_string()),
-        ("evenfall_rack", shared.settings.replica.rack().to_string()),
-        ("evenfall_racks_out", racks_out(front)),
-        ("evenfall_reads_at_once", shared.counters.reads_at_once.load(Relaxed).to_string()),
-        ("evenfall_revision", keys.revision().to_string()),
-        ("evenfall_connections_accepted", stats.accepted.to_string()),
-        ("evenfall_connections_turned_away", stats.turned_away.to_string()),
-        ("evenfall_connections_malformed", stats.malformed.to_string()),
-        ("evenfall_connections_held_bytes", front.held_bytes.to_string()),
+        ("zk_open_file_descriptor_count", open.to_string()),
+        ("zk_max_file_descriptor_count", open_max.to_string()),
+        ("zk_evenfall_node", shared.settings.replica.node.to_string()),
+        ("zk_evenfall_disk", if is_full { "full" } else { "ok" }.to_owned()),
+        ("zk_evenfall_cycle", shared.counters.cycle.load(Relaxed).to_string()),
+        (
+            "zk_evenfall_keys_max_bytes",
+            keys.limit().map_or("none".to_owned(), |max| max.to_string()),
+        ),
+        ("zk_evenfall_lease_cycles", shared.settings.replica.lease_cycles.to_string()),
+        ("zk_evenfall_members", members.to_string()),
+        ("zk_evenfall_rack", shared.settings.replica.rack().to_string()),
+        ("zk_evenfall_racks_out", racks_out(front)),
+        ("zk_evenfall_reads_at_once", shared.counters.reads_at_once.load(Relaxed).to_string()),
+        ("zk_evenfall_revision", keys.revision().to_string()),
+        ("zk_evenfall_connections_accepted", stats.accepted.to_string()),
+        ("zk_evenfall_connections_turned_away", stats.turned_away.to_string()),
+        ("zk_evenfall_connections_malformed", stats.malformed.to_string()),
+        ("zk_evenfall_connections_held_bytes", front.held_bytes.to_string()),
     ];
-    rows.iter().map(|(name, value)| format!("{name}\t{value}\n")).collect()
+    if mode(front) == "leader" {
+        // ZooKeeper's leader alone has these. Every replica that takes part is in step.
+        let others = members.saturating_sub(1).to_string();
+        rows.extend([("zk_followers", others.clone()), ("zk_synced_followers", others)]);
+    }
+    let rows = rows.iter().map(|(name, value)| format!("{name}\t{value}\n"));
+    let refused = stats.refusals.all();
+    let refused = refused.map(|(name, count)| format!("zk_evenfall_refused_{name}\t{count}\n"));
+    rows.chain(refused).collect()
 }

@@ -419,7 +419,9 @@ fn a_rack_may_die_or_leave_as_planned_while_the_others_go_on() {
     };
     let takes_part = |nodes: [usize; 3]| {
         row(1, "evenfall_racks_out", "none")
-            && nodes.iter().all(|node| row(*node, "zk_server_state", "follower"))
+            && nodes.iter().all(|node| {
+                status(addresses[*node]).is_ok_and(|rows| rows["zk_server_state"] != "observer")
+            })
     };
     let kill = |replicas: &mut Replicas, nodes: [usize; 3]| {
         for node in nodes {
