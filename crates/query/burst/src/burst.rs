@@ -262,6 +262,11 @@ impl<P: BurstProgram> Burst<P> {
         &mut self.group
     }
 
+    /// The group, when no more bursts follow.
+    pub fn into_group(self) -> ProcessGroup {
+        self.group
+    }
+
     /// Whether a burst runs at this rank.
     pub fn is_running(&self) -> bool {
         self.running.is_some()

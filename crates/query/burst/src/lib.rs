@@ -8,8 +8,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`burst`] | the machine that runs one rank's part of any burst, and the door for work on other cores |
+//! | [`burst`] | the machine that runs one rank's part of a burst; the door to other cores |
 //! | [`sort`] | MilliSort |
+//! | [`query`], [`rows`] | MilliQuery: three queries, and rows for them |
 //! | [`partition`] | the recursive partition: how all ranks learn the splitters |
 //! | [`pivots`] | pivots, their weights, splitters, and their bytes |
 //!
@@ -66,4 +67,6 @@
 pub mod burst;
 pub mod partition;
 pub mod pivots;
+pub mod query;
+pub mod rows;
 pub mod sort;

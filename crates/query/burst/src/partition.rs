@@ -1,8 +1,8 @@
 //! The recursive partition: how all ranks learn the splitters without anybody seeing all pivots.
 //!
-//! With `M` ranks there are `M * M` pivots. One rank that sorts all of them is the bottleneck from a
-//! hundred ranks on. So every tenth rank is a **sorter** of the pivots of its group of ten, and the
-//! sorters sort the pivots among themselves as the ranks sort their keys: by pivots of pivots
+//! With `M` ranks there are `M * M` pivots. One rank that sorts all of them is the bottleneck from
+//! a hundred ranks on. So every tenth rank is a **sorter** of the pivots of its group of ten, and
+//! the sorters sort the pivots among themselves as the ranks sort their keys: by pivots of pivots
 //! (section 2.3.4 of the thesis, Figure 2.3). With two levels and 100 ranks:
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //!       | gather
 //!  coordinator    100 level-2 pivots: 9 level-2 splitters
 //!       | broadcast
-//!  10 sorters     each cuts its 1,000 pivots in 10 groups; pivot shuffle; each sums the local ranks
+//!  10 sorters each cuts its 1,000 pivots in 10 groups; pivot shuffle; each sums the local ranks
 //!       |         of its 10 groups, knows its own rank, and emits the splitters that it crosses
 //!       | all-gather: 99 splitters
 //!  100 ranks      broadcast in groups of ten

@@ -87,8 +87,8 @@ pub trait SortedList {
     }
     /// Weight of all entries, in parts of a record.
     fn total(&self) -> u64;
-    /// The entry at this weight, which is between 1 and the total: the last record within it, or the
-    /// first pivot with which it is reached.
+    /// The entry at this weight, which is between 1 and the total: the last record within it, or
+    /// the first pivot with which it is reached.
     fn at_weight(&self, weight: u64) -> Tag;
 }
 

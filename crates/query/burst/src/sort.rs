@@ -3,7 +3,8 @@
 //! ```text
 //!  keys   --sort--> sorted keys --+--> partition --> splitters --> key shuffle --> merge --+
 //!                      |          |                     |                                  v
-//!  values -------------+--permute-+---------------------+--> value shuffle ----------> place values
+//!  values -------------+--permute-+---------------------+--> value shuffle ----------> place
+//!  values
 //! ```
 //!
 //! A rank begins without asking anybody, and waits only for the data that a step names: there is

@@ -3,4 +3,5 @@
 mod balance;
 mod figure;
 mod net;
+mod queries;
 mod sorts;
