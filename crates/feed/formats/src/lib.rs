@@ -19,6 +19,7 @@
 //! | [`codec`] | the formats: tag, name, how to recognise and how to read each |
 //! | [`itch`] | NASDAQ TotalView-ITCH 5.0, all 23 types, read in place and written |
 //! | [`framed`] | ITCH files: messages behind 2-byte lengths |
+//! | [`books`] | order books out of messages: trades, and the best bid and ask |
 //! | [`columns`] | what a message says, in the columns of its codec |
 //! | [`event`] | what a message of an equity feed says |
 //! | [`pcap`] | UDP payloads of pcap and pcapng captures |
@@ -58,6 +59,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arbiter;
+pub mod books;
 pub mod codec;
 pub mod columns;
 #[cfg(feature = "files")]
