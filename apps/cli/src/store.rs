@@ -15,6 +15,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 use evenfall_feed_service::Feed;
 use evenfall_runtime::address::look_up;
+use evenfall_runtime::listing::printable;
 use evenfall_store_engine::{
     Archive, BucketOptions, Client, ClusterSource, Freshness, Opened, RecordSource, RemoteSource,
     Store, StoreConfig, StoreFile, names, seal,
@@ -224,16 +225,6 @@ fn objects_at(place: &Path) -> Result<String, String> {
 fn connect(address: &str) -> Result<Client, Box<dyn std::error::Error>> {
     let wrong = |error| format!("tcp://{address}: {error}");
     Ok(Client::connect(look_up(address).map_err(wrong)?)?)
-}
-
-/// A name in a form that is safe for a terminal. The creator of a file chooses its name, which may
-/// contain escape sequences and line ends.
-fn printable(name: &str) -> String {
-    let shown = |c: char| match c {
-        '"' | '\'' => c.to_string(),
-        c => c.escape_debug().to_string(),
-    };
-    name.chars().map(shown).collect()
 }
 
 impl Place {

@@ -194,8 +194,8 @@ impl Metrics {
         let _ = writeln!(lines, "{name}{{{},tree=\"{tree}\"}} {value}", self.labels);
     }
 
-    #[cfg(feature = "http")]
-    fn text(&self) -> String {
+    /// The lines of all metrics.
+    pub fn text(&self) -> String {
         self.families.iter().map(|family| family.lines.as_str()).collect()
     }
 

@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use evenfall_files_service::settings::{DATASERVER, Node};
-use evenfall_files_service::{Client, Options, ServiceError, Settings, Source};
+use evenfall_files_service::{
+    Client, Options, ServiceError, Settings, Source, user_of_environment,
+};
 use evenfall_runtime::address::{HostPort, look_up};
+use evenfall_runtime::listing::printable;
 use evenfall_runtime::progress::Progress;
 use humantime::parse_duration;
 use serde_json::Value;
@@ -194,11 +197,6 @@ fn remote(text: &str) -> Result<String, String> {
     }
 }
 
-/// The user in whose name files are made.
-fn user() -> String {
-    std::env::var("USER").unwrap_or_else(|_| "root".into())
-}
-
 fn is_dash(local: &Path) -> bool {
     local.as_os_str() == "-"
 }
@@ -287,7 +285,7 @@ pub fn files(args: &FilesArgs) -> Outcome {
         (None, None) => "127.0.0.1:9870".to_owned(),
     };
     let key = settings.as_ref().map(Settings::key).transpose()?.flatten();
-    let client = Client::new(&nameserver, &user(), args.patience).keyed(key);
+    let client = Client::new(&nameserver, &user_of_environment(), args.patience).keyed(key);
     let flowserver = settings.as_ref().and_then(Settings::flowserver).cloned();
     let client = client.steered(flowserver).open_to_other_hosts(args.open);
     match &args.command {
@@ -390,6 +388,7 @@ fn print_entry(one: &Value, path: &str, json: bool) {
     };
     let (rights, owner) = (word("permission"), word("owner"));
     let (copies, length) = (number("replication"), number("length"));
+    let (owner, path) = (printable(owner), printable(&path));
     println!("{kind}{rights:>4} {copies:>2} {owner:<10} {length:>14} {path}{end}");
 }
 
@@ -400,7 +399,7 @@ fn fsck(report: &Value, json: bool) -> Outcome {
     } else {
         for one in wrong {
             let (copies, wanted) = (&one["copies"], &one["wanted"]);
-            let path = one["path"].as_str().unwrap_or_default();
+            let path = printable(one["path"].as_str().unwrap_or_default());
             match one["lost"].as_object() {
                 Some(lost) => println!("{path}: bytes {} to {} are lost", lost["from"], lost["to"]),
                 None => println!("{path}: {copies} of {wanted} copies"),
@@ -429,7 +428,7 @@ fn print_status(report: &Value, json: bool) {
         "dataserver", "name", "rack", "state", "bytes used", "bytes free"
     );
     for one in report["dataservers"].as_array().into_iter().flatten() {
-        let word = |name: &str| one[name].as_str().unwrap_or_default();
+        let word = |name: &str| printable(one[name].as_str().unwrap_or_default());
         let (used, free) = (one["used"].to_string(), one["free"].to_string());
         let (http, name, rack, state) = (word("http"), word("name"), word("rack"), word("state"));
         println!("{http:<22}{name:<14}{rack:<10}{state:>8}{used:>18}{free:>18}");

@@ -8,6 +8,7 @@ use clap::Subcommand;
 use evenfall_host::interrupt;
 use evenfall_keys_client::keys::{Existing, Op, Outcome as Changed, Stat};
 use evenfall_keys_client::{Client, Found, status};
+use evenfall_runtime::listing::printable;
 use humantime::parse_duration;
 use serde_json::json;
 
@@ -199,7 +200,10 @@ fn print_range(client: &mut Client, prefix: &str, json: bool) -> Outcome {
         for found in &all {
             match json {
                 true => println!("{}", found_json(found)),
-                false => println!("{}\t{}", found.key, String::from_utf8_lossy(&found.value)),
+                false => {
+                    let value = String::from_utf8_lossy(&found.value);
+                    println!("{}\t{}", printable(&found.key), printable(&value));
+                }
             }
         }
         match all.last() {
@@ -227,7 +231,7 @@ fn watch(args: &KvArgs, client: Client, key: &str, below: bool) -> Outcome {
         };
         match json {
             true => println!("{}", json!({ "told": next.told, "key": next.key })),
-            false => println!("{} {}", next.told, next.key),
+            false => println!("{} {}", next.told, printable(&next.key)),
         }
     }
     Ok(())

@@ -3,7 +3,9 @@
 const PAGE: &str = include_str!("../../../../docs/operations.md");
 
 /// The sources that name metrics.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 11] = [
+    include_str!("../../../../crates/files/service/src/servers/flows.rs"),
+    include_str!("../../../../crates/files/service/src/servers/pages.rs"),
     include_str!("../../../../crates/clock/service/src/mesh.rs"),
     include_str!("../../../../crates/multicast/service/src/roles/author.rs"),
     include_str!("../../../../crates/multicast/service/src/roles/root/page.rs"),

@@ -55,6 +55,13 @@ pub const USED_PARTS: u64 = 1_024;
 pub const UNEVEN_PARTS: u64 = USED_PARTS / 10;
 /// Bytes of the name of a dataserver or of a rack.
 pub const LABEL_BYTES_MAX: usize = 128;
+/// The block size of a file whose maker names none: the length of a chunk. Blocks are how Hadoop
+/// divides a file among its tasks. A dataserver has all bytes of a file or none.
+pub const BLOCK_BYTES: u64 = 128 << 20;
+/// Smallest block size, as in Hadoop.
+pub const BLOCK_BYTES_MIN: u64 = 1 << 20;
+/// A block has a whole number of these pieces, each of which has a checksum in Hadoop.
+pub const CHECKSUM_PIECE_BYTES: u64 = 512;
 /// Copies of a file that may be asked for.
 pub const REPLICATION_MAX: u16 = 16;
 

@@ -519,12 +519,22 @@ impl Dataserver {
         let page: Vec<Held> = behind.take(PAGE_MAX).map(|(_, copy)| held(copy)).collect();
         self.paged = page.last().map(|held| held.file).filter(|_| page.len() == PAGE_MAX);
         self.mend_names();
-        let is_failing = self.journal.is_failing() || self.kept.broken.is_some();
-        let is_ill = is_failing || self.has_broken_copies();
+        let is_ill = self.is_ill();
         let (disk, http) = (self.disk, self.http);
         let (used, free) = (self.used(), self.free);
         let ((name, rack), proof) = (self.labels.clone(), self.proof);
         self.tell(Control::Beat { disk, http, name, rack, is_ill, used, free, page, proof });
+    }
+
+    /// Whether the disk refuses writes.
+    pub fn is_ill(&self) -> bool {
+        let is_failing = self.journal.is_failing() || self.kept.broken.is_some();
+        is_failing || self.has_broken_copies()
+    }
+
+    /// Bytes that the disk has left, as the owner last found.
+    pub fn free(&self) -> u64 {
+        self.free
     }
 
     fn has_broken_copies(&self) -> bool {

@@ -21,6 +21,8 @@ pub enum Refusal {
     Changed(String),
     /// The directory has entries, and the call is not recursive.
     NotEmpty(String),
+    /// The user lacks a right. The text says which one, in the words of HDFS.
+    Denied(String),
     /// The path or an argument is not valid. The text says why.
     Invalid(String),
     /// A limit is reached. The text names the limit.
@@ -61,7 +63,7 @@ impl fmt::Display for Refusal {
             Self::IsDirectory(path) => write!(f, "{path} is a directory and not a file"),
             Self::Changed(path) => write!(f, "{path} has changed meanwhile"),
             Self::NotEmpty(path) => write!(f, "{path} is not empty: delete it recursively"),
-            Self::Invalid(what) | Self::Limit(what) => f.write_str(what),
+            Self::Invalid(what) | Self::Limit(what) | Self::Denied(what) => f.write_str(what),
             Self::TooFewServers(needed, live) => {
                 write!(f, "the file needs {needed} dataservers, and {live} are alive: start more")
             }

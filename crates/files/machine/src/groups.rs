@@ -479,8 +479,8 @@ pub(crate) mod tests {
     use evenfall_core::{Arrival, Machine as _, StampedBy, Transmit};
 
     use super::*;
-    use crate::config::NameConfig;
-    use crate::space::Call;
+    use crate::config::{BLOCK_BYTES, NameConfig};
+    use crate::space::{Call, Caller};
     use crate::wire::Message;
 
     pub(crate) fn hand_in(names: &mut Nameserver, n: u16, page: Vec<Held>) {
@@ -517,8 +517,15 @@ pub(crate) mod tests {
 
     pub(crate) fn create(names: &mut Nameserver, path: &str, replication: u16) -> FileId {
         let (path, mode, overwrite) = (path.to_owned(), 0o644, false);
-        let call = Call::Create { path: path.clone(), mode, replication, overwrite, writer: None };
-        names.call(Timestamp::ZERO, 0, 1, "ann", &call).expect("servers live");
+        let call = Call::Create {
+            path: path.clone(),
+            mode,
+            replication,
+            overwrite,
+            writer: None,
+            block_bytes: BLOCK_BYTES,
+        };
+        names.call(Timestamp::ZERO, 0, 1, &Caller::superuser("ann"), &call).expect("servers live");
         names.space().find(&path).expect("it was made").0
     }
 
@@ -580,7 +587,7 @@ pub(crate) mod tests {
         let deleted = create(&mut names, "/deleted", 1);
         let kept = create(&mut names, "/kept", 1);
         let call = Call::Delete { path: "/deleted".into(), recursive: false };
-        names.call(Timestamp::ZERO, 0, 2, "ann", &call).expect("it is there");
+        names.call(Timestamp::ZERO, 0, 2, &Caller::superuser("ann"), &call).expect("it is there");
         write_all(&mut names, &mut log);
         let old = Bytes::from(log.clone());
         let newer = create(&mut names, "/newer", 1);

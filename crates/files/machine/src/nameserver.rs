@@ -37,7 +37,7 @@ use crate::groups::Work;
 use crate::keeping::Keeping;
 use crate::outbox::Outbox;
 use crate::placing::Balance;
-use crate::space::{Call, FIRST_EPOCH, File, Group, Record, Space};
+use crate::space::{Call, Caller, FIRST_EPOCH, File, Group, Record, Space};
 use crate::trust::proof_key;
 use crate::wire::{Control, Message, Place};
 use crate::{DiskId, FileId, FilesError, Refusal};
@@ -215,6 +215,11 @@ impl Nameserver {
         self.outbox.dropped + self.foreign
     }
 
+    /// Number of files that may not have all their copies, or that are being changed.
+    pub fn unsettled(&self) -> usize {
+        self.dirty.union(&self.works.keys().copied().collect()).count()
+    }
+
     /// The dataservers that were heard since the start, by disk.
     pub fn servers(&self) -> &BTreeMap<DiskId, Server> {
         &self.servers
@@ -256,7 +261,7 @@ impl Nameserver {
         now: Timestamp,
         at_ms: u64,
         token: u64,
-        user: &str,
+        caller: &Caller,
         call: &Call,
     ) -> Result<(), Refusal> {
         self.check_changes()?;
@@ -267,7 +272,7 @@ impl Nameserver {
             }
             _ => Vec::new(),
         };
-        let mut records = self.space.decide(call, user, at_ms, &members)?;
+        let mut records = self.space.decide(call, caller, at_ms, &members)?;
         let mut effects = vec![Effect::Done(token)];
         match (call, records.last()) {
             (Call::Create { .. }, _) if members.is_empty() => {

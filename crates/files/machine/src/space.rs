@@ -4,15 +4,18 @@
 //! change. The log has the same records, so a nameserver that starts has the same state.
 
 mod calls;
+pub mod rights;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::BLOCK_BYTES;
 use crate::valid::Valid;
 use crate::{DiskId, FileId, Refusal};
 
 pub use calls::{Call, names};
+pub use rights::Caller;
 
 /// The root directory.
 pub const ROOT: FileId = FileId(1);
@@ -45,8 +48,16 @@ pub struct File {
     pub replication: u16,
     /// The acknowledged length, as the primary last told it.
     pub length: u64,
+    /// Bytes of a block, as the maker of the file named them.
+    #[serde(default = "default_block_bytes")]
+    pub block_bytes: u64,
     /// The disks that have the bytes.
     pub group: Group,
+}
+
+/// Logs of earlier versions name no block size.
+fn default_block_bytes() -> u64 {
+    BLOCK_BYTES
 }
 
 /// The kind of an inode, with the part of its state that only this kind has.
@@ -67,7 +78,7 @@ pub struct Inode {
     pub owner: String,
     /// The group of users that owns the inode.
     pub group: String,
-    /// The rights as in POSIX. Rights are kept and shown, and not enforced.
+    /// The rights as in POSIX, with the sticky bit of a directory.
     pub mode: u16,
     /// Milliseconds since 1970 of the last change.
     pub modified_ms: u64,
@@ -329,21 +340,37 @@ impl Space {
     /// # Errors
     /// [`Refusal::NotFound`], [`Refusal::NotDirectory`] or [`Refusal::Invalid`].
     pub fn find(&self, path: &str) -> Result<(FileId, &Inode), Refusal> {
+        self.found(None, path)
+    }
+
+    /// The inode of a path, if the caller may search the directories on the way.
+    ///
+    /// # Errors
+    /// Those of [`find`](Self::find), and [`Refusal::Denied`].
+    pub fn find_as(&self, caller: &Caller, path: &str) -> Result<(FileId, &Inode), Refusal> {
+        self.found(Some(caller), path)
+    }
+
+    fn found(&self, caller: Option<&Caller>, path: &str) -> Result<(FileId, &Inode), Refusal> {
         let names = names(path)?;
-        let (id, depth) = self.walk(&names)?;
+        let (id, depth) = self.walk(caller, &names)?;
         match depth == names.len() {
             true => Ok((id, &self.inodes[&id])),
             false => Err(Refusal::NotFound(path.to_owned())),
         }
     }
 
-    /// The last inode on the way that exists, and how many names lead to that inode.
-    fn walk(&self, names: &[&str]) -> Result<(FileId, usize), Refusal> {
+    /// The last inode on the way that exists, and how many names lead to that inode. A caller has
+    /// to have the right to search each directory on the way.
+    fn walk(&self, caller: Option<&Caller>, names: &[&str]) -> Result<(FileId, usize), Refusal> {
         let mut id = ROOT;
         for (depth, name) in names.iter().enumerate() {
             let Kind::Directory(entries) = &self.inodes[&id].kind else {
                 return Err(Refusal::NotDirectory(self.path(id)));
             };
+            if let Some(caller) = caller {
+                self.check_access(caller, id, rights::EXECUTE)?;
+            }
             match entries.get(*name) {
                 Some(next) => id = *next,
                 None => return Ok((id, depth)),

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::{Arrival, ClockReading, Destination, Machine, StampedBy, Timestamp};
+use evenfall_files_machine::config::BLOCK_BYTES;
 use evenfall_files_machine::dataserver::Event;
-use evenfall_files_machine::space::Call;
+use evenfall_files_machine::space::{Call, Caller};
 use evenfall_files_machine::{DataConfig, Dataserver, FileId, NameConfig, Nameserver, Refusal};
 
 fn address(n: u16) -> SocketAddr {
@@ -72,8 +73,17 @@ impl Cluster {
     fn create(&mut self, path: &str) -> FileId {
         let path = path.to_owned();
         let (mode, replication, overwrite) = (0o644, 2, false);
-        let call = Call::Create { path: path.clone(), mode, replication, overwrite, writer: None };
-        self.names.call(self.now, 0, 7, "ann", &call).expect("two servers live");
+        let call = Call::Create {
+            path: path.clone(),
+            mode,
+            replication,
+            overwrite,
+            writer: None,
+            block_bytes: BLOCK_BYTES,
+        };
+        self.names
+            .call(self.now, 0, 7, &Caller::superuser("ann"), &call)
+            .expect("two servers live");
         self.names.space().find(&path).expect("it was made").0
     }
 

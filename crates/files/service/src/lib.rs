@@ -29,6 +29,6 @@ pub use servers::FileObjects;
 #[cfg(feature = "servers")]
 pub use servers::{
     Client, Fetched, Options, Rebuilt, ServiceError, Source, Tell, rebuild, run_dataserver,
-    run_flowserver, run_nameserver,
+    run_flowserver, run_nameserver, user_of_environment,
 };
 pub use settings::Settings;

@@ -1,6 +1,7 @@
 //! The servers and their client, which the feature `servers` turns on.
 
 mod bytes_front;
+mod checksums;
 mod client;
 mod dataserver;
 mod facts;
@@ -15,10 +16,12 @@ mod nameserver;
 mod objects;
 mod options;
 mod owner;
+mod pages;
 mod reading;
 mod rebuilding;
 mod reports;
 mod scrubbing;
+mod users;
 mod webhdfs;
 mod writing;
 
@@ -31,3 +34,4 @@ pub use nameserver::run as run_nameserver;
 pub use objects::FileObjects;
 pub use options::{Options, ServiceError};
 pub use rebuilding::{Rebuilt, rebuild};
+pub use users::user_of_environment;

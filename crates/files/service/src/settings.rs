@@ -34,6 +34,12 @@ pub struct Files {
     /// host, and the names in `address` and `advertise`. `*.` at the beginning of a name stands for
     /// any name in front of the rest.
     pub hosts: Vec<String>,
+    /// Whether owner, group and mode are enforced. A client is believed who it says it is.
+    pub permissions: bool,
+    /// Users who may do everything, beside the user of the nameserver's process.
+    pub superusers: Vec<String>,
+    /// The group whose members may do everything.
+    pub supergroup: String,
     /// Silence after which a dataserver counts as dead.
     #[serde(with = "humantime_serde")]
     pub dead_after: Duration,
@@ -54,6 +60,9 @@ impl Default for Files {
         Self {
             open: false,
             hosts: Vec::new(),
+            permissions: true,
+            superusers: Vec::new(),
+            supergroup: "supergroup".into(),
             dead_after: Duration::from_secs(5),
             room_bytes_min: 1 << 30,
             log_copies: 3,
@@ -136,9 +145,6 @@ impl Node {
                 }
                 _ => Ok(()),
             };
-        }
-        if self.plain.http.is_some() {
-            return wrong("http", "a server of files takes HTTP at its address; leave http out");
         }
         let looked_up = self.reached_by().look_up();
         let reached = match looked_up {
@@ -320,7 +326,6 @@ mod tests {
             (node("nameserver", &format!("{local}\nrack = \"a\"")), "rack belongs"),
             (node("proxy", &format!("{local}\nadvertise = \"10.0.0.1:1\"")), "advertise belongs"),
             (node("dataserver", "address = \"0.0.0.0:1\""), "give advertise"),
-            (node("dataserver", &format!("{local}\nhttp = \"127.0.0.1:2\"")), "leave http out"),
             (node("nameserver", local) + &node("nameserver", &format!("{local} ")), "one name"),
             ("[files]\ndead_after = \"1ms\"\n".into(), "1s at least"),
         ] {

@@ -33,6 +33,7 @@ fn server() {
     let mut options = Options::local(listen, nameserver, directory);
     options.rack = words.next().expect("a rack").to_owned();
     options.name = format!("port-{}", listen.port());
+    options.files.superusers = vec!["ann".to_owned(), "dr.who".to_owned()];
     options.files.scrub_bytes_per_second = SCRUB_BYTES_PER_SECOND;
     match words.next() {
         Some("keyed") => {

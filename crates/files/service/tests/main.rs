@@ -6,4 +6,5 @@ mod faults;
 mod objects;
 mod operating;
 mod processes;
+mod rights;
 mod strangers;

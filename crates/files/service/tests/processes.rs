@@ -115,7 +115,7 @@ fn what_was_put_and_appended_survives_kill_9_of_each_server_and_of_all_together(
 
 /// The checksum of a file as the next copy in turn says it.
 fn checksum(client: &Client, cluster: &Cluster, path: &str) -> String {
-    let arguments = [("noredirect", "true")];
+    let arguments = [("noredirect", "true"), ("combine", "COMPOSITE_CRC")];
     let to = client.get(path, "GETFILECHECKSUM", &arguments).expect("servers live");
     let to = to["Location"].as_str().expect("a location").to_owned();
     let (host, rest) = to.strip_prefix("http://").expect("HTTP").split_once('/').expect("a path");

@@ -67,8 +67,8 @@ pub struct Args {
     /// The process of the other server, whose processor time is counted.
     #[arg(long, requires = "server")]
     pid: Option<u32>,
-    /// The name of the user who asks the other server.
-    #[arg(long, default_value = "bench")]
+    /// The name of the user who asks, by default the user of this process.
+    #[arg(long, default_value_t = evenfall_files_service::user_of_environment())]
     user: String,
     /// Print one JSON object; with --lab one for each policy.
     #[arg(long)]

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Arrival, Disk as _, Prng, Timestamp, Write};
+use evenfall_files_machine::config::BLOCK_BYTES;
 use evenfall_files_machine::keeping::{self, Found};
-use evenfall_files_machine::space::Call;
+use evenfall_files_machine::space::{Call, Caller};
 use evenfall_files_machine::wire::{Control, Message};
 use evenfall_files_machine::{
     DataConfig, DiskId, FileId, NameConfig, Refusal, dataserver, nameserver,
@@ -316,7 +317,14 @@ impl Owner {
             (Kind::Create(name), _) => {
                 let (path, mode) = (name.clone(), 0o644);
                 (
-                    Call::Create { path, mode, replication, overwrite: false, writer: None },
+                    Call::Create {
+                        path,
+                        mode,
+                        replication,
+                        overwrite: false,
+                        writer: None,
+                        block_bytes: BLOCK_BYTES,
+                    },
                     None,
                     Some(name),
                 )
@@ -333,7 +341,15 @@ impl Owner {
         let to = to.cloned();
         let made = subject.input(seen.local, |node| {
             let Node::Name(server) = node else { return None };
-            server.call(seen.local, seen.at.nanos() / 1_000_000, token, "ann", &call).ok()?;
+            server
+                .call(
+                    seen.local,
+                    seen.at.nanos() / 1_000_000,
+                    token,
+                    &Caller::superuser("ann"),
+                    &call,
+                )
+                .ok()?;
             match (file, &to) {
                 (Some(file), _) => Some(file),
                 (None, Some(path)) => server.space().find(path).ok().map(|(id, _)| id),

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::{NameConfig, REPLACED_PARTS};
 use crate::groups::tests::{create, hand_in, hand_in_at, hand_in_with, say, sent, write_all};
 use crate::nameserver::Event;
-use crate::space::Call;
+use crate::space::{Call, Caller};
 use crate::wire::Control;
 
 /// The log of a space that has seen these lives and changes, and whose keepers are these disks.
@@ -187,7 +187,7 @@ fn the_error_names_each_keeper_that_changes_wait_for_and_no_other() {
         let mut now = last_beat + tick * ticks_between;
         hand_in_at(&mut names, now, 2, Vec::new());
         let call = Call::Mkdirs { path: "/before".into(), mode: 0o755 };
-        names.call(now, 0, 1, "ann", &call).expect("the keepers live");
+        names.call(now, 0, 1, &Caller::superuser("ann"), &call).expect("the keepers live");
         while now < last_beat + dead_after + tick * ticks_between {
             assert_eq!(names.check_changes(), Ok(()));
             now += tick;

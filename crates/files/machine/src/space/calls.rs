@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use super::rights::{Caller, EXECUTE, READ, WRITE};
 use super::{FIRST_EPOCH, File, Group, Inode, Kind, ROOT, Record, Space};
 use crate::config::{
-    DEPTH_MAX, ENTRIES_MAX, INODES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, REPLICATION_MAX,
+    BLOCK_BYTES_MIN, CHECKSUM_PIECE_BYTES, DEPTH_MAX, ENTRIES_MAX, INODES_MAX, NAME_BYTES_MAX,
+    PATH_BYTES_MAX, REPLICATION_MAX,
 };
 use crate::{DiskId, FileId, Refusal};
 
@@ -31,6 +33,8 @@ pub enum Call {
         overwrite: bool,
         /// The disk of the dataserver that takes the bytes. This disk leads the file.
         writer: Option<DiskId>,
+        /// Bytes of a block.
+        block_bytes: u64,
     },
     /// Puts a new file into the place of another file, and deletes the files whose bytes the new
     /// file has. The new file takes over the rights, owner, times and number of copies of the
@@ -130,6 +134,21 @@ pub fn names(path: &str) -> Result<Vec<&str>, Refusal> {
     Ok(names)
 }
 
+/// The block size of a new file.
+fn checked_block(bytes: u64) -> Result<u64, Refusal> {
+    if bytes < BLOCK_BYTES_MIN {
+        return Err(Refusal::Invalid(format!(
+            "Specified block size is less than the minimum of {BLOCK_BYTES_MIN} bytes: {bytes}"
+        )));
+    }
+    match bytes % CHECKSUM_PIECE_BYTES {
+        0 => Ok(bytes),
+        _ => Err(Refusal::Invalid(format!(
+            "the block size {bytes} is no multiple of {CHECKSUM_PIECE_BYTES} bytes"
+        ))),
+    }
+}
+
 /// Refuses new names with control characters, such as line breaks: nobody could tell their entries
 /// from others in a listing. Entries that have such names already can be read, moved and deleted.
 fn check_new(name: &str) -> Result<(), Refusal> {
@@ -142,21 +161,22 @@ fn check_new(name: &str) -> Result<(), Refusal> {
 }
 
 impl Space {
-    /// The records that make the change of a call. `members` are the disks of a new file.
+    /// The records that make the change of a call, if the caller has the rights for it. `members`
+    /// are the disks of a new file.
     ///
     /// # Errors
     /// The reason for which the call is refused.
     pub fn decide(
         &self,
         call: &Call,
-        user: &str,
+        caller: &Caller,
         at_ms: u64,
         members: &[DiskId],
     ) -> Result<Vec<Record>, Refusal> {
         match call {
             Call::Mkdirs { path, mode } => {
                 let names = names(path)?;
-                let (id, depth) = self.walk(&names)?;
+                let (id, depth) = self.walk(Some(caller), &names)?;
                 if depth == names.len() {
                     return match self.inodes[&id].kind {
                         Kind::Directory(_) => Ok(Vec::new()),
@@ -164,58 +184,91 @@ impl Space {
                     };
                 }
                 let last = Kind::Directory(BTreeMap::new());
-                self.make(id, &names[depth..], (user, *mode, at_ms), last)
+                self.make(id, &names[depth..], (caller, *mode, at_ms), last)
             }
-            Call::Create { path, mode, replication, overwrite, .. } => {
-                let names = names(path)?;
-                let (mut id, mut depth) = self.walk(&names)?;
-                let mut records = Vec::new();
-                if depth == names.len() {
-                    let is_file = matches!(self.inodes[&id].kind, Kind::File(_));
-                    if !is_file || !overwrite {
-                        return Err(Refusal::Exists(path.clone()));
-                    }
-                    records.push(Record::Gone { id, at_ms });
-                    (id, depth) = (self.inodes[&id].parent, depth - 1);
-                }
-                let replication = (*replication).clamp(1, REPLICATION_MAX);
-                let group =
-                    Group { epoch: FIRST_EPOCH, members: members.to_vec(), ..Group::default() };
-                let last = Kind::File(File { replication, length: 0, group });
-                records.extend(self.make(id, &names[depth..], (user, *mode, at_ms), last)?);
-                Ok(records)
+            Call::Create { path, mode, replication, overwrite, block_bytes, .. } => {
+                let file = File {
+                    replication: (*replication).clamp(1, REPLICATION_MAX),
+                    length: 0,
+                    block_bytes: checked_block(*block_bytes)?,
+                    group: Group {
+                        epoch: FIRST_EPOCH,
+                        members: members.to_vec(),
+                        ..Group::default()
+                    },
+                };
+                self.create(path, *overwrite, (caller, *mode, at_ms), file)
             }
             Call::Rename { from, to, overwrite, is_exact } => {
-                self.rename(from, to, (*overwrite, *is_exact), at_ms)
+                self.rename(caller, from, to, (*overwrite, *is_exact), at_ms)
             }
             Call::Replace { path, with, sources, was } => {
-                self.replace(path, with, (sources, was), at_ms)
+                self.replace(caller, path, with, (sources, was), at_ms)
             }
-            Call::Delete { path, recursive } => self.delete(path, *recursive, at_ms),
-            Call::SetMode { path, mode } => self.changed(path, |inode| inode.mode = *mode & 0o1777),
-            Call::SetOwner { path, owner, group } => self.changed(path, |inode| {
-                inode.owner = owner.clone().unwrap_or_else(|| inode.owner.clone());
-                inode.group = group.clone().unwrap_or_else(|| inode.group.clone());
-            }),
-            Call::SetTimes { path, modified_ms, accessed_ms } => self.changed(path, |inode| {
-                inode.modified_ms = modified_ms.unwrap_or(inode.modified_ms);
-                inode.accessed_ms = accessed_ms.unwrap_or(inode.accessed_ms);
-            }),
+            Call::Delete { path, recursive } => self.delete(caller, path, *recursive, at_ms),
+            Call::SetMode { path, mode } => {
+                let (id, _) = self.find_as(caller, path)?;
+                self.check_owner(caller, id)?;
+                Ok(self.changed(id, |inode| inode.mode = *mode & 0o1777))
+            }
+            Call::SetOwner { path, owner, group } => {
+                let (id, _) = self.find_as(caller, path)?;
+                self.check_gift(caller, id, owner.as_deref(), group.as_deref())?;
+                Ok(self.changed(id, |inode| {
+                    inode.owner = owner.clone().unwrap_or_else(|| inode.owner.clone());
+                    inode.group = group.clone().unwrap_or_else(|| inode.group.clone());
+                }))
+            }
+            Call::SetTimes { path, modified_ms, accessed_ms } => {
+                let (id, _) = self.find_as(caller, path)?;
+                self.check_access(caller, id, WRITE)?;
+                Ok(self.changed(id, |inode| {
+                    inode.modified_ms = modified_ms.unwrap_or(inode.modified_ms);
+                    inode.accessed_ms = accessed_ms.unwrap_or(inode.accessed_ms);
+                }))
+            }
             Call::SetReplication { path, replication } => {
                 if !(1..=REPLICATION_MAX).contains(replication) {
                     let what = format!("a file has 1 to {REPLICATION_MAX} copies");
                     return Err(Refusal::Invalid(what));
                 }
-                if let (_, Inode { kind: Kind::Directory(_), .. }) = self.find(path)? {
+                let (id, inode) = self.find_as(caller, path)?;
+                if let Kind::Directory(_) = inode.kind {
                     return Err(Refusal::IsDirectory(path.clone()));
                 }
-                self.changed(path, |inode| {
+                self.check_access(caller, id, WRITE)?;
+                Ok(self.changed(id, |inode| {
                     if let Kind::File(file) = &mut inode.kind {
                         file.replication = *replication;
                     }
-                })
+                }))
             }
         }
+    }
+
+    /// The records that make an empty file, and the missing directories above it.
+    fn create(
+        &self,
+        path: &str,
+        overwrite: bool,
+        (caller, mode, at_ms): (&Caller, u16, u64),
+        file: File,
+    ) -> Result<Vec<Record>, Refusal> {
+        let names = names(path)?;
+        let (mut id, mut depth) = self.walk(Some(caller), &names)?;
+        let mut records = Vec::new();
+        if depth == names.len() {
+            let is_file = matches!(self.inodes[&id].kind, Kind::File(_));
+            if !is_file || !overwrite {
+                return Err(Refusal::Exists(path.to_owned()));
+            }
+            self.check_access(caller, id, WRITE)?;
+            records.push(Record::Gone { id, at_ms });
+            (id, depth) = (self.inodes[&id].parent, depth - 1);
+        }
+        let last = Kind::File(file);
+        records.extend(self.make(id, &names[depth..], (caller, mode, at_ms), last)?);
+        Ok(records)
     }
 
     /// Whether a directory takes one more entry.
@@ -238,10 +291,13 @@ impl Space {
         &self,
         id: FileId,
         names: &[&str],
-        (user, mode, at_ms): (&str, u16, u64),
+        (caller, mode, at_ms): (&Caller, u16, u64),
         last: Kind,
     ) -> Result<Vec<Record>, Refusal> {
         self.check_room(id)?;
+        self.check_access(caller, id, WRITE)?;
+        // As in HDFS, an entry gets the group of its directory.
+        let group = self.inodes[&id].group.clone();
         if self.inodes.len() + names.len() > INODES_MAX {
             return Err(Refusal::Limit(format!("there are {INODES_MAX} files and directories")));
         }
@@ -254,8 +310,8 @@ impl Space {
             let kind = kind.unwrap_or_else(|| Kind::Directory(BTreeMap::new()));
             let inode = Inode {
                 parent,
-                owner: user.to_owned(),
-                group: "supergroup".into(),
+                owner: caller.user.clone(),
+                group: group.clone(),
                 mode: if is_last { mode & 0o1777 } else { 0o755 },
                 modified_ms: at_ms,
                 accessed_ms: at_ms,
@@ -267,19 +323,26 @@ impl Space {
         Ok(records)
     }
 
-    fn changed(&self, path: &str, change: impl FnOnce(&mut Inode)) -> Result<Vec<Record>, Refusal> {
-        let (id, inode) = self.find(path)?;
-        let mut inode = inode.clone();
+    fn changed(&self, id: FileId, change: impl FnOnce(&mut Inode)) -> Vec<Record> {
+        let mut inode = self.inodes[&id].clone();
         change(&mut inode);
         // The entries of a directory are in their own records.
         if let Kind::Directory(entries) = &mut inode.kind {
             entries.clear();
         }
-        Ok(vec![Record::Inode { id, name: None, inode }])
+        vec![Record::Inode { id, name: None, inode }]
     }
 
-    fn delete(&self, path: &str, recursive: bool, at_ms: u64) -> Result<Vec<Record>, Refusal> {
-        let (id, inode) = self.find(path)?;
+    fn delete(
+        &self,
+        caller: &Caller,
+        path: &str,
+        recursive: bool,
+        at_ms: u64,
+    ) -> Result<Vec<Record>, Refusal> {
+        let (id, inode) = self.find_as(caller, path)?;
+        self.check_removal(caller, id)?;
+        self.check_removal_below(caller, id)?;
         if let (Kind::Directory(entries), false) = (&inode.kind, recursive)
             && !entries.is_empty()
         {
@@ -293,6 +356,7 @@ impl Space {
 
     fn replace(
         &self,
+        caller: &Caller,
         path: &str,
         with: &str,
         (sources, was): (&[String], &[(FileId, u64)]),
@@ -304,16 +368,23 @@ impl Space {
         }
         let replaced = std::iter::once(path).chain(sources.iter().map(String::as_str));
         for (path, (known, length)) in replaced.zip(was) {
-            let (id, inode) = self.find(path)?;
+            let (id, inode) = self.find_as(caller, path)?;
             let Kind::File(file) = &inode.kind else {
                 return Err(Refusal::IsDirectory(path.to_owned()));
             };
+            match gone.is_empty() {
+                true => self.check_access(caller, id, WRITE)?,
+                // The bytes of a source are read, and the source is deleted.
+                false => self.check_access(caller, id, READ)?,
+            }
+            self.check_removal(caller, id)?;
             if (id, file.length) != (*known, *length) {
                 return Err(Refusal::Changed(path.to_owned()));
             }
             gone.push(id);
         }
-        let (id, new) = self.find(with)?;
+        let (id, new) = self.find_as(caller, with)?;
+        self.check_removal(caller, id)?;
         let (Kind::File(new), false) = (&new.kind, gone.contains(&id)) else {
             return Err(Refusal::Invalid(format!("{with} is no new file")));
         };
@@ -321,8 +392,8 @@ impl Space {
         let (parent, name) = (inode.parent, self.names[&gone[0]].clone());
         inode.modified_ms = inode.modified_ms.max(at_ms);
         if let Kind::File(file) = &mut inode.kind {
-            let replication = file.replication;
-            *file = File { replication, ..new.clone() };
+            let (replication, block_bytes) = (file.replication, file.block_bytes);
+            *file = File { replication, block_bytes, ..new.clone() };
         }
         let mut records: Vec<Record> =
             gone.into_iter().map(|id| Record::Gone { id, at_ms }).collect();
@@ -333,17 +404,22 @@ impl Space {
 
     fn rename(
         &self,
+        caller: &Caller,
         from: &str,
         to: &str,
         (overwrite, is_exact): (bool, bool),
         at_ms: u64,
     ) -> Result<Vec<Record>, Refusal> {
-        let (id, inode) = self.find(from)?;
+        let (id, inode) = self.find_as(caller, from)?;
         let (old, mut new) = (names(from)?, names(to)?);
         if id == ROOT {
             return Err(Refusal::Invalid("the root cannot be renamed".into()));
         }
-        let mut there = self.find(to).ok();
+        self.check_removal(caller, id)?;
+        let mut there = match self.find_as(caller, to) {
+            Err(denied @ Refusal::Denied(_)) => return Err(denied),
+            found => found.ok(),
+        };
         // As `mv` does, a rename moves the entry into an existing directory.
         if let (Some((_, Inode { kind: Kind::Directory(entries), .. })), false) = (there, is_exact)
         {
@@ -376,12 +452,14 @@ impl Space {
                 }
                 _ => records.push(Record::Gone { id: other, at_ms }),
             }
+            self.check_removal(caller, other)?;
         }
-        let (parent, depth) = self.walk(above)?;
+        let (parent, depth) = self.walk(Some(caller), above)?;
         if depth < above.len() {
             return Err(Refusal::NotFound(format!("/{}", above.join("/"))));
         }
         self.check_room(parent)?;
+        self.check_access(caller, parent, WRITE | EXECUTE)?;
         records.push(Record::Moved { id, parent, name: (*name).to_owned(), at_ms });
         Ok(records)
     }

@@ -11,7 +11,9 @@ struct Made {
 impl Made {
     fn call(&mut self, call: Call) -> Result<(), Refusal> {
         self.at_ms += 1;
-        for record in self.space.decide(&call, "ann", self.at_ms, &[DiskId(1)])? {
+        for record in
+            self.space.decide(&call, &Caller::superuser("ann"), self.at_ms, &[DiskId(1)])?
+        {
             self.log.push(record.clone());
             self.space.apply(record);
         }
@@ -24,7 +26,8 @@ impl Made {
 
     fn create(&mut self, path: &str, overwrite: bool) -> Result<(), Refusal> {
         let (path, mode, replication) = (path.into(), 0o644, 3);
-        self.call(Call::Create { path, mode, replication, overwrite, writer: None })
+        let (writer, block_bytes) = (None, BLOCK_BYTES);
+        self.call(Call::Create { path, mode, replication, overwrite, writer, block_bytes })
     }
 
     fn rename(&mut self, from: &str, to: &str, overwrite: bool) -> Result<(), Refusal> {
@@ -120,11 +123,11 @@ fn new_names_have_no_control_characters() {
     let made = made();
     for name in ["/a\nb", "/x\ty", "/\u{1b}[2J"] {
         let call = Call::Mkdirs { path: name.into(), mode: 0o755 };
-        let refused = made.space.decide(&call, "ann", 1, &[]);
+        let refused = made.space.decide(&call, &Caller::superuser("ann"), 1, &[]);
         assert!(matches!(refused, Err(Refusal::Invalid(_))), "{name:?}");
         let (from, to) = ("/d/g".into(), name.into());
         let call = Call::Rename { from, to, overwrite: false, is_exact: true };
-        let refused = made.space.decide(&call, "ann", 1, &[]);
+        let refused = made.space.decide(&call, &Caller::superuser("ann"), 1, &[]);
         assert!(matches!(refused, Err(Refusal::Invalid(_))), "{name:?}");
     }
 }

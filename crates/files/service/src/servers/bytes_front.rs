@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::SharedKey;
-use evenfall_files_machine::config::APPEND_BYTES_MAX;
+use evenfall_files_machine::config::{APPEND_BYTES_MAX, BLOCK_BYTES};
 use evenfall_files_machine::{Dataserver, FileId, Refusal, View};
 use evenfall_runtime::address::HostPort;
 use evenfall_runtime::http::streams::{Answer, Arriving, Content, Pieces};
@@ -18,16 +18,21 @@ use evenfall_runtime::http::{
 };
 use serde_json::json;
 
+use super::checksums::BlockChecksum;
 use super::flows::{Counts, Steering};
 use super::logs::Logs;
 use super::making::{CREATE_ARGUMENTS, GATHER, MAKE};
 use super::owner::Inbox;
+use super::pages::{StatePages, of_dataserver};
 use super::reading::Reading;
 use super::rebuilding;
 use super::webhdfs::{self, Exception, Request, escaped, json_of};
 use super::writing::{PATIENCE, Pipeline, ROUND};
 use crate::Options;
+use crate::settings::DATASERVER;
 
+/// Hadoop's name of the checksum that does not depend on blocks (`dfs.checksum.combine.mode`).
+const COMPOSITE: &str = "COMPOSITE_CRC";
 /// Longest wait of a reader for bytes that the nameserver knows of and that have not come here yet.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a reader waits here before it is sent to the primary. A follower learns the committed
@@ -60,6 +65,7 @@ pub struct Files {
     steering: Option<Steering>,
     /// The names by which browsers may address this server.
     hosts: AllowedHosts,
+    pages: StatePages,
     /// Files that a client writes now.
     written: Arc<Mutex<BTreeSet<FileId>>>,
 }
@@ -78,8 +84,14 @@ impl Files {
     pub fn new(inbox: Inbox<Dataserver>, options: &Options, counts: Counts) -> Self {
         let Options { directory, reached_at: own, nameserver, key, .. } = options.clone();
         let (steering, hosts) = (options.steering(), options.allowed_hosts());
-        let written = Arc::default();
-        Self { inbox, directory, own, nameserver, key, counts, steering, hosts, written }
+        let (written, looked_at) = (Arc::default(), inbox.clone());
+        let pages = StatePages::new(&options.name, DATASERVER, move || of_dataserver(&looked_at));
+        Self { inbox, directory, own, nameserver, key, counts, steering, hosts, pages, written }
+    }
+
+    /// The pages of the server about itself.
+    pub fn pages(&self) -> &StatePages {
+        &self.pages
     }
 
     /// How requests reach the machine.
@@ -113,6 +125,9 @@ impl Files {
 
     /// Answers a request.
     pub fn answer(&self, request: &http::Request, body: Arriving) -> Answer {
+        if let Some(page) = self.pages.answer(request) {
+            return page;
+        }
         if let Err(foreign) = self.hosts.check(request) {
             return Exception::from(foreign).into();
         }
@@ -224,13 +239,31 @@ impl Files {
         Ok(Answer { status: StatusCode::OK, headers, content })
     }
 
-    /// The checksum of the whole file as HDFS composes it, which does not depend on chunks.
+    /// The checksum of the whole file: the one that Hadoop's client reads, or the one that does not
+    /// depend on blocks.
     fn checksum(&self, request: &Request, file: FileId) -> Result<Answer, Exception> {
         let end = request.number("end")?.unwrap_or(0);
-        let (view, _) = match self.wait_for(file, end)? {
+        let (view, epoch) = match self.wait_for(file, end)? {
             Ok(found) => found,
             Err(other) => return Ok(elsewhere(request, file, other)),
         };
+        if !request.text("combine").is_some_and(|mode| mode.eq_ignore_ascii_case(COMPOSITE)) {
+            let block = request.number("block")?.filter(|block| *block > 0);
+            let mut sum = BlockChecksum::new(block.unwrap_or(BLOCK_BYTES));
+            let others = view.members.iter().map(|place| place.http);
+            let others: Vec<_> = others.filter(|http| *http != self.own).collect();
+            let (directory, of) = (self.directory.clone(), (file, request.path.as_str()));
+            let (range, others) = (0..view.committed, (others, self.key.clone()));
+            let reading = Reading::new(&self.inbox, directory, of, (view, epoch), range, others);
+            for piece in reading.counted(None) {
+                sum.add(&piece.map_err(|error| Exception::again(error.to_string()))?);
+            }
+            let (algorithm, bytes) = sum.finish();
+            let length = bytes.len() / 2;
+            return Ok(json_of(&json!({ "FileChecksum": {
+                "algorithm": algorithm, "bytes": bytes, "length": length,
+            } })));
+        }
         let mut logs = Logs::new(self.directory.clone());
         let sum = logs.checksum(file, &view.chunks, view.committed);
         let sum = sum.map_err(|error| Exception::again(error.to_string()))?;
@@ -469,7 +502,7 @@ fn push_all(
 /// Sends the client to another dataserver with the same arguments.
 fn elsewhere(request: &Request, file: FileId, other: SocketAddr) -> Answer {
     let mut query = format!("op={}&file={}", request.op, file.0);
-    for name in ["offset", "length", "end", "only", "flow"] {
+    for name in ["offset", "length", "end", "only", "flow", "block", "combine"] {
         if let Some(value) = request.text(name) {
             query += &format!("&{name}={}", escaped(value));
         }

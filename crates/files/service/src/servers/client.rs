@@ -20,9 +20,14 @@ use super::flows::Steering;
 use super::webhdfs::{ORDERS, PREFIX, escaped};
 use crate::ServiceError;
 
-/// A server that sends nothing for this long is given up. A server waits for other servers for less
-/// time.
+/// A server that sends nothing for this long is given up, however patient the client is.
 const SILENCE: Duration = Duration::from_secs(90);
+/// An attempt gets this much time at least. A server that is busy answers within it.
+const ATTEMPT_MIN: Duration = Duration::from_secs(2);
+/// A server waits for its log or for another server for this long, and then says why.
+const SERVER_PATIENCE: Duration = Duration::from_secs(30);
+/// A client that is as patient as the servers waits a little longer, to hear why they waited.
+const GRACE: Duration = Duration::from_secs(5);
 /// Time between two attempts.
 const ROUND: Duration = Duration::from_millis(200);
 /// Redirects that a reader follows until a server gives bytes.
@@ -103,24 +108,57 @@ fn unanswered(whom: &str, error: RequestError) -> ServiceError {
     ServiceError::Unanswered(whom.to_owned(), error)
 }
 
-/// Limits how long a request is tried again. The time counts from the first failure, because the
-/// first attempt alone may take as long as a server waits for other servers.
+/// Limits how long a request is tried. The time counts from the beginning of the silence that was
+/// the first failure, and not from the beginning of an attempt that has moved bytes for long.
 pub struct Attempts {
     patience: Duration,
     failing_since: Option<Instant>,
+    /// Whether the caller was told that the request is tried again.
+    has_told: bool,
 }
 
 impl Attempts {
+    /// The time that is left.
+    pub fn left(&self) -> Duration {
+        let failing = self.failing_since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.patience.saturating_sub(failing)
+    }
+
     /// Whether to try again after a failure. `may` says whether the request may succeed later.
     /// An answer of true comes after a short sleep.
-    pub fn again(&mut self, may: bool) -> bool {
-        let since = *self.failing_since.get_or_insert_with(Instant::now);
-        let is_again = may && since.elapsed() < self.patience;
+    pub fn again(&mut self, may: bool, error: &ServiceError) -> bool {
+        let silence = match error {
+            ServiceError::Unanswered(_, RequestError::Late(silence)) => *silence,
+            ServiceError::Unanswered(_, RequestError::Connection(error))
+                if error.kind() == io::ErrorKind::TimedOut =>
+            {
+                self.patience
+            }
+            _ => Duration::ZERO,
+        };
+        let now = Instant::now();
+        self.failing_since.get_or_insert_with(|| now.checked_sub(silence).unwrap_or(now));
+        let left = self.left();
+        let is_again = may && !left.is_zero();
         if is_again {
+            if !self.has_told && matches!(error, ServiceError::Unanswered(..)) {
+                self.has_told = true;
+                tracing::warn!("{}; trying again for {left:.0?}", with_causes(error));
+            }
             std::thread::sleep(ROUND);
         }
         is_again
     }
+}
+
+/// An error with its causes in one line.
+fn with_causes(error: &ServiceError) -> String {
+    let (mut words, mut cause) = (error.to_string(), std::error::Error::source(error));
+    while let Some(error) = cause {
+        words += &format!(": {error}");
+        cause = error.source();
+    }
+    words
 }
 
 /// Whether the same request may succeed later.
@@ -180,13 +218,26 @@ impl Client {
                 return Err(ServiceError::Clear(at));
             }
         }
-        let answer = exchange_under(self.key.as_ref(), url, method, body, SILENCE, tell);
+        let answer = exchange_under(self.key.as_ref(), url, method, body, self.silence(), tell);
         answer.map_err(|error| unanswered(authority(url), error))
+    }
+
+    /// How long a server may be silent in one attempt.
+    fn silence(&self) -> Duration {
+        // A little of the patience is over when an attempt begins.
+        let is_as_patient = self.patience + ATTEMPT_MIN >= SERVER_PATIENCE;
+        let grace = if is_as_patient { GRACE } else { Duration::ZERO };
+        (self.patience.max(ATTEMPT_MIN) + grace).min(SILENCE)
     }
 
     /// How long to try again, from now on.
     pub(crate) fn attempts(&self) -> Attempts {
-        Attempts { patience: self.patience, failing_since: None }
+        Attempts { patience: self.patience, failing_since: None, has_told: false }
+    }
+
+    /// The same client in the rest of an operation, which has this much time left.
+    pub(crate) fn within(&self, left: Duration) -> Self {
+        Self { patience: left, ..self.clone() }
     }
 
     fn url(&self, path: &str, op: &str, arguments: &[(&str, &str)]) -> String {
@@ -203,7 +254,8 @@ impl Client {
     fn ask(&self, method: &Method, url: &str) -> Result<Answered, ServiceError> {
         let mut attempts = self.attempts();
         loop {
-            let answer = self.exchange(url, method.clone(), Upload::none(), &mut |_| {});
+            let client = self.within(attempts.left());
+            let answer = client.exchange(url, method.clone(), Upload::none(), &mut |_| {});
             let error = match answer.and_then(accepted) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
@@ -216,7 +268,7 @@ impl Client {
                 ServiceError::Refused(exception, _) => exception == "RetriableException",
                 _ => false,
             };
-            if !attempts.again(is_without_effect) {
+            if !attempts.again(is_without_effect, &error) {
                 return Err(error);
             }
         }
@@ -283,7 +335,8 @@ impl Client {
     /// As [`get`](Self::get).
     pub fn order(&self, order: &str, arguments: &[(&str, &str)]) -> Result<Value, ServiceError> {
         let mut url = format!("http://{}{ORDERS}/{order}?", self.nameserver);
-        for (name, value) in arguments {
+        let user = [("user.name", self.user.as_str())];
+        for (name, value) in arguments.iter().chain(&user) {
             url += &format!("{name}={}&", escaped(value));
         }
         value_of(self.ask(&Method::POST, url.trim_end_matches(['&', '?']))?)
@@ -376,10 +429,11 @@ impl Client {
         loop {
             // An append of no bytes returns when the nameserver knows the length.
             let url = self.url(path, "APPEND", &[]);
-            let to = location(&self.ask(&Method::POST, &url)?)?;
-            match self.send(Method::POST, &to, Upload::none(), &mut |_| {}) {
-                Ok(()) => return Ok(self.file(path)?.0),
-                Err(error) if !attempts.again(is_passing(&error)) => return Err(error),
+            let client = self.within(attempts.left());
+            let to = location(&client.ask(&Method::POST, &url)?)?;
+            match client.send(Method::POST, &to, Upload::none(), &mut |_| {}) {
+                Ok(()) => return Ok(client.file(path)?.0),
+                Err(error) if !attempts.again(is_passing(&error), &error) => return Err(error),
                 Err(_) => {}
             }
         }
@@ -409,21 +463,23 @@ impl Client {
             let from = local.from(done)?.take(length - done);
             let body = Upload::of(Box::new(from), Some(length - done));
             tell(done);
-            let sent = self.send(method, &to, body, &mut |bytes| tell(done + bytes));
+            let client = self.within(attempts.left());
+            let sent = client.send(method, &to, body, &mut |bytes| tell(done + bytes));
             let error = match sent {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            if !attempts.again(is_passing(&error)) {
+            if !attempts.again(is_passing(&error), &error) {
                 return Err(error);
             }
+            let client = self.within(attempts.left());
             if let Some(made) = made.filter(|_| done == 0)
-                && self.lacks(path, made.old)?
+                && client.lacks(path, made.old)?
             {
-                (method, to) = (Method::PUT, location(&self.ask(&Method::PUT, &made.url)?)?);
+                (method, to) = (Method::PUT, location(&client.ask(&Method::PUT, &made.url)?)?);
                 continue;
             }
-            let there = self.settle(path)?.checked_sub(base).filter(|there| *there <= length);
+            let there = client.settle(path)?.checked_sub(base).filter(|there| *there <= length);
             let other = || ServiceError::Answer(format!("another client has changed {path}"));
             let there = there.filter(|there| *there >= done).ok_or_else(other)?;
             self.compare(&local, path, base, done..there)?;
@@ -497,18 +553,19 @@ impl Client {
         let (mut at, mut attempts, mut failed) = (range.start, self.attempts(), None);
         while at < range.end {
             let before = at;
-            let error = match self.read_some((path, id), &mut at, range.end, &mut failed, out, tell)
-            {
+            let client = self.within(attempts.left());
+            let read = client.read_some((path, id), &mut at, range.end, &mut failed, out, tell);
+            let error = match read {
                 Ok(()) => continue,
                 Err(error) => error,
             };
             if at > before {
                 attempts = self.attempts();
             }
-            if !attempts.again(is_passing(&error)) {
+            if !attempts.again(is_passing(&error), &error) {
                 return Err(error);
             }
-            if self.file(path)?.1 != id {
+            if self.within(attempts.left()).file(path)?.1 != id {
                 let what = format!("{path} was replaced meanwhile");
                 return Err(ServiceError::Refused("ConcurrentModificationException".into(), what));
             }

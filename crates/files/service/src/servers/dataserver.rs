@@ -10,7 +10,7 @@ use evenfall_files_machine::dataserver::{Event, LOG};
 use evenfall_files_machine::{DataConfig, Dataserver};
 use evenfall_host::interrupt;
 use evenfall_host::writes::Writes;
-use evenfall_runtime::http::{Limits, Response, Routes, Server, StatusCode};
+use evenfall_runtime::http::{Limits, Routes, Server};
 
 use super::bytes_front::Files;
 use super::flows::Counts;
@@ -125,9 +125,8 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let counts = Counts::default();
     count(&counts, options)?;
     let files = Arc::new(Files::new(inbox, options, counts));
-    let routes = Routes::default()
-        .get("/healthz", |_| Response::text(StatusCode::OK, "ok"))
-        .streams(move |request, body| files.answer(request, body));
+    let _pages = files.pages().serve(options.http)?;
+    let routes = Routes::default().streams(move |request, body| files.answer(request, body));
     let limits = Limits { header_bytes_max: BODY_BYTES, ..limits() };
     let server = Server::bind_guarded(listen, limits, routes, options.guard());
     let _server = server.map_err(failed(format!("listen on {listen}")))?;

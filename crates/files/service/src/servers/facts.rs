@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use evenfall_files_machine::Nameserver;
+use evenfall_files_machine::config::BLOCK_BYTES;
 use evenfall_files_machine::space::Inode;
 use evenfall_files_machine::wire::Place;
 use serde_json::{Value, json};
 
 use super::names_front::Located;
 use super::owner::Inbox;
-use super::webhdfs::{BLOCK_BYTES, Exception, REPLICATION, Request};
+use super::webhdfs::{Exception, REPLICATION, Request};
 
 /// Hadoop's number of the checksum CRC32C.
 const CRC32C: u8 = 2;
@@ -46,13 +47,13 @@ pub fn acl(inode: &Inode) -> Value {
     } })
 }
 
-/// Reads the argument of `CHECKACCESS`. Rights are not enforced, so every action is allowed.
-pub fn check_action(request: &Request) -> Result<(), Exception> {
+/// The rights that the argument of `CHECKACCESS` names.
+pub fn action(request: &Request) -> Result<u16, Exception> {
     let action = request.text("fsaction").unwrap_or("---").as_bytes();
     let is_action = action.len() == 3
         && action.iter().zip(b"rwx").all(|(given, right)| given == right || *given == b'-');
     match is_action {
-        true => Ok(()),
+        true => Ok(action.iter().fold(0, |bits, letter| bits << 1 | u16::from(*letter != b'-'))),
         false => Err(Exception::argument("fsaction is three of r, w, x and -, such as r--")),
     }
 }
@@ -60,10 +61,10 @@ pub fn check_action(request: &Request) -> Result<(), Exception> {
 /// The blocks of a file that have a byte of the range: where each begins, and its length. A
 /// dataserver has all blocks of a file or none, so blocks are only how Hadoop divides a file among
 /// its tasks.
-fn blocks(length: u64, range: &Range<u64>) -> impl Iterator<Item = (u64, u64)> {
-    let (first, end) = (range.start / BLOCK_BYTES, range.end.min(length).div_ceil(BLOCK_BYTES));
+fn blocks(block: u64, length: u64, range: &Range<u64>) -> impl Iterator<Item = (u64, u64)> + use<> {
+    let (first, end) = (range.start / block, range.end.min(length).div_ceil(block));
     let begin = if range.is_empty() || range.start >= length { end } else { first };
-    (begin..end).map(move |at| (at * BLOCK_BYTES, BLOCK_BYTES.min(length - at * BLOCK_BYTES)))
+    (begin..end).map(move |at| (at * block, block.min(length - at * block)))
 }
 
 /// The answer of `GETFILEBLOCKLOCATIONS`.
@@ -80,7 +81,7 @@ pub fn block_locations(located: &Located, range: Range<u64>) -> Value {
             "names": names, "offset": offset, "storageTypes": kinds, "topologyPaths": racks,
         })
     };
-    let all: Vec<Value> = blocks(located.length, &range).map(one).collect();
+    let all: Vec<Value> = blocks(located.block_bytes, located.length, &range).map(one).collect();
     json!({ "BlockLocations": { "BlockLocation": all } })
 }
 
@@ -99,11 +100,11 @@ pub fn located_blocks(located: &Located, range: Range<u64>) -> Value {
     };
     let places: Vec<Value> = located.places().map(datanode).collect();
     let kinds = vec!["DISK"; places.len()];
-    let (id, of) = (located.id.0, located.length);
+    let (id, of, block) = (located.id.0, located.length, located.block_bytes);
     let one = |(offset, length): (u64, u64)| {
         json!({
             "block": {
-                "blockPoolId": "evenfall", "blockId": id, "generationStamp": offset / BLOCK_BYTES,
+                "blockPoolId": "evenfall", "blockId": id, "generationStamp": offset / block,
                 "numBytes": length,
             },
             "blockToken": { "urlString": "AAAAAA" }, "cachedLocations": [],
@@ -111,8 +112,8 @@ pub fn located_blocks(located: &Located, range: Range<u64>) -> Value {
             "storageTypes": kinds,
         })
     };
-    let last = of.checked_sub(1).and_then(|last| blocks(of, &(last..of)).last()).map(one);
-    let all: Vec<Value> = blocks(of, &range).map(one).collect();
+    let last = of.checked_sub(1).and_then(|last| blocks(block, of, &(last..of)).last()).map(one);
+    let all: Vec<Value> = blocks(block, of, &range).map(one).collect();
     json!({ "LocatedBlocks": {
         "fileLength": of, "isLastBlockComplete": true, "isUnderConstruction": false,
         "lastLocatedBlock": last, "locatedBlocks": all,
@@ -125,7 +126,8 @@ mod tests {
 
     #[test]
     fn blocks_are_those_that_have_a_byte_of_the_range() {
-        let of = |length, range: Range<u64>| blocks(length, &range).collect::<Vec<_>>();
+        let of =
+            |length, range: Range<u64>| blocks(BLOCK_BYTES, length, &range).collect::<Vec<_>>();
         let length = 2 * BLOCK_BYTES + 5;
         let (first, second) = ((0, BLOCK_BYTES), (BLOCK_BYTES, BLOCK_BYTES));
         assert_eq!(of(length, 0..u64::MAX), [first, second, (2 * BLOCK_BYTES, 5)]);

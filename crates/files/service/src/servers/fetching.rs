@@ -162,7 +162,7 @@ impl Client {
         let mut attempts = self.attempts();
         while fetch.done < length {
             let before = fetch.done;
-            let found = find(self, path, (id, length));
+            let found = find(&self.within(attempts.left()), path, (id, length));
             let read = found.and_then(|copies| {
                 fetch.steer(copies, length);
                 let read = fetch.run(length, tell);
@@ -176,10 +176,10 @@ impl Client {
             if fetch.done > before {
                 attempts = self.attempts();
             }
-            if !attempts.again(is_passing(&error)) {
+            if !attempts.again(is_passing(&error), &error) {
                 return Err(error);
             }
-            if self.file(path)?.1 != id {
+            if self.within(attempts.left()).file(path)?.1 != id {
                 return Err(ServiceError::Answer(format!("{path} was replaced meanwhile")));
             }
         }

@@ -15,13 +15,15 @@ use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_runtime::address::HostPort;
 use evenfall_runtime::http::streams::Answer;
-use evenfall_runtime::http::{self, AllowedHosts, Method, Response, Routes, Server, StatusCode};
+use evenfall_runtime::http::{self, AllowedHosts, Method, Routes, Server};
 use evenfall_runtime::http::{Upload, exchange_under};
 use serde_json::{Value, json};
 
 use super::nameserver::limits;
 use super::owner::random_number;
+use super::pages::StatePages;
 use super::webhdfs::{Exception, ORDERS, Request, escaped, json_of};
+use crate::settings::FLOWSERVER;
 use crate::{Options, ServiceError};
 
 /// Silence after which a flow counts as dead: five counts of a dataserver.
@@ -66,6 +68,24 @@ impl Flows {
             _ => Err(Exception::unsupported("try GET /evenfall/flows")),
         };
         answered.unwrap_or_else(Answer::from)
+    }
+
+    /// The pages of the server about itself.
+    fn pages(&self, options: &Options) -> StatePages {
+        let flows = self.clone();
+        StatePages::new(&options.name, FLOWSERVER, move || {
+            let mut state = flows.state();
+            state.expire(MonotonicClock::now());
+            let totals = state.totals();
+            let figures = vec![
+                ("flows", "Flows that are known now.", state.len() as u64),
+                ("flow_reads_total", "Reads that began.", totals.reads),
+                ("flow_divided_reads_total", "Reads divided between two copies.", totals.divided),
+                ("flow_writes_total", "Writes that began.", totals.writes),
+                ("flow_expired_total", "Flows that fell silent.", totals.expired),
+            ];
+            Ok((figures, None))
+        })
     }
 
     fn shown(&self) -> Answer {
@@ -151,9 +171,10 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let state = Arc::new(Mutex::new(Flowserver::new(spec, random_number()?)));
     let flows = Flows(state, options.allowed_hosts());
     let answer = flows.clone();
+    let _pages = flows.pages(options).serve(options.http)?;
+    let pages = flows.pages(options);
     let routes = Routes::default()
-        .get("/healthz", |_| Response::text(StatusCode::OK, "ok"))
-        .streams(move |request, _| answer.answer(request));
+        .streams(move |request, _| pages.answer(request).unwrap_or_else(|| answer.answer(request)));
     let listen = options.listen;
     let server = Server::bind_guarded(listen, limits(), routes, options.guard());
     let failed = |error| ServiceError::Io(format!("listen on {listen}"), error);

@@ -1,7 +1,8 @@
 //! Listings of directories, and sums over everything below a directory.
 
-use evenfall_files_machine::FileId;
-use evenfall_files_machine::space::{Inode, Kind, Space};
+use evenfall_files_machine::space::rights::{EXECUTE, READ};
+use evenfall_files_machine::space::{Caller, Inode, Kind, Space};
+use evenfall_files_machine::{FileId, Refusal};
 use serde_json::Value;
 
 use super::webhdfs::status;
@@ -62,11 +63,20 @@ pub struct Sums {
 impl Sums {
     /// Adds some of the rest, and returns what is left. Inodes that are gone meanwhile are left
     /// out.
-    pub fn step(mut self, space: &Space, mut rest: Vec<FileId>) -> (Self, Vec<FileId>) {
+    ///
+    /// # Errors
+    /// [`Refusal::Denied`] when the caller may not list a directory.
+    pub fn step(
+        mut self,
+        space: &Space,
+        caller: &Caller,
+        mut rest: Vec<FileId>,
+    ) -> Result<(Self, Vec<FileId>), Refusal> {
         for _ in 0..SUM_STEP {
             let Some(id) = rest.pop() else { break };
             match space.inodes().get(&id).map(|inode| &inode.kind) {
                 Some(Kind::Directory(entries)) => {
+                    space.check_access(caller, id, READ | EXECUTE)?;
                     self.directories += 1;
                     rest.extend(entries.values());
                 }
@@ -78,6 +88,6 @@ impl Sums {
                 None => {}
             }
         }
-        (self, rest)
+        Ok((self, rest))
     }
 }

@@ -16,7 +16,9 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use evenfall_core::SharedKey;
-use evenfall_files_machine::space::{Call, Space, names};
+use evenfall_files_machine::config::BLOCK_BYTES;
+use evenfall_files_machine::space::rights::{READ, WRITE};
+use evenfall_files_machine::space::{Call, Caller, Space, names};
 use evenfall_files_machine::wire::Place;
 use evenfall_files_machine::{DiskId, FileId, Nameserver, Refusal};
 use evenfall_runtime::http::streams::Answer;
@@ -36,8 +38,8 @@ pub const REPLACE: &str = "REPLACE";
 /// Evenfall's own operation with which a dataserver copies the beginnings of files into a new file.
 pub const GATHER: &str = "GATHER";
 /// The arguments of `CREATE` that the dataserver hands back to the nameserver.
-pub const CREATE_ARGUMENTS: [&str; 5] =
-    ["permission", "replication", "overwrite", "createflag", "createparent"];
+pub const CREATE_ARGUMENTS: [&str; 6] =
+    ["permission", "replication", "overwrite", "createflag", "createparent", "blocksize"];
 /// New files take turns among this many dataservers, whose disks are the least used.
 const WRITERS: usize = 3;
 /// Most files that one `CONCAT` appends. A request line has room for their names.
@@ -62,16 +64,17 @@ impl Asked {
         let overwrite = request.flag("overwrite")? || flags.contains("OVERWRITE");
         let makes_parents =
             request.text("createparent").is_none() || request.flag("createparent")?;
-        let call = Call::Create { path, mode, replication, overwrite, writer };
+        let block_bytes = request.number("blocksize")?.unwrap_or(BLOCK_BYTES);
+        let call = Call::Create { path, mode, replication, overwrite, writer, block_bytes };
         Ok(Self { call, replication, makes_parents })
     }
 
     /// Whether the directory above the file is there, when it has to be.
-    fn check_parent(&self, space: &Space, path: &str) -> Result<(), Refusal> {
+    fn check_parent(&self, space: &Space, caller: &Caller, path: &str) -> Result<(), Refusal> {
         let names = names(path)?;
         match names.split_last() {
             Some((_, above)) if !self.makes_parents => {
-                space.find(&format!("/{}", above.join("/"))).map(drop)
+                space.find_as(caller, &format!("/{}", above.join("/"))).map(drop)
             }
             _ => Ok(()),
         }
@@ -99,10 +102,10 @@ impl Names {
     pub fn redirect_writer(&self, request: &Request) -> Result<Answer, Exception> {
         let asked = Asked::read(request, None)?;
         self.wait_for_dataservers(asked.replication)?;
-        let path = request.path.clone();
+        let (path, caller) = (request.path.clone(), self.caller(request)?);
         let places = self.inbox.ask(move |server, now| {
-            asked.check_parent(server.space(), &path)?;
-            server.space().decide(&asked.call, "", 0, &[])?;
+            asked.check_parent(server.space(), &caller, &path)?;
+            server.space().decide(&asked.call, &caller, 0, &[])?;
             let place = |disk: &DiskId| server.servers().get(disk).map(|server| server.place);
             let disks = server.choose(now, usize::MAX, &[], &[]);
             Ok::<Vec<Place>, Refusal>(disks.iter().filter_map(place).collect())
@@ -124,18 +127,17 @@ impl Names {
         let missing = || Exception::argument("there is no argument disk");
         let asked = Asked::read(request, Some(disk.ok_or_else(missing)?))?;
         self.wait_for_dataservers(asked.replication)?;
-        let file = self.made(request, asked)?;
+        let file = self.made(self.caller(request)?, asked)?;
         Ok(json_of(&json!({ "file": file.0 })))
     }
 
     /// Makes a file, and waits until the log has it.
-    fn made(&self, request: &Request, asked: Asked) -> Result<FileId, Exception> {
-        let user = request.user()?.to_owned();
+    fn made(&self, caller: Caller, asked: Asked) -> Result<FileId, Exception> {
         let (tell, told) = sync_channel(1);
         let pending = self.inbox.begin(move |server, now, token| {
             let Call::Create { path, .. } = &asked.call else { return Err(Refusal::Unknown) };
-            asked.check_parent(server.space(), path)?;
-            server.call(now, now_ms(), token, &user, &asked.call)?;
+            asked.check_parent(server.space(), &caller, path)?;
+            server.call(now, now_ms(), token, &caller, &asked.call)?;
             let (file, _) = server.space().find(path)?;
             // The request that asked waits for the log.
             let _ = tell.send(file);
@@ -167,7 +169,7 @@ impl Names {
             let what = format!("CONCAT takes 1 to {SOURCES_MAX} sources");
             return Err(Exception::argument(what));
         }
-        let located = self.locate(&request.path, request.from)?;
+        let located = self.locate(request, &request.path, WRITE)?;
         let length = located.length;
         let mut parts = vec![Part(request.path.clone(), located, length)];
         let folder = |path: &str| {
@@ -175,7 +177,7 @@ impl Names {
             Ok::<String, Refusal>(names[..names.len().saturating_sub(1)].join("/"))
         };
         for source in sources {
-            let located = self.locate(source, request.from)?;
+            let located = self.locate(request, source, READ)?;
             let (id, length) = (located.id, located.length);
             if parts.iter().any(|Part(_, known, _)| known.id == id) {
                 return Err(Exception::argument(format!("concat: {source} is named twice")));
@@ -201,7 +203,7 @@ impl Names {
     pub fn truncate(&self, request: &Request) -> Result<Answer, Exception> {
         let length = request.number("newlength")?;
         let length = length.ok_or_else(|| Exception::argument("there is no argument newlength"))?;
-        let located = self.locate(&request.path, request.from)?;
+        let located = self.locate(request, &request.path, WRITE)?;
         let now = located.length;
         if length > now {
             return Err(Exception::argument(format!(
@@ -226,16 +228,25 @@ impl Names {
         let with = format!("{above}/._evenfall-{number:016x}");
         let (replication, makes_parents) = (first.replication, false);
         let (mode, overwrite, writer) = (0o600, false, Some(primary.disk));
-        let call = Call::Create { path: with.clone(), mode, replication, overwrite, writer };
-        let file = self.made(request, Asked { call, replication, makes_parents })?;
+        let (path_of_new, block_bytes) = (with.clone(), first.block_bytes);
+        // The caller has the right to write the file, and needs none on its directory.
+        let helper = Caller::superuser(request.user()?);
+        let call =
+            Call::Create { path: path_of_new, mode, replication, overwrite, writer, block_bytes };
+        let file = self.made(helper.clone(), Asked { call, replication, makes_parents })?;
         let was = parts.iter().map(|Part(_, located, _)| (located.id, located.length)).collect();
-        let sources = parts[1..].iter().map(|Part(path, ..)| path.clone()).collect();
+        let sources: Vec<String> = parts[1..].iter().map(|Part(path, ..)| path.clone()).collect();
+        // Sources are deleted, for which the caller needs the right.
+        let caller = match sources.is_empty() {
+            true => helper.clone(),
+            false => self.caller(request)?,
+        };
         let call = Call::Replace { path: path.clone(), with: with.clone(), sources, was };
         let done = gather(self.key.as_ref(), &primary, &with, file, parts)
-            .and_then(|()| Ok(self.change(request, call)??));
+            .and_then(|()| Ok(self.change_as(caller, call)??));
         if done.is_err() {
             // The error of the copying is reported, and not that of the deletion.
-            let _ = self.change(request, Call::Delete { path: with, recursive: false });
+            let _ = self.change_as(helper, Call::Delete { path: with, recursive: false });
         }
         done
     }

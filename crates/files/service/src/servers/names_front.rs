@@ -1,13 +1,13 @@
 //! WebHDFS at the nameserver: names are answered here, and bytes are elsewhere.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::SharedKey;
-use evenfall_files_machine::space::{Call, Inode, Kind, Space, names};
+use evenfall_files_machine::space::rights::{EXECUTE, READ, WRITE};
+use evenfall_files_machine::space::{Call, Caller, Inode, Kind, Space, names};
 use evenfall_files_machine::wire::Place;
 use evenfall_files_machine::{FileId, Nameserver, Refusal};
 use evenfall_runtime::http::streams::{Answer, Arriving, Content};
@@ -17,9 +17,12 @@ use serde_json::{Value, json};
 use super::listing::{Page, Sums};
 use super::making::{MAKE, REPLACE};
 use super::owner::{Inbox, now_ms};
+use super::pages::{StatePages, of_nameserver};
+use super::users::Users;
 use super::webhdfs::{self, Exception, Request, escaped, json_of, status};
 use super::{facts, reports};
 use crate::Options;
+use crate::settings::NAMESERVER;
 
 /// Longest wait for the log of the nameserver, or for a dataserver that leads a file.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -38,17 +41,38 @@ pub struct Names {
     pub key: Option<SharedKey>,
     /// The names by which browsers may address this server.
     hosts: AllowedHosts,
+    users: Users,
+    pages: StatePages,
 }
 
 impl Names {
     /// The routes in front of a nameserver that starts now.
     pub fn new(inbox: Inbox<Nameserver>, grace: Duration, options: &Options) -> Self {
         let (key, hosts) = (options.key.clone(), options.allowed_hosts());
-        Self { inbox, started: Instant::now(), grace, turn: AtomicUsize::new(0), key, hosts }
+        let (users, turn) = (Users::new(&options.files), AtomicUsize::new(0));
+        let looked_at = inbox.clone();
+        let pages = StatePages::new(&options.name, NAMESERVER, move || of_nameserver(&looked_at));
+        Self { inbox, started: Instant::now(), grace, turn, key, hosts, users, pages }
+    }
+
+    /// The pages of the server about itself.
+    pub fn pages(&self) -> &StatePages {
+        &self.pages
+    }
+
+    /// The user who asks.
+    ///
+    /// # Errors
+    /// When the name of the user is no name.
+    pub fn caller(&self, request: &Request) -> Result<Caller, Exception> {
+        Ok(self.users.caller(request.user()?))
     }
 
     /// Answers a request. Bodies belong to dataservers, so none is read here.
     pub fn answer(&self, request: &http::Request, _: Arriving) -> Answer {
+        if let Some(page) = self.pages.answer(request) {
+            return page;
+        }
         if let Err(foreign) = self.hosts.check(request) {
             return Exception::from(foreign).into();
         }
@@ -65,6 +89,9 @@ impl Names {
     /// Carries out an order of an operator: no part of WebHDFS.
     fn order(&self, request: &http::Request) -> Result<Answer, Exception> {
         let order = Request::order(request)?;
+        if !self.caller(&order)?.is_superuser {
+            return Err(Exception::not_superuser(order.user()?));
+        }
         let called = order.text("server").unwrap_or_default();
         match order.path.as_str() {
             "/leave" => reports::leave(&self.inbox, called, true),
@@ -105,14 +132,14 @@ impl Names {
             "LISTSTATUS" => return self.list(request),
             "LISTSTATUS_BATCH" => {
                 let after = request.text("startafter").unwrap_or_default().to_owned();
-                let (all, left) = self.look(request, move |space, id, inode| {
+                let (all, left) = self.look(request, to_list, move |space, id, inode| {
                     Page::of(space, id, inode, &after).statuses()
                 })?;
                 let page = json!({ "FileStatuses": { "FileStatus": all } });
                 json!({ "DirectoryListing": { "partialListing": page, "remainingEntries": left } })
             }
             "GETFILESTATUS" | "GETFILELINKSTATUS" => {
-                let status = self.look(request, |_, id, inode| status(id, inode, ""))?;
+                let status = self.look(request, |_| 0, |_, id, inode| status(id, inode, ""))?;
                 json!({ "FileStatus": status })
             }
             "GETCONTENTSUMMARY" => self.content_summary(request)?,
@@ -121,11 +148,11 @@ impl Names {
             "GETTRASHROOT" => json!({ "Path": format!("/user/{}/.Trash", request.user()?) }),
             "GETSERVERDEFAULTS" => facts::server_defaults(),
             "GETSTATUS" => facts::file_system(&self.inbox)?,
-            "GETACLSTATUS" => self.look(request, |_, _, inode| facts::acl(inode))?,
+            "GETACLSTATUS" => self.look(request, |_| 0, |_, _, inode| facts::acl(inode))?,
             "GETFILEBLOCKLOCATIONS" | "GET_BLOCK_LOCATIONS" => self.blocks(op, request)?,
             "CHECKACCESS" => {
-                facts::check_action(request)?;
-                self.look(request, |_, _, _| ())?;
+                let access = facts::action(request)?;
+                self.look(request, move |_| access, |_, _, _| ())?;
                 return Ok(webhdfs::empty(StatusCode::OK));
             }
             // HDFS without Kerberos also gives no tokens and asks for none.
@@ -167,9 +194,13 @@ impl Names {
             }
             op => return Err(no_operation(&Method::PUT, op)),
         };
-        self.change(request, call)??;
+        let is_done = match self.change(request, call)? {
+            // As in HDFS, nothing and a directory have no copies, which is no error.
+            Err(Refusal::NotFound(_) | Refusal::IsDirectory(_)) if op == "SETREPLICATION" => false,
+            changed => changed.map(|()| true)?,
+        };
         Ok(match is_boolean {
-            true => json_of(&json!({ "boolean": true })),
+            true => json_of(&json!({ "boolean": is_done })),
             false => webhdfs::empty(StatusCode::OK),
         })
     }
@@ -192,22 +223,27 @@ impl Names {
         }
         let is_made = match made {
             Ok(()) => true,
-            Err(refusal @ (Refusal::DiskFull | Refusal::Limit(_))) => return Err(refusal.into()),
+            Err(refusal @ (Refusal::DiskFull | Refusal::Limit(_) | Refusal::Denied(_))) => {
+                return Err(refusal.into());
+            }
             Err(_) => false,
         };
         Ok(json_of(&json!({ "boolean": is_made })))
     }
 
-    /// Looks at the inode of the path.
+    /// Looks at the inode of the path, on which the caller needs the rights that `needs` names.
     fn look<T: Send + 'static>(
         &self,
         request: &Request,
+        needs: impl FnOnce(&Kind) -> u16 + Send + 'static,
         of: impl FnOnce(&Space, FileId, &Inode) -> T + Send + 'static,
     ) -> Result<T, Exception> {
-        let path = request.path.clone();
+        let (path, caller) = (request.path.clone(), self.caller(request)?);
         let found = self.inbox.ask(move |server, _| {
             let space = server.space();
-            found(space, &path).map(|(id, inode)| of(space, id, inode))
+            let (id, inode) = found(space, &caller, &path)?;
+            space.check_access(&caller, id, needs(&inode.kind))?;
+            Ok::<T, Refusal>(of(space, id, inode))
         })?;
         Ok(found?)
     }
@@ -215,7 +251,8 @@ impl Names {
     /// The statuses of a directory. A long listing leaves page by page, so that no directory fills
     /// the memory.
     fn list(&self, request: &Request) -> Result<Answer, Exception> {
-        let first = self.look(request, |space, id, inode| Page::of(space, id, inode, ""))?;
+        let first =
+            self.look(request, to_list, |space, id, inode| Page::of(space, id, inode, ""))?;
         let (begin, end) = (r#"{"FileStatuses":{"FileStatus":["#, "]}}\n");
         if first.left == 0 {
             let text = format!("{begin}{}{end}", first.text);
@@ -252,10 +289,12 @@ impl Names {
     /// The sums of all files below a path. The owner counts some inodes at a time, and names may
     /// change between two steps.
     fn sums(&self, request: &Request) -> Result<Sums, Exception> {
-        let id = self.look(request, |_, id, _| id)?;
+        let id = self.look(request, |_| 0, |_, id, _| id)?;
         let (mut sums, mut rest) = (Sums::default(), vec![id]);
         while !rest.is_empty() {
-            (sums, rest) = self.inbox.ask(move |server, _| sums.step(server.space(), rest))?;
+            let caller = self.caller(request)?;
+            let step = self.inbox.ask(move |server, _| sums.step(server.space(), &caller, rest))?;
+            (sums, rest) = step?;
         }
         Ok(sums)
     }
@@ -280,7 +319,7 @@ impl Names {
     fn blocks(&self, op: &str, request: &Request) -> Result<Value, Exception> {
         let offset = request.number("offset")?.unwrap_or(0);
         let length = request.number("length")?.unwrap_or(u64::MAX);
-        let located = self.locate(&request.path, request.from)?;
+        let located = self.locate(request, &request.path, READ)?;
         let range = offset..offset.saturating_add(length);
         Ok(match op {
             "GETFILEBLOCKLOCATIONS" => facts::block_locations(&located, range),
@@ -290,19 +329,24 @@ impl Names {
 
     /// Makes a change, and waits until the log has it.
     pub fn change(&self, request: &Request, call: Call) -> Result<Result<(), Refusal>, Exception> {
-        let user = request.user()?.to_owned();
+        self.change_as(self.caller(request)?, call)
+    }
+
+    /// Makes a change with the rights of a caller, and waits until the log has it.
+    pub fn change_as(&self, caller: Caller, call: Call) -> Result<Result<(), Refusal>, Exception> {
         let pending = self
             .inbox
-            .begin(move |server, now, token| server.call(now, now_ms(), token, &user, &call));
+            .begin(move |server, now, token| server.call(now, now_ms(), token, &caller, &call));
         reports::logged(&self.inbox, &pending)
     }
 
-    /// A file and the dataservers that have a copy of it. The primary comes first when its address
-    /// is known.
-    pub fn locate(&self, path: &str, client: IpAddr) -> Result<Located, Exception> {
-        let path = path.to_owned();
+    /// A file, on which the caller needs these rights, and the dataservers that have a copy of it.
+    /// The primary comes first when its address is known.
+    pub fn locate(&self, request: &Request, path: &str, access: u16) -> Result<Located, Exception> {
+        let (path, client, caller) = (path.to_owned(), request.from, self.caller(request)?);
         let found = self.inbox.ask(move |server, now| {
-            let (id, inode) = found(server.space(), &path)?;
+            let (id, inode) = found(server.space(), &caller, &path)?;
+            server.space().check_access(&caller, id, access)?;
             let Kind::File(file) = &inode.kind else { return Err(Refusal::IsDirectory(path)) };
             let places = server.places(file);
             let primary = file.group.members.first();
@@ -318,8 +362,10 @@ impl Names {
             };
             let live = places.iter().filter(|place| is_live(place));
             let live = live.map(|place| (distance(place), *place)).collect();
-            let (length, replication) = (file.length, file.replication);
-            Ok(Located { id, length, replication, primary: primary.filter(is_live), live })
+            let (length, replication, block_bytes) =
+                (file.length, file.replication, file.block_bytes);
+            let primary = primary.filter(is_live);
+            Ok(Located { id, length, replication, block_bytes, primary, live })
         })?;
         Ok(found?)
     }
@@ -328,7 +374,7 @@ impl Names {
     fn redirect_to_primary(&self, request: &Request) -> Result<Answer, Exception> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let located = self.locate(&request.path, request.from)?;
+            let located = self.locate(request, &request.path, WRITE)?;
             if let Some(primary) = located.primary {
                 let mut query = format!("op=APPEND&file={}", located.id.0);
                 if let Some(at) = request.number("at")? {
@@ -346,7 +392,7 @@ impl Names {
 
     /// Sends a reader to a near copy. Copies that are equally near take turns.
     fn redirect_read(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
-        let located = self.locate(&request.path, request.from)?;
+        let located = self.locate(request, &request.path, READ)?;
         let length = located.length;
         // A reader that goes on in another copy must not go on in another file.
         if request.number("number")?.is_some_and(|number| number != located.id.0) {
@@ -359,6 +405,10 @@ impl Names {
         let mut query = format!("op={op}&file={}&end={length}&offset={offset}", located.id.0);
         if let Some(bytes) = request.number("length")? {
             query += &format!("&length={bytes}");
+        }
+        if op == "GETFILECHECKSUM" {
+            let combine = request.text("combine").unwrap_or_default();
+            query += &format!("&block={}&combine={}", located.block_bytes, escaped(combine));
         }
         let fit = located.live.iter().filter(|(_, place)| !is_excluded(request, place));
         let nearest = fit.clone().map(|(distance, _)| *distance).min();
@@ -394,6 +444,8 @@ pub struct Located {
     pub length: u64,
     /// Copies that the file shall have.
     pub replication: u16,
+    /// Bytes of a block.
+    pub block_bytes: u64,
     /// The primary, when it lives.
     pub primary: Option<Place>,
     /// The members that live, each with its distance from the client.
@@ -426,9 +478,21 @@ pub fn redirect(request: &Request, place: &Place, query: &str) -> Result<Answer,
     }
 }
 
+/// The rights that a listing needs: a file is listed by everybody who finds it.
+fn to_list(kind: &Kind) -> u16 {
+    match kind {
+        Kind::Directory(_) => READ | EXECUTE,
+        Kind::File(_) => 0,
+    }
+}
+
 /// The inode of a path. A path below a file is not there for a reader, as in HDFS.
-fn found<'a>(space: &'a Space, path: &str) -> Result<(FileId, &'a Inode), Refusal> {
-    space.find(path).map_err(|refusal| match refusal {
+fn found<'a>(
+    space: &'a Space,
+    caller: &Caller,
+    path: &str,
+) -> Result<(FileId, &'a Inode), Refusal> {
+    space.find_as(caller, path).map_err(|refusal| match refusal {
         Refusal::NotDirectory(_) => Refusal::NotFound(path.to_owned()),
         refusal => refusal,
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenfall_files_machine::nameserver::{Event, LOG};
 use evenfall_files_machine::{NameConfig, Nameserver};
 use evenfall_host::writes::Writes;
-use evenfall_runtime::http::{Limits, Response, Routes, Server, StatusCode};
+use evenfall_runtime::http::{Limits, Routes, Server};
 
 use super::names_front::Names;
 use super::owner::{self, Owner, Waits};
@@ -57,9 +57,8 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let key = options.key.as_ref();
     let (owner, inbox) = Owner::new(machine, (listen, key), writes, CLOCK_EVERY)?;
     let names = Arc::new(Names::new(inbox, config.dead_after, options));
-    let routes = Routes::default()
-        .get("/healthz", |_| Response::text(StatusCode::OK, "ok"))
-        .streams(move |request, body| names.answer(request, body));
+    let _pages = names.pages().serve(options.http)?;
+    let routes = Routes::default().streams(move |request, body| names.answer(request, body));
     let server = Server::bind_guarded(listen, limits(), routes, options.guard());
     let _server = server.map_err(failed(format!("listen on {listen}")))?;
     started();

@@ -37,8 +37,9 @@ use crate::{Client, ServiceError, Source};
 const STORE: &str = "evenfall files";
 /// The name of a file that is no object yet begins with this prefix.
 const SCRATCH: &str = "._evenfall-";
-/// How long a request is tried again. Callers have retries of their own.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a request is tried: as long as a server waits for other servers. Callers have retries
+/// of their own.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Pieces of an object or of a listing that wait between the thread that reads and the caller.
 const PIECES_MAX: usize = 8;
 /// An object of up to this many bytes is read whole before the caller gets the first byte.

@@ -32,6 +32,8 @@ pub struct Options {
     pub key: Option<SharedKey>,
     /// The settings that all servers share.
     pub files: Files,
+    /// The address at which the pages of the server stand too.
+    pub http: Option<SocketAddr>,
     /// Names by which the settings address servers. Browsers may use them too.
     pub names: Vec<String>,
 }
@@ -49,6 +51,7 @@ impl Options {
             rack: String::new(),
             key: None,
             files: Files::default(),
+            http: None,
             names: Vec::new(),
         }
     }
@@ -69,6 +72,7 @@ impl Options {
             flowserver: settings.flowserver().cloned(),
             key: settings.key()?,
             files: settings.files.clone(),
+            http: node.plain.http,
             names: settings.names(),
             ..Self::local(node.plain.address, reached_at, local)
         })
@@ -81,7 +85,9 @@ impl Options {
 
     /// Refuses addresses beyond loopback when the server has no key.
     pub(crate) fn check(&self) -> Result<(), ServiceError> {
-        self.check_others(&[self.listen, self.reached_at, self.nameserver_at()?])
+        let own = [self.listen, self.reached_at, self.nameserver_at()?];
+        self.check_others(&own)?;
+        self.check_others(self.http.as_slice())
     }
 
     /// The address of the nameserver at this moment.

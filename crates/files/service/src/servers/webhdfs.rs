@@ -11,14 +11,13 @@ use evenfall_files_machine::space::{Inode, Kind};
 use evenfall_files_machine::{FileId, Refusal, config};
 use evenfall_runtime::http::streams::{Answer, Content};
 use evenfall_runtime::http::{self, Answered, ForeignRequest, StatusCode};
+use evenfall_runtime::listing::is_deceptive;
 use serde_json::{Value, json};
 
 /// The prefix of every path.
 pub const PREFIX: &str = "/webhdfs/v1";
 /// The prefix of the path of every order of an operator.
 pub const ORDERS: &str = "/evenfall";
-/// The block size in statuses: the length of a chunk.
-pub const BLOCK_BYTES: u64 = 128 << 20;
 /// Longest name of a user or a group, in bytes. Linux allows 32.
 const USER_BYTES_MAX: usize = 64;
 /// Copies of a file whose creator names no number, as in Hadoop.
@@ -63,6 +62,13 @@ impl Exception {
         Self::new(StatusCode::BAD_REQUEST, class, message)
     }
 
+    /// The order is the superuser's.
+    pub fn not_superuser(user: &str) -> Self {
+        let class = "org.apache.hadoop.security.AccessControlException";
+        let what = format!("Access denied for user {user}. Superuser privilege is required");
+        Self::new(StatusCode::FORBIDDEN, class, what)
+    }
+
     /// The request failed for another reason.
     pub fn io(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "java.io.IOException", message)
@@ -97,6 +103,9 @@ impl From<Refusal> for Exception {
             Refusal::IsDirectory(path) => {
                 let words = format!("Path is not a file: {path}");
                 Self::new(StatusCode::NOT_FOUND, missing, words)
+            }
+            Refusal::Denied(_) => {
+                Self::new(forbidden, "org.apache.hadoop.security.AccessControlException", words)
             }
             Refusal::Exists(_) => {
                 Self::new(forbidden, "org.apache.hadoop.fs.FileAlreadyExistsException", words)
@@ -308,9 +317,14 @@ impl Request {
     /// The name of a user or a group.
     ///
     /// # Errors
-    /// When the name is too long.
+    /// When the name is too long, or has control characters. A name with a line break would look
+    /// like two lines of a listing.
     pub fn name(&self, argument: &str) -> Result<Option<&str>, Exception> {
         match self.text(argument) {
+            Some(name) if name.chars().any(is_deceptive) => {
+                let what = format!("the argument {argument} has control characters: {name:?}");
+                Err(Exception::argument(what))
+            }
             Some(name) if name.len() > USER_BYTES_MAX => {
                 let what = format!("the argument {argument} has more than {USER_BYTES_MAX} bytes");
                 Err(Exception::argument(what))
@@ -331,7 +345,7 @@ impl Request {
 /// The status of an inode. `suffix` is its name in a listing.
 pub fn status(id: FileId, inode: &Inode, suffix: &str) -> Value {
     let (kind, length, replication, block, children) = match &inode.kind {
-        Kind::File(file) => ("FILE", file.length, file.replication, BLOCK_BYTES, 0),
+        Kind::File(file) => ("FILE", file.length, file.replication, file.block_bytes, 0),
         Kind::Directory(entries) => ("DIRECTORY", 0, 0, 0, entries.len()),
     };
     json!({
@@ -380,7 +394,7 @@ mod tests {
             assert_eq!(class(&format!("{PREFIX}{path}"), query), argument, "{path} {query}");
         }
         let wrong = "op=X&offset=-1&overwrite=yes&permission=999&replication=0&length=9e9";
-        let wrong = format!("{wrong}&user.name={}", "x".repeat(65));
+        let wrong = format!("{wrong}&user.name={}&owner=a%0ab&group=%1b%5b31m", "x".repeat(65));
         let wrong = read(PREFIX, &wrong).unwrap();
         let is_wrong = |error: Option<Exception>| {
             assert_eq!(error.map(|e| e.status), Some(StatusCode::BAD_REQUEST));
@@ -391,5 +405,7 @@ mod tests {
         is_wrong(wrong.mode(0).err());
         is_wrong(wrong.replication().err());
         is_wrong(wrong.user().err());
+        is_wrong(wrong.name("owner").err());
+        is_wrong(wrong.name("group").err());
     }
 }

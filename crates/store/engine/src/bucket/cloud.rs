@@ -181,10 +181,11 @@ fn store_of(
         "files" => {
             let rest = place.trim_start_matches("files://");
             let nameserver = rest.split('/').next().unwrap_or(rest);
-            let user = options.0.get("user").map_or("evenfall", String::as_str);
+            let user = options.0.get("user").cloned();
+            let user = user.unwrap_or_else(evenfall_files_service::user_of_environment);
             // As AWS_ALLOW_HTTP does for S3, this variable lets records leave this host in clear.
             let is_open = std::env::var("FILES_ALLOW_HTTP").is_ok_and(|value| value == "true");
-            let objects = evenfall_files_service::FileObjects::new(nameserver, "", user);
+            let objects = evenfall_files_service::FileObjects::new(nameserver, "", &user);
             Ok(Arc::new(objects.open_to_other_hosts(is_open)))
         }
         other => {
