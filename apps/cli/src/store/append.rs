@@ -10,6 +10,7 @@ use bytes::Bytes;
 use evenfall_feed_formats::codec::{self, Clock, PacketHead};
 use evenfall_feed_formats::{Date, Format, Message, Source, sides};
 use evenfall_feed_service::input;
+use evenfall_store_engine::import::StampUnit;
 use evenfall_store_engine::{Level, Store};
 use evenfall_store_format::ordering::{Offered, Ordering, OrderingConfig};
 use evenfall_store_format::schema::{Arrival, Sides};
@@ -39,6 +40,10 @@ pub struct Append {
     /// standard input. The header names the columns.
     #[arg(long, conflicts_with_all = ["feed", "arbitrate", "sides", "window"])]
     csv: Option<PathBuf>,
+    /// Unit of the stamps of --csv: ns, us, ms or s. By default ns, and stamps that look like
+    /// another unit are refused.
+    #[arg(long, requires = "csv", value_name = "UNIT", value_parser = stamp_unit)]
+    time_unit: Option<StampUnit>,
     #[arg(long, help = crate::feed::format_help())]
     format: Option<String>,
     /// The trading day of a feed whose messages state only times of day, such as 2019-12-30. By
@@ -76,6 +81,10 @@ pub struct ArrivalArgs {
     window: Option<Duration>,
 }
 
+fn stamp_unit(word: &str) -> Result<StampUnit, String> {
+    StampUnit::named(word).ok_or_else(|| "ns, us, ms or s".into())
+}
+
 fn sides(word: &str) -> Result<Sides, String> {
     match word {
         "one" => Ok(Sides::One),
@@ -106,11 +115,12 @@ const NAMED_MAX: u64 = 10;
 
 pub fn append(args: &Append) -> Outcome {
     let address = args.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
-    if let (Some(table), Some(address)) = (&args.csv, address) {
+    let csv = args.csv.as_ref().map(|path| records::CsvTable { path, unit: args.time_unit });
+    if let (Some(table), Some(address)) = (csv, address) {
         let client = super::connect(address)?;
         return records::append_to_server(client, &args.name, table, args.ack);
     }
-    if let Some(table) = &args.csv {
+    if let Some(table) = csv {
         let store = open_as(args.appends.config(&args.dir)?)?;
         let taken = records::append(&store, &args.name, table, args.ack);
         store.close()?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use evenfall_feed_service::input;
 use evenfall_store_engine::{Archive, RecordSource, seal};
+use evenfall_store_recording::Catalog;
 use evenfall_store_recording::verify::{FeedComparison, compare_with_feed};
 
 use super::{expect_store, feed_of, objects_at, open_to_read};
@@ -66,6 +67,19 @@ pub fn verify(args: &Verify) -> Outcome {
         true => Box::new(Archive::open(&objects_at(&args.dir)?)?),
         false => Box::new(open_to_read(&args.dir)?),
     };
+    let catalog = Catalog::read(&*source)?;
+    if catalog.recording(&args.name).is_none() {
+        let there: Vec<&str> = catalog.recordings().map(|files| &files.name[..]).collect();
+        let name = &args.name;
+        return Err(match there.is_empty() {
+            true => format!("there is no recording {name}, and no other recording").into(),
+            false => format!(
+                "there is no recording {name}: name it with --name; there are: {}",
+                there.join(", ")
+            )
+            .into(),
+        });
+    }
     let mut feed = input::open(&feed_of(feed))?;
     judge(&compare_with_feed(&*source, &args.name, &mut feed)?, args)
 }

@@ -4,7 +4,7 @@
 use evenfall_store_format::Schema;
 
 use crate::export::{csv, csv_header};
-use crate::import::Table;
+use crate::import::CsvReader;
 use crate::protocol::{Reply, Request, frame};
 
 /// Reads a frame of the store's protocol, as a request and as a reply. A decoded frame that is
@@ -37,8 +37,8 @@ pub fn store_table(data: &[u8]) {
     if schema.check().is_err() {
         return;
     }
-    let Ok(table) = Table::new(&schema, lines.next().unwrap_or_default()) else { return };
-    let whole = Table::new(&schema, &csv_header(&schema));
+    let Ok(table) = CsvReader::new(&schema, lines.next().unwrap_or_default()) else { return };
+    let whole = CsvReader::new(&schema, &csv_header(&schema));
     for record in lines.filter_map(|line| table.record(line).ok()) {
         let mut printed = Vec::new();
         csv(&schema, &record, &mut printed).expect("memory takes it");

@@ -1,5 +1,6 @@
 //! Reads records from text of other programs: CSV with a header, as [`export`](super::export)
-//! writes it.
+//! writes it, and as databases and venues write it: quoted cells, prices with further zeros or an
+//! exponent, stamps in other units or as text.
 
 use std::fmt;
 
@@ -17,25 +18,79 @@ impl fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
+/// The unit of stamps that are numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StampUnit {
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Milliseconds.
+    Milliseconds,
+    /// Seconds.
+    Seconds,
+}
+
+impl StampUnit {
+    const ALL: [Self; 4] =
+        [Self::Nanoseconds, Self::Microseconds, Self::Milliseconds, Self::Seconds];
+
+    /// The unit's word on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::Microseconds => "us",
+            Self::Milliseconds => "ms",
+            Self::Seconds => "s",
+        }
+    }
+
+    /// The unit of a word.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.word() == word)
+    }
+
+    fn nanoseconds(self) -> i64 {
+        match self {
+            Self::Nanoseconds => 1,
+            Self::Microseconds => 1_000,
+            Self::Milliseconds => 1_000_000,
+            Self::Seconds => 1_000_000_000,
+        }
+    }
+}
+
+/// The years 1990 and 2100. A stamp that lies between them in another unit than nanoseconds, and
+/// before 1990 in nanoseconds, was probably meant in the other unit.
+const SENSIBLE_NS: std::ops::Range<i64> = 631_152_000_000_000_000..4_102_444_800_000_000_000;
+
 /// Reads lines into records of one schema.
-pub struct Table<'a> {
+pub struct CsvReader<'a> {
     schema: &'a Schema,
     /// The field of each column.
     columns: Vec<&'a Field>,
+    /// The unit of stamps, when the user stated one.
+    unit: Option<StampUnit>,
 }
 
-impl<'a> Table<'a> {
-    /// A table with this header, which names every field once, in any order.
+impl<'a> CsvReader<'a> {
+    /// A reader of lines under this header, which names every field once, in any order.
     ///
     /// # Errors
     /// What is wrong with the header, in words.
     pub fn new(schema: &'a Schema, header: &str) -> Result<Self, ImportError> {
+        // Programs of Windows put a mark of the byte order in front.
+        let header = header.strip_prefix('\u{feff}').unwrap_or(header);
+        if header.trim().is_empty() {
+            let fields = names(schema);
+            return Err(ImportError(format!("it is empty: the first line names {fields}")));
+        }
         let field = |name: &str| {
             let known = || {
                 let fields = names(schema);
                 ImportError(format!("no field {name}: the fields are {fields}"))
             };
-            schema.field(name.trim()).ok_or_else(known)
+            schema.field(unquoted(name.trim())).ok_or_else(known)
         };
         let columns = header.split(',').map(field).collect::<Result<Vec<_>, _>>()?;
         let absent = |field: &&Field| !columns.iter().any(|column| column.name == field.name);
@@ -46,7 +101,14 @@ impl<'a> Table<'a> {
         if columns.len() > schema.fields.len() {
             return Err(ImportError("a column twice".into()));
         }
-        Ok(Self { schema, columns })
+        Ok(Self { schema, columns, unit: None })
+    }
+
+    /// The same with a stated unit of stamps. Without it, a stamp that was probably meant in
+    /// another unit than nanoseconds is refused.
+    pub fn with_unit(mut self, unit: Option<StampUnit>) -> Self {
+        self.unit = unit;
+        self
     }
 
     /// The record of a line.
@@ -61,8 +123,14 @@ impl<'a> Table<'a> {
             let cell = cells.next().ok_or_else(none)?;
             let from = usize::from(field.offset);
             let place = &mut record[from..from + usize::from(field.len)];
-            put(self.schema, field, cell.trim(), place)
-                .map_err(|why| ImportError(format!("{}: {cell:?} {why}", field.name)))?;
+            let text = unquoted(cell.trim());
+            let done = match field.kind {
+                FieldType::Time => stamp(text, self.unit).map(|time_ns| {
+                    place.copy_from_slice(&time_ns.to_le_bytes());
+                }),
+                _ => put(self.schema, field, text, place).map_err(str::to_owned),
+            };
+            done.map_err(|why| ImportError(format!("{}: {cell:?} {why}", field.name)))?;
         }
         match cells.next() {
             Some(_) => Err(ImportError(format!("more than {} columns", self.columns.len()))),
@@ -73,6 +141,37 @@ impl<'a> Table<'a> {
 
 fn names(schema: &Schema) -> String {
     super::export::csv_header(schema)
+}
+
+/// A cell without the quotes around it.
+fn unquoted(cell: &str) -> &str {
+    let inner = cell.strip_prefix('"').and_then(|cell| cell.strip_suffix('"'));
+    inner.unwrap_or(cell)
+}
+
+/// Nanoseconds of a stamp: a number, or text such as `2026-11-21T09:30:00.5Z`.
+fn stamp(cell: &str, unit: Option<StampUnit>) -> Result<i64, String> {
+    let Ok(value) = cell.parse::<i64>() else {
+        let time = humantime::parse_rfc3339_weak(cell)
+            .map_err(|_| "is no number of 64 bits and no time such as 2026-11-21T09:30:00.5Z")?;
+        let since = time.duration_since(std::time::UNIX_EPOCH).map_err(|e| e.to_string())?;
+        return i64::try_from(since.as_nanos()).map_err(|error| error.to_string());
+    };
+    if let Some(unit) = unit {
+        let time_ns = value.checked_mul(unit.nanoseconds());
+        return time_ns.ok_or_else(|| "does not fit 64 bits of nanoseconds".to_owned());
+    }
+    let is_meant = |unit: &StampUnit| {
+        let time_ns = value.checked_mul(unit.nanoseconds());
+        *unit != StampUnit::Nanoseconds && time_ns.is_some_and(|ns| SENSIBLE_NS.contains(&ns))
+    };
+    match StampUnit::ALL.into_iter().find(is_meant) {
+        Some(unit) if value < SENSIBLE_NS.start => {
+            let word = unit.word();
+            Err(format!("looks like {word}, not ns: say --time-unit {word}, or --time-unit ns"))
+        }
+        _ => Ok(value),
+    }
 }
 
 fn put(schema: &Schema, field: &Field, cell: &str, place: &mut [u8]) -> Result<(), &'static str> {
@@ -114,19 +213,33 @@ fn put_hex(cell: &str, place: &mut [u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A price in units of the schema's scale. `None` when a digit would be lost.
+/// A price in units of the schema's scale, of plain digits or with an exponent. `None` when a digit
+/// would be lost.
 fn price(cell: &str, decimals: u8) -> Option<i64> {
     let (digits, is_negative) = match cell.strip_prefix('-') {
         Some(rest) => (rest, true),
-        None => (cell, false),
+        None => (cell.strip_prefix('+').unwrap_or(cell), false),
+    };
+    let (digits, exponent) = match digits.split_once(['e', 'E']) {
+        Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),
+        None => (digits, 0),
     };
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let width = usize::from(decimals);
     let is_plain = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
-    if whole.is_empty() || fraction.len() > width || !is_plain(whole) || !is_plain(fraction) {
+    if whole.is_empty() || !is_plain(whole) || !is_plain(fraction) {
         return None;
     }
-    let value: i128 = format!("{whole}{fraction:0<width$}").parse().ok()?;
+    // Zeros at the end say nothing, however many a program writes.
+    let fraction = fraction.trim_end_matches('0');
+    let mut value: i128 = format!("{whole}{fraction}").parse().ok()?;
+    let shift = i32::from(decimals) + exponent - i32::try_from(fraction.len()).ok()?;
+    for _ in 0..shift.unsigned_abs().min(40) {
+        value = match shift > 0 {
+            true => value.checked_mul(10)?,
+            false if value % 10 == 0 => value / 10,
+            false => return None,
+        };
+    }
     i64::try_from(if is_negative { -value } else { value }).ok()
 }
 
@@ -162,7 +275,9 @@ mod tests {
         }
         let mut text = Vec::new();
         csv(&schema, &records, &mut text).unwrap();
-        let table = Table::new(&schema, &csv_header(&schema)).unwrap();
+        let table = CsvReader::new(&schema, &csv_header(&schema)).unwrap();
+        // Stamps of any size: in tables of one's own they are nanoseconds.
+        let table = table.with_unit(Some(StampUnit::Nanoseconds));
         let lines = std::str::from_utf8(&text).unwrap().lines();
         let read: Vec<u8> = lines.flat_map(|line| table.record(line).unwrap()).collect();
         assert!(read == records);
@@ -171,7 +286,7 @@ mod tests {
     #[test]
     fn columns_may_come_in_any_order_and_what_is_wrong_is_named() {
         let schema = schema();
-        let table = Table::new(&schema, "tag,time,px,size,side,ratio").unwrap();
+        let table = CsvReader::new(&schema, "tag,time,px,size,side,ratio").unwrap();
         let record = table.record("0a0b0c,-5,-0.05,7,1,2.5").unwrap();
         assert_eq!(record[..16], [(-5i64).to_le_bytes(), (-500i64).to_le_bytes()].concat());
         for (line, word) in [
@@ -180,6 +295,12 @@ mod tests {
             ("0a0b,1,2,3,4,5", "tag"),
             ("0a0b0c,x,2,3,4,5", "time"),
             ("0a0b0c,1,2.00001,3,4,5", "px"),
+            ("0a0b0c,1,2.5e-5,3,4,5", "px"),
+            ("0a0b0c,1,2e99,3,4,5", "px"),
+            ("0a0b0c,1764417600123,2,3,4,5", "--time-unit ms"),
+            ("0a0b0c,1764417600123456,2,3,4,5", "--time-unit us"),
+            ("0a0b0c,1764417600,2,3,4,5", "--time-unit s"),
+            ("0a0b0c,2026-11-21,2,3,4,5", "time"),
             ("0a0b0c,1,.5,3,4,5", "px"),
             ("0a0b0c,1,922337203685477.5808,3,4,5", "px"),
             ("0a0b0c,1,2,3,256,5", "side"),
@@ -189,7 +310,33 @@ mod tests {
             assert!(why.contains(word), "{line}: {why}");
         }
         for header in ["time,px", "time,px,size,side,ratio,tag,tag", "time,price"] {
-            assert!(Table::new(&schema, header).is_err(), "{header}");
+            assert!(CsvReader::new(&schema, header).is_err(), "{header}");
         }
+    }
+
+    #[test]
+    fn what_other_programs_write_is_read() {
+        let schema = schema();
+        let header = "\u{feff}\"time\",px,size,side,ratio,tag";
+        let table = CsvReader::new(&schema, header).unwrap();
+        let read = |table: &CsvReader<'_>, time: &str, px: &str| {
+            let record = table.record(&format!("{time},{px},7,1,2.5,0a0b0c")).unwrap();
+            let long = |at: usize| i64::from_le_bytes(record[at..at + 8].try_into().unwrap());
+            (long(0), long(8))
+        };
+        for px in ["101.25", "\"101.25\"", "101.250000000", "1.0125e2", "10125E-2", "+101.25"] {
+            assert_eq!(read(&table, "5", px), (5, 1_012_500), "{px}");
+        }
+        assert_eq!(read(&table, "5", "-0.00010"), (5, -1));
+        let at_ns = 1_764_417_600_123_000_000;
+        for time in ["2025-11-29T12:00:00.123Z", "2025-11-29 12:00:00.123", "1764417600123000000"] {
+            assert_eq!(read(&table, time, "1").0, at_ns, "{time}");
+        }
+        // Times of day of a file that counts from midnight.
+        assert_eq!(read(&table, "34200000000000", "1").0, 34_200_000_000_000);
+        let table = table.with_unit(Some(StampUnit::Milliseconds));
+        assert_eq!(read(&table, "1764417600123", "1").0, at_ns);
+        let empty = CsvReader::new(&schema, "\n").err().unwrap().to_string();
+        assert!(empty.contains("it is empty"), "{empty}");
     }
 }
