@@ -567,7 +567,18 @@ fn synced(log: &Bytes, from: usize, key: Option<u64>) -> Option<u64> {
 
 /// Number of bytes that the header takes in a log. A log whose first write is torn has no header.
 fn header_bytes(log: &Bytes) -> Result<usize, LogError> {
-    let Some(header) = log.first_chunk::<HEADER_BYTES>() else { return Ok(0) };
+    let Some(header) = log.first_chunk::<HEADER_BYTES>() else {
+        // A crash leaves a part of the header, or zeros where a part did not reach the disk. Other
+        // bytes are another program's file.
+        let is_torn = log.iter().zip(header()).all(|(is, whole)| *is == whole || *is == 0);
+        if is_torn {
+            return Ok(0);
+        }
+        let mut found = [0; MAGIC.len()];
+        let length = log.len().min(found.len());
+        found[..length].copy_from_slice(&log[..length]);
+        return Err(LogError::Foreign(found));
+    };
     if *header == [0; HEADER_BYTES] {
         return Ok(0);
     }

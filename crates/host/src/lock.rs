@@ -2,14 +2,24 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+
+/// Makes a directory that is missing, and the directories above it, for this user alone: logs and
+/// files hold what others may not read.
+///
+/// # Errors
+/// The directory cannot be made.
+pub fn create_private(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
 
 /// Makes the directory if it is missing, and locks it until the returned file is dropped.
 ///
 /// # Errors
 /// Another process has the lock, or the directory cannot be made.
 pub fn directory(path: &Path) -> io::Result<File> {
-    fs::create_dir_all(path)?;
+    create_private(path)?;
     let file = File::create(path.join("lock"))?;
     match take(&file)? {
         true => Ok(file),

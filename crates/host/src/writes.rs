@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -45,7 +46,7 @@ impl Writes {
     /// # Errors
     /// When the directory cannot be created or opened.
     pub fn open(directory: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(directory)?;
+        crate::lock::create_private(directory)?;
         let (requests, taken) = sync_channel(WRITES_MAX);
         let (answer, answers) = channel();
         let logs = Logs {
@@ -127,7 +128,7 @@ impl Writes {
     /// # Errors
     /// The errors of the disk.
     pub fn read(&self, log: &str) -> Result<Bytes, StorageError> {
-        match std::fs::read(self.directory.join(log)) {
+        match read_log(&self.directory.join(log)) {
             Ok(bytes) => Ok(bytes.into()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Bytes::new()),
             Err(error) => Err(storage_error(log, &error)),
@@ -142,6 +143,32 @@ impl Drop for Writes {
             let _ = thread.join();
         }
     }
+}
+
+/// How a log is opened: a link in the place of a log would let the machine write into a file
+/// elsewhere, and a pipe would let the machine wait for ever.
+fn log_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options
+}
+
+/// The bytes of a log. Anything but a plain file is refused.
+fn read_log(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = plain_file(log_options().read(true).open(path))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The file, if it is a plain one.
+fn plain_file(opened: io::Result<File>) -> io::Result<File> {
+    let refused = || io::Error::other("this is no plain file: a log is never a link or a device");
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => refused(),
+        _ => error,
+    })?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(refused()) }
 }
 
 fn storage_error(name: &str, error: &io::Error) -> StorageError {
@@ -236,7 +263,8 @@ impl Logs {
     /// one step.
     fn staged(&self, log: &str, bytes: &[u8]) -> io::Result<PathBuf> {
         let new = self.directory.join(format!("{log}.new"));
-        let mut file = File::create(&new)?;
+        let mut file = plain_file(log_options().write(true).create(true).open(&new))?;
+        file.set_len(0)?;
         file.write_all(bytes)?;
         file.sync_data()?;
         Ok(new)
@@ -246,7 +274,8 @@ impl Logs {
         let failed = |error: io::Error| storage_error(log, &error);
         if !self.open.contains_key(log) {
             let path = self.directory.join(log);
-            let file = OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
+            let opened = log_options().append(true).create(true).open(path);
+            let file = plain_file(opened).map_err(failed)?;
             // The directory is synced also when the log exists, because an earlier life may have
             // died before it synced the name.
             self.handle.sync_all().map_err(failed)?;
@@ -287,6 +316,36 @@ mod tests {
         let answers = logs.carry_out(&[write(Change::Append(Bytes::from_static(b" more")))]);
         assert_eq!(answers, [(WriteId(1), Ok(()))]);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new more");
+    }
+
+    #[test]
+    fn a_log_that_is_a_link_or_a_pipe_is_refused_and_what_it_leads_to_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join("own");
+        let writes = Writes::open(&own).unwrap();
+        let text = directory.path().join("text");
+        std::fs::write(&text, "letters").unwrap();
+        let write = |log: &str, change| Write { id: WriteId(1), log: log.into(), change };
+        let logs = || Logs {
+            directory: own.clone(),
+            handle: File::open(&own).unwrap(),
+            open: BTreeMap::new(),
+            broken: BTreeSet::new(),
+        };
+        std::os::unix::fs::symlink(&text, own.join("link")).unwrap();
+        std::os::unix::fs::symlink(&text, own.join("log.new")).unwrap();
+        let more = Bytes::from_static(b"more");
+        assert!(writes.read("link").is_err());
+        assert!(logs().change(&write("link", Change::Append(more.clone()))).is_err());
+        assert!(logs().change(&write("log", Change::Replace(more.clone()))).is_err());
+        let made = std::process::Command::new("mkfifo").arg(own.join("pipe")).status();
+        if made.is_ok_and(|status| status.success()) {
+            assert!(writes.read("pipe").is_err());
+            assert!(logs().change(&write("pipe", Change::Append(more))).is_err());
+        }
+        assert_eq!(std::fs::read_to_string(&text).unwrap(), "letters");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&own.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o700, "what a role keeps is its own");
     }
 
     #[test]

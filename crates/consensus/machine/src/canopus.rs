@@ -576,7 +576,9 @@ impl Machine for Canopus {
         // port alive.
         let datagram = Bytes::copy_from_slice(&arrival.datagram);
         let (from, message) = Message::decode(&datagram, self.digest)?;
-        if from == self.me || self.tree.address(from).is_none() {
+        // Without a key anybody on this host may send anything. What does not come from the address
+        // that the tree has for the node is not of the node.
+        if from == self.me || self.tree.address(from) != Some(arrival.from) {
             return Err(Malformed { what: "from no other node of the tree", offset: 4 });
         }
         if self.is_stopped || self.journal.is_failing() {

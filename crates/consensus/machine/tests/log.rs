@@ -1,9 +1,9 @@
-//! The bytes of a request in a replica's log.
+//! The bytes of a request in a replica's log, and datagrams that are not of whom they name.
 
 use bytes::Bytes;
 use evenfall_consensus_machine::{Canopus, Config, Event, Member, Request, SuperLeaf, Tree};
 use evenfall_core::durable::Change;
-use evenfall_core::{ClockReading, Durable, Machine, NodeId, Timestamp};
+use evenfall_core::{Arrival, ClockReading, Durable, Machine, NodeId, StampedBy, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const BODY: &[u8] = b"the body of a request";
@@ -58,4 +58,28 @@ fn a_log_has_a_request_once_and_a_restarted_replica_tells_the_same_cycles() {
     let times = log.windows(BODY.len()).filter(|window| *window == BODY).count();
     assert_eq!(times, 3, "each request once");
     assert_eq!(told(&mut replica(&log.into())), cycles);
+}
+
+#[test]
+fn a_datagram_from_elsewhere_is_not_of_the_node_that_it_names() {
+    let address = |n: u32| std::net::SocketAddr::from(([127, 0, 0, 1], 1 + n as u16));
+    let members = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
+    let tree = Tree::new(vec![SuperLeaf { path: Vec::new(), members }]).expect("a tree");
+    let mut replicas = [0, 1].map(|n| {
+        let config = Config::default();
+        let mut replica = Canopus::new(config, tree.clone(), NodeId(n), n.into(), &Bytes::new())
+            .expect("a replica");
+        replica.handle_clock(NOW, ClockReading::default());
+        write(&mut replica);
+        replica
+    });
+    let sent = replicas[1].poll_transmit(NOW).expect("a first word to the others");
+    let datagram = Bytes::from([sent.head.as_slice(), &sent.body[..]].concat());
+    let mut handed = |from| {
+        let arrival = Arrival::new(from, datagram.clone(), NOW, StampedBy::User);
+        replicas[0].handle(NOW, arrival)
+    };
+    assert!(handed(address(2)).is_err(), "another node's address");
+    assert!(handed(([127, 0, 0, 1], 999).into()).is_err(), "a stranger's address");
+    assert_eq!(handed(address(1)), Ok(()));
 }

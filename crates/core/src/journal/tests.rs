@@ -253,6 +253,8 @@ fn a_log_of_another_build_is_refused_and_named() {
         (record(checksum(b"one")), LogError::Unversioned),
         (record(1), LogError::Foreign([3, 0, 0, 0])),
         (Bytes::from_static(b"#!/bin/sh\nexit 1\n"), LogError::Foreign(*b"#!/b")),
+        (Bytes::from_static(b"letters"), LogError::Foreign(*b"lett")),
+        (Bytes::from_static(b"a"), LogError::Foreign(*b"a\0\0\0")),
         (header(VERSION + 1, true), LogError::Version(VERSION + 1)),
         (header(VERSION + 1, false), LogError::Damaged),
     ] {

@@ -268,6 +268,7 @@ impl Client {
         fields: impl Fn(Message) -> Message,
     ) -> Result<Answered, ClientError> {
         let deadline = Instant::now() + self.patience;
+        let mut has_said = false;
         loop {
             let (session, at) = (self.session, self.at);
             let left = deadline.saturating_duration_since(Instant::now());
@@ -301,6 +302,16 @@ impl Client {
                 return Err(ClientError::Unanswered(what));
             }
             if self.at.is_multiple_of(self.replicas.len()) {
+                // Whoever waits hears at once that nobody listens, and not when patience ends.
+                if !core::mem::replace(&mut has_said, true) && !is_connected {
+                    let at: Vec<_> = self.replicas.iter().map(ToString::to_string).collect();
+                    tracing::warn!(
+                        "no replica can be reached at {} ({failed}): is `evenfall run keys` \
+                         running? Tries again for up to {} s",
+                        at.join(", "),
+                        left.as_secs()
+                    );
+                }
                 std::thread::sleep(ROUND);
             }
         }
