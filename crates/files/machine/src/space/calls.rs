@@ -228,22 +228,31 @@ impl Space {
                 }))
             }
             Call::SetReplication { path, replication } => {
-                if !(1..=REPLICATION_MAX).contains(replication) {
-                    let what = format!("a file has 1 to {REPLICATION_MAX} copies");
-                    return Err(Refusal::Invalid(what));
-                }
-                let (id, inode) = self.find_as(caller, path)?;
-                if let Kind::Directory(_) = inode.kind {
-                    return Err(Refusal::IsDirectory(path.clone()));
-                }
-                self.check_access(caller, id, WRITE)?;
-                Ok(self.changed(id, |inode| {
-                    if let Kind::File(file) = &mut inode.kind {
-                        file.replication = *replication;
-                    }
-                }))
+                self.set_replication(caller, path, *replication)
             }
         }
+    }
+
+    /// The records that set how many copies a file shall have.
+    fn set_replication(
+        &self,
+        caller: &Caller,
+        path: &str,
+        replication: u16,
+    ) -> Result<Vec<Record>, Refusal> {
+        if !(1..=REPLICATION_MAX).contains(&replication) {
+            return Err(Refusal::Invalid(format!("a file has 1 to {REPLICATION_MAX} copies")));
+        }
+        let (id, inode) = self.find_as(caller, path)?;
+        if let Kind::Directory(_) = inode.kind {
+            return Err(Refusal::IsDirectory(path.to_owned()));
+        }
+        self.check_access(caller, id, WRITE)?;
+        Ok(self.changed(id, |inode| {
+            if let Kind::File(file) = &mut inode.kind {
+                file.replication = replication;
+            }
+        }))
     }
 
     /// The records that make an empty file, and the missing directories above it.
