@@ -7,6 +7,8 @@
 //! | [`layers`] | rules about crates: the table of ARCHITECTURE.md against `cargo metadata` |
 //! | [`tree`] | finds all files and applies all rules to them |
 //! | [`features`](mod@features) | builds of single features |
+//! | [`names`] | rules about names and shapes of the whole tree, with lists that may only shrink |
+//! | [`lean`](mod@lean) | the size of the lean program |
 //! | [`licences`](mod@licences) | licences and sources of foreign crates, without cargo-deny |
 //!
 //! Rules are pure functions from text to [`Finding`]s, so that each is tested on a few lines.
@@ -14,7 +16,9 @@
 
 mod features;
 mod layers;
+mod lean;
 mod licences;
+mod names;
 mod signatures;
 mod text;
 mod tree;
@@ -47,8 +51,10 @@ impl fmt::Display for Finding {
     }
 }
 
-const USAGE: &str = "usage: cargo xtask tidy|features|licences\n\n  \
+const USAGE: &str = "usage: cargo xtask tidy|lists|features|lean|licences\n\n  \
                      tidy       check the rules of the house\n  \
+                     lists      remove from xtask/lists what keeps the rules now\n  \
+                     lean       build the lean program, and compare it with its limits\n  \
                      features   build each feature of each crate alone\n  \
                      licences   check licences and sources of foreign crates against deny.toml";
 
@@ -56,7 +62,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let check = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy,
+        ["lists"] => lists,
         ["features"] => features::check,
+        ["lean"] => lean::check,
         ["licences"] => licences,
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
@@ -93,6 +101,11 @@ type Checked = Result<(Vec<Finding>, String), String>;
 fn tidy(root: &Path) -> Checked {
     let report = tree::check(root)?;
     Ok((report.findings, format!("{} files, {} crates", report.files, report.crates)))
+}
+
+fn lists(root: &Path) -> Checked {
+    let [lost, left] = tree::prune_lists(root)?;
+    Ok((Vec::new(), format!("{lost} entries removed, {left} left")))
 }
 
 fn licences(root: &Path) -> Checked {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Finding, layers, signatures, text};
+use crate::{Finding, layers, names, signatures, text};
 
 /// The result of a whole check.
 pub(crate) struct Report {
@@ -27,6 +27,7 @@ pub(crate) fn root() -> Result<PathBuf, String> {
 pub(crate) fn check(root: &Path) -> Result<Report, String> {
     let mut findings = Vec::new();
     let mut files = 0;
+    let mut names = names::Names::default();
     let paths = files_of(root)?;
     for path in &paths {
         if let Some(joined) = joined_by(path, &paths) {
@@ -39,7 +40,11 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
         files += 1;
         findings.extend(text::check(path, &content));
         findings.extend(signatures::check(path, &content));
+        names.add(path, &content);
     }
+    // A tree without a list breaks no rule of that list by intention.
+    let lists = names::LISTS.map(|list| read(&root.join(list.file)).unwrap_or_default());
+    findings.extend(names.check(&lists));
     let members = layers::members(&metadata(root)?)?;
     let relative = |manifest: &str| {
         let path = Path::new(manifest);
@@ -53,6 +58,27 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     findings.extend(layers::check(&table, &members, relative));
     findings.sort();
     Ok(Report { findings, files, crates: members.len() })
+}
+
+/// Removes from the lists of [`names`] what is not needed any more. Returns how many entries the
+/// lists lost, and how many are left.
+pub(crate) fn prune_lists(root: &Path) -> Result<[usize; 2], String> {
+    let mut names = names::Names::default();
+    for path in &files_of(root)? {
+        if let Ok(content) = std::fs::read_to_string(root.join(path)) {
+            names.add(path, &content);
+        }
+    }
+    let [mut lost, mut left] = [0, 0];
+    for (list, needed) in names::LISTS.iter().zip(names.entries()) {
+        let path = root.join(list.file);
+        let before = read(&path)?;
+        let after = names::prune(&before, &needed);
+        lost += before.lines().count() - after.lines().count();
+        left += after.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).count();
+        std::fs::write(&path, after).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok([lost, left])
 }
 
 /// The program that has to take this file of tests in: `tests/main.rs` beside the file, if any.

@@ -12,12 +12,12 @@ use evenfall_core::{
     NodeId, StampedBy, SyncTime, Timestamp, Transmit,
 };
 
-use crate::aead::{Seal, SharedKey};
 use crate::config::{Config, Mode};
 use crate::control::{
     Beacon, Begin, Join, Located, Place, Report, decode_pair, decode_ranges, decode_verdict,
     encode_pair, encode_ranges,
 };
+use crate::seal::{Seal, SharedKey};
 use crate::uplink::Identity;
 use crate::wire::{self, Fixed, Hop, Kind, Messages};
 use crate::{Archived, Receiver, Recorder, Relay, Root, Run, Wanted};

@@ -21,7 +21,7 @@
 //! | [`admission`] | which nodes may join: the challenge, and the list of named nodes |
 //! | [`config`] | every limit, with unit and reason |
 //! | [`wire`], [`control`] | the datagrams, byte by byte |
-//! | [`aead`] | bodies sealed under the shared key, and codes of heads |
+//! | [`seal`] | the shared key |
 //!
 //! ```
 //! use evenfall_core::{Arrival, Machine, NodeId, StampedBy, Timestamp};
@@ -68,7 +68,6 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
-pub mod aead;
 pub mod config;
 pub mod control;
 mod draft;
@@ -87,6 +86,7 @@ pub mod relay;
 pub mod replace;
 mod ring;
 pub mod root;
+pub mod seal;
 pub mod tree;
 mod trust;
 mod uplink;
@@ -94,7 +94,6 @@ mod window;
 pub mod wire;
 
 pub use admission::{Guest, GuestList, Run};
-pub use aead::SharedKey;
 pub use config::{Config, Mode, Shape};
 pub use control::{Begin, Place, Reason, Role, Tally};
 pub use draft::{Draft, ProducerMark};
@@ -105,4 +104,5 @@ pub use relay::{Relay, RelayEvent, RelayStatus};
 pub use replace::{Replacement, Replacements};
 pub use ring::Stored;
 pub use root::{Framed, PublishError, Root, RootEvent, RootStatus};
+pub use seal::SharedKey;
 pub use uplink::{Identity, Refusals};

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::{Class, Clock, Destination, Head, NodeId, Timestamp, Transmit};
 
-use crate::aead::Seal;
 use crate::ring::Frame;
+use crate::seal::Seal;
 use crate::wire::{Fixed, Hop, Kind};
 
 /// Control datagrams that may wait. Beyond this number the oldest is dropped, because a timer

@@ -10,10 +10,10 @@ use evenfall_core::{
     Transmit,
 };
 
-use crate::aead::SharedKey;
 use crate::config::Config;
 use crate::control::{Begin, Place, Reason, Role, Tally};
 use crate::merge::Margins;
+use crate::seal::SharedKey;
 use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
 use crate::wire::{Datagram, Kind, Messages, SAMPLED};

@@ -36,12 +36,12 @@ use evenfall_core::{
     Timestamp, Transmit,
 };
 
-use crate::aead::SharedKey;
 use crate::config::Config;
 use crate::control::{Begin, Located, Place, Role, decode_ranges};
 use crate::pace::Pace;
 use crate::receiver::{Receiver, ReceiverEvent, ReceiverStatus, Resume};
 use crate::ring::Frame;
+use crate::seal::SharedKey;
 use crate::uplink::Identity;
 use crate::wire::{Datagram, Fixed, Kind, put_message};
 

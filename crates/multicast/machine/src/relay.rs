@@ -16,12 +16,12 @@ use evenfall_core::{
     Machine, Malformed, Timestamp, Transmit,
 };
 
-use crate::aead::SharedKey;
 use crate::config::Config;
 use crate::control::{Beacon, Place, Reason, Report, Role, Tally, decode_ranges, encode_verdict};
 use crate::merge::{Merger, Wait};
 use crate::offload;
 use crate::ring::{Frame, RepairQueue, Ring, Stored};
+use crate::seal::SharedKey;
 use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
 use crate::wire::{Datagram, Kind, SAMPLED};

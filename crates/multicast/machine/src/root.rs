@@ -13,7 +13,6 @@ use evenfall_core::{
 };
 
 use crate::admission::{Admission, GuestList, Run};
-use crate::aead::{Seal, SharedKey};
 use crate::config::{Config, Mode};
 use crate::control::{
     Beacon, Join, Peer, Reason, Report, Role, Sample, Tally, Worst, decode_pair, decode_ranges,
@@ -26,6 +25,7 @@ use crate::merge::{Merger, Wait, saturating_ns};
 use crate::outbox::Outbox;
 use crate::replace::{Known, Replacement, Replacements, Step, Watch};
 use crate::ring::{Frame, RepairQueue, Ring, Stored};
+use crate::seal::{Seal, SharedKey};
 use crate::uplink::Refusals;
 use crate::wire::{
     self, Datagram, EPOCH_OFFSET, Fixed, HEADER_BYTES, Kind, MESSAGE_OVERHEAD, SAMPLED,
@@ -49,7 +49,7 @@ struct Open {
 
 /// Largest body: the largest datagram that IP carries, without its headers, our header and the tag
 /// of the seal.
-const BODY_BYTES_MAX: usize = 65_507 - HEADER_BYTES - crate::aead::TAG_BYTES;
+const BODY_BYTES_MAX: usize = 65_507 - HEADER_BYTES - crate::seal::TAG_BYTES;
 
 /// The state of a sampled frame, which the root keeps until receivers have reported the frame's
 /// delay.

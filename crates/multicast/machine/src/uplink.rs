@@ -11,7 +11,6 @@ use evenfall_core::{
     Arrival, Class, Clock, ClockReading, Malformed, NodeId, Prng, Reader, Timestamp,
 };
 
-use crate::aead::{Seal, SharedKey};
 use crate::config::Config;
 use crate::control::{
     Beacon, Begin, Join, Located, Peer, Place, RANGE_BYTES, RANGES_MAX, Reason, Role, decode_pair,
@@ -20,6 +19,7 @@ use crate::control::{
 use crate::merge::Edges;
 use crate::outbox::Outbox;
 use crate::parts::Assembly;
+use crate::seal::{Seal, SharedKey};
 use crate::trust::{self, Trust};
 use crate::window::{Answer, Gaps, Seen, Window};
 use crate::wire::{self, Datagram, EPOCH_OFFSET, Fixed, Kind, NUMBER_MAX, SENDER_OFFSET};

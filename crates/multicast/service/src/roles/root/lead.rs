@@ -181,9 +181,7 @@ impl Run<'_> {
         while let Some((now, tree, event)) = self.pending_events.pop_front() {
             match event {
                 ReplicatedRootEvent::Root(event) => {
-                    let Self { ledger, roots, process, .. } = self;
-                    let note = &mut |record| process.note(record);
-                    ledger.on(roots[tree].root(), now, event, note);
+                    self.ledger.on(self.roots[tree].root(), now, event)
                 }
                 ReplicatedRootEvent::Begun(at) => self.lead.begun = Some(at),
                 ReplicatedRootEvent::Kept(draft) if self.has_authors() => self.keep(&draft),

@@ -173,6 +173,9 @@ impl<'a> Run<'a> {
             &mut listen(pending_events),
         )?;
         self.drain_events()?;
+        for record in self.ledger.records.drain(..) {
+            self.process.note(record);
+        }
         if self.process.housekeeping_due() {
             self.housekeep()?;
             self.check_majority()?;

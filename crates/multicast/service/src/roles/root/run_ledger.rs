@@ -50,6 +50,7 @@ impl TreeLedger {
 /// The notes of the run so far.
 pub(super) struct RunLedger {
     pub(super) clock: Clock,
+    pub(super) records: Vec<Record>,
     pub(super) events: Vec<RunEvent>,
     pub(super) memberships: Vec<Membership>,
     /// The hash of all messages that are in frames.
@@ -72,6 +73,7 @@ impl RunLedger {
     pub(super) fn new(settings: &Settings, id: NodeId, clock: Clock) -> Self {
         Self {
             clock,
+            records: Vec::new(),
             events: Vec::new(),
             memberships: Vec::new(),
             hash: ContentHash::new(settings.course.trees as usize),
@@ -161,17 +163,10 @@ impl RunLedger {
         }
     }
 
-    /// Takes an event of a root. `note` gets the records for the run's log.
-    pub(super) fn on(
-        &mut self,
-        root: &Root,
-        now: Timestamp,
-        event: RootEvent,
-        note: &mut dyn FnMut(Record),
-    ) {
+    pub(super) fn on(&mut self, root: &Root, now: Timestamp, event: RootEvent) {
         let stream = root.stream();
         match event {
-            RootEvent::Framed(framed) => self.framed(stream, framed, note),
+            RootEvent::Framed(framed) => self.framed(stream, framed),
             RootEvent::Joined(id, role, life) => self.joined(now, stream, (id, role), life),
             RootEvent::Removed(id, reason) => self.removed(now, stream, id, reason),
             RootEvent::View(view) => {
@@ -193,7 +188,7 @@ impl RunLedger {
         }
     }
 
-    fn framed(&mut self, stream: u32, framed: Framed, note: &mut dyn FnMut(Record)) {
+    fn framed(&mut self, stream: u32, framed: Framed) {
         let tree = &mut self.trees[stream as usize];
         tree.framed += u64::from(framed.count);
         if !tree.newcomers.is_empty() {
@@ -210,7 +205,7 @@ impl RunLedger {
                 }
                 None => 0,
             };
-            note(Record::Sent(Sent {
+            self.records.push(Record::Sent(Sent {
                 stream,
                 message,
                 scheduled_ns,
@@ -336,19 +331,19 @@ mod tests {
     const STARTED: u64 = 1_753_000_000_000_000_000;
     const AGAIN: u64 = STARTED + 2_000_000_000;
 
-    fn ledger(trees: u32) -> RunLedger {
+    fn book(trees: u32) -> RunLedger {
         let mut settings = Settings::default();
         settings.course.trees = trees;
-        let mut ledger = RunLedger::new(&settings, NodeId(0), Clock::default());
-        ledger.joined(NOW, 0, (NodeId(1), Role::Proxy), STARTED);
+        let mut book = RunLedger::new(&settings, NodeId(0), Clock::default());
+        book.joined(NOW, 0, (NodeId(1), Role::Proxy), STARTED);
         for stream in 0..trees {
-            ledger.joined(NOW, stream, (NodeId(2), Role::Receiver), STARTED);
-            ledger.trees[stream as usize].formed = true;
+            book.joined(NOW, stream, (NodeId(2), Role::Receiver), STARTED);
+            book.trees[stream as usize].formed = true;
         }
-        ledger
+        book
     }
 
-    fn frame(ledger: &mut RunLedger, sequence: u64) {
+    fn frame(book: &mut RunLedger, sequence: u64) {
         let framed = Framed {
             sequence,
             first_message: sequence * 3,
@@ -356,87 +351,87 @@ mod tests {
             origin: SyncTime::ZERO,
             deadline: None,
         };
-        ledger.framed(0, framed, &mut |_| ());
+        book.framed(0, framed);
     }
 
     #[test]
     fn proxy_that_goes_is_expected_to_release_nothing() {
-        let mut ledger = ledger(1);
-        ledger.removed(NOW, 0, NodeId(1), Reason::Silent);
-        assert_eq!(ledger.memberships, []);
-        assert!(ledger.events.last().unwrap().text.contains("silent"));
+        let mut book = book(1);
+        book.removed(NOW, 0, NodeId(1), Reason::Silent);
+        assert_eq!(book.memberships, []);
+        assert!(book.events.last().unwrap().text.contains("silent"));
     }
 
     #[test]
     fn late_receiver_is_expected_from_the_frame_of_its_place_on() {
-        let mut ledger = ledger(1);
-        (0..4).for_each(|sequence| frame(&mut ledger, sequence));
-        ledger.joined(NOW, 0, (NodeId(9), Role::Receiver), STARTED);
-        (4..9).for_each(|sequence| frame(&mut ledger, sequence));
-        ledger.place_newcomers(0, |_| None);
-        assert_eq!(ledger.memberships, [], "no place yet");
-        ledger.place_newcomers(0, |_| Some(6));
-        assert_eq!((ledger.memberships[0].receiver, ledger.memberships[0].from), (NodeId(9), 18));
-        assert!(ledger.trees[0].recent.is_empty());
+        let mut book = book(1);
+        (0..4).for_each(|sequence| frame(&mut book, sequence));
+        book.joined(NOW, 0, (NodeId(9), Role::Receiver), STARTED);
+        (4..9).for_each(|sequence| frame(&mut book, sequence));
+        book.place_newcomers(0, |_| None);
+        assert_eq!(book.memberships, [], "no place yet");
+        book.place_newcomers(0, |_| Some(6));
+        assert_eq!((book.memberships[0].receiver, book.memberships[0].from), (NodeId(9), 18));
+        assert!(book.trees[0].recent.is_empty());
     }
 
     #[test]
     fn recorder_is_no_receiver_whenever_it_comes_and_goes() {
-        let mut ledger = ledger(1);
-        ledger.joined(NOW, 0, (NodeId(9), Role::Recorder), STARTED);
-        ledger.place_newcomers(0, |_| Some(0));
-        ledger.removed(NOW, 0, NodeId(9), Reason::Silent);
-        assert_eq!(ledger.memberships, []);
+        let mut book = book(1);
+        book.joined(NOW, 0, (NodeId(9), Role::Recorder), STARTED);
+        book.place_newcomers(0, |_| Some(0));
+        book.removed(NOW, 0, NodeId(9), Reason::Silent);
+        assert_eq!(book.memberships, []);
     }
 
     #[test]
     fn receiver_that_goes_before_it_has_a_place_is_expected_to_have_nothing() {
-        let mut ledger = ledger(1);
-        (0..4).for_each(|sequence| frame(&mut ledger, sequence));
-        ledger.joined(NOW, 0, (NodeId(9), Role::Receiver), STARTED);
-        ledger.removed(NOW, 0, NodeId(9), Reason::Left);
-        assert_eq!(ledger.memberships, []);
+        let mut book = book(1);
+        (0..4).for_each(|sequence| frame(&mut book, sequence));
+        book.joined(NOW, 0, (NodeId(9), Role::Receiver), STARTED);
+        book.removed(NOW, 0, NodeId(9), Reason::Left);
+        assert_eq!(book.memberships, []);
     }
 
     /// First message, the message after the last, and the start of the process.
-    fn spans(ledger: &RunLedger, stream: u32) -> Vec<(u64, Option<u64>, u64)> {
-        let of = ledger.memberships.iter().filter(|m| m.stream == stream);
+    fn spans(book: &RunLedger, stream: u32) -> Vec<(u64, Option<u64>, u64)> {
+        let of = book.memberships.iter().filter(|m| m.stream == stream);
         of.map(|m| (m.from, m.until, m.started_ns)).collect()
     }
 
     #[test]
     fn receiver_back_from_a_pause_goes_on_where_it_was() {
-        let mut ledger = ledger(2);
-        (0..4).for_each(|sequence| frame(&mut ledger, sequence));
-        ledger.removed(NOW, 0, NodeId(2), Reason::Silent);
-        assert_eq!(spans(&ledger, 0), [(0, Some(12), STARTED)]);
-        assert_eq!(spans(&ledger, 1), [(0, None, STARTED)], "still in the other tree");
-        ledger.joined(NOW, 0, (NodeId(2), Role::Receiver), STARTED + 1);
-        assert_eq!(spans(&ledger, 0), [(0, None, STARTED + 1)]);
+        let mut book = book(2);
+        (0..4).for_each(|sequence| frame(&mut book, sequence));
+        book.removed(NOW, 0, NodeId(2), Reason::Silent);
+        assert_eq!(spans(&book, 0), [(0, Some(12), STARTED)]);
+        assert_eq!(spans(&book, 1), [(0, None, STARTED)], "still in the other tree");
+        book.joined(NOW, 0, (NodeId(2), Role::Receiver), STARTED + 1);
+        assert_eq!(spans(&book, 0), [(0, None, STARTED + 1)]);
     }
 
     #[test]
     fn receiver_that_is_started_again_opens_a_membership_of_its_own() {
         for reason in [Reason::Silent, Reason::Left, Reason::Restarted] {
-            let mut ledger = ledger(1);
-            (0..4).for_each(|sequence| frame(&mut ledger, sequence));
-            ledger.removed(NOW, 0, NodeId(2), reason);
-            ledger.joined(NOW, 0, (NodeId(2), Role::Receiver), AGAIN);
-            (4..6).for_each(|sequence| frame(&mut ledger, sequence));
-            ledger.place_newcomers(0, |_| Some(5));
+            let mut book = book(1);
+            (0..4).for_each(|sequence| frame(&mut book, sequence));
+            book.removed(NOW, 0, NodeId(2), reason);
+            book.joined(NOW, 0, (NodeId(2), Role::Receiver), AGAIN);
+            (4..6).for_each(|sequence| frame(&mut book, sequence));
+            book.place_newcomers(0, |_| Some(5));
             let expected = [(0, Some(12), STARTED), (15, None, AGAIN)];
-            assert_eq!(spans(&ledger, 0), expected, "{reason:?}");
+            assert_eq!(spans(&book, 0), expected, "{reason:?}");
         }
     }
 
     #[test]
     fn receiver_started_again_before_the_tree_stands_is_expected_to_have_everything() {
-        let mut ledger = ledger(2);
-        ledger.trees.iter_mut().for_each(|tree| tree.formed = false);
+        let mut book = book(2);
+        book.trees.iter_mut().for_each(|tree| tree.formed = false);
         for stream in [0, 1] {
-            ledger.removed(NOW, stream, NodeId(2), Reason::Restarted);
-            ledger.joined(NOW, stream, (NodeId(2), Role::Receiver), AGAIN);
-            assert_eq!(spans(&ledger, stream), [(0, None, AGAIN)]);
+            book.removed(NOW, stream, NodeId(2), Reason::Restarted);
+            book.joined(NOW, stream, (NodeId(2), Role::Receiver), AGAIN);
+            assert_eq!(spans(&book, stream), [(0, None, AGAIN)]);
         }
     }
 }
