@@ -54,8 +54,9 @@ struct Play {
     file: PathBuf,
     #[arg(long, help = format_help())]
     format: Option<String>,
-    /// For a capture with sides A and B: play only the first copy of each packet (true), or all
-    /// copies (false). By default the first copies are played where two sides are recognised.
+    /// For a capture with sides A and B: play only the first copy of each packet (true; a capture
+    /// without two sides is refused), or all copies (false). By default the first copies are played
+    /// where two sides are recognised.
     #[arg(long, value_name = "BOOL")]
     arbitrate: Option<bool>,
     /// Destination of side A: an address or a multicast group.
@@ -103,7 +104,11 @@ struct Play {
 
 /// The help of `--format`, for all commands with a feed file.
 pub fn format_help() -> String {
-    format!("The format of the messages: {}; the content says it by default", codec::words())
+    format!(
+        "The format of the messages: {}, or opaque for the bytes of every datagram of a capture; \
+         the content says it by default",
+        codec::words()
+    )
 }
 
 /// Arguments of `evenfall feed info`.
@@ -202,7 +207,7 @@ fn play(args: &Play) -> Outcome {
 /// The contents of a file.
 struct Found {
     shape: &'static str,
-    format: Format,
+    formats: BTreeMap<Format, u64>,
     date: Option<String>,
     first_ns: Option<u64>,
     last_ns: u64,
@@ -216,6 +221,14 @@ impl Found {
     fn span(&self) -> Duration {
         Duration::from_nanos(self.last_ns.saturating_sub(self.first_ns.unwrap_or(self.last_ns)))
     }
+
+    /// The names of the formats, the most frequent first.
+    fn format_names(&self) -> String {
+        let mut formats: Vec<(&Format, &u64)> = self.formats.iter().collect();
+        formats.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let names: Vec<&str> = formats.iter().map(|(format, _)| codec::name(**format)).collect();
+        names.join(" and ")
+    }
 }
 
 fn info(args: &Info) -> Outcome {
@@ -224,7 +237,7 @@ fn info(args: &Info) -> Outcome {
     let mut source = file.source;
     let mut found = Found {
         shape: file.shape.map_or("unknown", FileShape::name),
-        format: Format::OPAQUE,
+        formats: BTreeMap::new(),
         date: input::date_of(path, &*source, None).map(|date| date.to_string()),
         first_ns: None,
         last_ns: 0,
@@ -242,7 +255,7 @@ fn info(args: &Info) -> Outcome {
         found.first_ns.get_or_insert(message.time_ns);
         found.last_ns = found.last_ns.max(message.time_ns);
         found.bytes += message.bytes.len() as u64;
-        found.format = message.format;
+        *found.formats.entry(message.format).or_default() += 1;
         let codec = codec::of(message.format);
         let kind = match codec {
             Some(codec) => codec.type_name(&message.bytes).unwrap_or("unknown type"),
@@ -251,14 +264,14 @@ fn info(args: &Info) -> Outcome {
         *found.kinds.entry(kind).or_default() += 1;
         found.hash.update(0, &message.bytes);
     };
-    found.remarks = input::remarks(&*source);
+    found.remarks = source.remarks();
     show(args, &found)?;
     damage.map_or(Ok(()), |error| Err(error.into()))
 }
 
 fn show(args: &Info, found: &Found) -> Outcome {
     let messages = found.hash.messages();
-    let format = codec::name(found.format);
+    let format = found.format_names();
     if args.json {
         let object = json!({
             "format": found.shape,
@@ -276,7 +289,8 @@ fn show(args: &Info, found: &Found) -> Outcome {
         println!("{object}");
         return Ok(());
     }
-    let of = if found.shape == format { String::new() } else { format!(" of {format}") };
+    let is_shape = found.shape == format || format.is_empty();
+    let of = if is_shape { String::new() } else { format!(" of {format}") };
     println!("{}: {}{of}", args.file.display(), found.shape);
     if let Some(date) = &found.date {
         println!("day: {date}");

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_feed_formats::codec::{self, Clock, PacketHead};
-use evenfall_feed_formats::{Date, Format, Message, Source, sides};
+use evenfall_feed_formats::arbiter::FeedSide;
+use evenfall_feed_formats::capture::CopyChoice;
+use evenfall_feed_formats::codec::{self, Clock, Codec};
+use evenfall_feed_formats::source::PacketOrigin;
+use evenfall_feed_formats::{Date, Format, Message, Source};
 use evenfall_feed_service::input;
 use evenfall_store_engine::import::StampUnit;
 use evenfall_store_engine::{Level, Store};
@@ -50,9 +53,9 @@ pub struct Append {
     /// default, the date in the file's name.
     #[arg(long)]
     date: Option<Date>,
-    /// The capture holds sides A and B of one CME MDP 3.0 feed. Record the first copy of each
-    /// packet, in order of the packets' numbers and under the venue's sending time. This is the
-    /// default where two sides are recognised; --sides apart keeps both sides.
+    /// The capture holds sides A and B of channels whose packets have numbers. Record the first
+    /// copy of each packet, in order of the numbers, and refuse a capture without two sides. First
+    /// copies are the default where two sides are recognised; --sides both keeps all packets.
     #[arg(long, conflicts_with_all = ["sides", "window"])]
     arbitrate: bool,
     #[command(flatten)]
@@ -70,8 +73,9 @@ pub struct Append {
 /// How records arrive. `store create` keeps these arguments for later appends to the same file.
 #[derive(clap::Args, Debug)]
 pub struct ArrivalArgs {
-    /// Put sides A and B of a captured feed into "one" recording (as --arbitrate does), or "apart"
-    /// into two recordings, NAME-a and NAME-b, each as it was captured.
+    /// Put the first copies of sides A and B of a captured feed into "one" recording (as
+    /// --arbitrate does), "both" sides into one recording as they were captured, or the sides
+    /// "apart" into two recordings, NAME-a and NAME-b.
     #[arg(long, value_parser = sides)]
     sides: Option<Sides>,
     /// Sort records that go back in time by at most this, such as 1s, and drop copies (by the
@@ -89,7 +93,8 @@ fn sides(word: &str) -> Result<Sides, String> {
     match word {
         "one" => Ok(Sides::One),
         "apart" => Ok(Sides::Apart),
-        _ => Err("one or apart".into()),
+        "both" => Ok(Sides::Both),
+        _ => Err("one, both or apart".into()),
     }
 }
 
@@ -145,19 +150,18 @@ pub fn append(args: &Append) -> Outcome {
 fn record(
     args: &Append,
     feed: &Path,
-    messages: Box<dyn Source + Send>,
+    mut messages: Box<dyn Source + Send>,
     date: Option<Date>,
     store: &Store,
 ) -> Outcome {
     let catalog = Catalog::read(store)?;
     let arrival = arrival_of_both(args, &catalog)?;
     let names = ArrivalArgs::names(&args.name, &arrival);
-    let mut messages =
-        sides::first_copies(messages, arrival.sides.map(|sides| sides == Sides::One))?;
+    let is_arbitrated = arrival.sides.map(|sides| sides == Sides::One);
+    messages.choose_copies(CopyChoice::of_setting(is_arbitrated))?;
     let first = messages.next_message()?;
-    let format = first.as_ref().map_or(Format::OPAQUE, |message| message.format);
-    let days = Days { clock: codec::of(format).map_or(Clock::Epoch, codec::Codec::clock), date };
-    days.check(feed)?;
+    let days = Days { date };
+    days.check(feed, first.as_ref())?;
     let mut tapes = Vec::new();
     for name in &names {
         let streams: Vec<u32> =
@@ -169,25 +173,19 @@ fn record(
             }
         }
         let recorder = RecordingWriter::with_arrival(store, name, 1, args.ack, arrival.clone())?;
-        tapes.push(Tape::new(recorder, format, arrival.window_ns));
+        tapes.push(Tape::new(recorder, arrival.window_ns));
     }
     let stopped = |place: usize, error: Failure| unfinished(args, &names[place], &*error);
     let taken = take_all(first, &mut *messages, days, &mut tapes, &stopped);
     // The messages before a damage are recorded, and the damage is reported.
-    let mut refused = 0;
+    let mut windows: Outcome = Ok(());
     for (name, tape) in names.iter().zip(&mut tapes) {
         tape.finish().map_err(|error| unfinished(args, name, &*error))?;
         println!("{} messages recorded as {name}", tape.recorder.messages());
-        refused += tape.window.as_ref().map_or(0, Window::say_counts);
+        windows = windows.and(tape.window.as_ref().map_or(Ok(()), |window| window.finish(name)));
     }
-    input::remarks(&*messages).iter().for_each(|remark| println!("{remark}"));
-    match refused {
-        0 => taken,
-        _ => taken.and(Err(format!(
-            "{refused} messages came later than the window and were refused: give a longer --window"
-        )
-        .into())),
-    }
+    messages.remarks().iter().for_each(|remark| println!("{remark}"));
+    taken.and(windows)
 }
 
 /// The error of a recording that stopped in the middle. The recording has the first messages of the
@@ -205,14 +203,14 @@ fn unfinished(args: &Append, name: &str, error: &(dyn std::error::Error + 'stati
 /// Turns the messages' own times into nanoseconds since 1970.
 #[derive(Clone, Copy)]
 struct Days {
-    clock: Clock,
     date: Option<Date>,
 }
 
 impl Days {
     /// Refuses a feed that would be recorded under an unknown day.
-    fn check(self, feed: &Path) -> Outcome {
-        if self.clock == Clock::Epoch || self.date.is_some() {
+    fn check(self, feed: &Path, first: Option<&Message>) -> Outcome {
+        let clock = first.map_or(Clock::Epoch, clock_of);
+        if clock == Clock::Epoch || self.date.is_some() {
             return Ok(());
         }
         Err(format!(
@@ -224,11 +222,16 @@ impl Days {
     }
 
     fn epoch_ns(self, message: &Message) -> Result<i64, Failure> {
-        self.clock.epoch_ns(self.date, message.time_ns).ok_or_else(|| {
+        clock_of(message).epoch_ns(self.date, message.time_ns).ok_or_else(|| {
             format!("message {}: its time, {} ns, is no time", message.index, message.time_ns)
                 .into()
         })
     }
+}
+
+/// The clock of a message's own time. A capture may hold messages of several formats.
+fn clock_of(message: &Message) -> Clock {
+    codec::of(message.format).map_or(Clock::Epoch, Codec::clock)
 }
 
 /// The arrival of the recording, which the command may state but not contradict.
@@ -265,13 +268,19 @@ impl Window {
         (window_ns > 0).then(|| Self { ordering: Ordering::new(config), refused: 0 })
     }
 
-    /// Takes a record. `what` names the record when it is refused.
+    /// Takes a record. `what` names the record when it is refused, or has a used number.
     fn offer(&mut self, what: impl Display, sequence: u64, time_ns: i64, record: Bytes) {
-        if let Offered::TooLate { limit_ns, .. } = self.ordering.offer(time_ns, sequence, record) {
-            self.refused += 1;
-            if self.refused <= NAMED_MAX {
-                eprintln!("refused: {what} of {time_ns} ns, behind {limit_ns} ns");
+        match self.ordering.offer(time_ns, sequence, record) {
+            Offered::TooLate { limit_ns, .. } => {
+                self.refused += 1;
+                if self.refused <= NAMED_MAX {
+                    eprintln!("refused: {what} of {time_ns} ns, behind {limit_ns} ns");
+                }
             }
+            Offered::HeldUnderUsedSequence if self.ordering.counts().reused <= NAMED_MAX => {
+                eprintln!("kept: {what}, whose number {sequence} came before with other values");
+            }
+            _ => {}
         }
     }
 
@@ -285,35 +294,54 @@ impl Window {
         self.ordering.drain()
     }
 
-    /// Prints the counts of the window. Returns the number of refused records.
-    fn say_counts(&self) -> u64 {
+    /// Prints the counts of the window.
+    ///
+    /// # Errors
+    /// When records were refused, or numbers were used again with other values.
+    fn finish(&self, of: &str) -> Outcome {
         let counts = self.ordering.counts();
         println!(
             "{} came out of order, {} copies, {} refused, {} given out early",
             counts.reordered, counts.duplicates, counts.too_late, counts.early
         );
-        self.refused
+        if self.refused > 0 {
+            let refused = self.refused;
+            return Err(format!(
+                "{refused} came later than the window of {of} and were refused: \
+                                give a longer --window"
+            )
+            .into());
+        }
+        if counts.reused > 0 {
+            let reused = counts.reused;
+            return Err(format!(
+                "{reused} have a number that came before with other values: all of \
+                                them are in {of}, because only equal values are copies"
+            )
+            .into());
+        }
+        Ok(())
     }
 }
 
 /// A recording that is being written, with or without a window.
 struct Tape<'a> {
     recorder: RecordingWriter<'a>,
-    format: Format,
     window: Option<Window>,
     /// Number of the next message.
     next: u64,
 }
 
 impl<'a> Tape<'a> {
-    fn new(recorder: RecordingWriter<'a>, format: Format, window_ns: u64) -> Self {
-        Self { recorder, format, window: Window::of(window_ns), next: 0 }
+    fn new(recorder: RecordingWriter<'a>, window_ns: u64) -> Self {
+        Self { recorder, window: Window::of(window_ns), next: 0 }
     }
 
     /// Takes a message. Its sequence identifies copies, and orders equal times.
-    fn take(&mut self, sequence: u64, time_ns: i64, bytes: &[u8]) -> Outcome {
-        let Some(window) = &mut self.window else { return self.push(time_ns, bytes) };
-        let held = [&time_ns.to_le_bytes(), bytes].concat();
+    fn take(&mut self, sequence: u64, time_ns: i64, message: &Message) -> Outcome {
+        let Message { format, bytes, .. } = message;
+        let Some(window) = &mut self.window else { return self.push(time_ns, *format, bytes) };
+        let held = [&time_ns.to_le_bytes()[..], &[format.0], bytes].concat();
         window.offer(format_args!("message {sequence}"), sequence, time_ns, held.into());
         while let Some(held) = self.window.as_mut().and_then(Window::poll) {
             self.push_held(&held)?;
@@ -322,12 +350,14 @@ impl<'a> Tape<'a> {
     }
 
     fn push_held(&mut self, held: &[u8]) -> Outcome {
-        let Some((time, bytes)) = held.split_first_chunk::<8>() else { return Ok(()) };
-        self.push(i64::from_le_bytes(*time), bytes)
+        let Some((time, [format, bytes @ ..])) = held.split_first_chunk::<8>() else {
+            return Ok(());
+        };
+        self.push(i64::from_le_bytes(*time), Format(*format), bytes)
     }
 
-    fn push(&mut self, time_ns: i64, bytes: &[u8]) -> Outcome {
-        self.recorder.push(0, self.next, time_ns, self.format, bytes)?;
+    fn push(&mut self, time_ns: i64, format: Format, bytes: &[u8]) -> Outcome {
+        self.recorder.push(0, self.next, time_ns, format, bytes)?;
         self.next += 1;
         Ok(())
     }
@@ -349,47 +379,62 @@ fn take_all(
     tapes: &mut [Tape<'_>],
     stopped: &dyn Fn(usize, Failure) -> Failure,
 ) -> Outcome {
-    let mut channels = Vec::new();
+    let mut sides = SidesApart::default();
     let mut next = first;
     while let Some(message) = next {
-        if let [tape] = tapes {
-            let taken = tape.take(message.index, days.epoch_ns(&message)?, &message.bytes);
-            taken.map_err(|error| stopped(0, error))?;
-        } else {
-            let place = side_of(&message, &mut channels)?;
-            let tape = &mut tapes[place];
-            let (mut sequence, mut time_ns) = (message.index, days.epoch_ns(&message)?);
+        let (mut sequence, mut time_ns) = (message.index, days.epoch_ns(&message)?);
+        let mut place = 0;
+        if tapes.len() > 1 {
+            let origin = messages.origin().unwrap_or_default();
+            place = sides.place_of(&origin)?;
             // With a window, sides are ordered by the venue's numbers and times, not by the
             // capture's.
-            if tape.window.is_some() {
-                let head = head_of(&message)?;
-                sequence = head.sequence;
-                time_ns = i64::try_from(head.sent_ns).unwrap_or(i64::MAX);
+            if tapes[place].window.is_some() {
+                sequence = origin.sequence.ok_or_else(|| no_number(&message))?;
+                let sent_ns = origin.sent_ns.and_then(|sent_ns| i64::try_from(sent_ns).ok());
+                time_ns = sent_ns.unwrap_or(time_ns);
             }
-            let taken = tape.take(sequence, time_ns, &message.bytes);
-            taken.map_err(|error| stopped(place, error))?;
         }
+        let taken = tapes[place].take(sequence, time_ns, &message);
+        taken.map_err(|error| stopped(place, error))?;
         next = messages.next_message()?;
     }
     Ok(())
 }
 
-/// Number and sending time of a packet.
-fn head_of(message: &Message) -> Result<PacketHead, Failure> {
-    let codec = codec::of(message.format);
-    codec.and_then(|codec| codec.packet_head(&message.bytes)).ok_or_else(|| {
-        let name = codec::name(message.format);
-        format!("message {} ({name}) has no packet number to go by", message.index).into()
-    })
+fn no_number(message: &Message) -> Failure {
+    let name = codec::name(message.format);
+    format!("message {} ({name}) has no packet number to go by", message.index).into()
 }
 
-/// The side of a channel. The channel that sends first is A, and has the first tape.
-fn side_of(message: &Message, channels: &mut Vec<u32>) -> Result<usize, Failure> {
-    if !channels.contains(&message.shard_key) {
-        channels.push(message.shard_key);
+/// Tells the sides of a capture apart.
+#[derive(Default)]
+struct SidesApart {
+    /// Whether a side was recognised by equal packets.
+    has_sides: bool,
+    /// The channels that were not recognised as a side.
+    channels: Vec<u32>,
+}
+
+impl SidesApart {
+    /// The tape of a message: the first for side A and for channels without a second side, the
+    /// second for side B. Where no side is recognised, the channel that sends first is A.
+    fn place_of(&mut self, origin: &PacketOrigin) -> Result<usize, Failure> {
+        self.has_sides |= origin.side.is_some();
+        match origin.side {
+            Some(FeedSide::B) => return Ok(1),
+            Some(_) => return Ok(0),
+            None if self.has_sides => return Ok(0),
+            None => {}
+        }
+        if !self.channels.contains(&origin.channel) {
+            self.channels.push(origin.channel);
+        }
+        let place = self.channels.iter().position(|channel| *channel == origin.channel);
+        place.filter(|place| *place < 2).ok_or_else(|| {
+            "a third channel, and no two have equal packets under equal numbers: --sides both \
+             keeps all of them"
+                .into()
+        })
     }
-    let place = channels.iter().position(|channel| *channel == message.shard_key);
-    place
-        .filter(|place| *place < 2)
-        .ok_or_else(|| "a third channel: only the two sides of one feed can be told apart".into())
 }

@@ -4,25 +4,52 @@
 //! receiver takes the copy that comes first. A hole on one side is therefore no loss yet. The
 //! arbiter reports the hole once, as a range, so that the caller can ask for the messages again.
 //! The arbiter holds the messages behind the hole until the hole is filled, is given up, or a
-//! stated limit is reached. No message is skipped without an [`Event::Lost`].
+//! stated limit is reached. No message is skipped without an [`ArbiterEvent::Lost`].
 //!
-//! A sequence number is only a claim. A damaged or forged packet may claim a place far from all
-//! others, and so make a hole that no packet can fill. To give that hole up would skip the rest of
-//! the feed. A packet further away than [`Limits::jump_max`] is therefore refused with [`Far`]. The
-//! arbiter follows the feed to a far place after [`FAR_PACKETS`] packets that follow each other
-//! from there. In this time no packet may carry the feed on at its old place. The first packet's
-//! choice of a start is held to the same rule until a second packet has carried it on.
+//! **A copy has the number and the bytes of a message that was taken.** Numbers begin anew: every
+//! week at some venues, and whenever a sender starts again. A message under a used number with
+//! other bytes is therefore no copy, and is never thrown away in silence.
+//!
+//! A sequence number is also only a claim. A damaged or forged packet may claim a place far from
+//! all others, and so make a hole that no packet can fill. A packet from another place than the
+//! feed's is therefore kept aside, and refused with [`Far`]. The place is believed after
+//! [`FAR_PACKETS`] packets that follow each other from there, while no packet carries the feed on
+//! at its old place. Then the kept packets are given.
+//!
+//! | number of the packet | then |
+//! |---|---|
+//! | next, or up to [`ArbiterLimits::jump_max`] ahead | it is taken, or held behind the hole |
+//! | further ahead | kept aside; when believed, the numbers between are a hole |
+//! | used, with the same bytes | a copy ([`CopyCounts::ignored`]) |
+//! | given up before | too late ([`CopyCounts::late`]) |
+//! | used with other bytes, or behind all that is remembered | kept aside; see below |
+//!
+//! When packets under used numbers are believed, the numbers begin anew
+//! ([`ArbiterEvent::Restart`]). Else they count as [`CopyCounts::reused`], or as `late` where the
+//! number is not remembered.
+//!
+//! A recording ([`ArbiterLimits::recorded`]) holds all packets that will ever come, and nobody
+//! forges it. There, a kept packet is also believed when the other side has a copy of it, or when a
+//! second packet has followed it before the numbers move again or the recording ends.
 //!
 //! The arbiter knows only sequence numbers. The arbiter therefore serves MoldUDP64
 //! ([`crate::mold`]), CME MDP 3.0 and any other feed that numbers its messages.
 
+mod memory;
+mod run;
+
+#[cfg(test)]
+mod tests;
+
 use bytes::Bytes;
 use core::ops::Range;
+use memory::{CopyMemory, Recall};
+use run::{StrayPacket, StrayRun};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The redundant side that a copy came over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Side {
+pub enum FeedSide {
     /// The first feed.
     A,
     /// The second feed.
@@ -33,7 +60,7 @@ pub enum Side {
 
 /// How many messages may wait behind a hole before the hole is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ArbiterLimits {
     /// Messages that may wait. A 1 Gb/s feed of 40-byte messages sends the default number in about
     /// 20 ms. A re-request within one site takes less time.
     pub messages_max: usize,
@@ -44,13 +71,19 @@ pub struct Limits {
     /// default, 4,194,304, in eight seconds. A longer silence of both sides is a fault for people
     /// to look at.
     pub jump_max: u64,
+    /// Numbers whose bytes are remembered, 16 bytes each. A copy that comes after as many further
+    /// messages is not recognised. The default is some 100 ms of the busiest feed, far more than
+    /// two paths differ by.
+    pub remembered_max: usize,
+    /// Whether the packets come out of a recording.
+    pub is_recorded: bool,
 }
 
 /// Packets that must follow each other from a far place before the place is believed. A single
 /// fault damages fewer, and a busy feed sends eight in less than a millisecond.
 pub const FAR_PACKETS: u32 = 8;
 
-/// A packet that claims a place too far from the others to be believed. The packet is ignored.
+/// A packet from another place than the feed's, which is not believed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Far {
     /// The place that it claims.
@@ -62,29 +95,41 @@ pub struct Far {
 impl core::fmt::Display for Far {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Self { sequence, expected } = self;
+        if sequence < expected {
+            return write!(
+                f,
+                "sequence {sequence} comes again and is no copy; {expected} comes next"
+            );
+        }
         write!(f, "sequence {sequence} is too far from {expected}, which comes next")
     }
 }
 
 impl std::error::Error for Far {}
 
-/// A far place to which the feed may have moved.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    /// The number after its last message.
-    end: u64,
-    packets: u32,
+impl Default for ArbiterLimits {
+    fn default() -> Self {
+        Self {
+            messages_max: 65_536,
+            bytes_max: 16 << 20,
+            jump_max: 1 << 22,
+            remembered_max: 1 << 16,
+            is_recorded: false,
+        }
+    }
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self { messages_max: 65_536, bytes_max: 16 << 20, jump_max: 1 << 22 }
+impl ArbiterLimits {
+    /// Limits for packets of a recording. A recording may have all of side A in front of side B, so
+    /// a million numbers are remembered.
+    pub fn recorded() -> Self {
+        Self { remembered_max: 1 << 20, is_recorded: true, ..Self::default() }
     }
 }
 
 /// An event of the arbiter. Events come in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ArbiterEvent {
     /// The next message.
     Message {
         /// Its number.
@@ -96,11 +141,13 @@ pub enum Event {
     Gap(Range<u64>),
     /// Messages that are given up. The next message follows them.
     Lost(Range<u64>),
+    /// The numbers begin anew. The next message has this number.
+    Restart(u64),
 }
 
 /// Counts of the messages that passed through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct CopyCounts {
     /// Messages delivered.
     pub delivered: u64,
     /// Messages that came first over side A.
@@ -109,17 +156,25 @@ pub struct Counts {
     pub first_b: u64,
     /// Messages that came first as an answer to a request.
     pub first_again: u64,
-    /// Copies of messages that had been delivered, held or given up before.
+    /// Copies of messages that had been delivered or held before.
     pub ignored: u64,
     /// Messages given up.
     pub lost: u64,
-    /// Packets refused with [`Far`].
+    /// Ranges of messages given up.
+    pub losses: u64,
+    /// Messages that came after they had been given up, or whose numbers lie before the first.
+    pub late: u64,
+    /// Messages that were not taken because other bytes came under their numbers before.
+    pub reused: u64,
+    /// Packets that were not taken because their place is too far ahead.
     pub far: u64,
     /// Far places that were believed in the end.
     pub jumps: u64,
+    /// How often the numbers began anew.
+    pub restarts: u64,
 }
 
-impl core::ops::Add for Counts {
+impl core::ops::Add for CopyCounts {
     type Output = Self;
 
     fn add(self, more: Self) -> Self {
@@ -130,8 +185,12 @@ impl core::ops::Add for Counts {
             first_again: self.first_again + more.first_again,
             ignored: self.ignored + more.ignored,
             lost: self.lost.saturating_add(more.lost),
+            losses: self.losses + more.losses,
+            late: self.late + more.late,
+            reused: self.reused + more.reused,
             far: self.far + more.far,
             jumps: self.jumps + more.jumps,
+            restarts: self.restarts + more.restarts,
         }
     }
 }
@@ -139,41 +198,44 @@ impl core::ops::Add for Counts {
 /// Orders the messages of a feed. After each input, the caller drains [`Arbiter::poll`].
 #[derive(Debug)]
 pub struct Arbiter {
-    limits: Limits,
+    limits: ArbiterLimits,
     /// The next sequence to deliver; `None` until the first message when the start is open.
     next: Option<u64>,
     /// The number after the highest sequence known to exist.
     known_end: u64,
-    /// Whether the start is certain: it was given, or a second packet has carried it on.
-    is_sure: bool,
-    candidate: Option<Candidate>,
+    /// The first number since the numbers began anew.
+    first: u64,
+    /// Packets from another place.
+    stray: Option<StrayRun>,
+    memory: CopyMemory,
     held: BTreeMap<u64, Bytes>,
     held_bytes: usize,
-    events: VecDeque<Event>,
-    counts: Counts,
+    events: VecDeque<ArbiterEvent>,
+    counts: CopyCounts,
 }
 
 impl Arbiter {
     /// Starts at sequence `first`, or at the first message that comes.
-    pub fn new(first: Option<u64>, limits: Limits) -> Self {
+    pub fn new(first: Option<u64>, limits: ArbiterLimits) -> Self {
         Self {
             limits,
             next: first,
             known_end: first.unwrap_or(0),
-            is_sure: first.is_some(),
-            candidate: None,
+            first: first.unwrap_or(0),
+            stray: None,
+            memory: CopyMemory::new(limits.remembered_max),
             held: BTreeMap::new(),
             held_bytes: 0,
             events: VecDeque::new(),
-            counts: Counts::default(),
+            counts: CopyCounts::default(),
         }
     }
 
     /// Takes one copy of a packet of one message.
     ///
     /// # Errors
-    /// [`Far`], and the packet is ignored.
-    pub fn offer(&mut self, side: Side, sequence: u64, bytes: Bytes) -> Result<(), Far> {
+    /// [`Far`], and the packet is kept aside.
+    pub fn offer(&mut self, side: FeedSide, sequence: u64, bytes: Bytes) -> Result<(), Far> {
         self.offer_all(side, sequence, [bytes])
     }
 
@@ -181,14 +243,30 @@ impl Arbiter {
     /// message.
     ///
     /// # Errors
-    /// [`Far`], and the packet is ignored.
+    /// [`Far`], and the packet is kept aside.
     pub fn offer_all(
         &mut self,
-        side: Side,
+        side: FeedSide,
         sequence: u64,
         messages: impl IntoIterator<Item = Bytes>,
     ) -> Result<(), Far> {
-        self.admit(sequence)?;
+        let next = match self.next {
+            Some(next) => next,
+            None => self.begin_at(sequence),
+        };
+        let is_ahead = self.is_far_ahead(sequence);
+        if sequence < next || is_ahead || !self.held.is_empty() {
+            let packet = self.compare(side, sequence, messages.into_iter().collect());
+            // An answer to a request says nothing about the place of the feed.
+            return match packet.reused > 0 || is_ahead || self.is_unknown(&packet) {
+                true if side != FeedSide::Again => self.set_aside(packet, is_ahead),
+                _ => {
+                    self.take_packet(packet);
+                    Ok(())
+                }
+            };
+        }
+        self.oppose_stray(sequence);
         // The last number has no successor, so no message has it.
         for (bytes, sequence) in messages.into_iter().zip(sequence..u64::MAX) {
             self.take(side, sequence, bytes);
@@ -196,17 +274,70 @@ impl Arbiter {
         Ok(())
     }
 
-    fn take(&mut self, side: Side, sequence: u64, bytes: Bytes) {
+    fn is_far_ahead(&self, sequence: u64) -> bool {
+        sequence > self.known_end.saturating_add(self.limits.jump_max)
+    }
+
+    /// Counts the messages of a packet that are not copies and whose numbers are used.
+    fn compare(&self, side: FeedSide, sequence: u64, messages: Vec<Bytes>) -> StrayPacket {
+        let numbered = messages.iter().zip(sequence..u64::MAX);
+        let is_reused = |bytes: &Bytes, sequence: u64| match self.held.get(&sequence) {
+            Some(held) => held != bytes,
+            // Behind a restart, numbers that were used before it come again.
+            None if Some(sequence) >= self.next => false,
+            None => self.memory.recall(sequence, bytes) == Recall::OtherBytes,
+        };
+        let reused = numbered.filter(|(bytes, sequence)| is_reused(bytes, *sequence)).count();
+        StrayPacket { side, sequence, messages, reused: reused as u64 }
+    }
+
+    /// Whether all of a packet lies behind what is remembered.
+    fn is_unknown(&self, packet: &StrayPacket) -> bool {
+        let next = self.next.unwrap_or(0);
+        let reach = self.first.max(next.saturating_sub(self.memory.reach()));
+        let mut numbered = packet.messages.iter().zip(packet.sequence..u64::MAX);
+        packet.sequence < reach
+            && numbered.all(|(bytes, sequence)| {
+                sequence < reach && self.memory.recall(sequence, bytes) == Recall::Unknown
+            })
+    }
+
+    /// Takes what is new of a packet, and counts the rest.
+    fn take_packet(&mut self, packet: StrayPacket) {
+        let StrayPacket { side, sequence, messages, .. } = packet;
+        // A run that leads up to a message that was taken lies before the start of the feed.
+        if self.stray.as_ref().is_some_and(|run| !run.is_ahead && run.end == sequence) {
+            self.drop_stray();
+        }
+        self.oppose_stray(sequence);
+        for (bytes, sequence) in messages.into_iter().zip(sequence..u64::MAX) {
+            self.take(side, sequence, bytes);
+        }
+    }
+
+    fn take(&mut self, side: FeedSide, sequence: u64, bytes: Bytes) {
         let next = self.next.unwrap_or(sequence);
-        if sequence < next || self.held.contains_key(&sequence) {
-            self.counts.ignored += 1;
+        // Copies of numbers from before a restart may still come over the slower side.
+        let recall = self.memory.recall(sequence, &bytes);
+        if recall == Recall::Copy || sequence < next || self.held.contains_key(&sequence) {
+            *match recall {
+                Recall::Copy => &mut self.counts.ignored,
+                Recall::OtherBytes => &mut self.counts.reused,
+                Recall::Unknown => &mut self.counts.late,
+            } += 1;
+            if sequence == next {
+                self.next = Some(sequence + 1);
+                self.known_end = self.known_end.max(sequence + 1);
+                self.drain_held();
+            }
             return;
         }
         match side {
-            Side::A => self.counts.first_a += 1,
-            Side::B => self.counts.first_b += 1,
-            Side::Again => self.counts.first_again += 1,
+            FeedSide::A => self.counts.first_a += 1,
+            FeedSide::B => self.counts.first_b += 1,
+            FeedSide::Again => self.counts.first_again += 1,
         }
+        self.memory.remember(sequence, &bytes);
         self.know(sequence);
         self.known_end = self.known_end.max(sequence + 1);
         if sequence == next {
@@ -227,77 +358,155 @@ impl Arbiter {
     /// # Errors
     /// [`Far`], and the heartbeat is ignored.
     pub fn announce(&mut self, next_sequence: u64) -> Result<(), Far> {
-        self.admit(next_sequence)?;
+        if self.next.is_none() {
+            self.begin_at(next_sequence);
+        }
+        if self.is_far_ahead(next_sequence) {
+            let jump_max = self.limits.jump_max;
+            let follows =
+                |run: &StrayRun| run.is_ahead && run.is_followed_by(next_sequence, jump_max);
+            if !self.stray.as_ref().is_some_and(follows) {
+                self.drop_stray();
+            }
+            let run = self.stray.get_or_insert_with(|| StrayRun::new(next_sequence, true));
+            run.hear(next_sequence);
+            self.counts.far += 1;
+            return self.believe_if_supported(next_sequence);
+        }
+        self.oppose_stray(next_sequence);
         self.know(next_sequence);
         Ok(())
     }
 
     fn know(&mut self, end: u64) {
         if end > self.known_end {
-            self.events.push_back(Event::Gap(self.known_end..end));
+            self.events.push_back(ArbiterEvent::Gap(self.known_end..end));
             self.known_end = end;
         }
     }
 
-    /// Decides whether a packet that begins here is believed.
-    fn admit(&mut self, sequence: u64) -> Result<(), Far> {
-        let Some(next) = self.next else {
-            self.start(sequence);
-            return Ok(());
-        };
+    /// Keeps a packet from another place, until the place is believed.
+    fn set_aside(&mut self, packet: StrayPacket, is_ahead: bool) -> Result<(), Far> {
+        let (side, sequence) = (packet.side, packet.sequence);
+        let run = self.stray.as_ref();
+        if let Some(original) = run.and_then(|run| run.original(sequence, &packet.messages)) {
+            self.counts.ignored += packet.messages.len() as u64;
+            // Both sides of a recording have the packet, so the venue has sent it.
+            if self.limits.is_recorded && original.side != side {
+                self.believe_stray();
+                return Ok(());
+            }
+            return Err(Far { sequence, expected: self.known_end });
+        }
         let jump_max = self.limits.jump_max;
-        let is_ahead = sequence > self.known_end.saturating_add(jump_max);
-        let is_behind = !self.is_sure && sequence.saturating_add(jump_max) < next;
-        if !is_ahead && !is_behind {
-            if sequence >= self.known_end {
-                self.candidate = None;
-                self.is_sure |= self.counts.delivered > 0;
+        let takes = |run: &StrayRun| run.is_ahead == is_ahead && run.takes(&packet, jump_max);
+        if let Some(run) = run.filter(|run| !takes(run)) {
+            // The packets of a recording that the numbers leave behind were a session, if more than
+            // one of them followed.
+            if self.is_session(run) {
+                self.believe_stray();
+                return self.offer_all(side, sequence, packet.messages);
             }
+            self.drop_stray();
+        }
+        self.counts.far += u64::from(is_ahead);
+        let run = self.stray.get_or_insert_with(|| StrayRun::new(sequence, is_ahead));
+        if let Some(dropped) = run.push(packet) {
+            self.count_dropped(&dropped, is_ahead);
+        }
+        self.believe_if_supported(sequence)
+    }
+
+    /// Whether a run is a session of a recording that has ended.
+    fn is_session(&self, run: &StrayRun) -> bool {
+        self.limits.is_recorded && run.support > 1
+    }
+
+    fn believe_if_supported(&mut self, sequence: u64) -> Result<(), Far> {
+        if self.stray.as_ref().is_some_and(|run| run.support >= FAR_PACKETS) {
+            self.believe_stray();
             return Ok(());
         }
-        if self.believes(sequence) {
-            self.counts.jumps += 1;
-            self.candidate = None;
-            if is_behind {
-                self.held.clear();
-                self.held_bytes = 0;
-                self.start(sequence);
-            }
-            self.is_sure = true;
-            return Ok(());
-        }
-        self.counts.far += 1;
         Err(Far { sequence, expected: self.known_end })
     }
 
-    /// Whether this packet completes enough packets that follow each other.
-    fn believes(&mut self, sequence: u64) -> bool {
-        let jump_max = self.limits.jump_max;
-        let packets = match self.candidate {
-            Some(Candidate { end, packets }) if sequence.abs_diff(end) <= jump_max => {
-                // A copy of a packet does not count as a second packet.
-                if sequence < end {
-                    return false;
-                }
-                packets + 1
+    /// Moves the feed to the place of the packets that were kept aside, and takes them.
+    fn believe_stray(&mut self) {
+        let Some(run) = self.stray.take() else { return };
+        if run.is_ahead {
+            self.counts.jumps += 1;
+            self.counts.far = self.counts.far.saturating_sub(run.packets.len() as u64);
+            self.know(run.start);
+        } else {
+            self.counts.restarts += 1;
+        }
+        // What is missing will not come: a restart ends the numbers, and a recording has no server
+        // that could be asked.
+        while (!run.is_ahead || self.limits.is_recorded) && self.missing().next().is_some() {
+            self.abandon();
+        }
+        if !run.is_ahead {
+            self.begin_at(run.start);
+            self.events.push_back(ArbiterEvent::Restart(run.start));
+        }
+        for packet in run.packets {
+            for (bytes, sequence) in packet.messages.into_iter().zip(packet.sequence..u64::MAX) {
+                self.take(packet.side, sequence, bytes);
             }
-            _ => 1,
-        };
-        self.candidate = Some(Candidate { end: sequence.saturating_add(1), packets });
-        packets >= FAR_PACKETS
+        }
+    }
+
+    /// A packet that carries the feed on at its old place speaks against every other place.
+    fn oppose_stray(&mut self, sequence: u64) {
+        if sequence < self.known_end {
+            return;
+        }
+        let Some(run) = &mut self.stray else { return };
+        // The slower side of a recording may end the old numbers after the faster side has begun
+        // new numbers.
+        run.support = run.support.saturating_sub(1);
+        if !self.limits.is_recorded {
+            self.drop_stray();
+        }
+    }
+
+    /// Gives up the packets that were kept aside, and counts them.
+    fn drop_stray(&mut self) {
+        let Some(run) = self.stray.take() else { return };
+        run.packets.iter().for_each(|packet| self.count_dropped(packet, run.is_ahead));
+    }
+
+    fn count_dropped(&mut self, packet: &StrayPacket, is_ahead: bool) {
+        if !is_ahead {
+            self.counts.reused += packet.reused;
+            self.counts.late += packet.messages.len() as u64 - packet.reused;
+        }
+    }
+
+    /// The end of a recording: packets that were kept aside are a session or are given up, and so
+    /// are all holes.
+    pub fn finish(&mut self) {
+        match &self.stray {
+            Some(run) if self.is_session(run) => self.believe_stray(),
+            _ => self.drop_stray(),
+        }
+        while self.missing().next().is_some() {
+            self.abandon();
+        }
     }
 
     /// Gives up the first hole, when there is one: reports the loss and continues behind it.
     pub fn abandon(&mut self) {
         let Some(hole) = self.missing().next() else { return };
         self.counts.lost = self.counts.lost.saturating_add(hole.end - hole.start);
+        self.counts.losses += 1;
         self.next = Some(hole.end);
-        self.events.push_back(Event::Lost(hole));
+        self.events.push_back(ArbiterEvent::Lost(hole));
         self.drain_held();
     }
 
     /// The next event.
-    pub fn poll(&mut self) -> Option<Event> {
+    pub fn poll(&mut self) -> Option<ArbiterEvent> {
         self.events.pop_front()
     }
 
@@ -322,25 +531,31 @@ impl Arbiter {
         self.known_end
     }
 
+    /// Whether this message was taken under this number, as far as the arbiter remembers.
+    pub fn has_taken(&self, sequence: u64, bytes: &[u8]) -> bool {
+        self.memory.recall(sequence, bytes) == Recall::Copy
+    }
+
     /// Messages held behind a hole, and their bytes.
     pub fn held(&self) -> (usize, usize) {
         (self.held.len(), self.held_bytes)
     }
 
     /// Counts so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> CopyCounts {
         self.counts
     }
 
-    fn start(&mut self, sequence: u64) {
+    fn begin_at(&mut self, sequence: u64) -> u64 {
         self.next = Some(sequence);
-        self.known_end = sequence;
+        (self.known_end, self.first) = (sequence, sequence);
+        sequence
     }
 
     fn deliver(&mut self, sequence: u64, bytes: Bytes) {
         self.next = Some(sequence + 1);
         self.counts.delivered += 1;
-        self.events.push_back(Event::Message { sequence, bytes });
+        self.events.push_back(ArbiterEvent::Message { sequence, bytes });
     }
 
     fn drain_held(&mut self) {
@@ -351,165 +566,6 @@ impl Arbiter {
             let (sequence, bytes) = entry.remove_entry();
             self.held_bytes -= bytes.len();
             self.deliver(sequence, bytes);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn body(sequence: u64) -> Bytes {
-        Bytes::from(sequence.to_le_bytes().to_vec())
-    }
-
-    fn drain(arbiter: &mut Arbiter) -> Vec<Event> {
-        core::iter::from_fn(|| arbiter.poll()).collect()
-    }
-
-    fn message(sequence: u64) -> Event {
-        Event::Message { sequence, bytes: body(sequence) }
-    }
-
-    #[test]
-    fn a_hole_on_one_side_is_filled_by_the_other() {
-        let mut arbiter = Arbiter::new(Some(1), Limits::default());
-        arbiter.offer(Side::A, 1, body(1)).unwrap();
-        arbiter.offer(Side::A, 3, body(3)).unwrap();
-        assert_eq!(drain(&mut arbiter), [message(1), Event::Gap(2..3)]);
-        arbiter.offer(Side::B, 1, body(1)).unwrap();
-        arbiter.offer(Side::B, 2, body(2)).unwrap();
-        arbiter.offer(Side::B, 3, body(3)).unwrap();
-        assert_eq!(drain(&mut arbiter), [message(2), message(3)]);
-        let counts = arbiter.counts();
-        assert_eq!((counts.first_a, counts.first_b, counts.ignored), (2, 1, 2));
-    }
-
-    #[test]
-    fn a_full_hold_gives_the_first_hole_up_and_says_so() {
-        let limits = Limits { messages_max: 2, bytes_max: 1 << 10, ..Limits::default() };
-        let mut arbiter = Arbiter::new(Some(1), limits);
-        for sequence in [3, 4, 6] {
-            arbiter.offer(Side::A, sequence, body(sequence)).unwrap();
-        }
-        let expected =
-            [Event::Gap(1..3), Event::Gap(5..6), Event::Lost(1..3), message(3), message(4)];
-        assert_eq!(drain(&mut arbiter), expected);
-        assert_eq!((arbiter.missing().next(), arbiter.missing().count()), (Some(5..6), 1));
-        assert_eq!(arbiter.held(), (1, 8));
-    }
-
-    #[test]
-    fn a_heartbeat_shows_a_hole_at_the_end() {
-        let mut arbiter = Arbiter::new(None, Limits::default());
-        arbiter.offer(Side::A, 7, body(7)).unwrap();
-        arbiter.announce(10).unwrap();
-        arbiter.announce(10).unwrap();
-        assert_eq!(drain(&mut arbiter), [message(7), Event::Gap(8..10)]);
-        arbiter.abandon();
-        arbiter.abandon();
-        assert_eq!(drain(&mut arbiter), [Event::Lost(8..10)]);
-        assert_eq!(arbiter.next_sequence(), Some(10));
-    }
-
-    #[test]
-    fn the_largest_sequence_does_not_overflow() {
-        let mut arbiter = Arbiter::new(None, Limits::default());
-        arbiter.offer(Side::A, u64::MAX, body(0)).unwrap();
-        arbiter.offer(Side::A, u64::MAX - 1, body(0)).unwrap();
-        arbiter.announce(u64::MAX).unwrap();
-        assert_eq!(arbiter.next_sequence(), Some(u64::MAX));
-    }
-
-    #[test]
-    fn one_wild_sequence_does_not_move_the_feed() {
-        for wild in [1 << 60, u64::MAX - 1] {
-            let mut arbiter = Arbiter::new(Some(1), Limits::default());
-            arbiter.offer(Side::A, 1, body(1)).unwrap();
-            let far = Far { sequence: wild, expected: 2 };
-            assert_eq!(arbiter.offer(Side::A, wild, body(0)), Err(far));
-            assert_eq!(arbiter.announce(wild), Err(far));
-            arbiter.offer(Side::A, 2, body(2)).unwrap();
-            assert_eq!(drain(&mut arbiter), [message(1), message(2)]);
-            assert_eq!((arbiter.missing().next(), arbiter.counts().far), (None, 2));
-        }
-    }
-
-    #[test]
-    fn packets_that_follow_each_other_from_a_far_place_are_believed() {
-        let mut arbiter = Arbiter::new(Some(1), Limits::default());
-        arbiter.offer(Side::A, 1, body(1)).unwrap();
-        let far = 1 << 30;
-        for sequence in far..far + 7 {
-            arbiter.offer(Side::A, sequence, body(sequence)).unwrap_err();
-            arbiter.offer(Side::B, sequence, body(sequence)).unwrap_err();
-        }
-        arbiter.offer(Side::A, far + 7, body(far + 7)).unwrap();
-        assert_eq!(drain(&mut arbiter), [message(1), Event::Gap(2..far + 7)]);
-        arbiter.abandon();
-        assert_eq!(drain(&mut arbiter), [Event::Lost(2..far + 7), message(far + 7)]);
-        assert_eq!(arbiter.counts().jumps, 1);
-    }
-
-    #[test]
-    fn a_far_place_is_not_believed_while_the_feed_goes_on_where_it_was() {
-        let mut arbiter = Arbiter::new(Some(0), Limits::default());
-        for sequence in 0..50 {
-            arbiter.offer(Side::A, sequence, body(sequence)).unwrap();
-            arbiter.offer(Side::B, (1 << 40) + sequence, body(0)).unwrap_err();
-        }
-        assert_eq!((arbiter.counts().delivered, arbiter.counts().far), (50, 50));
-    }
-
-    #[test]
-    fn a_wild_first_packet_does_not_choose_the_start_for_good() {
-        let mut arbiter = Arbiter::new(None, Limits::default());
-        arbiter.offer(Side::A, 1 << 60, body(0)).unwrap();
-        for sequence in 100..200 {
-            arbiter.offer(Side::A, sequence, body(sequence)).ok();
-        }
-        let delivered = drain(&mut arbiter);
-        assert_eq!(delivered[1..], (107..200).map(message).collect::<Vec<_>>());
-    }
-
-    proptest! {
-        /// Compares with the plainest model. Whatever the order and the copies, delivered numbers
-        /// increase. Delivered, lost and missing numbers together cover every number once.
-        #[test]
-        fn every_number_is_delivered_lost_or_missing(
-            offers in prop::collection::vec((0u64..60, any::<bool>()), 0..200),
-            messages_max in 0usize..20,
-        ) {
-            let limits = Limits { messages_max, bytes_max: 1 << 20, ..Limits::default() };
-            let mut arbiter = Arbiter::new(Some(0), limits);
-            let mut place = 0;
-            let mut gaps = 0;
-            for &(sequence, side) in &offers {
-                let side = if side { Side::A } else { Side::B };
-                arbiter.offer(side, sequence, body(sequence)).unwrap();
-                prop_assert!(arbiter.held().0 <= messages_max);
-                for event in drain(&mut arbiter) {
-                    match event {
-                        Event::Message { sequence, bytes } => {
-                            prop_assert_eq!(sequence, place);
-                            prop_assert_eq!(bytes, body(sequence));
-                            place += 1;
-                        }
-                        Event::Lost(range) => {
-                            prop_assert_eq!(range.start, place);
-                            place = range.end;
-                        }
-                        Event::Gap(range) => {
-                            prop_assert!(range.start >= gaps);
-                            gaps = range.end;
-                        }
-                    }
-                }
-            }
-            let top = offers.iter().map(|&(sequence, _)| sequence + 1).max().unwrap_or(0);
-            let missing: u64 = arbiter.missing().map(|hole| hole.end - hole.start).sum();
-            prop_assert_eq!(place + missing + arbiter.held().0 as u64, top);
         }
     }
 }

@@ -26,9 +26,9 @@
 //!   wanted symbol, or has none. A table shows one row for the datagram, with the fields on which
 //!   all of its events agree ([`Events::read`](crate::event::Events::read)). A message whose fields
 //!   are not decoded gives an event with its kind alone; the fuzz target asserts that.
-//! - The format of a capture is found from its first datagrams, for all of which
-//!   [`Codec::is_packet`] must hold. The function reads a datagram to the last byte, because bytes
-//!   of one format may look like another format by chance. A codec that accepts datagrams of
+//! - The format of a channel of a capture is found from its first datagrams, for three of four of
+//!   which [`Codec::is_packet`] must hold. The function reads a datagram to the last byte, because
+//!   bytes of one format may look like another format by chance. A codec that accepts datagrams of
 //!   another codec as well names the other codec in [`Codec::yields_to`].
 //! - A table of the messages has the columns that the codec brings ([`Codec::columns`],
 //!   [`crate::columns`]), with whatever decimals and lengths the venue has.
@@ -185,9 +185,16 @@ pub trait Codec: Sync {
         None
     }
 
+    /// A message's own time in nanoseconds since the origin of [`Codec::clock`], for messages that
+    /// come out of an envelope. `None` where the message states none.
+    fn own_time_ns(&self, _message: &[u8]) -> Option<u64> {
+        None
+    }
+
     /// The key of the messages with which this message must stay in order, for messages that come
     /// live ([`crate::Message::live`]). A [`Source`] of this codec sets the keys of its messages
-    /// itself, and the key of a datagram of a capture is its [`channel`](crate::pcap::channel).
+    /// itself, and the key of a bare datagram of a capture is its
+    /// [`channel`](crate::pcap::channel).
     fn shard_key(&self, _message: &[u8]) -> u32 {
         0
     }
@@ -278,13 +285,25 @@ fn chosen<'a>(all: impl IntoIterator<Item = &'a dyn Codec>) -> Option<&'a dyn Co
     left.next().filter(|_| left.next().is_none())
 }
 
-/// The format of a capture with these first datagrams; opaque when no codec takes all of them.
-pub(crate) fn of_packets<'a>(datagrams: impl Iterator<Item = &'a [u8]> + Clone) -> Format {
-    let takes_all =
-        |codec: &&dyn Codec| datagrams.clone().all(|datagram| codec.is_packet(datagram));
-    let is_empty = datagrams.clone().next().is_none();
-    let found = CODECS.iter().copied().filter(|codec| !is_empty && takes_all(codec));
-    chosen(found).map_or(Format::OPAQUE, |codec| codec.format())
+/// The codec that takes at least three of four of these datagrams or messages. A damaged datagram
+/// among a channel's first does not hide the channel's format. `wanted` leaves one codec to choose.
+pub(crate) fn of_most<'a>(
+    items: impl Iterator<Item = &'a [u8]> + Clone,
+    wanted: Option<Format>,
+    is_taken: impl Fn(&dyn Codec, &[u8]) -> bool,
+) -> Option<&'static dyn Codec> {
+    let total = items.clone().count();
+    let takes_most = |codec: &&dyn Codec| {
+        let taken = items.clone().filter(|item| is_taken(*codec, item)).count();
+        taken > 0 && taken * 4 >= total * 3
+    };
+    let asked = |codec: &&dyn Codec| wanted.is_none_or(|format| codec.format() == format);
+    let found = CODECS.iter().copied().filter(asked).filter(takes_most);
+    chosen_of(found)
+}
+
+fn chosen_of(all: impl IntoIterator<Item = &'static dyn Codec>) -> Option<&'static dyn Codec> {
+    chosen(all).map(Codec::format).and_then(of)
 }
 
 /// Nanoseconds of a day without a change of the clocks.

@@ -66,6 +66,21 @@ pub enum Fault {
         /// The way to a source that is taken.
         advice: &'static str,
     },
+    /// First copies are wanted of a source without two sides.
+    NoTwoSides {
+        /// What is there instead.
+        found: String,
+    },
+    /// The source was read to its end, and nothing in it is a message.
+    NothingTaken {
+        /// What is there instead.
+        found: String,
+    },
+    /// Messages were not taken, because other bytes came under their numbers before.
+    NumbersReused {
+        /// Number of these messages.
+        messages: u64,
+    },
     /// A claimed size above the reader's limit.
     TooLarge {
         /// The part that is too large.
@@ -99,6 +114,17 @@ impl Fault {
             }
             Self::Itch(_) => "the feed is not pure ITCH 5.0 or is damaged: look at this byte",
             Self::Malformed { .. } => "the file is damaged or of another format: look at this byte",
+            Self::NoTwoSides { .. } => {
+                "without --arbitrate, --sides one or feed.arbitrate = true, all packets are given"
+            }
+            Self::NothingTaken { .. } => {
+                "look with `tshark -r FILE` what the capture holds; whole datagrams of UDP and \
+                 connections of SoupBinTCP are read (tcpdump -s 0)"
+            }
+            Self::NumbersReused { .. } => {
+                "all other messages were given; --sides both, --arbitrate false or \
+                 feed.arbitrate = false gives every packet as it was captured"
+            }
             Self::TooLarge { .. } => "the file is damaged, or was not written by a capture tool",
         }
     }
@@ -109,6 +135,17 @@ impl fmt::Display for Fault {
         match self {
             Self::Io { kind, detail } => write!(f, "cannot read on ({kind:?}): {detail}"),
             Self::Empty => write!(f, "the source is empty"),
+            Self::NoTwoSides { found } => {
+                write!(f, "first copies are wanted of a capture without two sides: found {found}")
+            }
+            Self::NothingTaken { found } => {
+                write!(f, "nothing in it is a message of a feed: {found}")
+            }
+            Self::NumbersReused { messages } => write!(
+                f,
+                "{messages} messages were not taken: their numbers were used before, with other \
+                 bytes"
+            ),
             Self::Unrecognised { head } => {
                 write!(f, "unknown format, it starts with")?;
                 head.iter().try_for_each(|byte| write!(f, " {byte:02x}"))

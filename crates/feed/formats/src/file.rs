@@ -1,12 +1,14 @@
 //! Opens files of all formats. The content decides the format.
 
+use crate::arbiter::CopyCounts;
+use crate::capture::{CaptureOptions, CopyChoice, PcapSource};
 use crate::codec::{self, Codec, Format};
 use crate::dates::Date;
 use crate::error::{Fault, FeedError};
 use crate::foreign;
 use crate::gzip::{GzipMembers, LeftOut};
-use crate::pcap::{self, PcapSource, Skipped};
-use crate::source::{Message, Source};
+use crate::pcap::{self, Skipped};
+use crate::source::{Message, PacketOrigin, Source};
 use crate::zip::{self, ZipContents};
 use std::io::{Cursor, Read, Seek, SeekFrom};
 
@@ -180,7 +182,8 @@ impl Opening<'_> {
         let told = match head.shape {
             Some(FileShape::Capture) => {
                 let stream = head.before(rest);
-                return Ok(Box::new(PcapSource::with_format(stream, self.name, self.format)));
+                let options = CaptureOptions { format: self.format, ..Default::default() };
+                return Ok(Box::new(PcapSource::with_options(stream, self.name, options)));
             }
             Some(FileShape::Plain(codec)) => Some(codec),
             _ => None,
@@ -259,11 +262,39 @@ struct Fused {
     date: Option<Date>,
     /// Bytes behind packed data, of each wrapping.
     left_out: Vec<LeftOut>,
+    times: TimeWatch,
+}
+
+/// Counts the messages whose times lie before the time of the message in front of them.
+#[derive(Debug, Default)]
+struct TimeWatch {
+    last_ns: u64,
+    times_back: u64,
+    back_ns_max: u64,
+}
+
+impl TimeWatch {
+    fn observe(&mut self, time_ns: u64) {
+        let back_ns = self.last_ns.saturating_sub(time_ns);
+        self.times_back += u64::from(back_ns > 0);
+        self.back_ns_max = self.back_ns_max.max(back_ns);
+        self.last_ns = time_ns;
+    }
+
+    fn note(&self) -> Option<String> {
+        let times = match self.times_back {
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
+        };
+        let most = core::time::Duration::from_nanos(self.back_ns_max);
+        (self.times_back > 0).then(|| format!("times go back {times}, by at most {most:?}"))
+    }
 }
 
 impl Fused {
     fn new(source: Box<dyn Source + Send>) -> Self {
-        Self { source, end: None, date: None, left_out: Vec::new() }
+        let (left_out, times) = (Vec::new(), TimeWatch::default());
+        Self { source, end: None, date: None, left_out, times }
     }
 
     fn with_left_out(mut self, left_out: LeftOut) -> Self {
@@ -281,7 +312,7 @@ impl Source for Fused {
         }
         let next = self.source.next_message();
         match &next {
-            Ok(Some(_)) => {}
+            Ok(Some(message)) => self.times.observe(message.time_ns),
             Ok(None) => self.end = Some(Ok(())),
             Err(error) => self.end = Some(Err(error.clone())),
         }
@@ -298,6 +329,7 @@ impl Source for Fused {
         notes.extend(counts.map(|bytes| {
             format!("{bytes} bytes behind the packed data (gzip) are not in the feed")
         }));
+        notes.extend(self.times.note());
         notes
     }
 
@@ -305,7 +337,15 @@ impl Source for Fused {
         self.source.date().or(self.date)
     }
 
-    fn copies(&self) -> Option<crate::arbiter::Counts> {
+    fn copies(&self) -> Option<CopyCounts> {
         self.source.copies()
+    }
+
+    fn choose_copies(&mut self, choice: CopyChoice) -> Result<(), FeedError> {
+        self.source.choose_copies(choice)
+    }
+
+    fn origin(&self) -> Option<PacketOrigin> {
+        self.source.origin()
     }
 }

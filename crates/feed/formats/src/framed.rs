@@ -308,6 +308,11 @@ impl Codec for ItchCodec {
         Some(Box::new(ItchSource::new(reader, name)))
     }
 
+    fn own_time_ns(&self, message: &[u8]) -> Option<u64> {
+        let header = View::decode(message).map(|view| Header::of(&view)).ok();
+        header.or_else(|| Header::of_unknown(message)).map(|header| header.time_ns)
+    }
+
     fn shard_key(&self, message: &[u8]) -> u32 {
         let header = View::decode(message).map(|view| Header::of(&view)).ok();
         header.or_else(|| Header::of_unknown(message)).map_or(0, Header::shard_key)

@@ -1,12 +1,12 @@
 //! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
 //! and panics when a promise breaks.
 
-use crate::arbiter::{Event, FAR_PACKETS, Limits, Side};
+use crate::arbiter::{ArbiterEvent, ArbiterLimits, FAR_PACKETS, FeedSide};
 use crate::codec::CODECS;
 use crate::columns::ColumnBuffers;
 use crate::file::open;
 use crate::itch::{Symbols, View};
-use crate::mold::{COUNT_MAX, Packet, Request, Tracker};
+use crate::mold::{COUNT_MAX, MoldError, Packet, Request, Tracker};
 use crate::source::Source;
 use bytes::Bytes;
 use std::io::Cursor;
@@ -29,27 +29,39 @@ pub fn mold(data: &[u8]) {
     if let Ok(request) = Request::decode(data) {
         assert_eq!(request.encode(), data);
     }
-    let limits = Limits { messages_max: 64, bytes_max: 4096, jump_max: 1_000 };
+    let limits = ArbiterLimits {
+        messages_max: 64,
+        bytes_max: 4096,
+        jump_max: 1_000,
+        remembered_max: 64,
+        is_recorded: false,
+    };
     let mut tracker = Tracker::new(None, limits);
     let mut rest = data;
-    let mut last = None;
+    let (mut last, mut refused) = (None, 0);
     while let Some((&[side, length], tail)) = rest.split_first_chunk::<2>() {
         let (datagram, tail) = tail.split_at(usize::from(length).min(tail.len()));
         rest = tail;
         let (session, known, before) = (tracker.session(), tracker.known_end(), tracker.counts());
-        let side = if side & 1 == 0 { Side::A } else { Side::B };
-        let _ = tracker.datagram(side, &Bytes::copy_from_slice(datagram));
+        let side = if side & 1 == 0 { FeedSide::A } else { FeedSide::B };
+        let taken = tracker.datagram(side, &Bytes::copy_from_slice(datagram));
+        refused += u64::from(matches!(taken, Err(MoldError::Far(_))));
         let now = tracker.counts();
         let is_new = tracker.session() != session;
-        if is_new || now.jumps > before.jumps {
+        let is_moved = now.jumps + now.restarts > before.jumps + before.restarts;
+        if is_new || is_moved {
             last = None;
         } else {
             let moved = tracker.known_end().abs_diff(known);
             assert!(moved <= limits.jump_max + u64::from(COUNT_MAX), "by {moved}");
         }
-        assert!(now.jumps * u64::from(FAR_PACKETS - 1) <= now.far, "{now:?}");
+        let moves = now.jumps + now.restarts;
+        assert!(moves * u64::from(FAR_PACKETS - 1) <= refused, "{now:?}");
         while let Some(event) = tracker.poll() {
-            if let Event::Message { sequence, .. } = event {
+            if matches!(event, ArbiterEvent::Restart(_)) {
+                last = None;
+            }
+            if let ArbiterEvent::Message { sequence, .. } = event {
                 assert!(last < Some(sequence), "{last:?} then {sequence}");
                 last = Some(sequence);
             }

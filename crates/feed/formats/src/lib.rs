@@ -22,12 +22,13 @@
 //! | [`books`] | order books out of messages: trades, and the best bid and ask |
 //! | [`columns`] | what a message says, in the columns of its codec |
 //! | [`event`] | what a message of an equity feed says |
-//! | [`pcap`] | UDP payloads of pcap and pcapng captures |
+//! | [`pcap`] | the packets of pcap and pcapng files |
+//! | [`capture`] | the messages of a capture: channels, envelopes, sides, first copies |
 //! | [`lobster`] | LOBSTER message CSV, plain or in its zip |
 //! | [`synthetic`] | a seeded feed with books that add up and the bursts of a real open |
 //! | [`mold`] | MoldUDP64: packets, requests, [`mold::Tracker`] for a live session |
+//! | [`soup`] | SoupBinTCP: packets and connections |
 //! | [`arbiter`] | first copy wins, gaps reported, order kept, over redundant feeds |
-//! | [`sides`] | the first copies out of a capture of both sides |
 //! | [`pace`] | when each message of a replay is due |
 //! | [`sharding`] | which tree carries a message, and [`sharding::ContentHash`] over all |
 //! | [`error`] | [`FeedError`] |
@@ -60,6 +61,7 @@
 
 pub mod arbiter;
 pub mod books;
+pub mod capture;
 pub mod codec;
 pub mod columns;
 #[cfg(feature = "files")]
@@ -83,7 +85,7 @@ pub mod mold;
 pub mod pace;
 pub mod pcap;
 pub mod sharding;
-pub mod sides;
+pub mod soup;
 pub mod source;
 pub mod synthetic;
 #[cfg(feature = "files")]

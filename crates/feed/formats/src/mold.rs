@@ -13,7 +13,7 @@
 //!
 //! Source: MoldUDP64 Protocol Specification 1.00, Nasdaq.
 
-use crate::arbiter::{Arbiter, Counts, Event, Far, Limits, Side};
+use crate::arbiter::{Arbiter, ArbiterEvent, ArbiterLimits, CopyCounts, Far, FeedSide};
 use bytes::Bytes;
 use core::fmt;
 use core::ops::Range;
@@ -335,8 +335,8 @@ impl Request {
 
 /// Follows a session: takes datagrams of both sides, and gives messages in order.
 ///
-/// The caller hands in a datagram, then drains [`Tracker::poll`]. For each [`Event::Gap`] it sends
-/// [`Tracker::request`], and it calls [`Tracker::abandon`] when its patience ends.
+/// The caller hands in a datagram, then drains [`Tracker::poll`]. For each [`ArbiterEvent::Gap`] it
+/// sends [`Tracker::request`], and it calls [`Tracker::abandon`] when its patience ends.
 ///
 /// No single packet moves or ends a session. Far places are refused (see
 /// [`arbiter`](crate::arbiter)), and an end counts after [`END_PACKETS`] packets that state the
@@ -344,7 +344,7 @@ impl Request {
 /// The caller leaves a session that stopped without an end by [`Tracker::leave`].
 #[derive(Debug)]
 pub struct Tracker {
-    limits: Limits,
+    limits: ArbiterLimits,
     session: Option<SessionId>,
     arbiter: Arbiter,
     /// The last stated end, and the number of packets that stated it.
@@ -352,15 +352,22 @@ pub struct Tracker {
     /// Whether the session was left, so that any other session may follow.
     is_left: bool,
     /// Counts of earlier sessions.
-    past: Counts,
+    past: CopyCounts,
 }
 
 impl Tracker {
     /// Waits for a session. `first` is the first wanted sequence: `Some(1)` for a whole session,
     /// `None` to join a session wherever it is.
-    pub fn new(first: Option<u64>, limits: Limits) -> Self {
+    pub fn new(first: Option<u64>, limits: ArbiterLimits) -> Self {
         let arbiter = Arbiter::new(first, limits);
-        Self { limits, session: None, arbiter, end: None, is_left: false, past: Counts::default() }
+        Self {
+            limits,
+            session: None,
+            arbiter,
+            end: None,
+            is_left: false,
+            past: CopyCounts::default(),
+        }
     }
 
     /// Takes a datagram. Its messages share its buffer.
@@ -368,7 +375,7 @@ impl Tracker {
     /// # Errors
     /// [`MoldError`], and the datagram is ignored. A new session is taken from its first packet
     /// once the old one has [ended](Tracker::is_ended) or was [left](Tracker::leave).
-    pub fn datagram(&mut self, side: Side, datagram: &Bytes) -> Result<(), MoldError> {
+    pub fn datagram(&mut self, side: FeedSide, datagram: &Bytes) -> Result<(), MoldError> {
         let packet = Packet::decode(datagram)?;
         self.enter(&packet)?;
         let sequence = packet.sequence;
@@ -427,7 +434,7 @@ impl Tracker {
     }
 
     /// The next event.
-    pub fn poll(&mut self) -> Option<Event> {
+    pub fn poll(&mut self) -> Option<ArbiterEvent> {
         self.arbiter.poll()
     }
 
@@ -439,7 +446,8 @@ impl Tracker {
         Some(Request { session, sequence, count })
     }
 
-    /// Gives the first hole up: [`Event::Lost`] comes first, then the messages behind the hole.
+    /// Gives the first hole up: [`ArbiterEvent::Lost`] comes first, then the messages behind the
+    /// hole.
     pub fn abandon(&mut self) {
         self.arbiter.abandon();
     }
@@ -465,7 +473,7 @@ impl Tracker {
     }
 
     /// Counts over all sessions.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> CopyCounts {
         self.past + self.arbiter.counts()
     }
 

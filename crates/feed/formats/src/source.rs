@@ -1,5 +1,7 @@
 //! The trait of all sources of messages.
 
+use crate::arbiter::{CopyCounts, FeedSide};
+use crate::capture::CopyChoice;
 use crate::codec::{self, Format};
 #[cfg(feature = "files")]
 use crate::dates::Date;
@@ -72,6 +74,19 @@ impl DayWatch {
     }
 }
 
+/// Where a message of a capture came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketOrigin {
+    /// The key of the channel.
+    pub channel: u32,
+    /// The side, where the capture has both sides of the channel.
+    pub side: Option<FeedSide>,
+    /// The number of the message on its channel.
+    pub sequence: Option<u64>,
+    /// When the venue sent the packet, in nanoseconds since 1970.
+    pub sent_ns: Option<u64>,
+}
+
 /// A source that gives messages in order.
 pub trait Source {
     /// The next message; `None` once the source is complete.
@@ -101,9 +116,51 @@ pub trait Source {
     }
 
     /// Counts of the copies of two sides, where the source chooses between sides.
-    fn copies(&self) -> Option<crate::arbiter::Counts> {
+    fn copies(&self) -> Option<CopyCounts> {
         None
     }
+
+    /// Chooses the copies that are given of a capture with sides A and B. Called before the first
+    /// message is taken.
+    ///
+    /// # Errors
+    /// When first copies are wanted and there are no two sides.
+    fn choose_copies(&mut self, choice: CopyChoice) -> Result<(), FeedError> {
+        if choice != CopyChoice::First {
+            return Ok(());
+        }
+        let found = "a file of messages, which has no sides".to_owned();
+        let (name, fault) = ("feed".to_owned(), Fault::NoTwoSides { found });
+        Err(FeedError { name, offset: 0, index: 0, fault })
+    }
+
+    /// Where the last message came from; `None` when the source is no capture.
+    fn origin(&self) -> Option<PacketOrigin> {
+        None
+    }
+
+    /// Sentences for people about a source that was read to its end: what was not taken, the notes,
+    /// and the copies.
+    fn remarks(&self) -> Vec<String> {
+        let skipped = Some(self.skipped()).filter(|skipped| *skipped != Skipped::default());
+        let skipped =
+            skipped.map(|skipped| format!("not all of the file is in the feed: {skipped}"));
+        let copies = self.copies().map(|counts| remark_on_copies(&counts));
+        skipped.into_iter().chain(self.notes()).chain(copies).collect()
+    }
+}
+
+fn remark_on_copies(counts: &CopyCounts) -> String {
+    let CopyCounts { first_a, first_b, ignored, lost, far, late, .. } = counts;
+    let late = match late {
+        0 => String::new(),
+        late => format!(", {late} too late or before the first"),
+    };
+    format!(
+        "the capture has sides A and B: of each packet the first copy was kept ({first_a} of A, \
+         {first_b} of B; {ignored} further copies, {lost} lost on both sides, {far} with a number \
+         too far away{late})"
+    )
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -124,7 +181,15 @@ impl<S: Source + ?Sized> Source for Box<S> {
         (**self).date()
     }
 
-    fn copies(&self) -> Option<crate::arbiter::Counts> {
+    fn copies(&self) -> Option<CopyCounts> {
         (**self).copies()
+    }
+
+    fn choose_copies(&mut self, choice: CopyChoice) -> Result<(), FeedError> {
+        (**self).choose_copies(choice)
+    }
+
+    fn origin(&self) -> Option<PacketOrigin> {
+        (**self).origin()
     }
 }

@@ -4,5 +4,6 @@
 
 mod damage;
 mod feed_files;
+mod field;
 mod oracles;
 mod real_files;

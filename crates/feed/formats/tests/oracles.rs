@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice, VlanId};
-use evenfall_feed_formats::pcap::PcapSource;
+use evenfall_feed_formats::pcap::PcapReader;
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ fn judged_file(path: &Path) -> Vec<Datagram> {
 }
 
 fn ours(reader: impl std::io::Read) -> Vec<Datagram> {
-    let mut source = PcapSource::new(reader, "ours");
+    let mut source = PcapReader::new(reader, "ours");
     core::iter::from_fn(|| source.next_datagram().unwrap())
         .map(|datagram| (datagram.source, datagram.destination, datagram.payload.to_vec()))
         .collect()
@@ -69,7 +69,7 @@ fn ours(reader: impl std::io::Read) -> Vec<Datagram> {
 
 #[test]
 fn captures_hold_what_other_libraries_find_in_them() {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/data");
     let folder = std::env::var_os("EVENFALL_DATA").map_or_else(beside, PathBuf::from);
     for file in ["pcap/Cme.Mdp3.Sbe.v6.1.pcap", "pcap/Miax.Tom.Mach.v1.9.Example.pcap"] {
         let path = folder.join(file);

@@ -1,10 +1,10 @@
 //! The project's real inputs, when they are there: `../shared/data` beside the repository, or
 //! the folder that `EVENFALL_DATA` names.
 
-use evenfall_feed_formats::arbiter::{self, Arbiter, Limits, Side};
+use evenfall_feed_formats::arbiter::{self, Arbiter, ArbiterLimits, FeedSide};
 use evenfall_feed_formats::event::Event;
 use evenfall_feed_formats::itch::{Symbols, View};
-use evenfall_feed_formats::pcap::PcapSource;
+use evenfall_feed_formats::pcap::PcapReader;
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_feed_formats::{Message, Source, codec, framed, open};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 fn data(file: &str) -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/data");
     let folder = std::env::var_os("EVENFALL_DATA").map_or_else(beside, PathBuf::from);
     let path = folder.join(file);
     if path.exists() {
@@ -84,18 +84,20 @@ fn cme_sides_a_and_b_make_one_feed_without_a_gap() {
     }
     assert_eq!(sides.into_values().collect::<Vec<_>>(), [5_000, 5_000]);
 
-    let mut source = PcapSource::new(File::open(&path).unwrap(), "cme");
-    let mut arbiter = Arbiter::new(None, Limits::default());
+    let mut source = PcapReader::new(File::open(&path).unwrap(), "cme");
+    let mut arbiter = Arbiter::new(None, ArbiterLimits::default());
     let mut next = 5_615;
     let mut datagrams = 0;
     while let Some(datagram) = source.next_datagram().unwrap() {
         datagrams += 1;
-        let side = if datagram.destination.port() == 14_340 { Side::A } else { Side::B };
+        let side = if datagram.destination.port() == 14_340 { FeedSide::A } else { FeedSide::B };
         // MDP 3.0's packet header: sequence as a little-endian 32-bit number, then send time.
         let sequence = u32::from_le_bytes(*datagram.payload.first_chunk().unwrap());
         arbiter.offer(side, sequence.into(), datagram.payload).unwrap();
         while let Some(event) = arbiter.poll() {
-            let arbiter::Event::Message { sequence, .. } = event else { panic!("{event:?}") };
+            let arbiter::ArbiterEvent::Message { sequence, .. } = event else {
+                panic!("{event:?}")
+            };
             assert_eq!(sequence, next);
             next += 1;
         }
@@ -108,22 +110,22 @@ fn cme_sides_a_and_b_make_one_feed_without_a_gap() {
 #[test]
 fn cme_side_a_with_losses_is_filled_from_side_b() {
     let Some(path) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
-    let mut source = PcapSource::new(File::open(&path).unwrap(), "cme");
-    let mut arbiter = Arbiter::new(Some(5_615), Limits::default());
+    let mut source = PcapReader::new(File::open(&path).unwrap(), "cme");
+    let mut arbiter = Arbiter::new(Some(5_615), ArbiterLimits::default());
     let mut last = 5_614;
     while let Some(datagram) = source.next_datagram().unwrap() {
         let sequence = u64::from(u32::from_le_bytes(*datagram.payload.first_chunk().unwrap()));
-        let side = if datagram.destination.port() == 14_340 { Side::A } else { Side::B };
+        let side = if datagram.destination.port() == 14_340 { FeedSide::A } else { FeedSide::B };
         // A loses every third, B every fifth that A does not.
         let lost = match side {
-            Side::A => sequence.is_multiple_of(3),
+            FeedSide::A => sequence.is_multiple_of(3),
             _ => sequence.is_multiple_of(5) && !sequence.is_multiple_of(3),
         };
         if !lost {
             arbiter.offer(side, sequence, datagram.payload).unwrap();
         }
         while let Some(event) = arbiter.poll() {
-            if let arbiter::Event::Message { sequence, .. } = event {
+            if let arbiter::ArbiterEvent::Message { sequence, .. } = event {
                 assert_eq!(sequence, last + 1);
                 last = sequence;
             }

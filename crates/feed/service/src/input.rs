@@ -8,13 +8,12 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
+use evenfall_feed_formats::capture::CopyChoice;
 use evenfall_feed_formats::file::FeedFile;
 use evenfall_feed_formats::pace::{Mode, Pace};
 use evenfall_feed_formats::pcap::Skipped;
 use evenfall_feed_formats::source::{Message, Source};
-use evenfall_feed_formats::{
-    Date, FeedError, Format, UnknownFormat, codec, dates, sides, synthetic,
-};
+use evenfall_feed_formats::{Date, FeedError, Format, UnknownFormat, codec, dates, synthetic};
 
 use crate::settings::{Feed, Synthetic};
 
@@ -80,12 +79,15 @@ pub fn open_file(path: &Path, format: Option<Format>) -> Result<FeedFile, InputE
     Ok(evenfall_feed_formats::file::open_as(format, reader, &name)?)
 }
 
-/// The tag of a format's word in the settings.
+/// The tag of a format's word in the settings. `opaque` keeps every datagram of a capture as bytes.
 ///
 /// # Errors
 /// [`InputError::Format`] says which words there are.
 pub fn format_named(word: Option<&str>) -> Result<Option<Format>, InputError> {
-    let named = |word| codec::named(word).map(|codec| codec.format());
+    let named = |word| match word {
+        "opaque" => Ok(Format::OPAQUE),
+        word => codec::named(word).map(|codec| codec.format()),
+    };
     word.map(named).transpose().map_err(InputError::Format)
 }
 
@@ -114,7 +116,9 @@ pub fn open(feed: &Feed) -> Result<Box<dyn Source + Send>, InputError> {
     match &feed.file {
         Some(path) => {
             let file = open_file(path, format_named(feed.format.as_deref())?)?;
-            Ok(sides::first_copies(file.source, feed.arbitrate)?)
+            let mut source = file.source;
+            source.choose_copies(CopyChoice::of_setting(feed.arbitrate))?;
+            Ok(source)
         }
         None => generator(&feed.synthetic),
     }
@@ -161,31 +165,13 @@ impl Schedule {
 
     /// Remarks on a feed that has ended: skipped data, and dropped copies of two sides.
     pub fn remarks(&self) -> Vec<String> {
-        remarks(&*self.source)
+        self.source.remarks()
     }
 
     /// Takes the message that [`peek`](Self::peek) showed.
     pub fn take(&mut self) -> Option<(Duration, Message)> {
         self.next.take()
     }
-}
-
-/// Remarks on a source that was read to its end.
-pub fn remarks(source: &dyn Source) -> Vec<String> {
-    let mut remarks = Vec::new();
-    let skipped = source.skipped();
-    if skipped != Skipped::default() {
-        remarks.push(format!("not all of the file is in the feed: {skipped}"));
-    }
-    remarks.extend(source.notes());
-    if let Some(copies) = source.copies() {
-        remarks.push(format!(
-            "the capture has sides A and B: of each packet the first copy was kept ({} of A, {} \
-             of B; {} further copies, {} lost on both sides, {} with a number too far away)",
-            copies.first_a, copies.first_b, copies.ignored, copies.lost, copies.far
-        ));
-    }
-    remarks
 }
 
 /// The speed at which the whole feed takes `fit`.

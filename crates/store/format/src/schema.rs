@@ -72,6 +72,8 @@ pub enum Sides {
     One,
     /// The sides are kept apart, as two recordings.
     Apart,
+    /// Both sides are kept in one recording, as they were captured.
+    Both,
 }
 
 /// The order in which records arrive at a file. Programs that append from a feed or a table follow

@@ -215,13 +215,6 @@ fn take_all(sink: Sink<'_>, name: &str, table: CsvTable<'_>, level: Level) -> Ou
     }
     let finished = intake.finish();
     println!("{} records appended to {name}", intake.appended);
-    let refused = intake.window.as_ref().map_or(0, Window::say_counts);
-    taken.and(finished)?;
-    match refused {
-        0 => Ok(()),
-        refused => {
-            Err(format!("{refused} records came later than the window of {name} and were refused")
-                .into())
-        }
-    }
+    let window = intake.window.as_ref().map_or(Ok(()), |window| window.finish(name));
+    taken.and(finished).and(window)
 }

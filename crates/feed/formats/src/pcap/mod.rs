@@ -1,40 +1,26 @@
-//! Captures as feeds: the UDP payloads of pcap and pcapng files, with their capture times.
+//! The packets of pcap and pcapng files, with their capture times.
 //!
-//! A venue's multicast is recorded as packets, so a capture is the most honest input: real sizes,
-//! real bursts, both redundant sides. **Each UDP datagram is one message** of any protocol, and its
-//! payload is the message's bytes. A capture of both sides of a redundant feed (A and B) gives
-//! both, as different channels. [`crate::arbiter`] chooses the first copy, for which it needs the
-//! feed's own sequence numbers.
+//! [`PcapReader`] gives UDP datagrams and, to the crate, TCP segments. Tags, labels and tunnels
+//! around them are taken off. What the packets mean is decided for each channel
+//! ([`crate::capture`]).
 //!
-//! The channel of a datagram is its destination address and port. The sender does not count,
-//! because order must hold when a venue fails over to another publisher of the same group.
-//!
-//! The format of the datagrams is found once, by the structure of the first [`LOOK_DATAGRAMS`]. If
-//! all of these datagrams belong to a single format, the capture has this format.
-//!
-//! A packet that is not a whole UDP datagram is skipped, and [`Skipped`] counts it by reason. A
-//! file whose structure is broken gives an error at the byte where it breaks.
+//! A packet that is not a whole UDP datagram or TCP segment is skipped, and [`Skipped`] counts it
+//! by reason. A file whose structure is broken gives an error at the byte where it breaks.
 
 mod classic;
 mod ng;
-mod packet;
+pub(crate) mod packet;
+mod tunnel;
 
 #[cfg(test)]
 mod tests;
 
-use crate::codec::{self, Format};
-use crate::error::FeedError;
+use crate::error::{Fault, FeedError};
 use crate::input::Input;
-use crate::source::{Message, Source};
 use bytes::Bytes;
 use core::net::{IpAddr, SocketAddr};
-use packet::Skip;
-use std::collections::VecDeque;
+use packet::{Skip, Transport, TransportPacket};
 use std::io::Read;
-
-/// Datagrams by which a capture's format is recognised. By chance, four packets in a thousand look
-/// like a packet of some other format. Sixteen in a row do not.
-const LOOK_DATAGRAMS: usize = 16;
 
 /// Byte order of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +75,16 @@ pub struct Datagram {
     pub payload: Bytes,
 }
 
+/// A UDP datagram or a TCP segment of a capture.
+#[derive(Clone, Debug)]
+pub(crate) struct CapturedPacket {
+    pub time_ns: u64,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    pub transport: Transport,
+    pub payload: Bytes,
+}
+
 /// Captured packets that are no whole UDP datagram, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
@@ -96,8 +92,8 @@ pub struct Skipped {
     pub link_type: u64,
     /// Frames that hold no IP packet.
     pub not_ip: u64,
-    /// IP packets of other protocols than UDP.
-    pub not_udp: u64,
+    /// IP packets of other protocols than UDP and SoupBinTCP.
+    pub other_protocols: u64,
     /// Fragments of a datagram, which are not reassembled.
     pub fragments: u64,
     /// Datagrams of which the capture kept only the beginning.
@@ -114,7 +110,7 @@ impl core::fmt::Display for Skipped {
         let reasons = [
             (self.link_type, "frames of a link type that is not read"),
             (self.not_ip, "frames without an IP packet"),
-            (self.not_udp, "packets of another protocol than UDP"),
+            (self.other_protocols, "packets of other protocols than UDP and SoupBinTCP"),
             (self.fragments, "fragments of datagrams, which are not put together"),
             (self.cut, "datagrams cut by the capture: capture whole packets (tcpdump -s 0)"),
             (self.malformed, "packets whose headers contradict their length"),
@@ -135,14 +131,19 @@ impl core::fmt::Display for Skipped {
 impl Skipped {
     /// Number of all skipped packets.
     pub fn total(&self) -> u64 {
-        self.link_type + self.not_ip + self.not_udp + self.fragments + self.cut + self.malformed
+        self.link_type
+            + self.not_ip
+            + self.other_protocols
+            + self.fragments
+            + self.cut
+            + self.malformed
     }
 
     fn count(&mut self, skip: Skip) {
         let count = match skip {
             Skip::LinkType => &mut self.link_type,
             Skip::NotIp => &mut self.not_ip,
-            Skip::NotUdp => &mut self.not_udp,
+            Skip::OtherProtocol => &mut self.other_protocols,
             Skip::Fragment => &mut self.fragments,
             Skip::Cut => &mut self.cut,
             Skip::Malformed => &mut self.malformed,
@@ -158,21 +159,14 @@ pub(crate) fn is_capture(head: &[u8]) -> bool {
     classic::magic(head).is_some() || head.starts_with(&ng_magic)
 }
 
-/// A capture as a [`Source`]. Each UDP datagram is a message, and its shard key is its [`channel`].
+/// Reads the packets of a capture.
 #[derive(Debug)]
-pub struct PcapSource<R> {
+pub struct PcapReader<R> {
     input: Input<R>,
     format: Option<FileFormat>,
     skipped: Skipped,
     /// Captures behind the first one.
     further_captures: u64,
-    /// The tag of the datagrams, once it is known.
-    tag: Option<Format>,
-    /// Datagrams that were read to find the tag.
-    ahead: VecDeque<Datagram>,
-    /// The end or error that stopped the look ahead early.
-    ahead_end: Option<Result<(), FeedError>>,
-    given: u64,
 }
 
 #[derive(Debug)]
@@ -181,62 +175,62 @@ enum FileFormat {
     Ng(ng::Section),
 }
 
-impl<R: Read> PcapSource<R> {
+impl<R: Read> PcapReader<R> {
     /// Reads from `reader`. Errors call it `name`.
     pub fn new(reader: R, name: &str) -> Self {
         let input = Input::new(reader, name);
-        Self {
-            input,
-            format: None,
-            skipped: Skipped::default(),
-            further_captures: 0,
-            tag: None,
-            ahead: VecDeque::new(),
-            ahead_end: None,
-            given: 0,
-        }
+        Self { input, format: None, skipped: Skipped::default(), further_captures: 0 }
     }
 
-    /// Reads datagrams whose format the user knows.
-    pub fn with_format(reader: R, name: &str, format: Option<Format>) -> Self {
-        Self { tag: format, ..Self::new(reader, name) }
+    /// Packets that were skipped so far.
+    pub fn skipped(&self) -> Skipped {
+        self.skipped
     }
 
-    /// Reads the first datagrams to tell their format by.
-    fn look_ahead(&mut self) -> Format {
-        while self.ahead.len() < LOOK_DATAGRAMS {
-            match self.next_datagram() {
-                Ok(Some(datagram)) => self.ahead.push_back(datagram),
-                Ok(None) => {
-                    self.ahead_end = Some(Ok(()));
-                    break;
-                }
-                Err(error) => {
-                    self.ahead_end = Some(Err(error));
-                    break;
-                }
-            }
-        }
-        codec::of_packets(self.ahead.iter().map(|datagram| &datagram.payload[..]))
+    /// A note about captures that were put behind each other.
+    pub(crate) fn note(&self) -> Option<String> {
+        let count = self.further_captures + 1;
+        (count > 1).then(|| format!("the file holds {count} captures, one behind the other"))
     }
 
-    /// The next UDP datagram; `None` at the end.
+    /// The next UDP datagram; `None` at the end. All other packets count as skipped.
     ///
     /// # Errors
     /// When the reader fails, the file ends inside a record, or a record contradicts itself.
     pub fn next_datagram(&mut self) -> Result<Option<Datagram>, FeedError> {
+        while let Some(packet) = self.next_packet()? {
+            let CapturedPacket { time_ns, source, destination, transport, payload } = packet;
+            match transport {
+                Transport::Udp => {
+                    return Ok(Some(Datagram { time_ns, source, destination, payload }));
+                }
+                Transport::Tcp { .. } => self.skipped.other_protocols += 1,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next UDP datagram or TCP segment; `None` at the end.
+    pub(crate) fn next_packet(&mut self) -> Result<Option<CapturedPacket>, FeedError> {
         while let Some(captured) = self.next_captured()? {
             let Captured { time_ns, link_type, cut, bytes } = captured;
-            match packet::udp(link_type, &bytes, cut) {
-                Ok(packet::Udp { source, destination, payload }) => {
+            match packet::transport_of(link_type, &bytes, cut) {
+                Ok(TransportPacket { source, destination, transport, payload }) => {
                     self.input.next_index();
                     let payload = bytes.slice(payload);
-                    return Ok(Some(Datagram { time_ns, source, destination, payload }));
+                    let packet =
+                        CapturedPacket { time_ns, source, destination, transport, payload };
+                    return Ok(Some(packet));
                 }
                 Err(skip) => self.skipped.count(skip),
             }
         }
         Ok(None)
+    }
+
+    /// An error at the present place.
+    pub(crate) fn error(&self, fault: Fault) -> FeedError {
+        self.input.error(fault)
     }
 
     fn next_captured(&mut self) -> Result<Option<Captured>, FeedError> {
@@ -270,35 +264,6 @@ impl<R: Read> PcapSource<R> {
         let is_classic = matches!(self.format, Some(FileFormat::Classic(_)));
         classic::is_file_header(self.input.peek(classic::HEADER_BYTES))
             || is_classic && ng::is_section(self.input.peek(ng::SECTION_START_BYTES))
-    }
-}
-
-impl<R: Read> Source for PcapSource<R> {
-    fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
-        let format = self.tag.unwrap_or_else(|| self.look_ahead());
-        self.tag = Some(format);
-        let datagram = match (self.ahead.pop_front(), self.ahead_end.clone()) {
-            (Some(datagram), _) => datagram,
-            (None, Some(end)) => return end.map(|()| None),
-            (None, None) => match self.next_datagram()? {
-                Some(datagram) => datagram,
-                None => return Ok(None),
-            },
-        };
-        let Datagram { time_ns, destination, payload: bytes, .. } = datagram;
-        let (index, shard_key) = (self.given, channel(destination));
-        self.given += 1;
-        Ok(Some(Message { index, time_ns, shard_key, format, bytes }))
-    }
-
-    fn skipped(&self) -> Skipped {
-        self.skipped
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let count = self.further_captures + 1;
-        let note = format!("the file holds {count} captures, one behind the other");
-        (count > 1).then_some(note).into_iter().collect()
     }
 }
 

@@ -118,12 +118,12 @@ impl Gaps {
 /// missing messages are requested, that a round is bounded, and that the steps at any time end with
 /// a wait.
 pub(crate) fn fuzz(data: &[u8]) {
-    use evenfall_feed_formats::arbiter::{Limits, Side};
+    use evenfall_feed_formats::arbiter::{ArbiterLimits, FeedSide};
     use evenfall_feed_formats::mold::{PacketBuilder, SessionId};
     /// Most steps at one instant. The machine may give up one hole and ask for one round of
     /// messages, and a few further steps do no harm.
     const STEPS_MAX: usize = 8;
-    let limits = Limits { messages_max: 64, ..Limits::default() };
+    let limits = ArbiterLimits { messages_max: 64, ..ArbiterLimits::default() };
     let mut tracker = Tracker::new(Some(1), limits);
     let mut gaps = Gaps::new(Duration::from_millis(50), Duration::from_millis(1), true);
     let mut now = Timestamp::ZERO;
@@ -133,7 +133,7 @@ pub(crate) fn fuzz(data: &[u8]) {
         let sequence = u64::from(u16::from_le_bytes([low, high]));
         let mut packet = PacketBuilder::new(SessionId(*b"      fuzz"), sequence, 1_400);
         (0..count % 8).for_each(|_| assert!(packet.push(b"message")));
-        let _ = tracker.datagram(Side::A, &packet.finish().into());
+        let _ = tracker.datagram(FeedSide::A, &packet.finish().into());
         let mut steps = 0;
         loop {
             while tracker.poll().is_some() {}
@@ -164,7 +164,7 @@ pub(crate) fn fuzz(data: &[u8]) {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use evenfall_feed_formats::arbiter::{Limits, Side};
+    use evenfall_feed_formats::arbiter::{ArbiterLimits, FeedSide};
     use evenfall_feed_formats::mold::{PacketBuilder, SessionId};
 
     const SESSION: SessionId = SessionId(*b"   session");
@@ -178,7 +178,7 @@ mod tests {
     fn give(tracker: &mut Tracker, sequences: core::ops::Range<u64>) {
         let mut packet = PacketBuilder::new(SESSION, sequences.start, 60_000);
         sequences.for_each(|s| assert!(packet.push(&s.to_le_bytes())));
-        tracker.datagram(Side::A, &Bytes::from(packet.finish())).unwrap();
+        tracker.datagram(FeedSide::A, &Bytes::from(packet.finish())).unwrap();
         while tracker.poll().is_some() {}
     }
 
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_hole_is_left_to_the_other_side_then_asked_for_then_given_up() {
-        let mut tracker = Tracker::new(Some(1), Limits::default());
+        let mut tracker = Tracker::new(Some(1), ArbiterLimits::default());
         let mut gaps = Gaps::new(PATIENCE, SKEW, true);
         give(&mut tracker, 1..3);
         assert_eq!(gaps.step(at(0), &tracker), Step::Wait(Timestamp::MAX));
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_long_hole_is_asked_for_in_rounds_of_packets_without_a_pause() {
-        let mut tracker = Tracker::new(Some(1), Limits::default());
+        let mut tracker = Tracker::new(Some(1), ArbiterLimits::default());
         let mut gaps = Gaps::new(PATIENCE, SKEW, true);
         give(&mut tracker, 10_001..10_002);
         gaps.step(at(0), &tracker);
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn without_a_server_a_hole_only_waits() {
-        let mut tracker = Tracker::new(Some(1), Limits::default());
+        let mut tracker = Tracker::new(Some(1), ArbiterLimits::default());
         let mut gaps = Gaps::new(PATIENCE, SKEW, false);
         give(&mut tracker, 2..3);
         assert_eq!(gaps.step(at(0), &tracker), Step::Wait(at(100)));

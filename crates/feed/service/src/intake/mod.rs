@@ -124,6 +124,12 @@ pub struct FeedStatus {
     pub answers: u64,
     /// Messages given up.
     pub lost: u64,
+    /// Messages that came after they had been given up.
+    pub late: u64,
+    /// Messages that were not taken, because other bytes came under their numbers before.
+    pub reused: u64,
+    /// How often the numbers of a session began anew.
+    pub restarts: u64,
     /// Datagrams that were not MoldUDP64 packets.
     pub malformed: u64,
     /// Packets of addresses that a side does not listen to.
@@ -147,6 +153,12 @@ impl FeedStatus {
         m.counter("feed_requests_total", "Requests for messages again.", 0, self.requests);
         m.counter("feed_answers_total", "Answers to requests.", 0, self.answers);
         m.counter("feed_lost_messages_total", "Messages given up.", 0, self.lost);
+        let late = "Messages that came after they had been given up.";
+        m.counter("feed_late_messages_total", late, 0, self.late);
+        let reused = "Messages under a number that came with other bytes before.";
+        m.counter("feed_reused_numbers_total", reused, 0, self.reused);
+        let restarts = "How often the numbers of a session began anew.";
+        m.counter("feed_restarts_total", restarts, 0, self.restarts);
         m.counter(
             "feed_malformed_datagrams_total",
             "Datagrams that are no packets.",

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::Bytes;
 use evenfall_core::{Arrival, Class, Destination, Head, Timestamp, Transmit};
-use evenfall_feed_formats::arbiter::{Event, Limits, Side};
-use evenfall_feed_formats::mold::{MoldError, Packet, Request, Tracker};
+use evenfall_feed_formats::arbiter::{ArbiterEvent, ArbiterLimits, FeedSide};
+use evenfall_feed_formats::mold::{MoldError, Packet, Request, SessionId, Tracker};
 use evenfall_feed_formats::{FeedError, Format, Message, codec};
 use evenfall_port::{Options, Port};
 
 use super::gaps::{Gaps, Step};
-use super::trust::{Rival, SILENCE, Source};
+use super::trust::{Rivals, SILENCE, Source};
 use super::{FeedStatus, Intake, News, Next};
 use crate::IntakeError;
 use evenfall_runtime::settings::{Io, Run};
@@ -25,11 +25,15 @@ const REQUESTS_MAX: usize = 64;
 /// Number of kept arrival times above which times of messages that are no longer held are dropped.
 const TIMES_TIDY: usize = 1_024;
 
+/// How far a side may go back before a person is told. Two packets of one path swap places within a
+/// few messages.
+const BACK_MESSAGES: u64 = 256;
+
 /// The use of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     /// A side of the feed.
-    Side(Side),
+    Side(FeedSide),
     /// Answers to our requests, from this address alone.
     Answers(SocketAddr),
 }
@@ -39,15 +43,19 @@ struct Ear {
     line: Line,
     port: Box<dyn Port>,
     source: Source,
+    /// The number after the last message that came over this side in the session.
+    reached: u64,
+    /// Whether the side has gone back behind `reached`, and this was told.
+    is_back: bool,
 }
 
 /// A live session.
 pub(super) struct Mold {
     ears: Vec<Ear>,
-    limits: Limits,
+    limits: ArbiterLimits,
     tracker: Tracker,
     gaps: Gaps,
-    rival: Rival,
+    rivals: Rivals,
     inbox: Vec<Arrival>,
     /// Arrivals, each with the index of its socket.
     arrived: VecDeque<(usize, Arrival)>,
@@ -96,11 +104,12 @@ impl Mold {
         };
         let bind = |line, address| {
             let port = evenfall_port::open(address, options.clone())?;
-            Ok::<_, IntakeError>(Ear { line, port, source: Source::new(&feed.mold_sources) })
+            let source = Source::new(&feed.mold_sources);
+            Ok::<_, IntakeError>(Ear { line, port, source, reached: 0, is_back: false })
         };
-        let mut ears = vec![bind(Line::Side(Side::A), address)?];
+        let mut ears = vec![bind(Line::Side(FeedSide::A), address)?];
         if let Some(b) = feed.mold_b {
-            ears.push(bind(Line::Side(Side::B), b)?);
+            ears.push(bind(Line::Side(FeedSide::B), b)?);
         }
         if let Some(server) = feed.mold_request {
             ears.push(bind(Line::Answers(server), answers_at(server))?);
@@ -108,10 +117,10 @@ impl Mold {
         for note in ears.iter().flat_map(|ear| ear.port.notes()) {
             tracing::warn!("feed.mold: {note}");
         }
-        let limits = Limits {
+        let limits = ArbiterLimits {
             messages_max: feed.mold_hold_messages,
             bytes_max: feed.mold_hold_bytes,
-            ..Limits::default()
+            ..ArbiterLimits::default()
         };
         let (patience, skew) = (feed.mold_gap_timeout, feed.mold_skew);
         Ok(Self {
@@ -119,7 +128,7 @@ impl Mold {
             limits,
             tracker: Tracker::new(feed.mold_from, limits),
             gaps: Gaps::new(patience, skew, feed.mold_request.is_some()),
-            rival: Rival::default(),
+            rivals: Rivals::default(),
             inbox: Vec::new(),
             arrived: VecDeque::new(),
             ready: VecDeque::new(),
@@ -157,13 +166,13 @@ impl Mold {
     }
 
     /// The side of a packet; `None` for a packet of another source.
-    fn side_of(&mut self, place: usize, arrival: &Arrival) -> Option<Side> {
+    fn side_of(&mut self, place: usize, arrival: &Arrival) -> Option<FeedSide> {
         let (from, ear) = (arrival.from, &self.ears[place]);
         match ear.line {
             Line::Side(side) if ear.source.admits(from, arrival.received) => return Some(side),
             Line::Answers(server) if server == from => {
                 self.status.answers += 1;
-                return Some(Side::Again);
+                return Some(FeedSide::Again);
             }
             _ => self.status.foreign += 1,
         }
@@ -173,7 +182,7 @@ impl Mold {
     }
 
     /// Records the sender of an accepted packet as the source of its side.
-    fn note_source(&mut self, place: usize, side: Side, arrival: &Arrival) {
+    fn note_source(&mut self, place: usize, side: FeedSide, arrival: &Arrival) {
         let Some(before) = self.ears[place].source.take(arrival.from, arrival.received) else {
             return;
         };
@@ -187,37 +196,104 @@ impl Mold {
             Ok(packet) => packet,
             Err(error) => return self.refuse(error, arrival),
         };
-        let Some(side) = self.side_of(place, arrival) else { return };
+        let Some(side) = self.side_of(place, arrival) else {
+            return self.keep_of_another(place, arrival, packet.session);
+        };
+        self.take_packet(place, side, arrival, &packet);
+    }
+
+    /// Hands a packet of a side to the tracker.
+    fn take_packet(
+        &mut self,
+        place: usize,
+        side: FeedSide,
+        arrival: &Arrival,
+        packet: &Packet<'_>,
+    ) {
         let known = self.tracker.session();
-        let mut taken = self.tracker.datagram(side, &arrival.datagram);
-        if let Err(MoldError::OtherSession { running, found }) = taken
-            && self.rival.hear(found, self.silence(arrival.received))
-        {
-            self.tell(
-                "feed",
-                format!("MoldUDP64 session {running} is silent: {found} is followed"),
-            );
-            self.tracker.leave();
-            self.drain(arrival.received);
-            self.times.clear();
-            taken = self.tracker.datagram(side, &arrival.datagram);
-        }
-        if let Err(error) = taken {
-            return self.refuse(error, arrival);
+        match self.tracker.datagram(side, &arrival.datagram) {
+            Err(MoldError::OtherSession { found, .. }) if side != FeedSide::Again => {
+                return self.hear_other_session(place, arrival, found);
+            }
+            Err(error) => return self.refuse(error, arrival),
+            Ok(()) => {}
         }
         if packet.body.count() > 0 && self.times.len() < self.limits.messages_max {
             self.times.entry(packet.sequence).or_insert(arrival.received);
         }
         self.heard = Some(arrival.received);
-        self.rival.clear();
-        if side != Side::Again {
-            self.note_source(place, side, arrival);
-        }
+        self.status.other_sessions += self.rivals.clear();
         if let Some(session) = self.tracker.session().filter(|session| known != Some(*session)) {
             self.status.session = session.to_string();
             self.tell("feed", format!("MoldUDP64 session {session} has been found"));
+            self.ears.iter_mut().for_each(|ear| (ear.reached, ear.is_back) = (0, false));
+        }
+        if side != FeedSide::Again {
+            self.note_source(place, side, arrival);
+            self.note_place(place, side, packet);
         }
         self.drain(arrival.received);
+    }
+
+    /// Tells when a side goes back by more than packets swap places: its sender has begun again, or
+    /// sends old messages once more.
+    fn note_place(&mut self, place: usize, side: FeedSide, packet: &Packet<'_>) {
+        let (next, ear) = (packet.next_sequence(), &mut self.ears[place]);
+        if next >= ear.reached {
+            (ear.reached, ear.is_back) = (next, false);
+        } else if next + BACK_MESSAGES <= ear.reached && !ear.is_back {
+            ear.is_back = true;
+            let (sequence, reached, session) = (packet.sequence, ear.reached, packet.session);
+            let text = format!(
+                "side {side:?} of session {session} goes back from sequence {reached} to \
+                 {sequence}: what it repeats is taken once; a sender that starts again must begin \
+                 a new session"
+            );
+            self.tell("feed", text);
+        }
+    }
+
+    /// Keeps a packet of another address, which may be the feed's sender after it started again.
+    fn keep_of_another(&mut self, place: usize, arrival: &Arrival, session: SessionId) {
+        let ear = &self.ears[place];
+        let is_side = matches!(ear.line, Line::Side(_)) && !ear.source.is_listed();
+        if is_side && self.tracker.session().is_some_and(|running| running != session) {
+            self.rivals.keep(session, place, arrival);
+        }
+    }
+
+    /// Keeps a packet of another session than the followed one. Once the followed session is
+    /// silent, follows the other session from its first kept packet.
+    fn hear_other_session(&mut self, place: usize, arrival: &Arrival, found: SessionId) {
+        let Some(running) = self.tracker.session() else { return };
+        if !self.rivals.keep(found, place, arrival) {
+            return self.refuse(MoldError::OtherSession { running, found }, arrival);
+        }
+        let silent = self.silence(arrival.received);
+        let is_known = self.ears[place].source.is_at(arrival.from.ip());
+        if !self.rivals.is_proven(found, silent, is_known) {
+            if self.rivals.is_first(found) {
+                let text = format!(
+                    "MoldUDP64 session {found} begins, but {running} has not ended: packets of \
+                     {found} are kept until {running} is silent for {} s",
+                    SILENCE.as_secs()
+                );
+                self.tell("feed", text);
+            }
+            return;
+        }
+        self.tell("feed", format!("MoldUDP64 session {running} is silent: {found} is followed"));
+        self.tracker.leave();
+        self.drain(arrival.received);
+        self.times.clear();
+        for (place, arrival) in self.rivals.take(found) {
+            let (Line::Side(side), Ok(packet)) =
+                (self.ears[place].line, Packet::decode(&arrival.datagram))
+            else {
+                continue;
+            };
+            self.take_packet(place, side, &arrival, &packet);
+        }
     }
 
     /// Time since the last packet of the session.
@@ -243,15 +319,23 @@ impl Mold {
     fn drain(&mut self, now: Timestamp) {
         while let Some(event) = self.tracker.poll() {
             match event {
-                Event::Message { sequence, bytes } => {
+                ArbiterEvent::Message { sequence, bytes } => {
                     let earlier = self.times.range(..=sequence).next_back();
                     let at = earlier.map_or(now, |(_, at)| *at).min(now);
                     let message = Message::live(self.given, at.nanos(), self.format, bytes);
                     self.given += 1;
                     self.ready.push_back((message, at));
                 }
-                Event::Gap(_) => self.status.gaps += 1,
-                Event::Lost(range) => {
+                ArbiterEvent::Gap(_) => self.status.gaps += 1,
+                ArbiterEvent::Restart(sequence) => {
+                    self.times.clear();
+                    let text = format!(
+                        "the session begins anew at sequence {sequence}: other messages come under \
+                         numbers that were used"
+                    );
+                    self.tell("feed", text);
+                }
+                ArbiterEvent::Lost(range) => {
                     let count = range.end - range.start;
                     let text = format!(
                         "lost before the root: {count} messages of the feed, sequences {} to {}",
@@ -362,6 +446,9 @@ impl Intake for Mold {
             first_again: counts.first_again,
             copies_ignored: counts.ignored,
             lost: counts.lost,
+            late: counts.late,
+            reused: counts.reused,
+            restarts: counts.restarts,
             ..self.status.clone()
         })
     }
@@ -370,3 +457,6 @@ impl Intake for Mold {
         self.title.clone()
     }
 }
+
+#[cfg(test)]
+mod tests;
