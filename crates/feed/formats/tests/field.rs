@@ -31,7 +31,8 @@ struct ReadFeed {
 
 fn read_as(file: &str, format: Option<Format>, copies: CopyChoice) -> Option<ReadFeed> {
     let path = field(file)?;
-    let mut source = open_as(format, Box::new(File::open(&path).unwrap()), file).unwrap();
+    let opened = open_as(format, Box::new(File::open(&path).unwrap()), file);
+    let mut source = opened.unwrap().source;
     let mut messages = Vec::new();
     let end = source.choose_copies(copies).and_then(|()| {
         loop {
