@@ -8,7 +8,10 @@
 //! | a packet of the side's source | it is taken |
 //! | of another address | it is counted; once the source is silent for [`SILENCE`], it is taken |
 //! | of an address that `feed.mold_sources` does not list, if that lists any | it is counted |
-//! | of another session | it is kept; once the followed session is silent for [`SILENCE`], a packet of the same address, or [`RIVAL_PACKETS`] of any, make the feed follow that session from the first kept packet |
+//! | of another session | it is kept, and played once that session is followed |
+//!
+//! Another session is followed once the present session is silent for [`SILENCE`]. A packet from
+//! the IP address of the present source is then enough, and so are [`RIVAL_PACKETS`] of any.
 
 use core::time::Duration;
 use std::net::{IpAddr, SocketAddr};
