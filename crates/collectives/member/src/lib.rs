@@ -36,7 +36,8 @@ use evenfall_collectives_machine::group::{
 };
 use evenfall_collectives_machine::wire::HEADER_BYTES;
 use evenfall_collectives_machine::{RankFailure, ShuffleCounters, StartError};
-use evenfall_core::Timestamp;
+use evenfall_core::{Machine, Timestamp};
+use evenfall_host::Waker;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_host::process::{Signal, end_with_parent};
@@ -473,6 +474,91 @@ impl GroupMember {
         }
         // The exit status of these processes tells the caller nothing.
         self.others.iter_mut().for_each(|other| drop(other.wait()));
+    }
+}
+
+/// A machine that runs on the group and the socket of a member, such as a sort. The member is there
+/// again when the machine has done its work.
+pub struct GroupDriver<M: Machine> {
+    machine: [M; 1],
+    member: MemberRest,
+}
+
+/// A member without its group.
+struct MemberRest {
+    port: Box<dyn Port>,
+    signals: interrupt::Watch,
+    turn: Loop,
+    linger: Duration,
+    others: Vec<Child>,
+}
+
+impl GroupMember {
+    /// Hands the group to a machine that runs on it. No call of the member may be under way.
+    pub fn drive_machine<M: Machine>(
+        self,
+        machine: impl FnOnce(ProcessGroup) -> M,
+    ) -> GroupDriver<M> {
+        let Self { group: [group], port, _signals, turn, linger, others, .. } = self;
+        let member = MemberRest { port, signals: _signals, turn, linger, others };
+        GroupDriver { machine: [machine(group)], member }
+    }
+}
+
+impl<M: Machine> GroupDriver<M> {
+    /// Hands the machine an input at the present time. Its events go to `events`.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn input<T>(
+        &mut self,
+        input: impl FnOnce(&mut M, Timestamp) -> T,
+        events: &mut impl FnMut(M::Event),
+    ) -> Result<T, GroupError> {
+        let [machine] = &mut self.machine;
+        let port = self.member.port.as_mut();
+        let mut tell = |_: &M, _: Timestamp, event| events(event);
+        Ok(self.member.turn.input(0, machine, port, input, &mut tell)?)
+    }
+
+    /// Takes arrivals and timeouts in, and waits for more when there are none.
+    ///
+    /// # Errors
+    /// When the socket fails, or a signal arrives.
+    pub fn turn(&mut self, events: &mut impl FnMut(M::Event)) -> Result<(), GroupError> {
+        if interrupt::raised() {
+            return Err(GroupError::Interrupted);
+        }
+        let port = self.member.port.as_mut();
+        let mut tell = |_: &M, _: Timestamp, event| events(event);
+        self.member.turn.turn(&mut self.machine, port, None, &mut tell)?;
+        Ok(())
+    }
+
+    /// Ends a wait of [`turn`](Self::turn) from another thread.
+    pub fn waker(&self) -> Waker {
+        self.member.port.waker()
+    }
+
+    /// The machine.
+    pub fn machine(&mut self) -> &mut M {
+        &mut self.machine[0]
+    }
+
+    /// The member, with the group that the machine gives back.
+    pub fn into_member(self, group: impl FnOnce(M) -> ProcessGroup) -> GroupMember {
+        let Self { machine: [machine], member } = self;
+        GroupMember {
+            group: [group(machine)],
+            port: member.port,
+            _signals: member.signals,
+            turn: member.turn,
+            ended: BTreeMap::new(),
+            linger: member.linger,
+            watch_queue: false,
+            waiting_bytes_max: 0,
+            others: member.others,
+        }
     }
 }
 
