@@ -22,6 +22,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use evenfall_core::math::mix;
 use evenfall_core::time::nanos;
 use evenfall_core::{Class, Prng};
 
@@ -82,6 +83,11 @@ pub struct FatTreeSpec {
     pub host_bits_per_s: u64,
     /// Link of each rack to the core, each way. `rack_hosts * host_bits_per_s` is full bisection.
     pub rack_bits_per_s: u64,
+    /// Paths between two racks, each with its share of `rack_bits_per_s`. All packets from one host
+    /// to another take the path that a hash of the two names gives, as in a network whose switches
+    /// hash flows: two flows may share a path while another is idle. With 1 path no two flows
+    /// collide.
+    pub core_paths: u32,
     /// Delay of a link between host and rack.
     pub host_delay: Duration,
     /// Delay of a link between rack and core.
@@ -102,6 +108,7 @@ impl Default for FatTreeSpec {
             rack_hosts: 40,
             host_bits_per_s: 25_000_000_000,
             rack_bits_per_s: 1_000_000_000_000,
+            core_paths: 1,
             host_delay: Duration::from_nanos(720),
             rack_delay: Duration::from_nanos(960),
             priorities: Priorities::Everywhere,
@@ -169,6 +176,8 @@ struct Way {
     to: u32,
     bytes: u32,
     control: bool,
+    /// The path through the core.
+    path: u32,
     /// The next port: 0 the card of the sender, then the rack's port up, the core's port down, and
     /// the rack's port to the host.
     hop: u8,
@@ -256,6 +265,20 @@ impl FatTree {
         Port { bits_per_s: bits_per_s.max(1), priority, ..Port::default() }
     }
 
+    /// The number of the port, among those of all racks, by which the rack of a host meets a path.
+    fn rack_port(&self, host: u32, path: u32) -> u64 {
+        u64::from(self.rack(host)) * u64::from(self.spec.core_paths.max(1)) + u64::from(path)
+    }
+
+    /// The path of all packets from one host to another.
+    fn path(&self, from: u32, to: u32) -> u32 {
+        let paths = self.spec.core_paths.max(1);
+        if paths == 1 {
+            return 0;
+        }
+        (mix(u64::from(from) << 32 | u64::from(to)) % u64::from(paths)) as u32
+    }
+
     /// The number of the port that a packet goes to next, over all ports.
     fn place(&self, way: &Way) -> u64 {
         let racks = self.rack_ups.len() as u64;
@@ -263,8 +286,8 @@ impl FatTree {
         match way.hop {
             0 => u64::from(way.from),
             1 => hosts + u64::from(way.to),
-            2 => 2 * hosts + u64::from(self.rack(way.from)),
-            _ => 2 * hosts + racks + u64::from(self.rack(way.to)),
+            2 => 2 * hosts + self.rack_port(way.from, way.path),
+            _ => 2 * hosts + racks + self.rack_port(way.to, way.path),
         }
     }
 
@@ -292,7 +315,8 @@ impl FatTree {
             let rack = self.rack((place - hosts) as u32);
             &mut self.racks[rack as usize]
         } else if place < 2 * hosts + racks {
-            &mut self.racks[(place - 2 * hosts) as usize]
+            let rack = (place - 2 * hosts) / u64::from(self.spec.core_paths.max(1));
+            &mut self.racks[rack as usize]
         } else {
             &mut self.core
         };
@@ -388,8 +412,11 @@ impl Network for FatTree {
         let core = self.spec.priorities == Priorities::Everywhere;
         let (host, rack) = (self.spec.host_bits_per_s, self.spec.rack_bits_per_s);
         if self.hosts.is_multiple_of(self.spec.rack_hosts) {
-            self.rack_ups.push(self.port(rack, core));
-            self.rack_downs.push(self.port(rack, core));
+            let paths = self.spec.core_paths.max(1);
+            for _ in 0..paths {
+                self.rack_ups.push(self.port(rack / u64::from(paths), core));
+                self.rack_downs.push(self.port(rack / u64::from(paths), core));
+            }
             self.racks.push(Occupancy::default());
         }
         self.cards.push(self.port(host, first));
@@ -420,7 +447,7 @@ impl Network for FatTree {
             };
         }
         let (from, to) = (packet.from_host.0, packet.to_host.0);
-        let way = Way { from, to, bytes, control, hop: 0 };
+        let way = Way { from, to, bytes, control, path: self.path(from, to), hop: 0 };
         let id = match self.free.pop() {
             Some(id) => id,
             None => {

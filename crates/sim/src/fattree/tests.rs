@@ -130,3 +130,29 @@ fn a_rate_that_is_no_whole_number_of_picoseconds_a_byte_is_kept() {
     let took = times[30] - times[0];
     assert!(took.abs_diff(40_000) <= 2, "30 packets took {took} ns");
 }
+
+#[test]
+fn flows_that_hash_to_one_path_share_it_while_another_is_idle() {
+    // Two flows of 25 Gb/s, and a core of two paths with 25 Gb/s each.
+    let spec = |core_paths| FatTreeSpec {
+        core_paths,
+        rack_hosts: 8,
+        rack_bits_per_s: 50_000_000_000,
+        ..FatTreeSpec::default()
+    };
+    let tree = FatTree::new(spec(2));
+    let pairs = || (8..16).flat_map(|a| (8..16).map(move |b| (a, b))).filter(|(a, b)| a != b);
+    let collide = |&(a, b): &(u32, u32)| tree.path(0, a) == tree.path(1, b);
+    let last = |core_paths, (a, b): (u32, u32)| {
+        let mut drive = Drive::new(spec(core_paths), 16);
+        for _ in 0..40 {
+            drive.send(0, 0, a, Class::Bulk);
+            drive.send(0, 1, b, Class::Bulk);
+        }
+        *drive.arrivals().last().expect("eighty packets")
+    };
+    let same = pairs().find(collide).expect("flows that collide");
+    let apart = pairs().find(|pair| !collide(pair)).expect("flows that do not");
+    assert!(last(2, same) > last(1, same) * 3 / 2);
+    assert!(last(2, apart) < last(1, apart) * 11 / 10);
+}
