@@ -487,7 +487,8 @@ fn capture(magic: [u8; 4], count: u32) -> Vec<u8> {
 #[test]
 fn a_modified_pcap_is_read() {
     let reading = read(capture(MODIFIED, 3));
-    reading.assert_whole(3);
+    // The datagrams are of no known format, which is the only note.
+    assert_eq!((reading.messages.len(), &reading.error, reading.notes.len()), (3, &None, 1));
     assert!(reading.messages.iter().all(|message| message.bytes == "hi"));
     let times: Vec<_> = reading.messages.iter().map(|message| message.time_ns).collect();
     assert_eq!(times[2], 1_577_716_202_000_005_000);
