@@ -12,7 +12,7 @@ use evenfall_runtime::program::counted;
 use humantime::parse_duration;
 use serde_json::{Map, Value};
 
-use crate::settings::CONFIG;
+use crate::services::CONFIG;
 use crate::{Outcome, instrument, stat};
 
 /// Longest time between a signal and the end of `evenfall clock watch`.

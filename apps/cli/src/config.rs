@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use evenfall_multicast_machine::tree::Dimensions;
-use evenfall_multicast_service::Settings;
-use evenfall_multicast_service::settings::RoleName;
-use evenfall_runtime::program::counted;
+use evenfall_runtime::service;
+use evenfall_runtime::settings::{Document, Run};
 
 use crate::Outcome;
-use crate::settings::{CONFIG, Union, default_file};
+use crate::services::{self, CONFIG, SERVICES};
+use crate::settings::default_file;
 
 /// Arguments of `evenfall config`.
 #[derive(clap::Args, Debug)]
@@ -45,54 +44,29 @@ pub fn main(args: &Args) -> Outcome {
         Command::Check { file, config, set, json } => {
             let file = file.as_deref().or(config.as_deref());
             let file = file.unwrap_or(Path::new(CONFIG));
-            let settings = Union::load_runnable(file, set)?;
+            let document = services::load_runnable(file, set)?;
             if *json {
-                println!("{}", serde_json::to_string(&settings.to_table())?);
+                let mut all = services::values(&document)?;
+                let nodes: Vec<toml::Table> = document.list("node")?;
+                all.insert("node".into(), toml::Value::try_from(nodes)?);
+                println!("{}", serde_json::to_string(&all)?);
             } else {
-                describe(&settings);
+                describe(&document)?;
             }
         }
     }
     Ok(())
 }
 
-fn describe(all: &Union) {
-    let (settings, agents) = (&all.multicast, all.survey.agents.len());
-    if agents == settings.nodes.len() {
-        println!("ok: {}", counted(agents, "agent"));
-        return note_key(settings);
+/// What the file holds: how many nodes of each role, and what each service says of them.
+fn describe(document: &Document) -> Outcome {
+    println!("ok: {}", service::counts(SERVICES, document)?.join(", "));
+    for service in SERVICES {
+        service.describe(document)?.iter().for_each(|line| println!("{line}"));
     }
-    let (proxies, receivers) =
-        (settings.count(RoleName::Proxy), settings.count(RoleName::Receiver));
-    let recorders = settings.count(RoleName::Recorder);
-    let m = &settings.multicast;
-    // A recorder takes a place beside the receivers.
-    let tree = Dimensions::of(&m.shape, m.mode, receivers + recorders);
-    let wanted = tree.proxies(&m.shape);
-    let mut nodes = vec!["1 root".to_owned(), counted(proxies, "proxy")];
-    nodes.push(counted(receivers, "receiver"));
-    if recorders > 0 {
-        nodes.push(counted(recorders, "recorder"));
-    }
-    println!("ok: {}", nodes.join(", "));
-    println!(
-        "mode {}: depth {}, fan-out {}, hedging {}, {}",
-        m.mode,
-        tree.depth,
-        tree.fanout,
-        m.shape.hedging,
-        counted(settings.course.trees as usize, "tree")
-    );
-    let per_tree = proxies / settings.course.trees.max(1) as usize;
-    if !m.mode.direct() && per_tree < wanted {
-        let wanted = counted(wanted, "proxy");
-        println!("note: a full tree needs {wanted}; with {per_tree} its nodes have more children");
-    }
-    note_key(settings);
-}
-
-fn note_key(settings: &Settings) {
-    if settings.run.key_file.is_none() {
+    let run: Run = document.part("run")?;
+    if run.key_file.is_none() {
         println!("note: no run.key_file, so nothing leaves loopback");
     }
+    Ok(())
 }

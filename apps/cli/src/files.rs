@@ -9,13 +9,10 @@ mod local;
 
 use std::net::SocketAddr;
 
-#[cfg(not(feature = "files"))]
-use evenfall_files_service::Settings;
-
 #[cfg(feature = "files")]
 pub use commands::{FilesArgs, files};
 #[cfg(feature = "files")]
-pub use local::{dataserver, flowserver, nameserver, run};
+pub use local::run;
 
 #[cfg(not(feature = "files"))]
 use crate::Outcome;
@@ -43,22 +40,4 @@ pub fn files(_: &FilesArgs) -> Outcome {
 #[cfg(not(feature = "files"))]
 pub fn run(_: &crate::local::LocalArgs, _: &ServersArgs) -> Outcome {
     crate::missing::main("the role files", "files")
-}
-
-/// Says how to get the role.
-#[cfg(not(feature = "files"))]
-pub fn nameserver(_: &Settings, _: Option<&str>) -> Outcome {
-    crate::missing::main("the role nameserver", "files")
-}
-
-/// Says how to get the role.
-#[cfg(not(feature = "files"))]
-pub fn dataserver(_: &Settings, _: Option<&str>) -> Outcome {
-    crate::missing::main("the role dataserver", "files")
-}
-
-/// Says how to get the role.
-#[cfg(not(feature = "files"))]
-pub fn flowserver(_: &Settings, _: Option<&str>) -> Outcome {
-    crate::missing::main("the role flowserver", "files")
 }

@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use evenfall_runtime::address::look_up;
+use evenfall_runtime::settings::{Document, Node};
+
+use crate::Outcome;
 
 /// Arguments of a role that can run as several processes on this machine.
 #[derive(clap::Args, Debug)]
@@ -21,6 +24,29 @@ pub struct LocalArgs {
     /// The number of all processes.
     #[arg(long, hide = true)]
     pub(crate) of: Option<usize>,
+}
+
+impl LocalArgs {
+    /// Names the directory of a replica that the settings describe. Replicas on this machine are
+    /// without a settings file.
+    pub(crate) fn apply(&self, document: &mut Document, at: usize) -> Outcome {
+        if self.local.is_some() || self.node.is_some() {
+            return Err("--local: the settings file says where the replicas are".into());
+        }
+        let Some(dir) = &self.dir else { return Ok(()) };
+        let nodes: Vec<Node> = document.list("node")?;
+        let (role, before) = (&nodes[at].role, &nodes[..at]);
+        let number = before.iter().filter(|node| node.role == *role).count();
+        let whole = std::path::absolute(dir.join(number.to_string()))?.display().to_string();
+        let (origin, key) = (format!("--dir {}", dir.display()), format!("node.{at}.keys"));
+        Ok(document.set(&origin, &key, &toml::Value::from(whole).to_string())?)
+    }
+
+    /// The first of these options that was given.
+    pub(crate) fn given_option(&self) -> Option<&'static str> {
+        let local = self.local.map(|_| "--local").or(self.node.map(|_| "--node"));
+        local.or(self.dir.as_ref().map(|_| "--dir"))
+    }
 }
 
 /// A port of this machine, or a loopback address with its port.

@@ -41,6 +41,7 @@ mod pages;
 mod plan;
 mod report;
 mod run;
+mod services;
 mod settings;
 mod stat;
 mod store;

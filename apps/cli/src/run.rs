@@ -2,65 +2,24 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use clap::ValueEnum;
+use clap::builder::PossibleValuesParser;
 use evenfall_host::{interrupt, process};
-use evenfall_multicast_recorder::role as recorder;
-use evenfall_multicast_service::Settings;
-use evenfall_multicast_service::roles::receiver::NoSink;
-use evenfall_multicast_service::roles::{author, proxy, receiver, root};
-use evenfall_multicast_service::settings::{Node, RoleName};
-use evenfall_runtime::settings;
-use evenfall_store_server::Server;
+use evenfall_runtime::service::{self, RoleSpec, Start};
+use evenfall_runtime::settings::{Document, Node};
 
 use crate::Outcome;
-use crate::settings::{CONFIG, Union};
+use crate::services::{self, CONFIG, FILES, SERVICES};
 
 /// Nodes that an error lists. Six fit into two lines.
 const NODES_LISTED_MAX: usize = 6;
-
-/// The role of this process.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum RoleArg {
-    /// Reads the feed, sets the deadline of each message and builds the tree.
-    Root,
-    /// Votes with the root on every frame, and goes on with the feed when the root dies. A run has
-    /// no standby, two or four.
-    Standby,
-    /// Reads the feed in place of the root, and publishes it to the root that leads. The author
-    /// outlives the root, and goes on where it was when it is started again.
-    Author,
-    /// Forwards messages to its children.
-    Proxy,
-    /// Holds each message until its deadline and releases it then.
-    #[value(alias = "recv")]
-    Receiver,
-    /// Receives like a receiver, keeps every message in a store, and answers nodes that missed
-    /// messages.
-    Recorder,
-    /// Measures delays when `evenfall plan live` asks.
-    Agent,
-    /// Keeps ordered keys for `evenfall kv` and for ZooKeeper's clients. The settings file is read
-    /// only with --name.
-    #[value(alias = "order")]
-    Keys,
-    /// Keeps replicated files for `evenfall files` and for WebHDFS's clients: all servers on this
-    /// machine. No settings file is read.
-    Files,
-    /// Keeps the names of replicated files, and the places of their copies.
-    Nameserver,
-    /// Keeps copies of replicated files.
-    Dataserver,
-    /// Chooses the copies from which clients read, by the flows that it knows.
-    Flowserver,
-}
 
 /// Arguments of `evenfall run`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The role of this process.
-    role: RoleArg,
+    #[arg(value_parser = role_parser())]
+    role: String,
     /// The settings file, the same on every host; evenfall.toml when left out.
     #[arg(long)]
     config: Option<PathBuf>,
@@ -97,6 +56,10 @@ pub struct Args {
     keys: crate::keys::RunArgs,
 }
 
+fn role_parser() -> PossibleValuesParser {
+    PossibleValuesParser::new(services::role_words())
+}
+
 /// Nodes by name and role, as many as fit into a line.
 fn listed<'a>(nodes: impl Iterator<Item = &'a Node>) -> String {
     let all: Vec<String> = nodes.map(|node| format!("{} ({})", node.name, node.role)).collect();
@@ -107,168 +70,101 @@ fn listed<'a>(nodes: impl Iterator<Item = &'a Node>) -> String {
     }
 }
 
-fn find(settings: &Settings, wanted: RoleName, name: Option<&str>) -> Result<Node, String> {
+/// The place in the file of the node that this process is, and the node.
+fn find(nodes: &[Node], role: &RoleSpec, name: Option<&str>) -> Result<(usize, Node), String> {
+    let word = role.word;
+    let mut having = nodes.iter().enumerate().filter(|(_, node)| role.is_named(&node.role));
+    let all = || listed(nodes.iter().filter(|node| role.is_named(&node.role)));
     if let Some(name) = name {
-        let node = settings.node(name).map_err(|error| error.to_string())?;
-        return if node.role == wanted {
-            Ok(node.clone())
-        } else {
-            let all = listed(settings.nodes.iter().filter(|node| node.role == wanted));
-            let role = node.role;
-            Err(format!(
-                "--name {name}: the settings give this node the role {role}, not {wanted}; \
-                 nodes with that role: {all}"
-            ))
+        let found = nodes.iter().enumerate().find(|(_, node)| node.name == name);
+        return match found {
+            Some((at, node)) if role.is_named(&node.role) => Ok((at, node.clone())),
+            Some((_, node)) => Err(format!(
+                "--name {name}: the settings give this node the role {}, not {word}; nodes with \
+                 that role: {}",
+                node.role,
+                all()
+            )),
+            None => Err(format!("no node is called {name}; nodes with the role {word}: {}", all())),
         };
     }
-    let mut all = settings.nodes.iter().filter(|node| node.role == wanted);
-    match (all.next(), all.next()) {
-        (Some(node), None) => Ok(node.clone()),
+    match (having.next(), having.next()) {
+        (Some((at, node)), None) => Ok((at, node.clone())),
         (None, _) => Err(format!(
-            "no [[node]] of the settings has role = \"{wanted}\"; there are: {}",
-            listed(settings.nodes.iter())
+            "no [[node]] of the settings has role = \"{word}\"; there are: {}",
+            listed(nodes.iter())
         )),
         (Some(_), Some(_)) => {
-            let all = settings.nodes.iter().filter(|node| node.role == wanted);
-            Err(format!(
-                "several nodes have the role {wanted}; choose with --name; there are: {}",
-                listed(all)
-            ))
+            let all = all();
+            Err(format!("several nodes have the role {word}; choose with --name; there are: {all}"))
         }
     }
-}
-
-fn find_agent<'a>(
-    agents: &'a [settings::Node],
-    name: Option<&str>,
-) -> Result<&'a settings::Node, String> {
-    let names = || {
-        let all: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
-        if all.is_empty() { "none".to_owned() } else { all.join(", ") }
-    };
-    match (name, agents) {
-        (Some(name), _) => agents
-            .iter()
-            .find(|agent| agent.name == name)
-            .ok_or_else(|| format!("no agent is called {name}; there are: {}", names())),
-        (None, [agent]) => Ok(agent),
-        (None, []) => Err("no [[node]] of the settings has role = \"agent\"".into()),
-        (None, _) => {
-            Err(format!("several nodes are agents; choose with --name; there are: {}", names()))
-        }
-    }
-}
-
-#[cfg(feature = "agents")]
-fn run_agent(
-    settings: &evenfall_placement_survey::Settings,
-    node: &settings::Node,
-) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
-    Ok(serde_json::to_value(evenfall_placement_survey::agent::run(settings, node)?)?)
-}
-
-#[cfg(not(feature = "agents"))]
-fn run_agent(
-    _: &evenfall_placement_survey::Settings,
-    _: &settings::Node,
-) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
-    Err(crate::missing::words("the role of an agent", "agents").into())
 }
 
 impl Args {
     fn config(&self) -> &Path {
         self.config.as_deref().unwrap_or(Path::new(CONFIG))
     }
+
+    /// Changes the settings of a node by the options that stand for keys of `[[node]]`. A role that
+    /// does not use a key refuses the option too.
+    fn apply(&self, document: &mut Document, at: usize) -> Result<(), Box<dyn std::error::Error>> {
+        if let Some(from) = &self.from {
+            let text = toml::Value::from(from.as_str()).to_string();
+            document.set(&format!("--from {from}"), &format!("node.{at}.from"), &text)?;
+        }
+        if let Some(record) = &self.record {
+            // Paths of the settings begin at their file, and those of options at this directory.
+            let whole = std::path::absolute(record)?.display().to_string();
+            let origin = format!("--record {}", record.display());
+            let whole = toml::Value::from(whole).to_string();
+            document.set(&origin, &format!("node.{at}.record"), &whole)?;
+        }
+        if let Some(serve) = &self.serve {
+            let text = toml::Value::from(serve.to_string()).to_string();
+            document.set(&format!("--serve {serve}"), &format!("node.{at}.serve"), &text)?;
+        }
+        self.keys.apply(document)?;
+        self.local.apply(document, at)
+    }
+
+    /// Refuses options of other roles.
+    fn refuse_others(&self, role: &RoleSpec) -> Result<(), String> {
+        let is_keys = role.word == "keys";
+        let local = self.local.given_option().filter(|_| !is_keys);
+        match local.or(self.keys.given_option().filter(|_| !is_keys)) {
+            Some(option) => Err(format!("{option}: the role {} does not use it", role.word)),
+            None => Ok(()),
+        }
+    }
 }
 
-/// Runs replicas of this machine, or with a name the replica of the settings file.
-fn run_keys(args: &Args) -> Outcome {
-    let Some(name) = &args.name else {
+pub fn main(args: &Args) -> Outcome {
+    if args.lifeline {
+        process::end_with_stdin()?;
+    }
+    interrupt::install()?;
+    if args.role == FILES {
+        return crate::files::run(&args.local, &args.files);
+    }
+    let (service, role) = service::find_role(SERVICES, &args.role)?;
+    args.refuse_others(role)?;
+    if role.word == "keys" && args.name.is_none() {
         if args.config.is_some() || !args.set.is_empty() {
             let why =
                 "--config and --set: give --name too, the replica of the settings that this is";
             return Err(why.into());
         }
-        return crate::keys::run(&args.local, &args.keys, None);
-    };
-    if args.local.local.is_some() || args.keys.racks != 1 {
-        return Err("--local, --racks: the settings file says where the replicas are".into());
+        return crate::keys::run(&args.local, &args.keys);
     }
-    let document = settings::Document::load(args.config(), &args.set)?;
-    crate::keys::run(&args.local, &args.keys, Some((&document, name)))
-}
-
-fn run_root(
-    settings: &Settings,
-    role: RoleName,
-    name: Option<&str>,
-) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
-    let node = find(settings, role, name)?;
-    Ok(serde_json::to_value(root::run(settings, &node)?)?)
-}
-
-fn run_recorder(
-    args: &Args,
-    settings: &Settings,
-) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
-    let mut node = find(settings, RoleName::Recorder, args.name.as_deref())?;
-    node.record = args.record.clone().or(node.record);
-    let dir = node.record.clone().ok_or_else(|| {
-        let name = &node.name;
-        format!("node {name}: no directory to record in: give record = \"DIR\" or --record DIR")
-    })?;
-    let store = Arc::new(crate::store::open(&dir)?);
-    let served = args.serve.map(|listen| Server::start_for_readers(Arc::clone(&store), listen));
-    let server = served.transpose()?;
-    if let Some(server) = &server {
-        eprintln!("serving tcp://{}", server.address());
-    }
-    let recorded = recorder::run(settings, &node, &store);
-    drop(server);
-    Arc::into_inner(store).ok_or("a connection holds the store")?.close()?;
-    Ok(serde_json::to_value(recorded?)?)
-}
-
-pub fn main(args: &Args) -> Outcome {
-    if args.serve.is_some() && !matches!(args.role, RoleArg::Recorder) {
-        return Err("--serve: only a recorder has a store to serve".into());
-    }
-    if args.lifeline {
-        process::end_with_stdin()?;
-    }
-    interrupt::install()?;
-    let name = args.name.as_deref();
-    let load = || Union::load(args.config(), &args.set);
-    let summary = match args.role {
-        RoleArg::Keys => return run_keys(args),
-        RoleArg::Files => return crate::files::run(&args.local, &args.files),
-        RoleArg::Nameserver => return crate::files::nameserver(&load()?.files, name),
-        RoleArg::Dataserver => return crate::files::dataserver(&load()?.files, name),
-        RoleArg::Flowserver => return crate::files::flowserver(&load()?.files, name),
-        RoleArg::Root => run_root(&load()?.multicast, RoleName::Root, name)?,
-        RoleArg::Standby => run_root(&load()?.multicast, RoleName::Standby, name)?,
-        RoleArg::Author => {
-            let settings = load()?.multicast;
-            let node = find(&settings, RoleName::Author, name)?;
-            serde_json::to_value(author::run(&settings, &node)?)?
-        }
-        RoleArg::Proxy => {
-            let settings = load()?.multicast;
-            let node = find(&settings, RoleName::Proxy, name)?;
-            serde_json::to_value(proxy::run(&settings, &node)?)?
-        }
-        RoleArg::Receiver => {
-            let settings = load()?.multicast;
-            let mut node = find(&settings, RoleName::Receiver, name)?;
-            node.from = args.from.clone().or(node.from);
-            serde_json::to_value(receiver::run(&settings, &node, &mut NoSink)?)?
-        }
-        RoleArg::Recorder => run_recorder(args, &load()?.multicast)?,
-        RoleArg::Agent => {
-            let survey = load()?.survey;
-            run_agent(&survey, find_agent(&survey.agents, name)?)?
-        }
-    };
+    let mut document = Document::load(args.config(), &args.set)?;
+    let nodes: Vec<Node> = document.list("node")?;
+    let (at, node) = find(&nodes, role, args.name.as_deref())?;
+    args.apply(&mut document, at)?;
+    service::check(SERVICES, &document)?;
+    let say = |line: &str| println!("{line}");
+    let start = Start { document: &document, role, node: &node, say: &say };
+    let summary = service.run(&start)?;
     if args.json {
         println!("{summary}");
     } else {
@@ -284,8 +180,7 @@ mod tests {
     #[test]
     fn a_receiver_has_one_word_and_its_old_word_is_understood() {
         for word in ["receiver", "recv"] {
-            let role = RoleArg::from_str(word, false).expect("a role");
-            assert_eq!(role.to_possible_value().expect("a word").get_name(), "receiver");
+            assert_eq!(service::find_role(SERVICES, word).expect("a role").1.word, "receiver");
         }
     }
 }

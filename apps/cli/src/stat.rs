@@ -5,16 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_multicast_machine::Mode;
-use evenfall_multicast_service::Settings;
-use evenfall_multicast_service::settings::RoleName;
 use evenfall_runtime::address::look_up;
 use evenfall_runtime::http::{self, Method, Reply};
 use evenfall_runtime::listing::printable;
 use evenfall_runtime::program::{counted, with_causes};
+use evenfall_runtime::settings::Node;
 use serde_json::{Value, json};
 
 use crate::Outcome;
-use crate::settings::CONFIG;
+use crate::services::{self, CONFIG};
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -80,21 +79,18 @@ pub fn main(args: &Args) -> Outcome {
     }
     let of_container = of_container.map(|address| look_up(&address)).transpose();
     let of_container = of_container.map_err(|error| format!("{HEALTH_VARIABLE}: {error}"))?;
-    let mut nodes: Vec<(String, Option<RoleName>, SocketAddr)> =
+    let mut nodes: Vec<(String, Option<String>, SocketAddr)> =
         args.http.iter().chain(&of_container).map(|a| (a.to_string(), None, *a)).collect();
     if nodes.is_empty() {
-        let settings = Settings::load(&args.config, &[])?;
-        let with_http = settings
-            .nodes
-            .iter()
-            .filter_map(|n| n.http.map(|address| (n.name.clone(), Some(n.role), address)));
+        let all: Vec<Node> = services::load(&args.config, &[])?.list("node")?;
+        let with_http = all.into_iter().filter_map(|n| Some((n.name, Some(n.role), n.http?)));
         nodes.extend(with_http);
     }
     if nodes.is_empty() {
         return Err(without_http(&args.config).into());
     }
     if let Some(mode) = &args.set_mode {
-        let root = nodes.iter().find(|n| n.1.is_none_or(|role| role == RoleName::Root));
+        let root = nodes.iter().find(|n| n.1.as_deref().is_none_or(|role| role == "root"));
         let missing = || {
             let config = args.config.display();
             format!("{config}: the root's [[node]] has no http = \"ADDRESS\"; add the key")

@@ -140,15 +140,17 @@ fn said(opened: Opened) -> Store {
 }
 
 fn tell(losses: &[Loss]) {
-    for loss in losses {
-        let kind = if loss.is_torn_end { "note" } else { "damage" };
-        eprintln!("{kind}: {}: {}", printable(&loss.place), loss.what);
-    }
+    losses.iter().for_each(|loss| eprintln!("{loss}"));
 }
 
-/// Opens a store to write, and prints on stderr what it dropped.
-pub fn open(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
-    open_as(backing::remembered(dir)?)
+/// Serves readers of the store of a recorder, and says where.
+pub fn serve_readers(
+    store: &Arc<Store>,
+    listen: std::net::SocketAddr,
+) -> Result<Box<dyn std::any::Any>, Box<dyn std::error::Error>> {
+    let server = evenfall_store_server::Server::start_for_readers(Arc::clone(store), listen)?;
+    eprintln!("serving tcp://{}", server.address());
+    Ok(Box::new(server))
 }
 
 /// Opens a store with these limits to write, and prints on stderr what it dropped.

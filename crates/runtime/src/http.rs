@@ -368,6 +368,13 @@ impl Server {
     pub fn evicted(&self) -> u64 {
         self.counts.evicted.load(Ordering::Relaxed)
     }
+
+    /// Reads [`turned_away`](Self::turned_away) and [`evicted`](Self::evicted) from a route of the
+    /// server itself.
+    pub(crate) fn counts_reader(&self) -> impl Fn() -> [u64; 2] + Send + Sync + 'static {
+        let counts = Arc::clone(&self.counts);
+        move || [&counts.turned_away, &counts.evicted].map(|count| count.load(Ordering::Relaxed))
+    }
 }
 
 impl Drop for Server {

@@ -12,6 +12,7 @@
 //! | `notes` | messages of a process about itself, on standard error (feature `notes`) |
 //! | `program` | the frame of a program: arguments, output, exit code (feature `program`) |
 //! | `progress` | progress that a person sees while a command works (feature `program`) |
+//! | `service` | the contract of a service: settings, checks, pages, run (feature `service`) |
 //! | [`listing`] | names of other people in a form that is safe for a terminal |
 //! | [`memory`] | the memory of each process over its run, a row per second |
 //!
@@ -34,6 +35,8 @@ pub mod process;
 pub mod program;
 #[cfg(feature = "program")]
 pub mod progress;
+#[cfg(feature = "service")]
+pub mod service;
 pub mod settings;
 pub mod telemetry;
 

@@ -18,7 +18,7 @@ pub use self::common::{
     CLOCKS, Inject, Io, Node, OPEN, Run, check_addresses, check_closed, check_nodes, read_key,
 };
 #[cfg(feature = "settings")]
-pub use self::document::{Document, apply, line_of, overrides, put};
+pub use self::document::{Document, KnownTable, apply, line_of, overrides, put};
 #[cfg(feature = "settings")]
 pub use self::part::keys_of;
 

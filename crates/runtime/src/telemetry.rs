@@ -1,6 +1,7 @@
 //! The pages of a role: `/metrics` for Prometheus, `/healthz`, `/status` and `/clock` as JSON, and
 //! orders to a running role. The role's thread only swaps in a page a few times a second. With the
-//! feature `http` a server in a thread of its own serves the pages.
+//! feature `http` a server in a thread of its own serves the pages. A service that shares its
+//! counts with other threads is asked when a page is read instead (`Telemetry::observe`).
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -16,6 +17,8 @@ use crate::SettingsError;
 
 #[cfg(feature = "http")]
 mod pages;
+#[cfg(feature = "service")]
+pub use self::pages::add_pages;
 
 /// An order that a running role takes: `POST PATH?to=VALUE`.
 #[derive(Clone, Copy)]
@@ -122,6 +125,28 @@ impl Telemetry {
         Err(TelemetryError::NotBuilt(at))
     }
 
+    /// Serves the pages of a running service, which is asked when a page is read. `labels` names
+    /// the node.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    #[cfg(feature = "service")]
+    pub fn observe(
+        address: Option<SocketAddr>,
+        keyed: bool,
+        labels: Metrics,
+        observed: Arc<dyn crate::service::Observed>,
+    ) -> Result<Self, TelemetryError> {
+        let mut telemetry = Self::default();
+        let Some(at) = address else { return Ok(telemetry) };
+        if !keyed && !at.ip().is_loopback() {
+            return Err(TelemetryError::Unkeyed(at));
+        }
+        let server = pages::serve_observed(at, labels, observed);
+        telemetry.server = Some(server.map_err(|error| TelemetryError::Bind(at, error))?);
+        Ok(telemetry)
+    }
+
     /// The address at which the pages are served, if any.
     pub fn address(&self) -> Option<SocketAddr> {
         #[cfg(feature = "http")]
@@ -140,10 +165,7 @@ impl Telemetry {
         ill: Option<String>,
     ) {
         if let Some(server) = &self.server {
-            let help = "HTTP connections closed because too many were open.";
-            m.counter("http_turned_away_total", help, 0, server.turned_away());
-            let help = "HTTP connections of silent clients that made room for others.";
-            m.counter("http_evicted_total", help, 0, server.evicted());
+            m.put_connections([server.turned_away(), server.evicted()]);
         }
         let status = serde_json::to_string(status).unwrap_or_default();
         let clock = serde_json::to_string(clock).unwrap_or_default();
@@ -162,14 +184,14 @@ impl Telemetry {
 }
 
 /// Writes the Prometheus text format.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Metrics {
     labels: String,
     families: Vec<Family>,
 }
 
 /// The lines of one metric, which the format wants together.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Family {
     name: String,
     lines: String,
@@ -192,6 +214,16 @@ impl Metrics {
         });
         let lines = &mut self.families[at].lines;
         let _ = writeln!(lines, "{name}{{{},tree=\"{tree}\"}} {value}", self.labels);
+    }
+
+    #[cfg(feature = "http")]
+    /// Adds the connections that a server closed at once, and those that made room.
+    fn put_connections(&mut self, counts: [u64; 2]) {
+        let [turned_away, evicted] = counts;
+        let help = "HTTP connections closed because too many were open.";
+        self.counter("http_turned_away_total", help, 0, turned_away);
+        let help = "HTTP connections of silent clients that made room for others.";
+        self.counter("http_evicted_total", help, 0, evicted);
     }
 
     /// The lines of all metrics.

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::cast::{DELAYS_FILE, fresh_key};
-use crate::settings::CONFIG;
+use crate::services::CONFIG;
 
 /// A file that the demo in a directory holds locked. A demo that finds the file unlocked may
 /// replace the files of an earlier demo.

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use evenfall_files_service::settings::{DATASERVER, FLOWSERVER, NAMESERVER};
-use evenfall_files_service::{Options, Settings, run_dataserver, run_flowserver, run_nameserver};
+use evenfall_files_service::{Options, run_dataserver, run_nameserver};
 use evenfall_runtime::notes;
 
 use super::ServersArgs;
@@ -38,34 +37,6 @@ pub fn run(local: &LocalArgs, args: &ServersArgs) -> Outcome {
         _ => run_dataserver(&options, started)?,
     }
     Ok(())
-}
-
-/// Runs the server of this role, and of this name where several have the role.
-fn run_server(settings: &Settings, role: &str, name: Option<&str>) -> Outcome {
-    let node = settings.node(role, name)?;
-    let options = Options::of(settings, node)?;
-    let started = || println!("{} takes clients at {}", node.plain.name, node.reached_by());
-    match role {
-        NAMESERVER => run_nameserver(&options, started)?,
-        FLOWSERVER => run_flowserver(&options, started)?,
-        _ => run_dataserver(&options, started)?,
-    }
-    Ok(())
-}
-
-/// Runs the nameserver of the settings.
-pub fn nameserver(settings: &Settings, name: Option<&str>) -> Outcome {
-    run_server(settings, NAMESERVER, name)
-}
-
-/// Runs the flowserver of the settings.
-pub fn flowserver(settings: &Settings, name: Option<&str>) -> Outcome {
-    run_server(settings, FLOWSERVER, name)
-}
-
-/// Runs a dataserver of the settings.
-pub fn dataserver(settings: &Settings, name: Option<&str>) -> Outcome {
-    run_server(settings, DATASERVER, name)
 }
 
 fn run_local(args: &ServersArgs, count: usize, directory: &Path) -> Outcome {

@@ -20,7 +20,7 @@ use super::live::Wanted;
 use super::model;
 use crate::Outcome;
 use crate::demo::write_key;
-use crate::settings::CONFIG;
+use crate::services::CONFIG;
 
 /// Port of every agent. Each agent has an address of its own.
 const PORT: u16 = 9_400;

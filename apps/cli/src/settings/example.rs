@@ -24,6 +24,12 @@ const ABSENT: &[(&str, &str, &str)] = &[
     ("inject", "file = \"delays.txt\"", "none: nothing is delayed"),
     ("clock", "steps = \"steps\"", "none: no host's clock steps"),
     ("clock", "plant = \"20ms,100ppm\"", "none: clocks are as they are"),
+    ("store", "objects = \"objects\"", "none: where the store's directory remembers"),
+    ("store", "names = \"keys://127.0.0.1:21811/name\"", "none: names of its own"),
+    ("store", "replica = \"127.0.0.1:7411\"", "none: no second node"),
+    ("store", "keep_bytes = 1000000000", "none: all records are kept"),
+    ("keys", "limit_mib = 512", "none: 256"),
+    ("keys", "membership = \"etcd://127.0.0.1:2379/keys\"", "none: no service outside"),
     ("multicast.shape", "depth = 2", "none: follows from the number of receivers"),
     ("multicast.shape", "fanout = 10", "none: 10, or the smallest for the depth"),
 ];

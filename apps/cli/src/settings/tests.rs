@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use super::*;
+use evenfall_multicast_service::Settings;
+use evenfall_runtime::service;
+use evenfall_runtime::settings::{Document, SettingsError};
+
+use crate::services::{SERVICES, check_runnable};
 
 fn two_trees() -> impl Iterator<Item = (String, String)> {
     [("EVENFALL_RUN__TREES".to_owned(), "2".to_owned())].into_iter()
@@ -19,8 +23,11 @@ fn of(
     sets: &[String],
 ) -> Result<Settings, String> {
     let document = Document::parse(text, "e.toml", variables, sets);
-    let union = document.and_then(|document| Union::of(&document));
-    union.map(|union| union.multicast).map_err(|error| error.to_string())
+    let checked = document.and_then(|document| {
+        service::check(SERVICES, &document)?;
+        Settings::of(&document)
+    });
+    checked.map_err(|error| error.to_string())
 }
 
 #[test]
@@ -75,6 +82,12 @@ fn what_is_out_of_range_is_named_by_its_line_or_by_what_set_it() {
         ("[feed]\nspeed = 2.0\nfit = \"1s\"\n", "line 2: feed.fit and feed.speed: each sets"),
         (&format!("{node}{node}"), "line 7: node: a (id 1) and a (id 1) share a name"),
         (&format!("{node}tree = 3\n"), "line 6: node a: tree = 3, but run.trees = 1"),
+        (&format!("{node}from = \"start\"\n"), "line 6: node a: a node with role = \"proxy\" does"),
+        (&node.replace("127.0.0.1", "224.0.0.1"), "line 5: node a: address = 224.0.0.1:1: this is"),
+        (
+            &node.replace("127.0.0.1", "255.255.255.255"),
+            "line 5: node a: address = 255.255.255.255",
+        ),
         // When the file leaves the key out, the error names its table.
         ("\n[multicast.deadline]\nhold_max = \"1ms\"\n", "line 2: multicast.deadline.hold_initial"),
     ];
@@ -102,12 +115,7 @@ fn what_is_no_duration_and_no_address_is_told_what_one_looks_like() {
 
 /// The error for a file that is to be run.
 fn refusal(text: &str) -> String {
-    let runnable = || {
-        let document = Document::parse(text, "e.toml", std::iter::empty(), &[])?;
-        let all = Union::of(&document)?;
-        all.multicast.check_run().map_err(|mistake| document.refuse(mistake))?;
-        all.survey.check_closed().map_err(|mistake| document.refuse(mistake))
-    };
+    let runnable = || check_runnable(&Document::parse(text, "e.toml", std::iter::empty(), &[])?);
     runnable().map_or_else(|error: SettingsError| error.to_string(), |()| "ok".to_owned())
 }
 
@@ -134,7 +142,10 @@ fn what_cannot_run_is_refused_before_it_is_run() {
     let said = refusal(&away);
     assert!(said.contains("line 10: node n2: address = 10.0.0.2:9000"), "{said}");
     assert!(said.contains("run.key_file"), "{said}");
-    assert_eq!(refusal(&format!("run.key_file = \"k\"\n{away}")), "ok");
+    let key = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(key.path(), "5".repeat(64)).expect("a key");
+    let keyed = format!("run.key_file = {:?}\n", key.path().display().to_string());
+    assert_eq!(refusal(&format!("{keyed}{away}")), "ok");
     let near = root.clone() + &node(2, "receiver", here);
     let said = refusal(&format!("{near}http = \"0.0.0.0:80\"\n"));
     assert!(said.contains("line 11: node n2: http = 0.0.0.0:80"), "{said}");

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use evenfall_store_engine::{ClusterConfig, Names, StoreConfig};
+use evenfall_store_engine::{StoreConfig, StorePlaces};
 use humantime::parse_duration;
 
 /// The places of a store's objects and names. The store's directory remembers both.
@@ -15,14 +15,14 @@ pub struct Backing {
     /// files://127.0.0.1:9870/path for evenfall's replicated files. By default, a directory below
     /// the store.
     #[arg(long, value_name = "PLACE")]
-    objects: Option<String>,
+    pub objects: Option<String>,
     /// Names that the store nodes of a cluster share: in etcd, etcd://127.0.0.1:2379/name, or in
     /// evenfall's own ordered keys, keys://127.0.0.1:21811,127.0.0.1:21812/name.
     #[arg(long, value_name = "ADDRESS")]
-    names: Option<String>,
+    pub names: Option<String>,
     /// Time after which a silent node of the cluster may be replaced, such as 10s; 2s at least.
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = parse_duration)]
-    lease: Duration,
+    pub lease: Duration,
     /// Take over the files whose primary has no lease any more. Without --names, take over the
     /// files of which this directory has copies.
     #[arg(long)]
@@ -37,11 +37,11 @@ pub struct Appends {
     /// How far a record's time may lie ahead of this machine's clock. A batch with a later record
     /// is refused.
     #[arg(long, default_value = "1d", value_name = "DURATION", value_parser = parse_duration)]
-    time_ahead: Duration,
+    pub time_ahead: Duration,
     /// The server of a second node, such as 127.0.0.1:7411. The second node gets a copy of each
     /// append at the level replica.
     #[arg(long, value_name = "ADDRESS", value_parser = evenfall_runtime::address::look_up)]
-    replica: Option<SocketAddr>,
+    pub replica: Option<SocketAddr>,
 }
 
 impl Backing {
@@ -59,22 +59,16 @@ impl Backing {
             )
             .into());
         }
-        let remembered = remembered(dir)?;
-        let names = self.names.clone().map_or_else(|| Names::cluster_of(dir), |n| Ok(Some(n)))?;
+        super::refuse_file(dir)?;
+        let names = self.names.clone();
         names.as_deref().map_or(Ok(()), check_names)?;
-        let cluster = names.map(|address| ClusterConfig {
-            address,
+        let places = StorePlaces {
+            objects: self.objects.clone(),
+            names,
             lease: self.lease,
             take_over: self.take_over,
-        });
-        let mut config = StoreConfig { cluster, keep_copies: self.take_over, ..remembered };
-        if let Some(place) = &self.objects {
-            config.objects = Some(place.clone());
-        } else if let (Some(cluster), None) = (&config.cluster, Names::objects_of(dir)?) {
-            let known = objects_of(&cluster.address)?;
-            config.objects = known.or(config.objects);
-        }
-        Ok(config)
+        };
+        Ok(StoreConfig::placed(dir, &places)?)
     }
 }
 
@@ -87,11 +81,6 @@ impl Appends {
         let (replica, time_ahead_max) = (self.replica, self.time_ahead);
         Ok(StoreConfig { replica, time_ahead_max, ..self.backing.config(dir)? })
     }
-}
-
-/// Where the objects of a cluster are, once a node has said so.
-fn objects_of(names: &str) -> Result<Option<String>, Box<dyn std::error::Error>> {
-    Ok(evenfall_store_engine::names::cluster::Cluster::open(names)?.objects()?)
 }
 
 /// Whether a place is the address of a cluster's names.
@@ -114,10 +103,5 @@ pub fn check_names(address: &str) -> Result<(), Box<dyn std::error::Error>> {
 
 /// The configuration of a store whose objects are where its directory says.
 pub fn remembered(dir: &Path) -> Result<StoreConfig, Box<dyn std::error::Error>> {
-    super::refuse_file(dir)?;
-    let mut config = StoreConfig::new(dir);
-    if let Some(place) = Names::objects_of(dir)? {
-        config.objects = Some(place);
-    }
-    Ok(config)
+    Ok(StoreConfig::remembered(dir)?)
 }

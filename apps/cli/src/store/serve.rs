@@ -1,19 +1,18 @@
 //! `evenfall store serve`: serves a store on a port of this machine, until a signal comes.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenfall_host::interrupt;
 use evenfall_runtime::address::look_up;
-use evenfall_store_engine::{NamesError, Store, StoreConfig, StoreError};
-use evenfall_store_server::Server;
+use evenfall_store_engine::StoreConfig;
+use evenfall_store_server::role::{self, ServedStore, Voice};
+use evenfall_store_server::settings::StoreSettings;
 use humantime::parse_duration;
 
-use super::backing::Appends;
-use super::{said, tell};
+use super::backing::{Appends, check_names};
+use super::tell;
 use crate::Outcome;
 
 /// Prints a line. A server continues when nobody reads its output.
@@ -22,9 +21,6 @@ macro_rules! offer {
         evenfall_runtime::program::offer(format_args!("{}\n", format_args!($($words)*)))
     };
 }
-
-/// How often the command looks for a signal.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Arguments of `evenfall store serve`.
 #[derive(clap::Args, Debug)]
@@ -71,97 +67,50 @@ fn limits() -> StoreConfig {
 }
 
 impl Serve {
-    fn config(&self) -> Result<StoreConfig, Box<dyn std::error::Error>> {
-        let mut config = self.appends.config(&self.dir)?;
-        if self.no_objects {
-            config.objects = None;
+    fn settings(&self) -> Result<StoreSettings, Box<dyn std::error::Error>> {
+        let Appends { backing, time_ahead, replica } = &self.appends;
+        if super::is_address(&self.dir) {
+            // The error about an address in the place of a directory has one place.
+            backing.config(&self.dir)?;
         }
-        config.memory_bytes_max = self.memory_bytes;
-        config.local_bytes_max = self.local_bytes;
-        config.cache_bytes = self.cache_bytes;
-        config.keep.bytes_max = self.keep_bytes;
-        Ok(config)
+        super::refuse_file(&self.dir)?;
+        backing.names.as_deref().map_or(Ok(()), check_names)?;
+        Ok(StoreSettings {
+            objects: backing.objects.clone(),
+            upload: !self.no_objects,
+            names: backing.names.clone(),
+            lease: backing.lease,
+            take_over: backing.take_over,
+            time_ahead: *time_ahead,
+            replica: *replica,
+            memory_bytes: self.memory_bytes,
+            local_bytes: self.local_bytes,
+            cache_bytes: self.cache_bytes,
+            keep_bytes: self.keep_bytes,
+            idle_timeout: self.idle_timeout,
+        })
     }
 }
 
 pub fn serve(args: &Serve) -> Outcome {
     interrupt::install()?;
-    let mut listen = args.listen;
-    loop {
-        let store = Arc::new(said(Store::open(args.config()?)?));
-        let server = Server::start_with(Arc::clone(&store), listen, args.idle_timeout)?;
-        listen = server.address();
-        offer!("serving tcp://{listen}");
-        if let Some(member) = store.member() {
-            member.serve_at(Some(listen.to_string()))?;
-        }
-        let end = attend(&store, &server, args);
-        let counts = server.stop();
-        let store = Arc::into_inner(store).ok_or("a connection holds the store")?;
-        store.close()?;
-        if matches!(end, Ok(End::NewLife)) {
-            offer!("taking over: the store is opened again");
-            continue;
-        }
-        offer!(
-            "stopped: {} connections, {} turned away, {} made room, {} malformed, {} timed out, \
-             {} appends failed",
-            counts.accepted,
-            counts.turned_away,
-            counts.made_room,
-            counts.malformed,
-            counts.timed_out,
-            counts.failed_appends
-        );
-        return Ok(end.map(drop)?);
-    }
-}
-
-/// Why a store is closed.
-enum End {
-    Signal,
-    /// Some files can only be taken over by a new life of the store.
-    NewLife,
-}
-
-/// Waits until a signal comes or the lease is over. Meanwhile it takes over files of nodes that are
-/// gone.
-fn attend(store: &Store, server: &Server, args: &Serve) -> Result<End, StoreError> {
-    let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
-    let mut said = BTreeSet::new();
-    let take_over = args.appends.backing.take_over;
-    while !interrupt::raised() {
-        std::thread::sleep(LOOK_EVERY);
-        if args.occupancy_every.is_some_and(|every| printed_at.elapsed() >= every) {
-            printed_at = Instant::now();
-            let mut sizes = serde_json::to_value(store.occupancy()).unwrap_or_default();
-            sizes["sent_bytes"] = server.counts().sent_bytes.into();
-            offer!("{sizes}");
-        }
-        let Some(member) = store.member() else { continue };
-        match member.check_lease() {
-            Err(error @ NamesError::LeaseLost { is_over: true, .. }) => return Err(error.into()),
-            _ if take_over && looked_at.elapsed() > member.lease_ttl() / 4 => {
-                looked_at = Instant::now();
-                // A takeover that fails now is tried again.
-                if let Ok(taken) = store.take_over() {
-                    tell(&taken.losses);
-                    if taken.files > 0 {
-                        offer!("{} files taken over", taken.files);
-                    }
-                    for (name, error) in taken.failed {
-                        let what = format!("file {name} is not taken over yet: {error}");
-                        if said.insert(name) {
-                            eprintln!("note: {what}; it is tried again");
-                        }
-                    }
-                }
-                if store.is_new_life_due().unwrap_or(false) {
-                    return Ok(End::NewLife);
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(End::Signal)
+    let voice = Voice {
+        say: &|line| offer!("{line}"),
+        tell: &|loss| tell(std::slice::from_ref(loss)),
+        note: &|line| eprintln!("{line}"),
+    };
+    let (served, every) = (ServedStore::default(), args.occupancy_every);
+    let settings = args.settings()?;
+    let counts = role::serve(&settings, &args.dir, args.listen, &served, &voice, every)?;
+    offer!(
+        "stopped: {} connections, {} turned away, {} made room, {} malformed, {} timed out, \
+         {} appends failed",
+        counts.accepted,
+        counts.turned_away,
+        counts.made_room,
+        counts.malformed,
+        counts.timed_out,
+        counts.failed_appends
+    );
+    Ok(())
 }

@@ -13,6 +13,7 @@
 //! | [`pages`] | the commands of README and `docs/`, as they are written |
 //! | [`plans`] | trees chosen out of files of delays |
 //! | [`recorders`] | a recorder among the hosts: a stopped receiver, a late one, its own death |
+//! | [`roles`] | one settings file with every role: its check, and the pages of each process |
 //! | [`served`] | a store on a port: killed in the middle of appends |
 //! | [`standbys`] | a root that is started again, a standby with another feed |
 //! | [`stores`] | a feed recorded, proven equal, read back; after kill -9; from objects alone |
@@ -37,6 +38,7 @@ mod plans;
 mod racks;
 mod recorders;
 mod replicas;
+mod roles;
 mod served;
 #[path = "../../../../crates/store/server/tests/store/servers.rs"]
 #[expect(dead_code, reason = "the tests of the store start S3 servers too")]

@@ -22,6 +22,8 @@
 
 #[cfg(feature = "servers")]
 mod servers;
+#[cfg(feature = "service")]
+pub mod service;
 pub mod settings;
 
 #[cfg(feature = "objects")]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use evenfall_core::SharedKey;
 use evenfall_runtime::address::HostPort;
 use evenfall_runtime::settings::{
-    self, Document, Mistake, Run, SettingsError, check_closed, check_nodes, keys_of,
+    self, Document, KnownTable, Mistake, Run, SettingsError, check_closed, check_nodes,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +17,6 @@ pub const NAMESERVER: &str = "nameserver";
 pub const DATASERVER: &str = "dataserver";
 /// The value of `role` in `[[node]]` for the flowserver.
 pub const FLOWSERVER: &str = "flowserver";
-/// Every value of `role` in `[[node]]` that names a server of files.
-pub const ROLES: [&str; 3] = [NAMESERVER, DATASERVER, FLOWSERVER];
 /// Bytes of the name of a rack, as the machines allow.
 const RACK_BYTES_MAX: usize = 128;
 /// Shortest silence after which a dataserver counts as dead: four of its signs of life.
@@ -104,7 +102,7 @@ impl Node {
     }
 
     fn is_ours(&self) -> bool {
-        ROLES.contains(&self.plain.role.as_str())
+        [NAMESERVER, DATASERVER, FLOWSERVER].contains(&self.plain.role.as_str())
     }
 
     /// The address at which others reach the server, as it is written.
@@ -126,25 +124,11 @@ impl Node {
             let why = format!("node {}: {why}", self.plain.name);
             Err(Mistake::new(format!("node.{at}.{key}"), why))
         };
-        let Own { advertise, rack, files, .. } = &self.own;
-        // The service of ordered keys reads `rack` of its own nodes.
-        if rack.is_some()
-            && !self.is(DATASERVER)
-            && !["keys", "order"].contains(&self.plain.role.as_str())
-        {
-            return wrong("rack", "rack belongs to a dataserver or a replica of ordered keys");
-        }
-        if rack.as_ref().is_some_and(|rack| rack.len() > RACK_BYTES_MAX) {
-            return wrong("rack", "rack has more than 128 bytes");
-        }
         if !self.is_ours() {
-            return match (files, advertise) {
-                (Some(_), _) => wrong("files", "files belongs to a nameserver or a dataserver"),
-                (_, Some(_)) => {
-                    wrong("advertise", "advertise belongs to a nameserver or a dataserver")
-                }
-                _ => Ok(()),
-            };
+            return Ok(());
+        }
+        if self.own.rack.as_ref().is_some_and(|rack| rack.len() > RACK_BYTES_MAX) {
+            return wrong("rack", "rack has more than 128 bytes");
         }
         let looked_up = self.reached_by().look_up();
         let reached = match looked_up {
@@ -172,8 +156,8 @@ pub struct Settings {
 
 impl Settings {
     /// The tables and keys that these settings own, for [`Document::refuse_unknown`].
-    pub fn known() -> Vec<(&'static str, &'static [&'static str])> {
-        vec![("files", &[]), ("node", keys_of::<Own>())]
+    pub fn known() -> Vec<KnownTable> {
+        vec![KnownTable { table: "files", keys: &[] }]
     }
 
     /// Reads the file, then the environment, then `sets` (`key=value`).
@@ -323,8 +307,6 @@ mod tests {
     fn settings_that_cannot_work_are_refused_with_their_line() {
         let local = "address = \"127.0.0.1:1\"";
         for (text, said) in [
-            (node("nameserver", &format!("{local}\nrack = \"a\"")), "rack belongs"),
-            (node("proxy", &format!("{local}\nadvertise = \"10.0.0.1:1\"")), "advertise belongs"),
             (node("dataserver", "address = \"0.0.0.0:1\""), "give advertise"),
             (node("nameserver", local) + &node("nameserver", &format!("{local} ")), "one name"),
             ("[files]\ndead_after = \"1ms\"\n".into(), "1s at least"),

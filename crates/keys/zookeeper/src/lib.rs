@@ -30,6 +30,10 @@ mod options;
 mod refusals;
 pub mod replica;
 mod rights;
+#[cfg(feature = "service")]
+pub mod service;
+#[cfg(feature = "service")]
+pub mod settings;
 mod shared;
 mod stats;
 mod watches;

@@ -144,6 +144,19 @@ pub fn run(
     membership: Option<Box<dyn Membership>>,
     started: impl FnOnce(),
 ) -> Result<(), KeysError> {
+    let started = |_: &Arc<Shared>| {
+        started();
+        Ok(())
+    };
+    run_observed(settings, membership, started)
+}
+
+/// As [`run`], and shows the shared state to `started`, whose error ends the replica.
+pub(crate) fn run_observed(
+    settings: &Settings,
+    membership: Option<Box<dyn Membership>>,
+    started: impl FnOnce(&Arc<Shared>) -> Result<(), KeysError>,
+) -> Result<(), KeysError> {
     let mut replica = Replica::open(&settings.replica, membership)?;
     let listen = settings.listen;
     if settings.replica.key.is_none() && !listen.ip().is_loopback() {
@@ -176,7 +189,7 @@ pub fn run(
     replica.start(&mut |event| owner.take(event))?;
     owner.age_what_was_logged();
     front::start(&shared, listener, front)?;
-    started();
+    started(&shared)?;
     owner.drive(replica, &taken)
 }
 

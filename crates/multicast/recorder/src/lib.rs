@@ -3,10 +3,12 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`role`] | the recorder as a process |
+//! | [`service`] | its role among the nodes of a settings file |
 //! | [`frames`] | which messages left together, for the answers of a recorder |
 //! | [`utc`] | UTC beside a recording, with its bound |
 #![forbid(unsafe_code)]
 
 pub mod frames;
 pub mod role;
+pub mod service;
 pub mod utc;

@@ -30,6 +30,8 @@ pub mod roles;
 #[cfg(feature = "summary")]
 pub mod runinfo;
 pub mod runlog;
+#[cfg(feature = "roles")]
+pub mod service;
 pub mod settings;
 #[cfg(feature = "subscriber")]
 pub mod subscriber;

@@ -30,8 +30,6 @@ pub use self::plain::{EmbeddedRootSettings, PublisherSettings, Subscription};
 
 /// Trees of a run. One feed does not keep more than sixty-four cores busy.
 const TREES: RangeInclusive<u32> = 1..=64;
-/// The words of the roles in `[[node]]`.
-pub const ROLES: [&str; 6] = ["root", "standby", "author", "proxy", "receiver", "recorder"];
 
 /// Role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +92,7 @@ pub struct Node {
     )]
     pub http: Option<SocketAddr>,
     /// The tree that a proxy serves, when the run has several trees.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_first_tree")]
     pub tree: u32,
     /// Directory of the store in which a recorder keeps the feed, relative to the settings file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,6 +139,11 @@ impl Node {
             http: self.http,
         }
     }
+}
+
+/// Whether a node may leave its tree out.
+fn is_first_tree(tree: &u32) -> bool {
+    *tree == 0
 }
 
 fn begin_at(text: &str) -> Option<Begin> {
@@ -240,21 +243,14 @@ impl Settings {
 impl Node {
     /// Checks the node, which stands at this place in the list.
     fn check(&self, at: usize, trees: u32) -> Result<(), Mistake> {
-        let wrong = |key: &str, why: String| {
-            Err(Mistake::new(format!("node.{at}.{key}"), format!("node {}: {why}", self.name)))
-        };
         if let Err(error) = self.begin() {
             return Err(Mistake::new(format!("node.{at}.from"), error.to_string()));
         }
-        if self.from.is_some() && self.role != RoleName::Receiver {
-            return wrong("from", "from belongs to a receiver".into());
-        }
-        if self.record.is_some() && self.role != RoleName::Recorder {
-            return wrong("record", "record belongs to a node with role = \"recorder\"".into());
-        }
         if self.tree >= trees {
-            let why = format!("tree = {}, but run.trees = {trees} (trees count from 0)", self.tree);
-            return wrong("tree", why);
+            let Self { name, tree, .. } = self;
+            let why =
+                format!("node {name}: tree = {tree}, but run.trees = {trees} (trees count from 0)");
+            return Err(Mistake::new(format!("node.{at}.tree"), why));
         }
         Ok(())
     }
@@ -294,11 +290,6 @@ impl Settings {
         let listeners = self.count(RoleName::Receiver) + self.count(RoleName::Recorder);
         // The receivers may stand in another file, when this file says how many to expect.
         let expected = self.multicast.membership.expect_receivers > 0;
-        if self.nodes.is_empty() {
-            let why = "no [[node]]: a run needs one root and at least one receiver or recorder; \
-                       `evenfall config default` ends with an example";
-            return Err(Mistake::new("", why));
-        }
         if others < self.nodes.len() && listeners == 0 && !expected {
             let why = "no receivers: a run needs one root and at least one receiver or recorder";
             return Err(Mistake::new("", why));

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`settings`] | the section `[survey]`, and nodes with the role of an agent |
+//! | [`service`] | agents among the roles of a settings file |
 //! | `agent` | measures what surveyors order |
 //! | `surveyor` | orders measurements, and hears their results |
 //! | `carrier` | gRPC as a carrier of control messages |
@@ -22,6 +23,7 @@ pub mod experiment;
 #[cfg(feature = "agents")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod service;
 pub mod settings;
 #[cfg(feature = "agents")]
 pub mod surveyor;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -310,13 +310,33 @@ fn check_name(at: usize, node: &Node) -> Result<(), Mistake> {
     Err(Mistake::new(format!("node.{at}.name"), why))
 }
 
-/// Refuses nodes that share a name or an id, and names that no file can have.
+/// Refuses an address that belongs to no single host.
+fn check_single(at: usize, node: &Node) -> Result<(), Mistake> {
+    let is_group = |ip: IpAddr| match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.is_multicast() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_multicast(),
+    };
+    for (key, address) in [("address", Some(node.address)), ("http", node.http)] {
+        let Some(address) = address.filter(|address| is_group(address.ip())) else { continue };
+        let why = format!(
+            "node {}: {key} = {address}: this is the address of a group of hosts; give the address \
+             of the node's own host",
+            node.name
+        );
+        return Err(Mistake::new(format!("node.{at}.{key}"), why));
+    }
+    Ok(())
+}
+
+/// Refuses nodes that share a name or an id, names that no file can have, and addresses of groups
+/// of hosts.
 ///
 /// # Errors
-/// The name, or the second of the two nodes and the name or id that they share.
+/// The name or the address, or the second of the two nodes and the name or id that they share.
 pub fn check_nodes(nodes: &[Node]) -> Result<(), Mistake> {
     for (at, node) in nodes.iter().enumerate() {
         check_name(at, node)?;
+        check_single(at, node)?;
         let twin = nodes[..at].iter().find(|n| n.name == node.name || n.id == node.id);
         if let Some(other) = twin {
             let key = if other.name == node.name { "name" } else { "id" };

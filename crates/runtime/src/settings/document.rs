@@ -50,7 +50,18 @@ fn overrides_of(
     variables.filter(ours).map(text).collect()
 }
 
+/// A table of the settings file, and keys of it that one owner knows. Without keys, the owner of
+/// the table refuses unknown keys by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownTable {
+    /// The name of the table.
+    pub table: &'static str,
+    /// The keys that the owner knows.
+    pub keys: &'static [&'static str],
+}
+
 /// One override, and the whole text with this override and all before it.
+#[derive(Clone)]
 struct Override {
     /// The override as the user wrote it: the variable, or `--set key=value`.
     origin: String,
@@ -59,6 +70,7 @@ struct Override {
 }
 
 /// The settings of the file, the environment and the command line together.
+#[derive(Clone)]
 pub struct Document {
     name: String,
     base: PathBuf,
@@ -94,7 +106,7 @@ impl Document {
         variables: impl Iterator<Item = (String, String)>,
         sets: &[String],
     ) -> Result<Self, SettingsError> {
-        let mut document: toml_edit::DocumentMut = text
+        let _: toml_edit::DocumentMut = text
             .parse()
             .map_err(|error| SettingsError(format!("{name}: {}", format!("{error}").trim_end())))?;
         let from_environment = variables
@@ -107,13 +119,44 @@ impl Document {
             let (key, value) = set.split_once('=').unwrap_or((set, ""));
             (format!("--set {set}"), key.trim().to_owned(), value.trim().to_owned())
         });
-        let mut overrides = Vec::new();
+        let (name, file) = (name.to_owned(), text.to_owned());
+        let mut all = Self { name, base: PathBuf::new(), file, overrides: Vec::new() };
         for (origin, key, value) in from_environment.chain(from_sets) {
-            apply(&mut document, &key, &value)
-                .map_err(|why| SettingsError(format!("{origin}: {why}")))?;
-            overrides.push(Override { origin, key, text: document.to_string() });
+            all.set(&origin, &key, &value)?;
         }
-        Ok(Self { name: name.to_owned(), base: PathBuf::new(), file: text.to_owned(), overrides })
+        Ok(all)
+    }
+
+    /// Changes a key. `origin` is how the user wrote the change, such as `--from start`. An entry
+    /// of a list stands in the key by its index: `node.2.from`.
+    ///
+    /// # Errors
+    /// The origin, and why the key cannot be set.
+    pub fn set(&mut self, origin: &str, key: &str, value: &str) -> Result<(), SettingsError> {
+        let mut document: toml_edit::DocumentMut =
+            self.text().parse().expect("every text of a document was parsed before");
+        apply(&mut document, key, value)
+            .map_err(|why| SettingsError(format!("{origin}: {why}")))?;
+        let (origin, key, text) = (origin.to_owned(), key.to_owned(), document.to_string());
+        self.overrides.push(Override { origin, key, text });
+        Ok(())
+    }
+
+    /// The file with all overrides.
+    fn text(&self) -> &str {
+        self.overrides.last().map_or(&self.file, |last| &last.text)
+    }
+
+    /// The keys of an entry of a list of tables, in the order of the file.
+    pub fn keys_in_list(&self, list: &str, at: usize) -> Vec<String> {
+        let Ok(tables) = self.text().parse::<toml::Table>() else { return Vec::new() };
+        let entry = tables.get(list).and_then(|list| list.get(at)).and_then(|e| e.as_table());
+        entry.map_or_else(Vec::new, |entry| entry.keys().cloned().collect())
+    }
+
+    /// Whether the document has a table of this name.
+    pub fn has(&self, table: &str) -> bool {
+        self.text().parse::<toml::Table>().is_ok_and(|tables| tables.contains_key(table))
     }
 
     /// The directory from which relative paths of the settings begin.
@@ -159,18 +202,17 @@ impl Document {
     ///
     /// # Errors
     /// The first table or key without an owner, its place, and the known names.
-    pub fn refuse_unknown(&self, known: &[(&str, &[&str])]) -> Result<(), SettingsError> {
-        let text = self.overrides.last().map_or(&self.file, |last| &last.text);
-        let Ok(document) = text.parse::<toml_edit::DocumentMut>() else { return Ok(()) };
-        let tables: Vec<&str> = known.iter().map(|(table, _)| *table).collect();
+    pub fn refuse_unknown(&self, known: &[KnownTable]) -> Result<(), SettingsError> {
+        let Ok(document) = self.text().parse::<toml_edit::DocumentMut>() else { return Ok(()) };
+        let tables: Vec<&str> = known.iter().map(|known| known.table).collect();
         for (table, item) in document.iter() {
             if !tables.contains(&table) {
                 return Err(self.unknown(table, table, &tables));
             }
             let keys: Vec<&str> = known
                 .iter()
-                .filter(|(t, _)| *t == table)
-                .flat_map(|(_, k)| k.iter().copied())
+                .filter(|known| known.table == table)
+                .flat_map(|known| known.keys.iter().copied())
                 .collect();
             if keys.is_empty() {
                 continue;
@@ -199,8 +241,7 @@ impl Document {
     /// # Errors
     /// The place of the old name, and the present name.
     pub fn refuse_renamed(&self, old: &str, new: &str) -> Result<(), SettingsError> {
-        let text = self.overrides.last().map_or(&self.file, |last| &last.text);
-        let Ok(tables) = text.parse::<toml::Table>() else { return Ok(()) };
+        let Ok(tables) = self.text().parse::<toml::Table>() else { return Ok(()) };
         let (path, name) = old.rsplit_once('.').unwrap_or(("", old));
         let table = path.split('.').try_fold(&tables, |at, part| at.get(part)?.as_table());
         if table.is_some_and(|table| table.contains_key(name)) {
@@ -224,8 +265,7 @@ impl Document {
     /// # Errors
     /// The first such duration, and the longest that is allowed.
     pub fn check_durations(&self) -> Result<(), SettingsError> {
-        let text = self.overrides.last().map_or(&self.file, |last| &last.text);
-        let Ok(mut tables) = text.parse::<toml::Table>() else { return Ok(()) };
+        let Ok(mut tables) = self.text().parse::<toml::Table>() else { return Ok(()) };
         // Names of nodes may look like durations.
         tables.remove("node");
         durations("", &tables.into()).map_err(|mistake| self.refuse(mistake))
@@ -273,9 +313,19 @@ pub fn apply(
     let value = value.parse().unwrap_or_else(|_| toml_edit::Value::from(value));
     let mut table = document.as_table_mut() as &mut dyn toml_edit::TableLike;
     let parts: Vec<&str> = key.split('.').collect();
-    for part in &parts[..parts.len() - 1] {
+    let mut path = parts[..parts.len() - 1].iter();
+    while let Some(part) = path.next() {
         let item = table.entry(part).or_insert(toml_edit::table());
         let kind = item.type_name();
+        if item.is_array_of_tables() {
+            let index = path.next().and_then(|index| index.parse::<usize>().ok());
+            let entry = item.as_array_of_tables_mut().zip(index);
+            let entry = entry.and_then(|(list, index)| list.get_mut(index));
+            let no_entry =
+                || SettingsError(format!("{part} is a list: say {part}.0 for its first"));
+            table = entry.ok_or_else(no_entry)?;
+            continue;
+        }
         let not_a_table = || SettingsError(format!("{part} is a {kind}, not a table"));
         table = item.as_table_like_mut().ok_or_else(not_a_table)?;
     }

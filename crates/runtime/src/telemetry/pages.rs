@@ -7,6 +7,10 @@ use std::sync::{Arc, Mutex};
 use super::{Orders, Page, lock};
 pub(super) use crate::http::Server;
 use crate::http::{AllowedHosts, Limits, Request, Response, Routes, StatusCode};
+#[cfg(feature = "service")]
+use crate::service::Observed;
+#[cfg(feature = "service")]
+use crate::telemetry::Metrics;
 
 /// The content type of the Prometheus text format, with its version.
 const METRICS_KIND: &str = "text/plain; version=0.0.4";
@@ -23,6 +27,53 @@ pub(super) fn serve(
     Server::bind(address, Limits::default(), routes(page, orders))
 }
 
+/// Serves the pages of a running service at this address. `labels` names the node.
+#[cfg(feature = "service")]
+pub(super) fn serve_observed(
+    address: SocketAddr,
+    labels: Metrics,
+    observed: Arc<dyn Observed>,
+) -> io::Result<Server> {
+    // The routes are older than the server whose connections they count.
+    let counts = Arc::new(std::sync::OnceLock::<Box<dyn Fn() -> [u64; 2] + Send + Sync>>::new());
+    let count = Arc::clone(&counts);
+    let count = move || count.get().map_or([0; 2], |count| count());
+    let routes = add_pages(Routes::default(), labels, observed, count)
+        .get("/clock", |_| Response::page("application/json", "null".to_owned()));
+    let server = Server::bind(address, Limits::default(), routes)?;
+    let _ = counts.set(Box::new(server.counts_reader()));
+    Ok(server)
+}
+
+/// Adds `/metrics`, `/status` and `/healthz` of a running service to the routes of a server.
+/// `counts` has the connections that the server closed at once, and those that made room.
+#[cfg(feature = "service")]
+pub fn add_pages(
+    routes: Routes,
+    labels: Metrics,
+    observed: Arc<dyn Observed>,
+    counts: impl Fn() -> [u64; 2] + Send + Sync + 'static,
+) -> Routes {
+    let (metrics, health) = (Arc::clone(&observed), Arc::clone(&observed));
+    routes
+        .get("/metrics", move |_| {
+            let mut page = labels.clone();
+            metrics.metrics(&mut page);
+            page.put_connections(counts());
+            Response::page(METRICS_KIND, page.text())
+        })
+        .get("/status", move |_| Response::page("application/json", observed.status().to_string()))
+        .get("/healthz", move |_| health_page(health.explain_illness().as_deref()))
+}
+
+/// The answer of `/healthz`.
+fn health_page(ill: Option<&str>) -> Response {
+    match ill {
+        None => Response::text(StatusCode::OK, "ok"),
+        Some(why) => Response::text(StatusCode::SERVICE_UNAVAILABLE, why),
+    }
+}
+
 /// The pages of a role. `orders` has the orders that the role takes, and the address at which the
 /// pages are served.
 fn routes(page: &Arc<Mutex<Page>>, orders: Option<(Orders, IpAddr)>) -> Routes {
@@ -34,13 +85,7 @@ fn routes(page: &Arc<Mutex<Page>>, orders: Option<(Orders, IpAddr)>) -> Routes {
         .get("/metrics", on(|page| Response::page(METRICS_KIND, page.metrics.clone())))
         .get("/status", on(|page| Response::page("application/json", page.status.clone())))
         .get("/clock", on(|page| Response::page("application/json", page.clock.clone())))
-        .get(
-            "/healthz",
-            on(|page| match &page.ill {
-                None => Response::text(StatusCode::OK, "ok"),
-                Some(why) => Response::text(StatusCode::SERVICE_UNAVAILABLE, why),
-            }),
-        );
+        .get("/healthz", on(|page| health_page(page.ill.as_deref())));
     let Some((orders, own)) = orders else { return routes };
     let (page, hosts) = (Arc::clone(page), AllowedHosts::of_this_host());
     routes.post(orders.path, 0, move |request| match hosts.check(request) {

@@ -38,7 +38,7 @@ use super::{
     lock, names, seal,
 };
 
-pub use self::config::{StoreConfig, TIME_AHEAD_MAX, wall_clock_ns};
+pub use self::config::{StoreConfig, StorePlaces, TIME_AHEAD_MAX, wall_clock_ns};
 pub use self::file::StoreFile;
 
 /// Shards of the cache. With eight shards, readers on a few cores seldom wait for each other.

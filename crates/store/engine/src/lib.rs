@@ -62,7 +62,9 @@ pub use bucket::{Bucket, BucketOptions};
 pub use client::{Client, Completion, RemoteFile, RemoteSource};
 pub use cluster_source::{ClusterSource, Freshness};
 pub use directory::Directory;
-pub use engine::{Occupancy, Opened, Store, StoreConfig, StoreFile, TakenOver};
+pub use engine::{
+    Occupancy, Opened, Store, StoreConfig, StoreFile, StorePlaces, TIME_AHEAD_MAX, TakenOver,
+};
 pub use level::{Level, LevelError, Wait};
 pub use names::{ClusterConfig, Entry, Names, NamesError};
 pub use source::{Listed, RecordSource};

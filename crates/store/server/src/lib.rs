@@ -7,6 +7,12 @@
 //! again: later appends must not overtake the failed append.
 
 mod connection;
+#[cfg(feature = "service")]
+pub mod role;
+#[cfg(feature = "service")]
+pub mod service;
+#[cfg(feature = "service")]
+pub mod settings;
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

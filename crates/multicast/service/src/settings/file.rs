@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use evenfall_runtime::settings::{self, Document, Run, SettingsError, keys_of};
+use evenfall_runtime::settings::{self, Document, KnownTable, Run, SettingsError, keys_of};
 
-use super::{Node, RunOptions, Settings};
+use super::{RunOptions, Settings};
 
 impl Settings {
     /// Reads the file, then the environment, then `sets` (`key=value`).
@@ -29,17 +29,12 @@ impl Settings {
     }
 
     /// The tables and keys that these settings own, for [`Document::refuse_unknown`].
-    pub fn known() -> Vec<(&'static str, &'static [&'static str])> {
-        vec![
-            ("run", keys_of::<Run>()),
-            ("run", keys_of::<RunOptions>()),
-            ("feed", &[]),
-            ("io", &[]),
-            ("inject", &[]),
-            ("clock", &[]),
-            ("multicast", &[]),
-            ("node", keys_of::<Node>()),
-        ]
+    pub fn known() -> Vec<KnownTable> {
+        let of = |table, keys| KnownTable { table, keys };
+        let mut known = vec![of("run", keys_of::<Run>()), of("run", keys_of::<RunOptions>())];
+        let whole = ["feed", "io", "inject", "clock", "multicast"];
+        known.extend(whole.map(|table| of(table, &[])));
+        known
     }
 
     /// The settings of a document.

@@ -8,7 +8,8 @@ use evenfall_store_format::layout::SEGMENT_BYTES;
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::JOURNAL_BYTES_MAX;
 
-use crate::{BucketOptions, ClusterConfig};
+use crate::names::cluster::Cluster;
+use crate::{BucketOptions, ClusterConfig, Names, NamesError};
 
 /// Limits of a store.
 #[derive(Clone, Debug)]
@@ -51,6 +52,20 @@ pub struct StoreConfig {
     pub clock: fn() -> i64,
 }
 
+/// Where a user says that the objects and the names of a store are. The directory of the store
+/// remembers both.
+#[derive(Clone, Debug)]
+pub struct StorePlaces {
+    /// Directory or address of the objects.
+    pub objects: Option<String>,
+    /// Address of the names that the nodes of a cluster share.
+    pub names: Option<String>,
+    /// See [`ClusterConfig::lease`].
+    pub lease: Duration,
+    /// See [`ClusterConfig::take_over`] and [`StoreConfig::keep_copies`].
+    pub take_over: bool,
+}
+
 /// A day: times of any time zone pass, and a wrong year does not.
 pub const TIME_AHEAD_MAX: Duration = Duration::from_secs(86_400);
 
@@ -80,6 +95,41 @@ impl StoreConfig {
             time_ahead_max: TIME_AHEAD_MAX,
             clock: wall_clock_ns,
         }
+    }
+
+    /// Limits for a store in this directory, with its objects where the directory remembers.
+    ///
+    /// # Errors
+    /// When a file is in the place of the directory, or its names cannot be read.
+    pub fn remembered(directory: &Path) -> Result<Self, NamesError> {
+        if directory.exists() && !directory.is_dir() {
+            let shown = directory.display();
+            let what = format!("{shown}: this is a file, and a store is a directory");
+            return Err(NamesError::Failed(what));
+        }
+        let objects = Names::objects_of(directory)?;
+        let config = Self::new(directory);
+        Ok(Self { objects: objects.or(config.objects.clone()), ..config })
+    }
+
+    /// As [`remembered`](Self::remembered), with the places that a user gives.
+    ///
+    /// # Errors
+    /// As [`remembered`](Self::remembered), or when the cluster does not answer.
+    pub fn placed(directory: &Path, places: &StorePlaces) -> Result<Self, NamesError> {
+        let remembered = Self::remembered(directory)?;
+        let StorePlaces { objects, names, lease, take_over } = places.clone();
+        let names = names.map_or_else(|| Names::cluster_of(directory), |names| Ok(Some(names)))?;
+        let cluster = names.map(|address| ClusterConfig { address, lease, take_over });
+        let mut config = Self { cluster, keep_copies: take_over, ..remembered };
+        if objects.is_some() {
+            config.objects = objects;
+        } else if let (Some(cluster), None) = (&config.cluster, Names::objects_of(directory)?) {
+            // A node that joins a cluster learns from it where all nodes keep their objects.
+            let known = Cluster::open(&cluster.address)?.objects()?;
+            config.objects = known.or(config.objects);
+        }
+        Ok(config)
     }
 
     /// Segments of one shard of the read cache.

@@ -34,6 +34,14 @@ pub struct Loss {
     pub is_torn_end: bool,
 }
 
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = if self.is_torn_end { "note" } else { "damage" };
+        // The name of a file on a damaged disk may have any bytes.
+        write!(f, "{kind}: {}: {}", self.place.escape_debug(), self.what)
+    }
+}
+
 /// A recovered file.
 #[derive(Clone, Debug)]
 pub struct RecoveredFile {

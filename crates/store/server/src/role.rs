@@ -1,0 +1,237 @@
+//! A store on a port as a process: it serves until a signal comes, and takes over files of nodes
+//! that are gone.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use evenfall_host::interrupt;
+use evenfall_runtime::service::Observed;
+use evenfall_runtime::telemetry::Metrics;
+use evenfall_store_engine::{NamesError, Occupancy, Store, StoreError};
+use evenfall_store_format::volume::Loss;
+use serde_json::{Value, json};
+
+use crate::settings::StoreSettings;
+use crate::{Server, ServerCounts};
+
+/// How often the process looks for a signal.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How the process of a store speaks to its user.
+pub struct Voice<'a> {
+    /// Takes a line of the ordinary output.
+    pub say: &'a dyn Fn(&str),
+    /// Takes a part of the disk that cannot be used.
+    pub tell: &'a dyn Fn(&Loss),
+    /// Takes a line beside the output.
+    pub note: &'a dyn Fn(&str),
+}
+
+/// The store that a process serves at present. A process opens its store again to take over files.
+#[derive(Default)]
+pub struct ServedStore(Mutex<Option<(Weak<Store>, Arc<Server>)>>);
+
+impl ServedStore {
+    fn set(&self, served: Option<(Weak<Store>, Arc<Server>)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = served;
+    }
+
+    /// The present sizes and counts, and why the store is not well.
+    fn read(&self) -> Option<StoreState> {
+        let served = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (store, server) = served?;
+        let store = store.upgrade()?;
+        let lease = store.member().and_then(|member| member.check_lease().err());
+        Some(StoreState {
+            sizes: store.occupancy(),
+            counts: server.counts(),
+            illness: lease.map(|error| error.to_string()),
+        })
+    }
+}
+
+/// The state of a served store at one moment.
+struct StoreState {
+    sizes: Occupancy,
+    counts: ServerCounts,
+    illness: Option<String>,
+}
+
+impl Observed for ServedStore {
+    fn metrics(&self, m: &mut Metrics) {
+        let Some(StoreState { sizes, counts, .. }) = self.read() else { return };
+        for (name, help, value) in [
+            ("store_connections_total", "Connections accepted.", counts.accepted),
+            ("store_turned_away_total", "Connections refused: all were busy.", counts.turned_away),
+            ("store_made_room_total", "Idle connections closed for new ones.", counts.made_room),
+            (
+                "store_malformed_connections_total",
+                "Connections of malformed bytes.",
+                counts.malformed,
+            ),
+            ("store_timed_out_total", "Connections closed as silent.", counts.timed_out),
+            ("store_failed_appends_total", "Appends that failed.", counts.failed_appends),
+            ("store_sent_bytes_total", "Bytes of replies.", counts.sent_bytes),
+            ("store_refused_appends_total", "Appends that a stage refused.", sizes.refused),
+            ("store_commits_total", "Turns of the disk thread.", sizes.commits),
+            ("store_disk_errors_total", "Failed requests of the disk.", sizes.disk_errors),
+            (
+                "store_upload_errors_total",
+                "Failed requests of the object store.",
+                sizes.upload_errors,
+            ),
+            ("store_cache_evictions_total", "Segments that left the cache.", sizes.cache_evictions),
+        ] {
+            m.counter(name, help, 0, value);
+        }
+        for (name, help, value) in [
+            ("store_memory_bytes", "Bytes of records that no disk has.", sizes.memory_bytes),
+            ("store_local_bytes", "Bytes of chunks on the local disk.", sizes.local_bytes),
+            ("store_cache_bytes", "Bytes in the read cache.", sizes.cache_bytes),
+            ("store_upload_chunks", "Chunks that wait for the object store.", sizes.upload_chunks),
+            ("store_replica_bytes", "Bytes that the second node lacks.", sizes.replica_bytes),
+        ] {
+            m.gauge(name, help, 0, value as f64);
+        }
+        let away = f64::from(u8::from(sizes.is_replica_away));
+        m.gauge("store_replica_away", "1 while the second node is absent.", 0, away);
+    }
+
+    fn explain_illness(&self) -> Option<String> {
+        match self.read() {
+            None => Some("the store is being opened".into()),
+            Some(state) => state.illness,
+        }
+    }
+
+    fn status(&self) -> Value {
+        self.read().map_or(Value::Null, |state| {
+            let mut all = serde_json::to_value(state.sizes).unwrap_or_default();
+            all["server"] = serde_json::to_value(state.counts).unwrap_or_else(|_| json!({}));
+            all
+        })
+    }
+}
+
+/// Serves a store until a signal comes. Returns the counts of its connections.
+///
+/// # Errors
+/// When the store cannot be opened, an address cannot be had, or the lease is over.
+pub fn serve(
+    settings: &StoreSettings,
+    directory: &Path,
+    mut listen: SocketAddr,
+    served: &ServedStore,
+    voice: &Voice<'_>,
+    occupancy_every: Option<Duration>,
+) -> Result<ServerCounts, Box<dyn Error>> {
+    loop {
+        let opened = Store::open(settings.config(directory)?)?;
+        opened.losses.iter().for_each(voice.tell);
+        let store = Arc::new(opened.store);
+        let server = Server::start_with(Arc::clone(&store), listen, settings.idle_timeout)?;
+        let server = Arc::new(server);
+        listen = server.address();
+        served.set(Some((Arc::downgrade(&store), Arc::clone(&server))));
+        (voice.say)(&format!("serving tcp://{listen}"));
+        if let Some(member) = store.member() {
+            member.serve_at(Some(listen.to_string()))?;
+        }
+        let end = attend(&store, &server, settings.take_over, voice, occupancy_every);
+        served.set(None);
+        let counts = stop(server);
+        close(store)?;
+        if matches!(end, Ok(End::NewLife)) {
+            (voice.say)("taking over: the store is opened again");
+            continue;
+        }
+        return Ok(end.map(|_| counts)?);
+    }
+}
+
+/// How long a reader of the pages may hold a store or a server that ends.
+const READERS: Duration = Duration::from_secs(5);
+
+/// The only owner of a value, once readers of the pages have let go of it.
+fn only<T>(mut shared: Arc<T>) -> Option<T> {
+    let until = Instant::now() + READERS;
+    loop {
+        match Arc::try_unwrap(shared) {
+            Ok(value) => return Some(value),
+            Err(still) if Instant::now() < until => shared = still,
+            Err(_) => return None,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn stop(server: Arc<Server>) -> ServerCounts {
+    let counts = server.counts();
+    only(server).map_or(counts, Server::stop)
+}
+
+fn close(store: Arc<Store>) -> Result<(), Box<dyn Error>> {
+    Ok(only(store).ok_or("a connection holds the store")?.close()?)
+}
+
+/// Why a store is closed.
+enum End {
+    Signal,
+    /// Some files can only be taken over by a new life of the store.
+    NewLife,
+}
+
+/// Waits until a signal comes or the lease is over. Meanwhile it takes over files of nodes that are
+/// gone.
+fn attend(
+    store: &Store,
+    server: &Server,
+    take_over: bool,
+    voice: &Voice<'_>,
+    occupancy_every: Option<Duration>,
+) -> Result<End, StoreError> {
+    let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
+    let mut said = BTreeSet::new();
+    while !interrupt::raised() {
+        std::thread::sleep(LOOK_EVERY);
+        if occupancy_every.is_some_and(|every| printed_at.elapsed() >= every) {
+            printed_at = Instant::now();
+            let mut sizes = serde_json::to_value(store.occupancy()).unwrap_or_default();
+            sizes["sent_bytes"] = server.counts().sent_bytes.into();
+            (voice.say)(&sizes.to_string());
+        }
+        let Some(member) = store.member() else { continue };
+        match member.check_lease() {
+            Err(error @ NamesError::LeaseLost { is_over: true, .. }) => return Err(error.into()),
+            _ if take_over && looked_at.elapsed() > member.lease_ttl() / 4 => {
+                looked_at = Instant::now();
+                adopt(store, &mut said, voice);
+                if store.is_new_life_due().unwrap_or(false) {
+                    return Ok(End::NewLife);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(End::Signal)
+}
+
+/// Takes over files of nodes that are gone. `said` has the files whose failure the user knows.
+fn adopt(store: &Store, said: &mut BTreeSet<String>, voice: &Voice<'_>) {
+    // A takeover that fails now is tried again.
+    let Ok(taken) = store.take_over() else { return };
+    taken.losses.iter().for_each(voice.tell);
+    if taken.files > 0 {
+        (voice.say)(&format!("{} files taken over", taken.files));
+    }
+    for (name, error) in taken.failed {
+        let what = format!("file {name} is not taken over yet: {error}");
+        if said.insert(name) {
+            (voice.note)(&format!("note: {what}; it is tried again"));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The section `[store]` of the settings, and the nodes that serve a store.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenfall_runtime::settings::{
+    Document, KnownTable, Mistake, Node, Run, SettingsError, check_addresses, check_nodes,
+};
+use evenfall_store_engine::{
+    NamesError, StoreConfig, StorePlaces, TIME_AHEAD_MAX, expect_loopback,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::IDLE_TIMEOUT;
+
+/// The value of `role` in `[[node]]`.
+pub const STORE: &str = "store";
+/// Shortest lease: a node renews it several times, and a pause of a machine takes tens of
+/// milliseconds.
+const LEASE_MIN: Duration = Duration::from_secs(2);
+
+/// The keys of the table `[store]`, which all servers of the file share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreSettings {
+    /// Place of the objects: a directory, or an address. Without it, each server keeps its objects
+    /// where its directory remembers, at first below the directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects: Option<String>,
+    /// Whether chunks are uploaded to the objects at all.
+    pub upload: bool,
+    /// Names that the servers of a cluster share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<String>,
+    /// Time after which a silent node of the cluster may be replaced.
+    #[serde(with = "humantime_serde")]
+    pub lease: Duration,
+    /// Whether a server takes over the files whose primary has no lease any more.
+    pub take_over: bool,
+    /// How far a record's time may lie ahead of the server's clock.
+    #[serde(with = "humantime_serde")]
+    pub time_ahead: Duration,
+    /// The server of a second node, which gets a copy of each append at the level `replica`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica: Option<SocketAddr>,
+    /// Bytes of records that are on no disk yet. Beyond this limit appends wait, and are then
+    /// refused.
+    pub memory_bytes: u64,
+    /// Bytes of chunks on the local disk beyond which appends are refused.
+    pub local_bytes: u64,
+    /// Bytes of recent segments kept in memory for readers.
+    pub cache_bytes: u64,
+    /// Bytes that each file without a retention of its own keeps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_bytes: Option<u64>,
+    /// A connection that asks for nothing for this long is closed.
+    #[serde(with = "humantime_serde")]
+    pub idle_timeout: Duration,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        let limits = StoreConfig::new(std::path::Path::new(""));
+        Self {
+            objects: None,
+            upload: true,
+            names: None,
+            lease: Duration::from_secs(10),
+            take_over: false,
+            time_ahead: TIME_AHEAD_MAX,
+            replica: None,
+            memory_bytes: limits.memory_bytes_max,
+            local_bytes: limits.local_bytes_max,
+            cache_bytes: limits.cache_bytes,
+            keep_bytes: None,
+            idle_timeout: IDLE_TIMEOUT,
+        }
+    }
+}
+
+impl StoreSettings {
+    /// The configuration of a store in this directory.
+    ///
+    /// # Errors
+    /// As [`StoreConfig::placed`].
+    pub fn config(&self, directory: &std::path::Path) -> Result<StoreConfig, NamesError> {
+        let (lease, take_over) = (self.lease, self.take_over);
+        let (objects, names) = (self.objects.clone(), self.names.clone());
+        let places = StorePlaces { objects, names, lease, take_over };
+        let mut config = StoreConfig::placed(directory, &places)?;
+        if !self.upload {
+            config.objects = None;
+        }
+        config.replica = self.replica;
+        config.time_ahead_max = self.time_ahead;
+        config.memory_bytes_max = self.memory_bytes;
+        config.local_bytes_max = self.local_bytes;
+        config.cache_bytes = self.cache_bytes;
+        config.keep.bytes_max = self.keep_bytes;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), Mistake> {
+        let wrong = |key: &str, why: &str| Err(Mistake::new(key, format!("{key}: {why}")));
+        if self.lease < LEASE_MIN {
+            return wrong("store.lease", "must be 2s at least");
+        }
+        if !self.upload && self.objects.is_some() {
+            return wrong("store.upload", "is false, and store.objects says where to upload");
+        }
+        match self.replica.map(|replica| expect_loopback("store.replica", replica)) {
+            Some(Err(error)) => Err(Mistake::new("store.replica", error.to_string())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The key of `[[node]]` that only stores have.
+#[derive(Clone, Debug, Deserialize)]
+struct StoreNodeKeys {
+    /// Directory of the store, relative to the settings file.
+    store: Option<PathBuf>,
+}
+
+/// A server of a store among the nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreNode {
+    /// The keys that every service knows.
+    pub plain: Node,
+    /// Directory of the store.
+    pub directory: PathBuf,
+}
+
+/// The settings that servers of stores read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// The run itself.
+    pub run: Run,
+    /// The table `[store]`.
+    pub store: StoreSettings,
+    /// The servers.
+    pub nodes: Vec<StoreNode>,
+}
+
+impl Settings {
+    /// The tables and keys that these settings own, for [`Document::refuse_unknown`].
+    pub fn known() -> Vec<KnownTable> {
+        vec![KnownTable { table: "store", keys: &[] }]
+    }
+
+    /// The settings of a document.
+    ///
+    /// # Errors
+    /// Which file, line and key, or which override, and what is allowed.
+    pub fn of(document: &Document) -> Result<Self, SettingsError> {
+        let refuse = |mistake| document.refuse(mistake);
+        let plain: Vec<Node> = document.list("node")?;
+        check_nodes(&plain).map_err(refuse)?;
+        let keys: Vec<StoreNodeKeys> = document.list("node")?;
+        let mut run: Run = document.part("run")?;
+        document.check_durations()?;
+        run.rebase(document.base());
+        let mut store: StoreSettings = document.part("store")?;
+        store.check().map_err(refuse)?;
+        let is_path = |place: &String| !place.contains("://");
+        if let Some(place) = store.objects.as_mut().filter(|place| is_path(place)) {
+            *place = document.base().join(&*place).display().to_string();
+        }
+        let mut nodes = Vec::new();
+        for (plain, keys) in plain.into_iter().zip(keys).filter(|(plain, _)| plain.role == STORE) {
+            let directory = keys.store.map(|directory| document.base().join(directory));
+            let directory = directory.unwrap_or_else(|| run.dir.join(&plain.name));
+            nodes.push(StoreNode { plain, directory });
+        }
+        Ok(Self { run, store, nodes })
+    }
+
+    /// Refuses servers that are open to more than this machine, because connections of the store
+    /// have no key.
+    ///
+    /// # Errors
+    /// The first of them, and what to do.
+    pub fn check_closed(&self) -> Result<(), Mistake> {
+        let plain: Vec<Node> = self.nodes.iter().map(|node| node.plain.clone()).collect();
+        check_addresses(&plain)?;
+        let open = plain.iter().find_map(|node| expect_loopback(&node.name, node.address).err());
+        open.map_or(Ok(()), |error| Err(Mistake::new("node", error.to_string())))
+    }
+}
