@@ -304,22 +304,22 @@ impl Books {
     }
 
     /// Takes the next message of the stream. Rows of the nanosecond before come first. Messages of
-    /// other formats, and bytes that are no message, change nothing.
+    /// other formats, and bytes that are no message, change nothing. Returns whether the message
+    /// was read, and so had a time that may have ended the nanosecond before.
     #[inline]
-    pub fn take(&mut self, format: Format, message: &[u8], each: &mut impl FnMut(BookRow)) {
+    pub fn take(&mut self, format: Format, message: &[u8], each: &mut impl FnMut(BookRow)) -> bool {
         match format {
             ITCH => {
-                if let Ok(view) = View::decode(message) {
-                    self.take_itch(&view, each);
-                }
+                let Ok(view) = View::decode(message) else { return false };
+                self.take_itch(&view, each);
             }
             LOBSTER => {
-                if let Some(line) = LobsterLine::parse(message) {
-                    self.take_lobster(&line, each);
-                }
+                let Some(line) = LobsterLine::parse(message) else { return false };
+                self.take_lobster(&line, each);
             }
-            _ => {}
+            _ => return false,
         }
+        true
     }
 
     /// Gives the quotes of the present nanosecond, because no further message has its time.
