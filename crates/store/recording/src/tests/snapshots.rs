@@ -71,7 +71,8 @@ fn a_message_of_a_whole_datagram_is_recorded_in_parts() {
     let now = snapshot(&store, "r");
     assert_eq!(now.count(&now.rows()).unwrap(), lengths.len() as u64);
     for from in 0..lengths.len() as u64 {
-        let some = RowSelection::of(vec![from..from + 2]);
+        let two = from..from + 2;
+        let some = RowSelection::of(vec![two]);
         let there: Vec<u64> = rows(&now, &some, None).iter().map(|r| r.recorded.number).collect();
         let end = (from + 2).min(lengths.len() as u64);
         assert_eq!(there, (from..end).collect::<Vec<_>>());
@@ -201,7 +202,8 @@ fn a_reader_that_begins_in_the_middle_knows_the_symbols_of_before() {
     let now = executions(&store, between);
     let first_ns = NOW_NS - 1_000_000 + 2 + between as i64;
     let selected = now.between(first_ns..=i64::MAX).unwrap();
-    assert_eq!(selected.ranges, [between + 2..between + 7]);
+    let executions = between + 2..between + 7;
+    assert_eq!(selected.ranges, [executions]);
     let read = rows(&now, &selected, None);
     let symbols: Vec<_> =
         read.iter().map(|row| row.event.symbol.map(|symbol| symbol.to_string())).collect();
