@@ -24,7 +24,9 @@ const READINGS_MAX: usize = 3;
 pub(crate) const ALL_TIMES: RangeInclusive<i64> = i64::MIN..=i64::MAX;
 
 /// Some rows of a table at one moment. A row's number is its place in the table. In a recording the
-/// streams follow one after the other, and a message that was lost leaves its number unused.
+/// streams follow one after the other, and a message that was lost leaves its number unused. The
+/// rows of a recording's `trades` and `quotes` have the numbers of messages: a number has no row, a
+/// row, or several rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSelection {
     /// Numbers of rows, in order.
@@ -40,6 +42,7 @@ impl RowSelection {
     }
 
     /// Cuts the rows into `n` parts of about equal length, where a number is a multiple of `unit`.
+    #[cfg(any(feature = "arrow", test))]
     pub(crate) fn parts(&self, n: usize, unit: u64) -> Vec<Self> {
         let all: u64 = self.ranges.iter().map(|range| range.end - range.start).sum();
         let each = all.div_ceil(n.max(1) as u64).max(1);
@@ -290,7 +293,7 @@ impl RecordingSnapshot {
     }
 
     /// The selected messages of each stream, by their numbers.
-    fn selected<'a>(
+    pub(crate) fn selected<'a>(
         &'a self,
         rows: &'a RowSelection,
     ) -> impl Iterator<Item = (&'a StreamSnapshot, Range<u64>)> {
@@ -303,6 +306,22 @@ impl RecordingSnapshot {
                 (start < end).then(|| (stream, number(start)..number(end)))
             })
         })
+    }
+
+    /// Cuts the rows into at most `n` parts, none of which begins within a stream.
+    #[cfg(feature = "arrow")]
+    pub(crate) fn stream_parts(&self, rows: &RowSelection, n: usize) -> Vec<RowSelection> {
+        let of_stream = |(place, stream): (u64, &StreamSnapshot)| -> Vec<Range<u64>> {
+            let end = place + stream.numbers.end - stream.numbers.start;
+            let cut = |range: &Range<u64>| range.start.max(place)..range.end.min(end);
+            rows.ranges.iter().map(cut).filter(|range| !range.is_empty()).collect()
+        };
+        let mut streams: Vec<_> = self.placed().map(of_stream).collect();
+        streams.retain(|ranges| !ranges.is_empty());
+        let parts = streams.chunks(streams.len().div_ceil(n.max(1)).max(1));
+        parts
+            .map(|part| RowSelection { ranges: part.concat(), times: rows.times.clone() })
+            .collect()
     }
 
     /// How many rows are selected.

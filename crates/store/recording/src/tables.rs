@@ -3,21 +3,35 @@
 //! What reads tables (SQL, Flight, Python, the command line) knows nothing of how the store keeps
 //! them. A table is opened at one moment. Rows have numbers, and are selected by numbers and times.
 //!
-//! A user's file is a table. A recording `r` has the tables `r.messages` and `r.raw`. The table
-//! `messages` has the columns that traders ask for, typed and without filler values. The table
-//! `raw` has all columns of an export, the bytes of the message too.
+//! A user's file is a table. A recording `r` has four tables:
+//!
+//! | table | its rows |
+//! |---|---|
+//! | `r.messages` | every message, in the columns that traders ask for, typed and without fillers |
+//! | `r.trades` | every execution, with the price and the side of the order that rested |
+//! | `r.quotes` | the best bid and ask of a symbol, at each nanosecond that changed them |
+//! | `r.raw` | every message, with all columns of an export, the bytes of the message too |
+//!
+//! `trades` and `quotes` are not stored beside the messages yet. Order books make both of them out
+//! of the messages while they are read. Each scan therefore reads all messages of a stream in front
+//! of the rows that it gives, one part holds whole streams, and the number of rows is unknown
+//! ([`TableInfo::rows`]). The store will keep both tables later.
 
 mod batches;
+mod books;
+mod columns;
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, SchemaRef};
+use evenfall_feed_formats::books::BooksConfig;
 use evenfall_store_engine::columns::Columns;
 use evenfall_store_engine::{Listed, RecordSource, StoreError};
 
-use self::batches::RecordingTable;
+use self::batches::MessageTable;
+use self::books::{BookSnapshot, BookTable};
 use crate::catalog::Catalog;
 use crate::rows::MessageRow;
 use crate::snapshot::{RecordingSnapshot, RowSelection};
@@ -44,6 +58,14 @@ pub enum TableError {
         /// Place of the column.
         column: usize,
     },
+    /// A recording has more orders at a time than its books follow. Trades and quotes would be
+    /// wrong from there on.
+    TooManyOrders {
+        /// The table.
+        table: TableName,
+        /// The orders that are followed ([`StoreTables::with_books`]).
+        orders_max: usize,
+    },
 }
 
 impl std::fmt::Display for TableError {
@@ -55,6 +77,9 @@ impl std::fmt::Display for TableError {
             Self::UnknownColumn { table, column } => {
                 write!(f, "table {table} has no column at place {column}")
             }
+            Self::TooManyOrders { table, orders_max } => {
+                write!(f, "table {table}: more than {orders_max} orders are in the books at a time")
+            }
         }
     }
 }
@@ -65,6 +90,7 @@ impl std::error::Error for TableError {
             Self::Store(error) => error.source(),
             Self::Arrow(error) => error.source(),
             Self::UnknownTable(_) | Self::UnknownColumn { .. } => None,
+            Self::TooManyOrders { .. } => None,
         }
     }
 }
@@ -120,9 +146,11 @@ pub struct TableInfo {
     pub schema: SchemaRef,
     /// The columns by which the rows are sorted.
     pub sorted_by: Vec<&'static str>,
-    /// Its rows.
-    pub rows: u64,
-    /// The first and the last time by which rows are indexed; `None` without rows.
+    /// Its rows; `None` for a table that is made while it is read, because only reading all of it
+    /// tells.
+    pub rows: Option<u64>,
+    /// The first and the last time by which rows are indexed; `None` without rows. For a table that
+    /// is made while it is read, the times of the messages out of which it is made.
     pub times: Option<(i64, i64)>,
 }
 
@@ -142,8 +170,8 @@ pub struct ColumnSummary {
 /// What the index knows about some rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowSummary {
-    /// Number of rows.
-    pub count: u64,
+    /// Number of rows; `None` where only reading them tells.
+    pub count: Option<u64>,
     /// The first and the last time by which the rows are indexed; `None` without rows, and where
     /// the index does not tell.
     pub times: Option<(i64, i64)>,
@@ -180,7 +208,8 @@ pub trait Snapshot: Send + Sync {
     /// The errors of the store.
     fn between(&self, from_ns: i64, to_ns: i64) -> Result<RowSelection, TableError>;
 
-    /// The rows in at most `n` parts, which are cut where segments of the store end.
+    /// The rows in at most `n` parts, which are cut where segments of the store end. A table that
+    /// is made while it is read is cut where streams end.
     fn parts(&self, rows: &RowSelection, n: usize) -> Vec<RowSelection>;
 
     /// What the index knows about these rows.
@@ -206,12 +235,19 @@ pub trait Snapshot: Send + Sync {
 #[derive(Clone)]
 pub struct StoreTables {
     source: Arc<dyn RecordSource>,
+    books: BooksConfig,
 }
 
 impl StoreTables {
     /// Tables over this source.
     pub fn new(source: Arc<dyn RecordSource>) -> Self {
-        Self { source }
+        Self { source, books: BooksConfig::default() }
+    }
+
+    /// Sets the limit of the books out of which trades and quotes are made.
+    #[must_use]
+    pub fn with_books(self, books: BooksConfig) -> Self {
+        Self { books, ..self }
     }
 
     fn file(&self, file: &Listed) -> Result<FileSnapshot, TableError> {
@@ -220,10 +256,44 @@ impl StoreTables {
 
     fn recording(
         &self,
-        snapshot: &Arc<RecordingSnapshot>,
+        snapshot: Arc<RecordingSnapshot>,
         table: RecordingTable,
-    ) -> Result<MessageSnapshot, TableError> {
-        MessageSnapshot::open(Arc::clone(snapshot), table)
+    ) -> Result<Arc<dyn Snapshot>, TableError> {
+        Ok(match table {
+            RecordingTable::Message(table) => Arc::new(MessageSnapshot::open(snapshot, table)?),
+            RecordingTable::Book(table) => {
+                Arc::new(BookSnapshot::open(snapshot, table, self.books)?)
+            }
+        })
+    }
+}
+
+/// A table that every recording has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RecordingTable {
+    /// With a row for every message.
+    Message(MessageTable),
+    /// Made out of order books.
+    Book(BookTable),
+}
+
+impl RecordingTable {
+    const ALL: [Self; 4] = [
+        Self::Message(MessageTable::Messages),
+        Self::Book(BookTable::Trades),
+        Self::Book(BookTable::Quotes),
+        Self::Message(MessageTable::Raw),
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Message(table) => table.name(),
+            Self::Book(table) => table.name(),
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|table| table.name() == name)
     }
 }
 
@@ -238,7 +308,7 @@ impl Tables for StoreTables {
             let opened = RecordingSnapshot::open(Arc::clone(&self.source), recording)?;
             let opened = Arc::new(opened);
             for table in RecordingTable::ALL {
-                all.push(self.recording(&opened, table)?.info);
+                all.push(self.recording(Arc::clone(&opened), table)?.info().clone());
             }
         }
         Ok(all)
@@ -254,7 +324,7 @@ impl Tables for StoreTables {
         let files = catalog.recording(recording).ok_or_else(unknown)?;
         let table = RecordingTable::named(&name.table).ok_or_else(unknown)?;
         let opened = Arc::new(RecordingSnapshot::open(Arc::clone(&self.source), files)?);
-        Ok(Arc::new(self.recording(&opened, table)?))
+        self.recording(opened, table)
     }
 }
 
@@ -299,7 +369,7 @@ impl FileSnapshot {
             name: TableName::of_file(&file.name),
             schema: evenfall_store_engine::columns::arrow_schema(&file.schema),
             sorted_by: Vec::from(["time"]),
-            rows: numbers.end - numbers.start,
+            rows: Some(numbers.end - numbers.start),
             times,
         };
         Ok(Self { info, source: Arc::clone(source), file: file.clone(), numbers })
@@ -334,8 +404,8 @@ impl Snapshot for FileSnapshot {
         let found = self.source.between(&self.file.name, from_ns, to_ns)?;
         // Records that were appended since the snapshot are no part of it.
         let start = found.start.clamp(self.numbers.start, self.numbers.end);
-        let end = found.end.clamp(start, self.numbers.end);
-        Ok(RowSelection::of(Vec::from([start..end])))
+        let numbers = start..found.end.clamp(start, self.numbers.end);
+        Ok(RowSelection::of(Vec::from([numbers])))
     }
 
     fn parts(&self, rows: &RowSelection, n: usize) -> Vec<RowSelection> {
@@ -351,7 +421,8 @@ impl Snapshot for FileSnapshot {
                 (none, more) => *none = more.or(none.take()),
             }
         }
-        let Some(all) = all else { return Ok(RowSummary::default()) };
+        let none = RowSummary { count: Some(0), ..RowSummary::default() };
+        let Some(all) = all else { return Ok(none) };
         let kept = self.file.schema.fields.iter().enumerate().filter(|(_, field)| field.aggregate);
         let columns = kept.zip(&all.aggregates).map(|((column, _), aggregate)| ColumnSummary {
             column,
@@ -360,7 +431,7 @@ impl Snapshot for FileSnapshot {
             greatest: aggregate.max,
         });
         let times = Some((all.min_ns, all.max_ns));
-        Ok(RowSummary { count: all.count, times, columns: columns.collect() })
+        Ok(RowSummary { count: Some(all.count), times, columns: columns.collect() })
     }
 
     fn scan(
@@ -395,20 +466,20 @@ impl Snapshot for FileSnapshot {
     }
 }
 
-/// A table of a recording at one moment.
+/// `messages` or `raw` of a recording at one moment.
 struct MessageSnapshot {
     info: TableInfo,
     recording: Arc<RecordingSnapshot>,
-    table: RecordingTable,
+    table: MessageTable,
 }
 
 impl MessageSnapshot {
-    fn open(recording: Arc<RecordingSnapshot>, table: RecordingTable) -> Result<Self, TableError> {
+    fn open(recording: Arc<RecordingSnapshot>, table: MessageTable) -> Result<Self, TableError> {
         let info = TableInfo {
             name: TableName::of_recording(recording.name(), table.name()),
             schema: table.schema(),
             sorted_by: Vec::from(table.sorted_by()),
-            rows: recording.count(&recording.rows())?,
+            rows: Some(recording.count(&recording.rows())?),
             times: recording.span()?,
         };
         Ok(Self { info, recording, table })
@@ -435,7 +506,7 @@ impl Snapshot for MessageSnapshot {
     }
 
     fn summary(&self, rows: &RowSelection) -> Result<RowSummary, TableError> {
-        let count = self.recording.count(rows)?;
+        let count = Some(self.recording.count(rows)?);
         let is_whole = *rows == self.recording.rows();
         let times = self.info.times.filter(|_| is_whole);
         Ok(RowSummary { count, times, columns: Vec::new() })

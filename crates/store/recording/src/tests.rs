@@ -8,6 +8,8 @@ use evenfall_store_format::{Field, FieldType, Schema};
 
 use crate::{Catalog, RecordingSnapshot, RecordingWriter, StreamReplay};
 
+#[cfg(feature = "arrow")]
+mod books;
 mod snapshots;
 
 const NOW_NS: i64 = 1_790_000_000_000_000_000;

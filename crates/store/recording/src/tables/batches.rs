@@ -1,40 +1,28 @@
-//! The columns of a recording's tables.
+//! The rows of `messages` and `raw`: one for each message.
 
-use std::sync::Arc;
-
-use arrow_array::builder::{
-    Decimal128Builder, Int32Builder, Int64Builder, StringBuilder, TimestampNanosecondBuilder,
-};
 use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{ArrowError, DataType, Field, SchemaRef, TimeUnit};
-use evenfall_feed_formats::codec::{self, Clock, DAY_NS};
-use evenfall_feed_formats::event::{Event, PRICE_DECIMALS};
-use evenfall_feed_formats::itch::Stock;
+use arrow_schema::{ArrowError, SchemaRef};
+use evenfall_feed_formats::Format;
+use evenfall_feed_formats::event::Event;
 
-use crate::rows::{self, MessageRow, UTC};
+use super::columns::{
+    MessagePlace, TableColumn, ints, longs, place_array, prices, schema_of, signed, symbols, texts,
+};
+use crate::rows::{self, MessageRow};
 
-/// Digits of a price.
-const PRICE_DIGITS: u8 = 18;
-
-/// A table that every recording has.
+/// A table with a row for every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RecordingTable {
+pub(super) enum MessageTable {
     Messages,
     Raw,
 }
 
-impl RecordingTable {
-    pub(super) const ALL: [Self; 2] = [Self::Messages, Self::Raw];
-
+impl MessageTable {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Messages => "messages",
             Self::Raw => "raw",
         }
-    }
-
-    pub(super) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|table| table.name() == name)
     }
 
     pub(super) fn sorted_by(self) -> [&'static str; 2] {
@@ -46,7 +34,7 @@ impl RecordingTable {
 
     pub(super) fn schema(self) -> SchemaRef {
         match self {
-            Self::Messages => messages_schema(),
+            Self::Messages => schema_of(&MESSAGE_COLUMNS),
             Self::Raw => rows::arrow_schema(),
         }
     }
@@ -63,100 +51,24 @@ impl RecordingTable {
     }
 }
 
-/// The columns of `messages`, in order. Values are named as traders name them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MessageColumn {
-    /// The venue's wall clock.
-    Time,
-    /// The same instant in UTC.
-    Utc,
-    /// The time under which the store has the message.
-    Recorded,
-    /// Nanoseconds of the venue's day.
-    Ts,
-    Stream,
-    /// Place in the stream, from 1.
-    Seq,
-    Type,
-    Locate,
-    OrderRef,
-    NewOrderRef,
-    Side,
-    Shares,
-    Symbol,
-    Price,
-    Match,
-}
-
-const COLUMNS: [(MessageColumn, &str); 15] = [
-    (MessageColumn::Time, "time"),
-    (MessageColumn::Utc, "utc"),
-    (MessageColumn::Recorded, "recorded"),
-    (MessageColumn::Ts, "ts"),
-    (MessageColumn::Stream, "stream"),
-    (MessageColumn::Seq, "seq"),
-    (MessageColumn::Type, "type"),
-    (MessageColumn::Locate, "locate"),
-    (MessageColumn::OrderRef, "order_ref"),
-    (MessageColumn::NewOrderRef, "new_order_ref"),
-    (MessageColumn::Side, "side"),
-    (MessageColumn::Shares, "shares"),
-    (MessageColumn::Symbol, "symbol"),
-    (MessageColumn::Price, "price"),
-    (MessageColumn::Match, "match"),
+/// The columns of `messages`, in order.
+const MESSAGE_COLUMNS: [TableColumn; 15] = [
+    TableColumn::Time,
+    TableColumn::Utc,
+    TableColumn::Recorded,
+    TableColumn::Ts,
+    TableColumn::Stream,
+    TableColumn::Seq,
+    TableColumn::Type,
+    TableColumn::Locate,
+    TableColumn::OrderRef,
+    TableColumn::NewOrderRef,
+    TableColumn::Side,
+    TableColumn::Shares,
+    TableColumn::Symbol,
+    TableColumn::Price,
+    TableColumn::Match,
 ];
-
-impl MessageColumn {
-    fn data_type(self) -> DataType {
-        match self {
-            Self::Time => DataType::Timestamp(TimeUnit::Nanosecond, None),
-            Self::Utc | Self::Recorded => {
-                DataType::Timestamp(TimeUnit::Nanosecond, Some(UTC.into()))
-            }
-            Self::Stream | Self::Locate => DataType::Int32,
-            Self::Type | Self::Side | Self::Symbol => DataType::Utf8,
-            Self::Price => DataType::Decimal128(PRICE_DIGITS, PRICE_DECIMALS as i8),
-            _ => DataType::Int64,
-        }
-    }
-
-    fn is_nullable(self) -> bool {
-        !matches!(self, Self::Recorded | Self::Stream | Self::Seq)
-    }
-}
-
-fn messages_schema() -> SchemaRef {
-    let fields =
-        COLUMNS.map(|(column, name)| Field::new(name, column.data_type(), column.is_nullable()));
-    Arc::new(arrow_schema::Schema::new(fields.to_vec()))
-}
-
-/// The instant of a message, its place in the venue's day, and the venue's clock.
-struct MessageTime {
-    utc_ns: i64,
-    wall_ns: Option<i64>,
-    day_ns: Option<i64>,
-}
-
-impl MessageTime {
-    /// A message states its time of day or its instant. The day is that of the recorded time.
-    fn of(row: &MessageRow) -> Self {
-        let clock = row.recorded.format.and_then(codec::of).map_or(Clock::Epoch, |c| c.clock());
-        let recorded_ns = row.recorded.time_ns;
-        let stated = row.event.event_ns.and_then(|event_ns| match clock {
-            Clock::Epoch => i64::try_from(event_ns).ok(),
-            Clock::Midnight { .. } => {
-                let day_ns = event_ns % DAY_NS;
-                let date = clock.date_of(recorded_ns)?;
-                clock.of_day_ns(date, day_ns)
-            }
-        });
-        let utc_ns = stated.unwrap_or(recorded_ns);
-        let wall_ns = clock.wall_ns(utc_ns);
-        let day_ns = wall_ns.map(|wall_ns| wall_ns.rem_euclid(DAY_NS as i64));
-        Self { utc_ns, wall_ns, day_ns }
-    }
-}
 
 /// Which values of an event are values of its message, and no filler or value of another message.
 struct Stated {
@@ -183,43 +95,35 @@ impl Stated {
     }
 }
 
-fn signed(value: Option<u64>) -> Option<i64> {
-    value.and_then(|value| i64::try_from(value).ok())
-}
-
 fn messages_batch(rows: &[MessageRow], columns: &[usize]) -> Result<RecordBatch, ArrowError> {
-    let schema = messages_schema();
-    let arrays = columns.iter().map(|at| message_array(COLUMNS[*at].0, rows));
-    let arrays = arrays.collect::<Result<Vec<_>, _>>()?;
-    RecordBatch::try_new(Arc::new(schema.project(columns)?), arrays)
+    let columns: Vec<TableColumn> = columns.iter().map(|at| MESSAGE_COLUMNS[*at]).collect();
+    let arrays = columns.iter().map(|column| message_array(*column, rows));
+    RecordBatch::try_new(schema_of(&columns), arrays.collect::<Result<_, _>>()?)
 }
 
-fn message_array(column: MessageColumn, rows: &[MessageRow]) -> Result<ArrayRef, ArrowError> {
+fn message_array(column: TableColumn, rows: &[MessageRow]) -> Result<ArrayRef, ArrowError> {
+    let places = rows.iter().map(|row| {
+        let format = row.recorded.format.unwrap_or(Format::OPAQUE);
+        MessagePlace::of(row.stream, &row.recorded, format).stating(row.event.event_ns)
+    });
+    if let Some(array) = place_array(column, places) {
+        return Ok(array);
+    }
     let events = rows.iter().map(|row| (&row.event, Stated::of(&row.event)));
     Ok(match column {
-        MessageColumn::Time => times(rows.iter().map(|row| MessageTime::of(row).wall_ns), None),
-        MessageColumn::Utc => {
-            times(rows.iter().map(|row| Some(MessageTime::of(row).utc_ns)), Some(UTC))
-        }
-        MessageColumn::Recorded => {
-            times(rows.iter().map(|row| Some(row.recorded.indexed_ns)), Some(UTC))
-        }
-        MessageColumn::Ts => longs(rows.iter().map(|row| MessageTime::of(row).day_ns)),
-        MessageColumn::Stream => ints(rows.iter().map(|row| i32::try_from(row.stream).ok())),
-        MessageColumn::Seq => longs(rows.iter().map(|row| signed(Some(row.recorded.number + 1)))),
-        MessageColumn::Type => texts(rows.iter().map(|row| row.event.kind)),
-        MessageColumn::Locate => ints(rows.iter().map(|row| row.event.stock_locate.map(i32::from))),
-        MessageColumn::OrderRef => longs(events.map(|(event, stated)| {
+        TableColumn::Type => texts(rows.iter().map(|row| row.event.kind)),
+        TableColumn::Locate => ints(rows.iter().map(|row| row.event.stock_locate.map(i32::from))),
+        TableColumn::OrderRef => longs(events.map(|(event, stated)| {
             // Reference 0 stands for an order that is not shown.
             let shown = event.order_reference.filter(|reference| *reference != 0);
             signed(shown.filter(|_| stated.order_ref))
         })),
-        MessageColumn::NewOrderRef => {
+        TableColumn::NewOrderRef => {
             longs(events.map(|(event, stated)| {
                 signed(event.new_reference.filter(|_| stated.new_order_ref))
             }))
         }
-        MessageColumn::Side => {
+        TableColumn::Side => {
             let sides = events.map(|(event, stated)| match event.side.filter(|_| stated.side) {
                 Some('B') => Some("B"),
                 Some('S') => Some("S"),
@@ -227,50 +131,17 @@ fn message_array(column: MessageColumn, rows: &[MessageRow]) -> Result<ArrayRef,
             });
             texts(sides)
         }
-        MessageColumn::Shares => {
+        TableColumn::Shares => {
             longs(events.map(|(event, stated)| signed(event.shares.filter(|_| stated.shares))))
         }
-        MessageColumn::Symbol => {
-            let symbols: Vec<_> = rows.iter().map(|row| row.event.symbol).collect();
-            texts(symbols.iter().map(|symbol: &Option<Stock>| {
-                symbol.as_ref().and_then(|symbol| std::str::from_utf8(symbol.trimmed()).ok())
-            }))
+        TableColumn::Symbol => symbols(rows.iter().map(|row| row.event.symbol)),
+        TableColumn::Price => {
+            prices(events.map(|(event, stated)| event.price.filter(|_| stated.price)))?
         }
-        MessageColumn::Price => {
-            let mut prices = Decimal128Builder::with_capacity(rows.len())
-                .with_precision_and_scale(PRICE_DIGITS, PRICE_DECIMALS as i8)?;
-            events.for_each(|(event, stated)| {
-                prices.append_option(event.price.filter(|_| stated.price).map(i128::from));
-            });
-            Arc::new(prices.finish())
-        }
-        MessageColumn::Match => longs(
+        TableColumn::Match => longs(
             events
                 .map(|(event, stated)| signed(event.match_number.filter(|_| stated.match_number))),
         ),
+        other => unreachable!("messages have no column {other:?}"),
     })
-}
-
-fn times(values: impl Iterator<Item = Option<i64>>, zone: Option<&str>) -> ArrayRef {
-    let mut builder = TimestampNanosecondBuilder::new();
-    values.for_each(|value| builder.append_option(value));
-    Arc::new(builder.finish().with_timezone_opt(zone))
-}
-
-fn longs(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
-    let mut builder = Int64Builder::new();
-    values.for_each(|value| builder.append_option(value));
-    Arc::new(builder.finish())
-}
-
-fn ints(values: impl Iterator<Item = Option<i32>>) -> ArrayRef {
-    let mut builder = Int32Builder::new();
-    values.for_each(|value| builder.append_option(value));
-    Arc::new(builder.finish())
-}
-
-fn texts<'a>(values: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
-    let mut builder = StringBuilder::new();
-    values.for_each(|value| builder.append_option(value));
-    Arc::new(builder.finish())
 }

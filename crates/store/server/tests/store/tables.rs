@@ -75,16 +75,18 @@ fn place(of: &dyn Snapshot, column: &str) -> usize {
 fn behave(tables: &dyn Tables) {
     let all = tables.tables().expect("tables");
     let names: Vec<String> = all.iter().map(|table| table.name.to_string()).collect();
-    assert_eq!(names, ["ticks", "day.one.messages", "day.one.raw"]);
+    let of_day = ["day.one.messages", "day.one.trades", "day.one.quotes", "day.one.raw"];
+    assert_eq!((&names[0][..], &names[1..]), ("ticks", &of_day.map(String::from)[..]));
     assert_eq!(
         all.iter().map(|table| table.rows).collect::<Vec<_>>(),
-        [RECORDS, 2 * MESSAGES, 2 * MESSAGES]
+        [Some(RECORDS), Some(2 * MESSAGES), None, None, Some(2 * MESSAGES)]
     );
     assert_eq!(all[0].times, Some((0, RECORDS as i64 - 1)));
     assert_eq!(all[1].times, Some((0, 1_000 * (MESSAGES as i64 - 1))));
     assert_eq!(all[1].sorted_by, ["stream", "seq"]);
     file_is_a_table(tables);
     recording_is_two_tables(tables);
+    books_are_two_tables(tables);
     let unknown = tables.open(&TableName::of_recording("day.one", "ticks")).err();
     assert!(unknown.expect("unknown").to_string().contains("no table day.one.ticks"));
     for name in ["day.one", "day.one.0.32", "nothing"] {
@@ -99,11 +101,11 @@ fn file_is_a_table(tables: &dyn Tables) {
     let some = ticks.between(1_000, 1_999).expect("rows");
     assert_eq!(some, RowSelection::of(vec![1_000..2_000]));
     let summary = ticks.summary(&some).expect("a summary");
-    assert_eq!((summary.count, summary.times), (1_000, Some((1_000, 1_999))));
+    assert_eq!((summary.count, summary.times), (Some(1_000), Some((1_000, 1_999))));
     let value = &summary.columns[0];
     assert_eq!((value.column, value.least, value.greatest), (1, 7_000, 7 * 1_999));
     assert_eq!(value.sum, (1_000..2_000).map(|n| n * 7).sum::<i128>());
-    assert_eq!(ticks.summary(&RowSelection::of(vec![])).expect("none").count, 0);
+    assert_eq!(ticks.summary(&RowSelection::of(vec![])).expect("none").count, Some(0));
     let batches = scanned(&*ticks, &some, &[1]);
     let values = batches.iter().flat_map(|batch| {
         assert_eq!(batch.num_columns(), 1);
@@ -151,12 +153,12 @@ fn recording_is_two_tables(tables: &dyn Tables) {
     let messages = tables.open(&TableName::of_recording("day.one", "messages")).expect("a table");
     let rows = messages.rows();
     assert_eq!(rows.ranges, [0..MESSAGES, MESSAGES..2 * MESSAGES]);
-    assert_eq!(messages.summary(&rows).expect("a summary").count, 2 * MESSAGES);
+    assert_eq!(messages.summary(&rows).expect("a summary").count, Some(2 * MESSAGES));
     assert_eq!(count(&scanned(&*messages, &rows, &[])), 2 * MESSAGES);
     parts_are_the_whole(&*messages, &rows, 1);
     // The orders of these executions lie before the first time.
     let some = messages.between(2_003_000, 2_004_000).expect("rows");
-    assert_eq!(messages.summary(&some).expect("a summary").count, 4);
+    assert_eq!(messages.summary(&some).expect("a summary").count, Some(4));
     let names =
         ["seq", "type", "symbol", "order_ref", "shares", "price", "side", "match", "stream"];
     let columns = names.map(|name| place(&*messages, name));
@@ -180,8 +182,28 @@ fn recording_is_two_tables(tables: &dyn Tables) {
     assert_eq!(batch.column(2).as_string::<i32>().value(1), "MSFT");
 }
 
+/// Each order is executed by seven shares nine times, and its price becomes the best bid.
+fn books_are_two_tables(tables: &dyn Tables) {
+    let trades = tables.open(&TableName::of_recording("day.one", "trades")).expect("a table");
+    assert_eq!(count(&scanned(&*trades, &trades.rows(), &[])), 2 * MESSAGES / 10 * 9);
+    let some = trades.between(2_003_000, 2_004_000).expect("rows");
+    let columns = ["seq", "symbol", "price", "shares", "side"].map(|name| place(&*trades, name));
+    let [batch] = &scanned(&*trades, &some, &columns)[..] else { panic!("one batch") };
+    let longs = |at: usize| batch.column(at).as_primitive::<Int64Type>().values().to_vec();
+    assert_eq!((longs(0), longs(3)), (vec![2_004, 2_005, 2_004, 2_005], vec![7; 4]));
+    let texts = |at: usize| batch.column(at).as_string::<i32>().iter().collect::<Vec<_>>();
+    assert_eq!((texts(1), texts(4)), (vec![Some("MSFT"); 4], vec![Some("B"); 4]));
+    let prices = batch.column(2).as_primitive::<Decimal128Type>();
+    assert_eq!(prices.values(), &[1_012_500; 4]);
+    // All messages have one venue time, so that each stream has one quote of each symbol.
+    let quotes = tables.open(&TableName::of_recording("day.one", "quotes")).expect("a table");
+    let rows = quotes.rows();
+    assert_eq!(count(&scanned(&*quotes, &rows, &[])), 2 * 3);
+    assert_eq!(quotes.parts(&rows, 8).len(), 2, "one part a stream");
+}
+
 fn rows_of(source: &Arc<dyn RecordSource>, name: &TableName) -> u64 {
-    StoreTables::new(Arc::clone(source)).open(name).expect("a table").info().rows
+    StoreTables::new(Arc::clone(source)).open(name).expect("a table").info().rows.expect("known")
 }
 
 #[test]

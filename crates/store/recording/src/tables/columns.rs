@@ -1,0 +1,234 @@
+//! The columns of a recording's tables: their names, their types, and the arrays of their values.
+
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_array::builder::{
+    BooleanBuilder, Decimal128Builder, Int32Builder, Int64Builder, StringBuilder,
+    TimestampNanosecondBuilder,
+};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
+use evenfall_feed_formats::Format;
+use evenfall_feed_formats::codec::{self, Clock, DAY_NS};
+use evenfall_feed_formats::event::PRICE_DECIMALS;
+use evenfall_feed_formats::itch::Stock;
+
+use crate::records::RecordedMessage;
+use crate::rows::UTC;
+
+/// Digits of a price.
+const PRICE_DIGITS: u8 = 18;
+
+/// A column of `messages`, `trades` or `quotes`. Values are named as traders name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TableColumn {
+    /// The venue's wall clock.
+    Time,
+    /// The same instant in UTC.
+    Utc,
+    /// The time under which the store has the message.
+    Recorded,
+    /// Nanoseconds of the venue's day.
+    Ts,
+    Stream,
+    /// Place in the stream, from 1.
+    Seq,
+    Type,
+    Locate,
+    OrderRef,
+    NewOrderRef,
+    Side,
+    Shares,
+    Symbol,
+    Price,
+    Match,
+    /// Whether a trade counts towards the volume.
+    Printable,
+    Bid,
+    BidSize,
+    Ask,
+    AskSize,
+}
+
+impl TableColumn {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Utc => "utc",
+            Self::Recorded => "recorded",
+            Self::Ts => "ts",
+            Self::Stream => "stream",
+            Self::Seq => "seq",
+            Self::Type => "type",
+            Self::Locate => "locate",
+            Self::OrderRef => "order_ref",
+            Self::NewOrderRef => "new_order_ref",
+            Self::Side => "side",
+            Self::Shares => "shares",
+            Self::Symbol => "symbol",
+            Self::Price => "price",
+            Self::Match => "match",
+            Self::Printable => "printable",
+            Self::Bid => "bid",
+            Self::BidSize => "bid_size",
+            Self::Ask => "ask",
+            Self::AskSize => "ask_size",
+        }
+    }
+
+    fn data_type(self) -> DataType {
+        match self {
+            Self::Time => DataType::Timestamp(TimeUnit::Nanosecond, None),
+            Self::Utc | Self::Recorded => {
+                DataType::Timestamp(TimeUnit::Nanosecond, Some(UTC.into()))
+            }
+            Self::Stream | Self::Locate => DataType::Int32,
+            Self::Type | Self::Side | Self::Symbol => DataType::Utf8,
+            Self::Price | Self::Bid | Self::Ask => {
+                DataType::Decimal128(PRICE_DIGITS, PRICE_DECIMALS as i8)
+            }
+            Self::Printable => DataType::Boolean,
+            _ => DataType::Int64,
+        }
+    }
+
+    fn is_nullable(self) -> bool {
+        !matches!(self, Self::Recorded | Self::Stream | Self::Seq)
+    }
+}
+
+/// The columns as Arrow has them.
+pub(super) fn schema_of(columns: &[TableColumn]) -> SchemaRef {
+    let field =
+        |column: &TableColumn| Field::new(column.name(), column.data_type(), column.is_nullable());
+    Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
+}
+
+/// Stream, number and times of the message that a row comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MessagePlace {
+    pub(super) stream: u32,
+    pub(super) number: u64,
+    pub(super) indexed_ns: i64,
+    /// The time of the message's release.
+    recorded_ns: i64,
+    /// The time that the message states, by the clock of its format.
+    event_ns: Option<u64>,
+    clock: Clock,
+}
+
+impl MessagePlace {
+    /// The place of a message. `format` stands for the format that the writer did not state.
+    pub(super) fn of(stream: u32, recorded: &RecordedMessage, format: Format) -> Self {
+        Self {
+            stream,
+            number: recorded.number,
+            indexed_ns: recorded.indexed_ns,
+            recorded_ns: recorded.time_ns,
+            event_ns: None,
+            clock: codec::of(format).map_or(Clock::Epoch, |codec| codec.clock()),
+        }
+    }
+
+    /// The place of a message that states this time.
+    pub(super) fn stating(self, event_ns: Option<u64>) -> Self {
+        Self { event_ns, ..self }
+    }
+}
+
+/// The instant of a message, its place in the venue's day, and the venue's clock.
+struct MessageTime {
+    utc_ns: i64,
+    wall_ns: Option<i64>,
+    day_ns: Option<i64>,
+}
+
+impl MessageTime {
+    /// A message states its time of day or its instant. The day is that of the recorded time.
+    fn of(place: &MessagePlace) -> Self {
+        let clock = place.clock;
+        let stated = place.event_ns.and_then(|event_ns| match clock {
+            Clock::Epoch => i64::try_from(event_ns).ok(),
+            Clock::Midnight { .. } => {
+                let day_ns = event_ns % DAY_NS;
+                let date = clock.date_of(place.recorded_ns)?;
+                clock.of_day_ns(date, day_ns)
+            }
+        });
+        let utc_ns = stated.unwrap_or(place.recorded_ns);
+        let wall_ns = clock.wall_ns(utc_ns);
+        let day_ns = wall_ns.map(|wall_ns| wall_ns.rem_euclid(DAY_NS as i64));
+        Self { utc_ns, wall_ns, day_ns }
+    }
+}
+
+/// The array of a column that tells a row's place or time; `None` for columns of what the message
+/// says.
+pub(super) fn place_array(
+    column: TableColumn,
+    places: impl Iterator<Item = MessagePlace>,
+) -> Option<ArrayRef> {
+    Some(match column {
+        TableColumn::Time => times(places.map(|place| MessageTime::of(&place).wall_ns), None),
+        TableColumn::Utc => {
+            times(places.map(|place| Some(MessageTime::of(&place).utc_ns)), Some(UTC))
+        }
+        TableColumn::Recorded => times(places.map(|place| Some(place.indexed_ns)), Some(UTC)),
+        TableColumn::Ts => longs(places.map(|place| MessageTime::of(&place).day_ns)),
+        TableColumn::Stream => ints(places.map(|place| i32::try_from(place.stream).ok())),
+        TableColumn::Seq => longs(places.map(|place| signed(Some(place.number + 1)))),
+        _ => return None,
+    })
+}
+
+/// The value as a signed number, which every database has; `None` when it does not fit.
+pub(super) fn signed(value: Option<u64>) -> Option<i64> {
+    value.and_then(|value| i64::try_from(value).ok())
+}
+
+/// Symbols without their padding.
+pub(super) fn symbols(values: impl Iterator<Item = Option<Stock>>) -> ArrayRef {
+    let mut builder = StringBuilder::new();
+    values.for_each(|symbol| {
+        let text = symbol.as_ref().and_then(|symbol| std::str::from_utf8(symbol.trimmed()).ok());
+        builder.append_option(text);
+    });
+    Arc::new(builder.finish())
+}
+
+pub(super) fn prices(values: impl Iterator<Item = Option<i64>>) -> Result<ArrayRef, ArrowError> {
+    let mut builder =
+        Decimal128Builder::new().with_precision_and_scale(PRICE_DIGITS, PRICE_DECIMALS as i8)?;
+    values.for_each(|price| builder.append_option(price.map(i128::from)));
+    Ok(Arc::new(builder.finish()))
+}
+
+pub(super) fn booleans(values: impl Iterator<Item = Option<bool>>) -> ArrayRef {
+    let mut builder = BooleanBuilder::new();
+    values.for_each(|value| builder.append_option(value));
+    Arc::new(builder.finish())
+}
+
+fn times(values: impl Iterator<Item = Option<i64>>, zone: Option<&str>) -> ArrayRef {
+    let mut builder = TimestampNanosecondBuilder::new();
+    values.for_each(|value| builder.append_option(value));
+    Arc::new(builder.finish().with_timezone_opt(zone))
+}
+
+pub(super) fn longs(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
+    let mut builder = Int64Builder::new();
+    values.for_each(|value| builder.append_option(value));
+    Arc::new(builder.finish())
+}
+
+pub(super) fn ints(values: impl Iterator<Item = Option<i32>>) -> ArrayRef {
+    let mut builder = Int32Builder::new();
+    values.for_each(|value| builder.append_option(value));
+    Arc::new(builder.finish())
+}
+
+pub(super) fn texts<'a>(values: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
+    let mut builder = StringBuilder::new();
+    values.for_each(|value| builder.append_option(value));
+    Arc::new(builder.finish())
+}
