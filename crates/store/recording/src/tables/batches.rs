@@ -6,7 +6,8 @@ use evenfall_feed_formats::Format;
 use evenfall_feed_formats::event::Event;
 
 use super::columns::{
-    MessagePlace, TableColumn, ints, longs, place_array, prices, schema_of, signed, symbols, texts,
+    MessagePlace, TableColumn, ints, longs, place_array, prices, schema_of, signed, symbol_array,
+    texts,
 };
 use crate::rows::{self, MessageRow};
 
@@ -104,7 +105,7 @@ fn messages_batch(rows: &[MessageRow], columns: &[usize]) -> Result<RecordBatch,
 fn message_array(column: TableColumn, rows: &[MessageRow]) -> Result<ArrayRef, ArrowError> {
     let places = rows.iter().map(|row| {
         let format = row.recorded.format.unwrap_or(Format::OPAQUE);
-        MessagePlace::of(row.stream, &row.recorded, format).stating(row.event.event_ns)
+        MessagePlace::of(row.stream, &row.recorded, format).with_event_time(row.event.event_ns)
     });
     if let Some(array) = place_array(column, places) {
         return Ok(array);
@@ -134,7 +135,7 @@ fn message_array(column: TableColumn, rows: &[MessageRow]) -> Result<ArrayRef, A
         TableColumn::Shares => {
             longs(events.map(|(event, stated)| signed(event.shares.filter(|_| stated.shares))))
         }
-        TableColumn::Symbol => symbols(rows.iter().map(|row| row.event.symbol)),
+        TableColumn::Symbol => symbol_array(rows.iter().map(|row| row.event.symbol)),
         TableColumn::Price => {
             prices(events.map(|(event, stated)| event.price.filter(|_| stated.price)))?
         }

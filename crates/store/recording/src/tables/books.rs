@@ -28,8 +28,8 @@ use arrow_schema::ArrowError;
 use evenfall_feed_formats::books::{BookRow, Books, BooksConfig, OrderSide, QuoteRow, TradeRow};
 
 use super::columns::{
-    MessagePlace, TableColumn, booleans, longs, place_array, prices, schema_of, signed, symbols,
-    texts,
+    MessagePlace, TableColumn, boolean_array, longs, place_array, prices, schema_of, signed,
+    symbol_array, texts,
 };
 use super::{
     BATCH_ROWS, RowSummary, Snapshot, TableError, TableInfo, TableName, check_columns, of_rows,
@@ -123,10 +123,10 @@ impl GatheredRows {
     fn add(&mut self, place: MessagePlace, row: BookRow) {
         match (self, row) {
             (Self::Trades(all), BookRow::Trade(row)) => {
-                all.push(PlacedRow { place: place.stating(Some(row.time_ns)), row });
+                all.push(PlacedRow { place: place.with_event_time(Some(row.time_ns)), row });
             }
             (Self::Quotes(all), BookRow::Quote(row)) => {
-                all.push(PlacedRow { place: place.stating(Some(row.time_ns)), row });
+                all.push(PlacedRow { place: place.with_event_time(Some(row.time_ns)), row });
             }
             _ => {}
         }
@@ -170,13 +170,13 @@ fn trade_array(column: TableColumn, rows: &[PlacedRow<TradeRow>]) -> Result<Arra
     let trades = rows.iter().map(|placed| &placed.row);
     Ok(match column {
         TableColumn::Type => texts(trades.map(|trade| Some(trade.kind))),
-        TableColumn::Symbol => symbols(trades.map(|trade| trade.symbol)),
+        TableColumn::Symbol => symbol_array(trades.map(|trade| trade.symbol)),
         TableColumn::Price => prices(trades.map(|trade| trade.price))?,
         TableColumn::Shares => longs(trades.map(|trade| signed(Some(trade.shares)))),
         TableColumn::Side => texts(trades.map(|trade| trade.side.map(side_text))),
         TableColumn::OrderRef => longs(trades.map(|trade| signed(trade.order_reference))),
         TableColumn::Match => longs(trades.map(|trade| signed(trade.match_number))),
-        TableColumn::Printable => booleans(trades.map(|trade| Some(trade.printable))),
+        TableColumn::Printable => boolean_array(trades.map(|trade| Some(trade.printable))),
         other => unreachable!("trades have no column {other:?}"),
     })
 }
@@ -194,7 +194,7 @@ fn quote_array(column: TableColumn, rows: &[PlacedRow<QuoteRow>]) -> Result<Arra
     }
     let quotes = rows.iter().map(|placed| &placed.row);
     Ok(match column {
-        TableColumn::Symbol => symbols(quotes.map(|quote| quote.symbol)),
+        TableColumn::Symbol => symbol_array(quotes.map(|quote| quote.symbol)),
         TableColumn::Bid => prices(quotes.map(|quote| quote.bid.map(|top| top.price)))?,
         TableColumn::BidSize => longs(quotes.map(|quote| signed(quote.bid.map(|top| top.shares)))),
         TableColumn::Ask => prices(quotes.map(|quote| quote.ask.map(|top| top.price)))?,

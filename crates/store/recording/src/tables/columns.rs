@@ -131,7 +131,7 @@ impl MessagePlace {
     }
 
     /// The place of a message that states this time.
-    pub(super) fn stating(self, event_ns: Option<u64>) -> Self {
+    pub(super) fn with_event_time(self, event_ns: Option<u64>) -> Self {
         Self { event_ns, ..self }
     }
 }
@@ -187,7 +187,7 @@ pub(super) fn signed(value: Option<u64>) -> Option<i64> {
 }
 
 /// Symbols without their padding.
-pub(super) fn symbols(values: impl Iterator<Item = Option<Stock>>) -> ArrayRef {
+pub(super) fn symbol_array(values: impl Iterator<Item = Option<Stock>>) -> ArrayRef {
     let mut builder = StringBuilder::new();
     values.for_each(|symbol| {
         let text = symbol.as_ref().and_then(|symbol| std::str::from_utf8(symbol.trimmed()).ok());
@@ -203,7 +203,7 @@ pub(super) fn prices(values: impl Iterator<Item = Option<i64>>) -> Result<ArrayR
     Ok(Arc::new(builder.finish()))
 }
 
-pub(super) fn booleans(values: impl Iterator<Item = Option<bool>>) -> ArrayRef {
+pub(super) fn boolean_array(values: impl Iterator<Item = Option<bool>>) -> ArrayRef {
     let mut builder = BooleanBuilder::new();
     values.for_each(|value| builder.append_option(value));
     Arc::new(builder.finish())
