@@ -11,7 +11,7 @@ TEST_THREADS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? 3 * cores : 6)))
 # `NO_INSTALL=1` also keeps scripts from downloading what they compare with.
 export NO_INSTALL
 
-.PHONY: help demo test test-long bench deploy deps tools fmt clippy tidy features build unit doc deny api fuzz fuzz-briefly
+.PHONY: help demo test test-long bench deploy deps tools fmt clippy tidy features lean build unit doc deny api fuzz fuzz-briefly
 
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
@@ -28,7 +28,7 @@ demo:
 
 # Cheapest first, and the tests last, so that their closing lines stand above the table of times.
 test:
-	+@MAKE="$(MAKE)" ./scripts/steps.sh tools fmt tidy deny api clippy features doc deploy fuzz-briefly build unit
+	+@MAKE="$(MAKE)" ./scripts/steps.sh tools fmt tidy deny api clippy features doc lean deploy fuzz-briefly build unit
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -39,6 +39,10 @@ tidy:
 # Each feature alone, because all other steps build with all features.
 features:
 	$(CARGO) xtask features
+
+# The size of the program that a newcomer builds: bytes and foreign crates.
+lean:
+	$(CARGO) xtask lean
 
 clippy:
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings

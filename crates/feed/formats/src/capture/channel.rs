@@ -84,7 +84,7 @@ fn recognise_mold<'a>(
     wanted: Option<Format>,
 ) -> Option<ChannelKind> {
     let total = payloads.clone().count();
-    let packets: Vec<Packet<'_>> = payloads.filter_map(|bytes| mold_packet(bytes)).collect();
+    let packets: Vec<Packet<'_>> = payloads.filter_map(mold_packet).collect();
     if packets.is_empty() || packets.len() * 4 < total * 3 {
         return None;
     }

@@ -253,7 +253,7 @@ impl<R: Read> PcapSource<R> {
                 && self.share_packets(kind, ends, other)
         };
         let sides_in_window = self.channel_ends().into_iter().filter(|other| is_shared(*other));
-        let partner_ends = sides_in_window.min_by_key(|other| self.places.get(other).is_none());
+        let partner_ends = sides_in_window.min_by_key(|other| !self.places.contains_key(other));
         let known = partner_ends.and_then(|other| self.places.get(&other).copied());
         let known = known.or_else(|| self.partner_by_memory(place, kind, ends));
         let is_free = |at: &usize| !self.channels[*at].has_other_side;
