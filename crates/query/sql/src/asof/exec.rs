@@ -1,0 +1,264 @@
+//! The as-of join as an operator: partitions by key, both sides in order of time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{Int64Array, RecordBatch};
+use arrow::compute::{BatchCoalescer, SortOptions};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{
+    Distribution, EquivalenceProperties, LexOrdering, OrderingRequirements, PhysicalSortExpr,
+};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
+    InputDistributionRequirements, PhysicalExpr, PlanProperties, ReplaceChildrenOptions,
+};
+use futures_util::{TryStreamExt as _, stream};
+
+use super::condition;
+use super::merge::{AsOfMerge, AsOfRule, KeyEncoder, SideBatch, Step};
+
+/// One side of the join: its input, its time and its keys.
+#[derive(Clone, Debug)]
+pub(super) struct JoinSide {
+    pub(super) input: Arc<dyn ExecutionPlan>,
+    pub(super) time: Arc<dyn PhysicalExpr>,
+    pub(super) keys: Vec<Arc<dyn PhysicalExpr>>,
+    /// Columns that order rows of equal times as they were appended.
+    pub(super) append_order: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl JoinSide {
+    /// The order that the merge needs: by time, rows without a time last.
+    fn required_order(&self, descending: bool) -> Option<OrderingRequirements> {
+        let options = SortOptions { descending, nulls_first: false };
+        let time = PhysicalSortExpr::new(Arc::clone(&self.time), options);
+        // Whatever the direction of time, the row that was appended last comes last.
+        let appended = self.append_order.iter().map(|column| {
+            PhysicalSortExpr::new(Arc::clone(column), SortOptions::new(false, false))
+        });
+        LexOrdering::new(std::iter::once(time).chain(appended)).map(OrderingRequirements::from)
+    }
+}
+
+/// The operator.
+#[derive(Debug)]
+pub struct AsOfJoinExec {
+    left: JoinSide,
+    right: JoinSide,
+    rule: AsOfRule,
+    schema: SchemaRef,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl AsOfJoinExec {
+    pub(super) fn new(left: JoinSide, right: JoinSide, rule: AsOfRule, schema: SchemaRef) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(Arc::clone(&schema)),
+            left.input.output_partitioning().clone(),
+            left.input.pipeline_behavior(),
+            left.input.boundedness(),
+        );
+        let metrics = ExecutionPlanMetricsSet::new();
+        Self { left, right, rule, schema, properties: Arc::new(properties), metrics }
+    }
+}
+
+impl DisplayAs for AsOfJoinExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.left.keys.iter().zip(&self.right.keys);
+        let keys: Vec<_> = keys.map(|(left, right)| format!("{left} = {right}")).collect();
+        write!(
+            f,
+            "AsOfJoinExec: {} with {}, {:?}, on=[{}]",
+            self.left.time,
+            self.right.time,
+            self.rule,
+            keys.join(", ")
+        )
+    }
+}
+
+impl ExecutionPlan for AsOfJoinExec {
+    fn name(&self) -> &'static str {
+        "AsOfJoinExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        if self.left.keys.is_empty() {
+            return InputDistributionRequirements::new(vec![
+                Distribution::SinglePartition,
+                Distribution::SinglePartition,
+            ]);
+        }
+        InputDistributionRequirements::co_partitioned(vec![
+            Distribution::KeyPartitioned(self.left.keys.clone()),
+            Distribution::KeyPartitioned(self.right.keys.clone()),
+        ])
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        let descending = self.rule.looks_forward;
+        vec![self.left.required_order(descending), self.right.required_order(descending)]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true, false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.left.input, &self.right.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for side in [&self.left, &self.right] {
+            for expr in std::iter::once(&side.time).chain(&side.keys).chain(&side.append_order) {
+                if f(expr)? == TreeNodeRecursion::Stop {
+                    return Ok(TreeNodeRecursion::Stop);
+                }
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Ok([left, right]) = <[_; 2]>::try_from(children) else {
+            return internal_err!("an as-of join has two inputs");
+        };
+        let left = JoinSide { input: left, ..self.left.clone() };
+        let right = JoinSide { input: right, ..self.right.clone() };
+        Ok(Arc::new(Self::new(left, right, self.rule, Arc::clone(&self.schema))))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        self.replace_children(children, recompute)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let left = self.left.input.execute(partition, Arc::clone(&context))?;
+        let right = self.right.input.execute(partition, Arc::clone(&context))?;
+        let types = self.left.keys.iter().map(|key| key.data_type(&self.left.input.schema()));
+        let types = types.collect::<Result<Vec<_>>>()?;
+        let reservation =
+            MemoryConsumer::new(format!("AsOfJoin[{partition}]")).register(context.memory_pool());
+        let merge = AsOfMerge::new(
+            self.rule,
+            &self.right.input.schema(),
+            Arc::clone(&self.schema),
+            !types.is_empty(),
+        );
+        let rows = context.session_config().batch_size();
+        let running = RunningJoin {
+            merge,
+            encoder: KeyEncoder::new(&types)?,
+            left: SideStream { stream: left, side: self.left.clone() },
+            right: SideStream { stream: right, side: self.right.clone() },
+            reservation,
+            joined: BatchCoalescer::new(Arc::clone(&self.schema), rows),
+            metrics: BaselineMetrics::new(&self.metrics, partition),
+            has_ended: false,
+        };
+        let batches = stream::try_unfold(running, RunningJoin::next_batch);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+struct SideStream {
+    stream: SendableRecordBatchStream,
+    side: JoinSide,
+}
+
+impl SideStream {
+    async fn next(&mut self, encoder: &mut KeyEncoder) -> Result<Option<SideBatch>> {
+        loop {
+            let Some(batch) = self.stream.try_next().await? else { return Ok(None) };
+            if batch.num_rows() > 0 {
+                return self.encode_batch(batch, encoder).map(Some);
+            }
+        }
+    }
+
+    fn encode_batch(&self, batch: RecordBatch, encoder: &mut KeyEncoder) -> Result<SideBatch> {
+        let rows = batch.num_rows();
+        let times = self.side.time.evaluate(&batch)?.into_array(rows)?;
+        let times: Int64Array = condition::whole_numbers(&times)?;
+        let keys = self.side.keys.iter().map(|key| key.evaluate(&batch)?.into_array(rows));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        Ok(encoder.side(batch, times, &keys)?)
+    }
+}
+
+/// One partition at work.
+struct RunningJoin {
+    merge: AsOfMerge,
+    encoder: KeyEncoder,
+    left: SideStream,
+    right: SideStream,
+    reservation: MemoryReservation,
+    joined: BatchCoalescer,
+    metrics: BaselineMetrics,
+    has_ended: bool,
+}
+
+impl RunningJoin {
+    async fn next_batch(mut self) -> Result<Option<(RecordBatch, Self)>> {
+        loop {
+            if let Some(batch) = self.joined.next_completed_batch() {
+                self.metrics.record_output(batch.num_rows());
+                return Ok(Some((batch, self)));
+            }
+            if self.has_ended {
+                self.metrics.done();
+                return Ok(None);
+            }
+            let timer = self.metrics.elapsed_compute().timer();
+            let step = self.merge.advance()?;
+            timer.done();
+            match step {
+                Step::Joined(batch) => self.joined.push_batch(batch)?,
+                Step::NeedRight => {
+                    self.reservation.try_resize(self.merge.memory_bytes())?;
+                    let side = self.right.next(&mut self.encoder).await?;
+                    self.merge.add_right(side);
+                }
+                Step::NeedLeft => match self.left.next(&mut self.encoder).await? {
+                    Some(side) => self.merge.add_left(side),
+                    None => {
+                        self.has_ended = true;
+                        self.joined.finish_buffered_batch()?;
+                    }
+                },
+            }
+        }
+    }
+}

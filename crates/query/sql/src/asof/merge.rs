@@ -1,0 +1,296 @@
+//! The as-of join itself: two streams in order of time, one held row a key.
+//!
+//! ```text
+//!   left   -----l1--------l2---l3------->   each left row takes the held row of its key
+//!   right  --r1----r2-r3-------r4------->   each right row replaces the held row of its key
+//! ```
+//!
+//! A join that collects the right side needs memory for all of it. Here the right rows that have
+//! passed are forgotten but for the latest of each key, so that the memory grows with the keys and
+//! not with the rows. Both streams must be sorted by time. A join that looks forward (`<=`, `<`)
+//! is the same merge over streams in descending order.
+
+use std::collections::HashMap;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, new_null_array};
+use arrow::compute::interleave;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::row::{RowConverter, Rows, SortField};
+
+/// Which right row a left row takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd)]
+pub struct AsOfRule {
+    /// The right row lies at or after the left row (`<=`, `<`), and not at or before it.
+    pub looks_forward: bool,
+    /// Equal times do not match (`>`, `<`).
+    pub is_strict: bool,
+    /// The greatest distance in time of a match, included; `None` without a limit.
+    pub tolerance: Option<i64>,
+}
+
+impl AsOfRule {
+    /// Whether a right row of this time has passed when the left row is at `left`.
+    fn has_passed(self, right: i64, left: i64) -> bool {
+        match (self.looks_forward, self.is_strict) {
+            (false, false) => right <= left,
+            (false, true) => right < left,
+            (true, false) => right >= left,
+            (true, true) => right > left,
+        }
+    }
+
+    fn is_near_enough(self, right: i64, left: i64) -> bool {
+        self.tolerance.is_none_or(|most| {
+            // Two times of opposite signs may be further apart than an i64 can say.
+            (i128::from(left) - i128::from(right)).abs() <= i128::from(most)
+        })
+    }
+}
+
+/// A batch of one side with its times and the bytes of its keys.
+pub(super) struct SideBatch {
+    pub(super) batch: RecordBatch,
+    pub(super) times: Int64Array,
+    keys: Option<Rows>,
+}
+
+impl SideBatch {
+    fn time(&self, row: usize) -> Option<i64> {
+        use arrow::array::Array as _;
+        self.times.is_valid(row).then(|| self.times.value(row))
+    }
+}
+
+/// Turns key columns into bytes that can be compared. Both sides need the same types.
+pub(super) struct KeyEncoder {
+    converter: Option<RowConverter>,
+}
+
+impl KeyEncoder {
+    pub(super) fn new(types: &[arrow::datatypes::DataType]) -> Result<Self, ArrowError> {
+        let fields: Vec<_> = types.iter().cloned().map(SortField::new).collect();
+        let converter = if fields.is_empty() { None } else { Some(RowConverter::new(fields)?) };
+        Ok(Self { converter })
+    }
+
+    pub(super) fn side(
+        &mut self,
+        batch: RecordBatch,
+        mut times: Int64Array,
+        keys: &[ArrayRef],
+    ) -> Result<SideBatch, ArrowError> {
+        // A null key equals nothing. A row without a time matches nothing either, so both are
+        // told by the same mark.
+        for key in keys {
+            if let Some(nulls) = key.logical_nulls() {
+                let (_, values, known) = times.into_parts();
+                let both = arrow::buffer::NullBuffer::union(known.as_ref(), Some(&nulls));
+                times = Int64Array::new(values, both);
+            }
+        }
+        let keys = match &mut self.converter {
+            Some(converter) => Some(converter.convert_columns(keys)?),
+            None => None,
+        };
+        Ok(SideBatch { batch, times, keys })
+    }
+}
+
+/// The place of a held right row.
+#[derive(Clone, Copy)]
+struct HeldRow {
+    slot: usize,
+    row: usize,
+    time: i64,
+}
+
+/// The merge of one partition.
+pub(super) struct AsOfMerge {
+    rule: AsOfRule,
+    output: SchemaRef,
+    /// Key bytes to a dense number. Without keys there is the number 0 alone.
+    numbers: HashMap<Box<[u8]>, usize>,
+    /// The held row of each key.
+    held: Vec<Option<HeldRow>>,
+    /// Batches that held rows lie in; slot 0 is one row of nulls.
+    slots: Vec<RecordBatch>,
+    right: Option<SideBatch>,
+    /// Slot of `right`, once a row of it is held.
+    right_slot: Option<usize>,
+    right_row: usize,
+    right_ended: bool,
+    left: Option<SideBatch>,
+    left_row: usize,
+    /// First left row without output.
+    left_begin: usize,
+    matches: Vec<(usize, usize)>,
+}
+
+/// What the merge needs next.
+pub(super) enum Step {
+    /// A batch of the left side, or its end.
+    NeedLeft,
+    /// A batch of the right side, or its end.
+    NeedRight,
+    /// Joined rows.
+    Joined(RecordBatch),
+}
+
+impl AsOfMerge {
+    pub(super) fn new(rule: AsOfRule, right: &SchemaRef, output: SchemaRef, keys: bool) -> Self {
+        let nulls = right.fields().iter().map(|field| new_null_array(field.data_type(), 1));
+        // Columns that are never null on the right are null here, so the schema of this one row
+        // differs from the schema of the right side.
+        let fields = right.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let schema = arrow::datatypes::Schema::new(fields.collect::<Vec<_>>());
+        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(1));
+        let nulls = RecordBatch::try_new_with_options(schema.into(), nulls.collect(), &options);
+        Self {
+            rule,
+            output,
+            numbers: HashMap::new(),
+            held: if keys { Vec::new() } else { vec![None] },
+            slots: vec![nulls.expect("one row of nulls fits its own schema")],
+            right: None,
+            right_slot: None,
+            right_row: 0,
+            right_ended: false,
+            left: None,
+            left_row: 0,
+            left_begin: 0,
+            matches: Vec::new(),
+        }
+    }
+
+    /// The next batch of the left side.
+    pub(super) fn add_left(&mut self, side: SideBatch) {
+        self.left = Some(side);
+        (self.left_row, self.left_begin) = (0, 0);
+    }
+
+    /// The next batch of the right side; `None` at its end.
+    pub(super) fn add_right(&mut self, side: Option<SideBatch>) {
+        self.right_ended = side.is_none();
+        self.right = side;
+        (self.right_row, self.right_slot) = (0, None);
+    }
+
+    /// Bytes of held batches and keys, for the memory limit.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let batches: usize = self.slots.iter().map(RecordBatch::get_array_memory_size).sum();
+        // An entry has the key, its allocation and its place in the table: 96 bytes for a symbol.
+        batches + self.numbers.len() * 96 + self.held.len() * size_of::<Option<HeldRow>>()
+    }
+
+    /// Goes on until something is needed or joined.
+    pub(super) fn advance(&mut self) -> Result<Step, ArrowError> {
+        let Some(left) = self.left.take() else { return Ok(Step::NeedLeft) };
+        let rows = left.batch.num_rows();
+        while self.left_row < rows {
+            if let Some(time) = left.time(self.left_row) {
+                if !self.pass_right_rows(time) {
+                    // The rows so far go out before the batch is let go, so that only held rows
+                    // of it must be kept.
+                    let joined = self.join_rows(&left)?;
+                    self.left = Some(left);
+                    self.compact_slots()?;
+                    return Ok(joined.map_or(Step::NeedRight, Step::Joined));
+                }
+                self.matches.push(self.matched_row(&left, time));
+            } else {
+                self.matches.push((0, 0));
+            }
+            self.left_row += 1;
+        }
+        Ok(self.join_rows(&left)?.map_or(Step::NeedLeft, Step::Joined))
+    }
+
+    /// Holds each right row that has passed at this time of the left side. Returns whether no
+    /// further right row can have passed; `false` asks for the next batch.
+    fn pass_right_rows(&mut self, time: i64) -> bool {
+        let Some(right) = &self.right else { return self.right_ended };
+        while self.right_row < right.batch.num_rows() {
+            let row = self.right_row;
+            if let Some(right_time) = right.time(row) {
+                if !self.rule.has_passed(right_time, time) {
+                    return true;
+                }
+                let number = match &right.keys {
+                    None => 0,
+                    Some(keys) => {
+                        let key = keys.row(row).data();
+                        match self.numbers.get(key) {
+                            Some(number) => *number,
+                            None => {
+                                self.numbers.insert(key.into(), self.held.len());
+                                self.held.push(None);
+                                self.held.len() - 1
+                            }
+                        }
+                    }
+                };
+                let slot = *self.right_slot.get_or_insert_with(|| {
+                    self.slots.push(right.batch.clone());
+                    self.slots.len() - 1
+                });
+                self.held[number] = Some(HeldRow { slot, row, time: right_time });
+            }
+            self.right_row += 1;
+        }
+        self.right = None;
+        self.right_ended
+    }
+
+    fn matched_row(&self, left: &SideBatch, time: i64) -> (usize, usize) {
+        let number = match &left.keys {
+            None => Some(0),
+            Some(keys) => self.numbers.get(keys.row(self.left_row).data()).copied(),
+        };
+        let held = number.and_then(|number| self.held[number]);
+        let held = held.filter(|held| self.rule.is_near_enough(held.time, time));
+        held.map_or((0, 0), |held| (held.slot, held.row))
+    }
+
+    /// The left rows that have found their matches, beside them.
+    fn join_rows(&mut self, left: &SideBatch) -> Result<Option<RecordBatch>, ArrowError> {
+        let count = self.matches.len();
+        if count == 0 {
+            return Ok(None);
+        }
+        let part = left.batch.slice(self.left_begin, count);
+        let mut columns = part.columns().to_vec();
+        for at in 0..self.slots[0].num_columns() {
+            let sources: Vec<_> = self.slots.iter().map(|slot| slot.column(at).as_ref()).collect();
+            columns.push(interleave(&sources, &self.matches)?);
+        }
+        self.matches.clear();
+        self.left_begin += count;
+        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(count));
+        RecordBatch::try_new_with_options(self.output.clone(), columns, &options).map(Some)
+    }
+
+    /// Copies held rows together, so that no whole batch is kept for a few rows of it. It copies
+    /// at each end of a right batch: a copy of one row a key beside a batch of thousands.
+    fn compact_slots(&mut self) -> Result<(), ArrowError> {
+        if self.slots.len() <= 1 {
+            return Ok(());
+        }
+        let held: Vec<_> = self.held.iter().flatten().map(|held| (held.slot, held.row)).collect();
+        let mut columns = Vec::with_capacity(self.slots[0].num_columns());
+        for at in 0..self.slots[0].num_columns() {
+            let sources: Vec<_> = self.slots.iter().map(|slot| slot.column(at).as_ref()).collect();
+            columns.push(interleave(&sources, &held)?);
+        }
+        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(held.len()));
+        let schema = self.slots[0].schema();
+        let together = RecordBatch::try_new_with_options(schema, columns, &options)?;
+        self.slots.truncate(1);
+        self.slots.push(together);
+        for (row, held) in self.held.iter_mut().flatten().enumerate() {
+            (held.slot, held.row) = (1, row);
+        }
+        self.right_slot = None;
+        Ok(())
+    }
+}

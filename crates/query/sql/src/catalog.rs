@@ -1,0 +1,159 @@
+//! Which tables a statement sees: a schema for each recording, and `public` for users' files.
+//!
+//! A table is opened when a statement that names it is planned, so that a statement sees what had
+//! been appended by then, and nothing that is appended while the statement runs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::common::{DataFusionError, Result};
+
+use crate::scan::SnapshotTable;
+use evenfall_store_recording::tables::{TableError, TableInfo, TableName, Tables};
+
+/// The schema of users' files.
+pub(crate) const PUBLIC: &str = "public";
+
+/// All tables of a store, and those that a user added by a file.
+pub(crate) struct StoreCatalog {
+    tables: Arc<dyn Tables>,
+    added: Arc<BTreeMap<String, Arc<dyn TableProvider>>>,
+    /// The schema whose unknown names are sought in `public`.
+    searched_first: String,
+    /// Schemas beside those of the store: the catalogues of PostgreSQL.
+    others: std::sync::RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
+}
+
+impl fmt::Debug for StoreCatalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreCatalog, {} first", self.searched_first)
+    }
+}
+
+impl StoreCatalog {
+    pub(crate) fn new(
+        tables: Arc<dyn Tables>,
+        added: Arc<BTreeMap<String, Arc<dyn TableProvider>>>,
+        searched_first: String,
+    ) -> Self {
+        Self { tables, added, searched_first, others: Default::default() }
+    }
+
+    /// The recordings of a store, by name.
+    pub(crate) fn recordings(tables: &dyn Tables) -> Result<Vec<String>> {
+        let infos = tables.tables().map_err(store_error)?;
+        let mut names: Vec<String> =
+            infos.into_iter().filter_map(|info| info.name.recording).collect();
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+}
+
+impl CatalogProvider for StoreCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        let mut names = Self::recordings(&*self.tables).unwrap_or_default();
+        names.push(PUBLIC.to_owned());
+        names.extend(self.others.read().expect("no panic holds the lock").keys().cloned());
+        names
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        if let Some(other) = self.others.read().expect("no panic holds the lock").get(name) {
+            return Some(Arc::clone(other));
+        }
+        if !self.schema_names().iter().any(|known| known == name) {
+            return None;
+        }
+        Some(Arc::new(StoreSchema {
+            schema: name.to_owned(),
+            tables: Arc::clone(&self.tables),
+            added: Arc::clone(&self.added),
+            is_searched_first: name == self.searched_first,
+        }))
+    }
+
+    fn register_schema(
+        &self,
+        name: &str,
+        schema: Arc<dyn SchemaProvider>,
+    ) -> Result<Option<Arc<dyn SchemaProvider>>> {
+        let mut others = self.others.write().expect("no panic holds the lock");
+        Ok(others.insert(name.to_owned(), schema))
+    }
+}
+
+struct StoreSchema {
+    schema: String,
+    tables: Arc<dyn Tables>,
+    added: Arc<BTreeMap<String, Arc<dyn TableProvider>>>,
+    is_searched_first: bool,
+}
+
+impl fmt::Debug for StoreSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreSchema({})", self.schema)
+    }
+}
+
+fn store_error(error: TableError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+impl StoreSchema {
+    fn list_infos(&self) -> Result<Vec<TableInfo>> {
+        let infos = self.tables.tables().map_err(store_error)?;
+        let recording = (self.schema != PUBLIC).then_some(&self.schema);
+        Ok(infos.into_iter().filter(|info| info.name.recording.as_ref() == recording).collect())
+    }
+
+    /// Names to try, in order.
+    fn candidate_names(&self, name: &str) -> Vec<TableName> {
+        let mut names = Vec::new();
+        if self.schema != PUBLIC {
+            names.push(TableName::of_recording(&self.schema, name));
+        }
+        if self.schema == PUBLIC || self.is_searched_first {
+            names.push(TableName::of_file(name));
+        }
+        names
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for StoreSchema {
+    fn table_names(&self) -> Vec<String> {
+        let infos = self.list_infos().unwrap_or_default();
+        let names = infos.into_iter().map(|info| info.name.table);
+        let added = self.added.keys().filter(|_| self.schema == PUBLIC).cloned();
+        names.chain(added).collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let (tables, candidates) = (Arc::clone(&self.tables), self.candidate_names(name));
+        let opened = tokio::task::spawn_blocking(move || -> Result<_> {
+            for candidate in candidates {
+                match tables.open(&candidate) {
+                    Ok(snapshot) => {
+                        let table: Arc<dyn TableProvider> = Arc::new(SnapshotTable::new(snapshot));
+                        return Ok(Some(table));
+                    }
+                    Err(TableError::UnknownTable(_)) => {}
+                    Err(error) => return Err(store_error(error)),
+                }
+            }
+            Ok(None)
+        });
+        let opened = opened.await.map_err(|error| DataFusionError::External(Box::new(error)))??;
+        let is_public = self.schema == PUBLIC || self.is_searched_first;
+        Ok(opened.or_else(|| self.added.get(name).filter(|_| is_public).cloned()))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.table_names().iter().any(|known| known == name)
+            || (self.is_searched_first && self.added.contains_key(name))
+    }
+}

@@ -1,0 +1,299 @@
+//! The engine of a process, and the sessions in it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datafusion::catalog::TableProvider;
+use datafusion::common::{DataFusionError, Result, plan_err};
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+
+use crate::asof::{self, PlanAsOfJoins, PushFiltersBelowAsOf};
+use crate::catalog::{PUBLIC, StoreCatalog};
+use crate::scan::SnapshotExec;
+use crate::{functions, syntax};
+use evenfall_store_recording::tables::Tables;
+
+/// Limits of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineLimits {
+    /// Bytes of memory of all queries together.
+    pub memory_bytes: usize,
+    /// Where sorts, aggregates and joins put what does not fit; `None` for the system's directory
+    /// of temporary files.
+    pub spill_dir: Option<PathBuf>,
+    /// Bytes of all spilled files together.
+    pub spill_bytes: u64,
+    /// Parts of a query that run at once.
+    pub threads: usize,
+    /// Bytes of a statement.
+    pub statement_bytes: usize,
+}
+
+impl Default for EngineLimits {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            memory_bytes: 1 << 30,
+            spill_dir: None,
+            // Ten times the memory: a sort writes its input once.
+            spill_bytes: 10 << 30,
+            threads,
+            // Programs write statements of some kilobytes; a list of 10,000 symbols has 100 KB.
+            statement_bytes: 1 << 20,
+        }
+    }
+}
+
+/// Tables and limits of a process. All sessions share its memory.
+pub struct QueryEngine {
+    tables: Arc<dyn Tables>,
+    added: Arc<BTreeMap<String, Arc<dyn TableProvider>>>,
+    runtime: Arc<RuntimeEnv>,
+    limits: EngineLimits,
+}
+
+impl std::fmt::Debug for QueryEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueryEngine").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl QueryEngine {
+    /// An engine over these tables, and over tables that a user added by name.
+    ///
+    /// # Errors
+    /// The error of a directory for spilled files that cannot be made.
+    pub fn new(
+        tables: Arc<dyn Tables>,
+        added: BTreeMap<String, Arc<dyn TableProvider>>,
+        limits: EngineLimits,
+    ) -> Result<Self> {
+        let mode = match &limits.spill_dir {
+            Some(dir) => DiskManagerMode::Directories(vec![dir.clone()]),
+            None => DiskManagerMode::OsTmpDirectory,
+        };
+        let disk = DiskManagerBuilder::default()
+            .with_mode(mode)
+            .with_max_temp_directory_size(limits.spill_bytes);
+        // An error over the limit names the operators that hold most.
+        let largest = std::num::NonZero::new(3).expect("3 is not 0");
+        let pool = TrackConsumersPool::new(FairSpillPool::new(limits.memory_bytes), largest);
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(pool))
+            .with_disk_manager_builder(disk)
+            .build_arc()?;
+        Ok(Self { tables, added: Arc::new(added), runtime, limits })
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> &EngineLimits {
+        &self.limits
+    }
+
+    /// A session that searches the recording of this name first. An unknown name is no error: then
+    /// the only recording is searched first, or `public` where there are several.
+    ///
+    /// # Errors
+    /// The errors of listing the tables.
+    pub fn session(&self, recording: Option<&str>, database: &str) -> Result<QuerySession> {
+        let recordings = StoreCatalog::recordings(&*self.tables)?;
+        let named = recording.filter(|name| recordings.iter().any(|known| known == name));
+        let searched_first = match (named, recordings.as_slice()) {
+            (Some(name), _) => name.to_owned(),
+            (None, [only]) => only.clone(),
+            (None, _) => PUBLIC.to_owned(),
+        };
+        let config = SessionConfig::new()
+            .with_target_partitions(self.limits.threads)
+            .with_default_catalog_and_schema(database, &searched_first)
+            .with_create_default_catalog_and_schema(false)
+            .with_information_schema(true)
+            .set_bool("datafusion.sql_parser.collect_spans", true)
+            // Streams of the store are in order of time already. Keeping that order through a
+            // repartition costs less than sorting again.
+            .set_bool("datafusion.optimizer.prefer_existing_sort", true);
+        let mut analyzers = datafusion::optimizer::Analyzer::new().rules;
+        analyzers.push(Arc::new(PlanAsOfJoins));
+        // Filters are pushed below as-of joins first, so that the other rules push them further.
+        let mut optimizers = datafusion::optimizer::Optimizer::new().rules;
+        optimizers.insert(0, Arc::new(PushFiltersBelowAsOf));
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(Arc::clone(&self.runtime))
+            .with_default_features()
+            .with_analyzer_rules(analyzers)
+            .with_optimizer_rules(optimizers)
+            .with_query_planner(Arc::new(asof::planner::TimeJoinPlanner))
+            .build();
+        let context = SessionContext::new_with_state(state);
+        for function in
+            asof::condition::match_functions().into_iter().chain(functions::scalar_functions())
+        {
+            context.register_udf(function);
+        }
+        for aggregate in functions::aggregate_functions() {
+            context.register_udaf(aggregate);
+        }
+        let catalog = StoreCatalog::new(
+            Arc::clone(&self.tables),
+            Arc::clone(&self.added),
+            searched_first.clone(),
+        );
+        context.register_catalog(database, Arc::new(catalog));
+        let statement_bytes = self.limits.statement_bytes;
+        Ok(QuerySession { context, statement_bytes, searched_first })
+    }
+}
+
+/// What one connection or command asks through.
+#[derive(Clone)]
+pub struct QuerySession {
+    context: SessionContext,
+    statement_bytes: usize,
+    searched_first: String,
+}
+
+impl QuerySession {
+    /// DataFusion's context, for doors that add their own catalogues and functions.
+    pub fn datafusion_context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    /// The schema that is searched first.
+    pub fn searched_first(&self) -> &str {
+        &self.searched_first
+    }
+
+    /// Refuses a text that is too long.
+    ///
+    /// # Errors
+    /// The length and the limit.
+    pub fn check_length(&self, sql: &str) -> Result<()> {
+        if sql.len() <= self.statement_bytes {
+            return Ok(());
+        }
+        plan_err!(
+            "the statement has {} bytes; {} are taken (--statement-bytes)",
+            sql.len(),
+            self.statement_bytes
+        )
+    }
+
+    /// Parses the statements of a text.
+    ///
+    /// # Errors
+    /// The place of a mistake, and a text that is too long.
+    pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
+        self.check_length(sql)?;
+        let mut parser = DFParserBuilder::new(sql).with_dialect(&PostgreSqlDialect {}).build()?;
+        parser.parse_statements().map(Vec::from)
+    }
+
+    /// Plans a statement that only reads.
+    ///
+    /// # Errors
+    /// The errors of the plan, and a statement that would change something.
+    pub async fn plan(&self, mut statement: Statement) -> Result<LogicalPlan> {
+        rewrite_statement(&mut statement)?;
+        let plan = self.context.state().statement_to_plan(statement).await?;
+        check_reads_only(&plan)?;
+        Ok(plan)
+    }
+
+    /// Begins a planned statement.
+    ///
+    /// # Errors
+    /// The errors of the physical plan.
+    pub async fn start(&self, plan: LogicalPlan) -> Result<RunningQuery> {
+        let begun = Instant::now();
+        let physical = self.context.state().create_physical_plan(&plan).await?;
+        let task = self.context.task_ctx();
+        let stream = execute_stream(Arc::clone(&physical), task)?;
+        Ok(RunningQuery { stream, physical, planned_in: begun.elapsed() })
+    }
+
+    /// Runs a text of one statement.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), [`plan`](Self::plan) and [`start`](Self::start).
+    pub async fn run(&self, sql: &str) -> Result<RunningQuery> {
+        let begun = Instant::now();
+        let mut statements = self.parse(sql)?;
+        let (Some(statement), true) = (statements.pop(), statements.is_empty()) else {
+            return plan_err!("one statement is asked for, and there are {}", statements.len());
+        };
+        let plan = self.plan(statement).await?;
+        let mut running = self.start(plan).await?;
+        running.planned_in = begun.elapsed();
+        Ok(running)
+    }
+}
+
+fn rewrite_statement(statement: &mut Statement) -> Result<()> {
+    match statement {
+        Statement::Statement(statement) => syntax::rewrite_statement(statement),
+        Statement::Explain(explain) => rewrite_statement(&mut explain.statement),
+        // Refused later, because they change something.
+        _ => Ok(()),
+    }
+}
+
+fn check_reads_only(plan: &LogicalPlan) -> Result<()> {
+    let options =
+        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    options.verify_plan(plan).map_err(|error| match error {
+        DataFusionError::Plan(_) => DataFusionError::Plan(format!(
+            "{}: only statements that read are taken. Tables of the store are made by `evenfall \
+             store create`, and other files are added by --table NAME=FILE",
+            plan.display()
+        )),
+        other => other,
+    })
+}
+
+/// A query that runs.
+pub struct RunningQuery {
+    /// The rows. Dropping it ends the query.
+    pub stream: SendableRecordBatchStream,
+    physical: Arc<dyn ExecutionPlan>,
+    /// Time from the text to the plan.
+    pub planned_in: Duration,
+}
+
+impl RunningQuery {
+    /// Bytes that the operators have spilled so far.
+    pub fn spilled_bytes(&self) -> usize {
+        self.sum(&|plan| plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or(0))
+    }
+
+    /// Rows that the store has handed over so far.
+    pub fn rows_read(&self) -> usize {
+        self.sum(&|plan| match plan.downcast_ref::<SnapshotExec>() {
+            Some(scan) => scan.metrics().and_then(|metrics| metrics.output_rows()).unwrap_or(0),
+            None => 0,
+        })
+    }
+
+    /// Rows of the tables that lie in no part of a scan, because their times were not asked for.
+    pub fn rows_skipped(&self) -> usize {
+        self.sum(&|plan| plan.downcast_ref::<SnapshotExec>().map_or(0, SnapshotExec::rows_skipped))
+    }
+
+    fn sum(&self, of: &dyn Fn(&dyn ExecutionPlan) -> usize) -> usize {
+        fn below(plan: &dyn ExecutionPlan, of: &dyn Fn(&dyn ExecutionPlan) -> usize) -> usize {
+            let children = plan.children();
+            of(plan) + children.iter().map(|child| below(child.as_ref(), of)).sum::<usize>()
+        }
+        below(self.physical.as_ref(), of)
+    }
+}

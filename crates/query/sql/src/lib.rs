@@ -1,0 +1,33 @@
+//! SQL over recordings and tables, up to the record that was appended last.
+//!
+//! A desk asks about the last five seconds and about the last five years, in one language. The
+//! tables are the store's ([`Tables`](evenfall_store_recording::tables::Tables)). A snapshot is
+//! taken when a statement is planned, so that the statement sees every append that had returned,
+//! and nothing that comes later. [DataFusion](https://datafusion.apache.org) plans and runs the
+//! statement. What it lacks is here:
+//!
+//! - joins of time: `ASOF JOIN ... MATCH_CONDITION`, with a tolerance, forward and nearest;
+//! - `time_bucket`, `first`, `last`, `vwap`, `twap`;
+//! - a catalogue of recordings, and scans that read the asked columns and times alone;
+//! - limits of memory, spilled bytes and statements, and a refusal of everything but reading.
+//!
+//! | module | what |
+//! |---|---|
+//! | `engine` | the engine of a process and its sessions |
+//! | `catalog` | which tables a name means |
+//! | `scan` | a snapshot as a table of DataFusion |
+//! | `syntax` | the words that DataFusion lacks, rewritten in the syntax tree |
+//! | `asof` | joins of time: condition, plan, operator |
+//! | `functions` | functions of time |
+
+mod asof;
+mod catalog;
+mod engine;
+mod functions;
+mod scan;
+mod syntax;
+#[cfg(test)]
+mod tests;
+
+pub use datafusion;
+pub use engine::{EngineLimits, QueryEngine, QuerySession, RunningQuery};

@@ -1,0 +1,193 @@
+//! What a statement says beyond DataFusion's SQL: rewritten in the syntax tree, before planning.
+//!
+//! ```text
+//! a ASOF JOIN b MATCH_CONDITION (m) ON c   becomes   a LEFT JOIN b ON c AND __match_condition(m)
+//! first(value, by)                         becomes   first_value(value ORDER BY by)
+//! last(value, by)                          becomes   last_value(value ORDER BY by)
+//! vwap(price, size)                        becomes   sum(price * size) / nullif(sum(size), 0)
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion::common::{DataFusionError, Result, plan_datafusion_err};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArgumentList, FunctionArguments, Ident, JoinConstraint, JoinOperator, ObjectName,
+    OrderByExpr, OrderByOptions, SelectItem, Statement, TableWithJoins, VisitMut, VisitorMut,
+};
+
+use crate::asof::condition::MARK;
+
+/// Rewrites a statement in place.
+///
+/// # Errors
+/// A plan error for an `ASOF JOIN` whose keys stand in `USING` or are left to `NATURAL`.
+pub(crate) fn rewrite_statement(statement: &mut Statement) -> Result<()> {
+    match VisitMut::visit(statement, &mut Rewriter) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Rewriter;
+
+impl VisitorMut for Rewriter {
+    type Break = DataFusionError;
+
+    fn pre_visit_query(
+        &mut self,
+        query: &mut datafusion::sql::sqlparser::ast::Query,
+    ) -> ControlFlow<Self::Break> {
+        match rewrite_set(&mut query.body) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        if let Expr::Function(function) = expr
+            && let Some(other) = rewrite_function(function)
+        {
+            *expr = other;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn rewrite_set(body: &mut datafusion::sql::sqlparser::ast::SetExpr) -> Result<()> {
+    use datafusion::sql::sqlparser::ast::SetExpr;
+    match body {
+        SetExpr::Select(select) => {
+            select.projection.iter_mut().for_each(name_function);
+            select.from.iter_mut().try_for_each(rewrite_joins)
+        }
+        // The query inside is visited by itself.
+        SetExpr::Query(_) => Ok(()),
+        SetExpr::SetOperation { left, right, .. } => {
+            rewrite_set(left)?;
+            rewrite_set(right)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Names a column after the function that the statement calls, and not after what stands for it.
+fn name_function(item: &mut SelectItem) {
+    let SelectItem::UnnamedExpr(expr @ Expr::Function(_)) = item else { return };
+    let Expr::Function(function) = &*expr else { return };
+    if rewrite_function(function).is_some() {
+        let alias = Ident::with_quote('"', expr.to_string());
+        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+    }
+}
+
+fn rewrite_joins(from: &mut TableWithJoins) -> Result<()> {
+    use datafusion::sql::sqlparser::ast::TableFactor;
+    let factors = std::iter::once(&mut from.relation);
+    for factor in factors.chain(from.joins.iter_mut().map(|join| &mut join.relation)) {
+        if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
+            rewrite_joins(table_with_joins)?;
+        }
+    }
+    for join in &mut from.joins {
+        let JoinOperator::AsOf { match_condition, constraint } = &join.join_operator else {
+            continue;
+        };
+        let mark = call(MARK, vec![match_condition.clone()]);
+        let on = match constraint {
+            JoinConstraint::None => mark,
+            JoinConstraint::On(keys) => Expr::BinaryOp {
+                left: Box::new(Expr::Nested(Box::new(keys.clone()))),
+                op: BinaryOperator::And,
+                right: Box::new(mark),
+            },
+            JoinConstraint::Using(_) | JoinConstraint::Natural => {
+                return Err(plan_datafusion_err!(
+                    "an ASOF JOIN names its keys by ON, as in ON a.symbol = b.symbol"
+                ));
+            }
+        };
+        join.join_operator = JoinOperator::Left(JoinConstraint::On(on));
+    }
+    Ok(())
+}
+
+fn rewrite_function(function: &Function) -> Option<Expr> {
+    let [name] = function.name.0.as_slice() else { return None };
+    let name = name.as_ident()?.value.to_ascii_lowercase();
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let [one, two] = list.args.as_slice() else { return None };
+    let (one, two) = (plain_argument(one)?, plain_argument(two)?);
+    match name.as_str() {
+        "first" => Some(order_call("first_value", function, one, two)),
+        "last" => Some(order_call("last_value", function, one, two)),
+        "vwap" => Some(vwap_expression(function, one, two)),
+        _ => None,
+    }
+}
+
+fn plain_argument(arg: &FunctionArg) -> Option<Expr> {
+    match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    }
+}
+
+fn order_call(name: &str, function: &Function, value: Expr, by: Expr) -> Expr {
+    let options = OrderByOptions { asc: Some(true), nulls_first: Some(false) };
+    let order = OrderByExpr { expr: by, options, with_fill: None };
+    let list = FunctionArgumentList {
+        duplicate_treatment: None,
+        args: vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value))],
+        clauses: vec![FunctionArgumentClause::OrderBy(vec![order])],
+    };
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        args: FunctionArguments::List(list),
+        ..function.clone()
+    })
+}
+
+/// The volume-weighted average price. Without volume there is none, so it is null.
+fn vwap_expression(function: &Function, price: Expr, size: Expr) -> Expr {
+    let sum = |of: Expr| {
+        let mut sum = call_function("sum", vec![of]);
+        (sum.filter, sum.over) = (function.filter.clone(), function.over.clone());
+        Expr::Function(sum)
+    };
+    let nested = |expr: Expr| Box::new(Expr::Nested(Box::new(expr)));
+    let turnover = Expr::BinaryOp {
+        left: nested(price),
+        op: BinaryOperator::Multiply,
+        right: nested(size.clone()),
+    };
+    let zero = Expr::value(datafusion::sql::sqlparser::ast::Value::Number("0".into(), false));
+    let ratio = Expr::BinaryOp {
+        left: Box::new(sum(turnover)),
+        op: BinaryOperator::Divide,
+        right: Box::new(call("nullif", vec![sum(size), zero])),
+    };
+    Expr::Nested(Box::new(ratio))
+}
+
+fn call(name: &str, args: Vec<Expr>) -> Expr {
+    Expr::Function(call_function(name, args))
+}
+
+fn call_function(name: &str, args: Vec<Expr>) -> Function {
+    let args = args.into_iter().map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)));
+    Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: args.collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    }
+}

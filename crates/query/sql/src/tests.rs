@@ -1,0 +1,271 @@
+//! Statements over a store on the disk.
+
+use std::sync::Arc;
+
+use evenfall_store_engine::{Store, StoreConfig};
+use evenfall_store_recording::tables::StoreTables;
+
+use evenfall_store_recording::tables::Tables;
+
+/// A small generator of numbers, so that a failing case is replayed by its seed.
+pub(crate) struct QuerySeed(u64);
+
+impl QuerySeed {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        // xorshift64: good enough to scatter times and keys.
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit.max(1)
+    }
+}
+
+/// A store in a directory that is removed at the end.
+pub(crate) struct TestStore {
+    pub(crate) store: Arc<Store>,
+    _dir: tempfile::TempDir,
+}
+
+impl TestStore {
+    pub(crate) fn tables(&self) -> Arc<dyn Tables> {
+        let source: Arc<dyn evenfall_store_engine::RecordSource> = self.store.clone();
+        Arc::new(StoreTables::new(source))
+    }
+}
+
+/// A store without a table.
+pub(crate) fn empty_store() -> TestStore {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreConfig::new(dir.path())).unwrap().store;
+    TestStore { store: Arc::new(store), _dir: dir }
+}
+
+use std::collections::BTreeMap;
+
+use arrow::array::{AsArray as _, RecordBatch};
+use arrow::datatypes::Int64Type;
+use evenfall_feed_formats::codec::ITCH;
+use evenfall_feed_formats::itch::{AddOrder, Alpha, Code, OrderExecuted, Price4};
+use evenfall_store_engine::Level;
+use evenfall_store_format::{FieldType, Schema};
+use evenfall_store_recording::RecordingWriter;
+use futures_util::TryStreamExt as _;
+
+use crate::{EngineLimits, QueryEngine, QuerySession};
+
+/// 2026-11-20 14:30:00 UTC, half past nine in New York.
+const OPEN_NS: i64 = 1_795_185_000_000_000_000;
+
+/// Half past nine as ITCH counts.
+const OPEN_TS: u64 = 34_200_000_000_000;
+
+impl TestStore {
+    fn session(&self) -> QuerySession {
+        let engine = QueryEngine::new(self.tables(), BTreeMap::new(), EngineLimits::default());
+        engine.unwrap().session(None, "evenfall").unwrap()
+    }
+
+    /// Records an order of each symbol and its execution, a millisecond apart.
+    fn record(&self, name: &str, orders: std::ops::Range<u64>) {
+        let mut writer = RecordingWriter::new(&self.store, name, 1, Level::Memory).unwrap();
+        for order in orders {
+            let stock = Alpha::new(["AAPL", "MSFT", "TEST"][order as usize % 3]).unwrap();
+            let locate = (order % 3) as u16 + 1;
+            let at =
+                |step: u64| (OPEN_NS + ((2 * order + step) * 1_000_000) as i64, 2 * order + step);
+            let (time_ns, number) = at(0);
+            let add = AddOrder {
+                stock_locate: locate,
+                timestamp_ns: OPEN_TS + 2 * order * 1_000_000,
+                order_reference: order + 1,
+                side: Code(b'B'),
+                shares: 100 + order as u32,
+                stock,
+                price: Price4(1_000_000 + order as u32),
+                ..AddOrder::default()
+            };
+            writer.push(0, number, time_ns, ITCH, &add.encode()).unwrap();
+            let (time_ns, number) = at(1);
+            let done = OrderExecuted {
+                stock_locate: locate,
+                timestamp_ns: OPEN_TS + (2 * order + 1) * 1_000_000,
+                order_reference: order + 1,
+                executed_shares: 10,
+                match_number: order,
+                ..OrderExecuted::default()
+            };
+            writer.push(0, number, time_ns, ITCH, &done.encode()).unwrap();
+        }
+        writer.flush().unwrap();
+    }
+}
+
+async fn rows(session: &QuerySession, sql: &str) -> Vec<RecordBatch> {
+    let running = session.run(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    running.stream.try_collect().await.unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+async fn number(session: &QuerySession, sql: &str) -> Option<i64> {
+    let batches = rows(session, sql).await;
+    let batch = batches.iter().find(|batch| batch.num_rows() > 0)?;
+    let column = arrow::compute::cast(batch.column(0), &arrow::datatypes::DataType::Int64).unwrap();
+    column.as_primitive::<Int64Type>().iter().next().flatten()
+}
+
+async fn error(session: &QuerySession, sql: &str) -> String {
+    match session.run(sql).await {
+        Err(error) => error.to_string(),
+        Ok(running) => match running.stream.try_collect::<Vec<_>>().await {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("{sql} is answered"),
+        },
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_sees_each_append_that_had_returned() {
+    let store = empty_store();
+    store.record("day", 0..10);
+    let session = store.session();
+    assert_eq!(number(&session, "SELECT count(*) FROM messages").await, Some(20));
+    store.record("day", 10..11);
+    assert_eq!(number(&session, "SELECT count(*) FROM messages").await, Some(22));
+    let last = "SELECT ts FROM day.messages ORDER BY seq DESC LIMIT 1";
+    assert_eq!(number(&session, last).await, Some((OPEN_TS + 21 * 1_000_000) as i64));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_are_typed_as_traders_expect() {
+    let store = empty_store();
+    store.record("day", 0..6);
+    let session = store.session();
+    let sql = "SELECT sum(-shares) FROM messages WHERE type = 'E' AND symbol = 'AAPL'";
+    assert_eq!(number(&session, sql).await, Some(-20));
+    let sql = "SELECT count(*) FROM messages WHERE price IS NULL AND type = 'E'";
+    assert_eq!(number(&session, sql).await, Some(6));
+    // The wall clock of the venue, and the instant.
+    let sql = "SELECT count(*) FROM messages WHERE time >= '2026-11-20 09:30:00' \
+               AND time < '2026-11-20 09:30:00.004' AND utc >= '2026-11-20T14:30:00Z'";
+    assert_eq!(number(&session, sql).await, Some(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_that_are_not_asked_for_are_not_read() {
+    let store = empty_store();
+    store.record("day", 0..20_000);
+    let session = store.session();
+    let sql = "SELECT count(*) FROM messages WHERE recorded >= '2026-11-20T14:30:39.990Z'";
+    let mut running = session.run(sql).await.unwrap();
+    while running.stream.try_next().await.unwrap().is_some() {}
+    assert!(running.rows_read() < 2_000, "{} of 40,000 rows were read", running.rows_read());
+    assert!(running.rows_skipped() > 38_000, "{} rows were skipped", running.rows_skipped());
+    assert_eq!(number(&session, sql).await, Some(10));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trades_and_quotes_come_out_of_the_messages() {
+    let store = empty_store();
+    store.record("day", 0..6);
+    let session = store.session();
+    assert_eq!(number(&session, "SELECT count(*) FROM trades").await, Some(6));
+    // An execution has the price and the side of its order.
+    let sql = "SELECT round(sum(price * 10000)) FROM trades WHERE side = 'B'";
+    let prices: i64 = (0..6).map(|order| 1_000_000 + order).sum();
+    assert_eq!(number(&session, sql).await, Some(prices));
+    assert_eq!(
+        number(&session, "SELECT count(*) FROM (SELECT * FROM trades LIMIT 2)").await,
+        Some(2)
+    );
+    let sql = "SELECT count(*) FROM trades t ASOF JOIN quotes q MATCH_CONDITION (t.ts > q.ts) \
+               ON t.symbol = q.symbol WHERE q.bid IS NOT NULL";
+    assert_eq!(number(&session, sql).await, Some(6));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_mean_the_recording_that_is_searched_first() {
+    let store = empty_store();
+    store.record("a", 0..1);
+    let schema = Schema::of(&[("time", FieldType::Time), ("size", FieldType::U32)]);
+    let file = store.store.create("fills", &schema).unwrap();
+    let mut record = OPEN_NS.to_le_bytes().to_vec();
+    record.extend(7u32.to_le_bytes());
+    store.store.append(&file, &record, Level::Memory).unwrap();
+    let session = store.session();
+    assert_eq!(session.searched_first(), "a");
+    assert_eq!(number(&session, "SELECT size FROM fills").await, Some(7));
+    assert_eq!(number(&session, "SELECT size FROM public.fills").await, Some(7));
+    store.record("b", 0..2);
+    let engine =
+        QueryEngine::new(store.tables(), BTreeMap::new(), EngineLimits::default()).unwrap();
+    let session = engine.session(Some("b"), "b").unwrap();
+    assert_eq!(number(&session, "SELECT count(*) FROM messages").await, Some(4));
+    assert_eq!(number(&session, "SELECT count(*) FROM a.messages").await, Some(2));
+    // Two recordings and no word which: a name needs its schema.
+    let session = engine.session(Some("nosuch"), "evenfall").unwrap();
+    assert_eq!(session.searched_first(), "public");
+    assert!(error(&session, "SELECT 1 FROM messages").await.contains("messages"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_statements_that_read_are_taken() {
+    let store = empty_store();
+    store.record("day", 0..1);
+    let session = store.session();
+    let out = tempfile::tempdir().unwrap();
+    let copy = format!("COPY (SELECT 1) TO '{}/x.csv'", out.path().display());
+    for sql in [
+        "CREATE TABLE t AS SELECT 1",
+        "INSERT INTO messages VALUES (1)",
+        "DROP TABLE messages",
+        "SET datafusion.execution.batch_size = 1",
+        "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/etc/passwd'",
+        &copy,
+    ] {
+        error(&session, sql).await;
+    }
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0, "a file was written");
+    error(&session, "SELECT * FROM '/etc/passwd'").await;
+    let long = format!("SELECT '{}'", "x".repeat(2 << 20));
+    assert!(error(&session, &long).await.contains("--statement-bytes"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sort_beyond_the_memory_spills_and_a_join_names_itself() {
+    let store = empty_store();
+    store.record("day", 0..20_000);
+    let limits = EngineLimits { memory_bytes: 2 << 20, threads: 2, ..EngineLimits::default() };
+    let engine = QueryEngine::new(store.tables(), BTreeMap::new(), limits).unwrap();
+    let session = engine.session(None, "evenfall").unwrap();
+    let sql = "SELECT count(*) FROM \
+               (SELECT *, row_number() OVER (ORDER BY order_ref, ts DESC) AS n FROM messages)";
+    let outcome = session.run(sql).await.unwrap().stream.try_collect::<Vec<_>>().await;
+    let words = outcome.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(words.is_empty() || words.contains("memory"), "{words}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_of_time_give_what_a_plain_sum_gives() {
+    let store = empty_store();
+    store.record("day", 0..9);
+    let session = store.session();
+    let sql = "SELECT count(DISTINCT time_bucket('4 milliseconds', time)) FROM messages";
+    assert_eq!(number(&session, sql).await, Some(5));
+    let sql =
+        "SELECT time_bucket(4000000, ts) - 34200000000000 FROM messages ORDER BY 1 DESC LIMIT 1";
+    assert_eq!(number(&session, sql).await, Some(16_000_000));
+    // Prices are 100.0000 + order; the weights are the shares.
+    let sql = "SELECT round(vwap(price, shares) * 10000) FROM messages WHERE type = 'A'";
+    let weighted: f64 = (0..9).map(|o| (1_000_000 + o) as f64 * (100 + o) as f64).sum();
+    let shares: f64 = (0..9).map(|o| (100 + o) as f64).sum();
+    assert_eq!(number(&session, sql).await, Some((weighted / shares).round() as i64));
+    let sql =
+        "SELECT first(order_ref, ts) * 100 + last(order_ref, ts) FROM messages WHERE type = 'A'";
+    assert_eq!(number(&session, sql).await, Some(109));
+    // Each price stood for two milliseconds until the next, and the last for no known time.
+    let sql = "SELECT round(twap(price, ts) * 100000) FROM messages WHERE type = 'A'";
+    assert_eq!(number(&session, sql).await, Some(10_000_035));
+}
