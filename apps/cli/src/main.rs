@@ -9,7 +9,7 @@
 //! | [`plan`] | `evenfall plan run\|report`: placement experiments |
 //! | [`report`] | `evenfall report`: the figures and the page of a run |
 //! | [`clock`] | `evenfall clock watch\|report`: how well the nodes of a run know their time |
-//! | [`instrument`] | `evenfall sim`, `evenfall bench`: handed over to the program `evenfall-lab` |
+//! | [`instrument`] | `evenfall sim`, `bench`, `query`: handed over to `evenfall-lab` and `evenfall-query` |
 //! | `missing` | the answer to a command that is not in this build |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
 //! | [`store`] | `evenfall store ls\|append\|read\|export\|verify` |
@@ -81,6 +81,9 @@ enum Command {
     Bench(instrument::Args),
     /// Record feeds, read them back, export and verify them.
     Store(store::Args),
+    /// Answer SQL over recordings and tables, once or for clients of PostgreSQL.
+    #[command(disable_help_flag = true)]
+    Query(instrument::Args),
     /// Put, read, compare and watch ordered keys.
     Kv(keys::KvArgs),
     /// Put, read, append to, list, move and delete replicated files.
@@ -107,6 +110,7 @@ fn command(cli: Cli) -> Outcome {
         Command::Clock(args) => clock::main(args),
         Command::Bench(args) => instrument::main("bench", args),
         Command::Store(args) => store::main(&args),
+        Command::Query(args) => instrument::query(args),
         Command::Kv(args) => keys::kv(&args),
         Command::Files(args) => files::files(&args),
         Command::Feed(args) => feed::main(&args),
