@@ -97,9 +97,9 @@ fn behave(tables: &dyn Tables) {
 fn file_is_a_table(tables: &dyn Tables) {
     let ticks = tables.open(&TableName::of_file("ticks")).expect("a table");
     let rows = ticks.rows();
-    assert_eq!(rows, RowSelection::of(vec![0..RECORDS]));
+    assert_eq!(rows, RowSelection::of(Vec::from_iter(Some(0..RECORDS))));
     let some = ticks.between(1_000, 1_999).expect("rows");
-    assert_eq!(some, RowSelection::of(vec![1_000..2_000]));
+    assert_eq!(some, RowSelection::of(Vec::from_iter(Some(1_000..2_000))));
     let summary = ticks.summary(&some).expect("a summary");
     assert_eq!((summary.count, summary.times), (Some(1_000), Some((1_000, 1_999))));
     let value = &summary.columns[0];
