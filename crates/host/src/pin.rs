@@ -75,7 +75,7 @@ pub fn schedule(schedule: Schedule) -> Result<(), Error> {
 }
 
 /// Cores whose whole time this process can use: those that it may run on, or fewer where control
-/// groups have a [`quota`](crate::quota). A part of a core is no core, so a quota below one core
+/// groups have a [`crate::quota`]. A part of a core is no core, so a quota below one core
 /// gives 0.
 pub fn whole_cores() -> usize {
     let quota = quota::milli_cores().map_or(usize::MAX, |milli| (milli / 1_000) as usize);
