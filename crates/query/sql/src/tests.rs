@@ -234,20 +234,6 @@ async fn only_statements_that_read_are_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sort_beyond_the_memory_spills_and_a_join_names_itself() {
-    let store = empty_store();
-    store.record("day", 0..20_000);
-    let limits = EngineLimits { memory_bytes: 2 << 20, threads: 2, ..EngineLimits::default() };
-    let engine = QueryEngine::new(store.tables(), BTreeMap::new(), limits).unwrap();
-    let session = engine.session(None, "evenfall").unwrap();
-    let sql = "SELECT count(*) FROM \
-               (SELECT *, row_number() OVER (ORDER BY order_ref, ts DESC) AS n FROM messages)";
-    let outcome = session.run(sql).await.unwrap().stream.try_collect::<Vec<_>>().await;
-    let words = outcome.err().map(|error| error.to_string()).unwrap_or_default();
-    assert!(words.is_empty() || words.contains("memory"), "{words}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn functions_of_time_give_what_a_plain_sum_gives() {
     let store = empty_store();
     store.record("day", 0..9);
