@@ -52,6 +52,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`Subscriber::batches`](subscriber::Subscriber::batches) gives all messages that wait at once,
+//! with one wake-up a release in place of one a message.
+//! [`Subscriber::queue_limits`](subscriber::Subscriber::queue_limits) sets how much may wait.
+//!
 //! # Publish
 //!
 //! An embedded root is the root of the run in a thread of your program. The latency of a message

@@ -1,5 +1,7 @@
 //! The feed in a program: a receiver that runs in a thread and hands over messages.
 
 pub use evenfall_multicast_service::settings::{Settings, Subscription};
-pub use evenfall_multicast_service::subscriber::{Message, SubscribeError, Subscriber, Update};
+pub use evenfall_multicast_service::subscriber::{
+    Message, QueueLimits, SubscribeError, Subscriber, Update, UpdateBatch, UpdateBatches,
+};
 pub use evenfall_multicast_service::{Config, RoleError};

@@ -44,4 +44,4 @@ pub use publisher::{Publisher, PublisherError};
 pub use roles::RoleError;
 pub use settings::Settings;
 #[cfg(feature = "subscriber")]
-pub use subscriber::{SubscribeError, Subscriber, Update};
+pub use subscriber::{QueueLimits, SubscribeError, Subscriber, Update, UpdateBatch};

@@ -17,11 +17,13 @@
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A program that is to keep up with a fast feed takes [batches](Subscriber::batches): all messages
+//! that wait, under one lock, and one wake-up a release.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -36,10 +38,10 @@ use crate::roles::receiver::{self, ReceiverSummary, Sink};
 use crate::settings::{RoleName, Settings, Subscription};
 use evenfall_runtime::SettingsError;
 
-/// Updates that may wait for the program. A program that is further behind is too slow: its
-/// subscription ends with the error [`SubscribeError::TooSlow`], and other receivers are not
-/// affected.
-const WAITING_MAX: usize = 65_536;
+mod queue;
+
+use queue::UpdateQueue;
+pub use queue::{QueueLimits, UpdateBatch};
 
 /// One message, released.
 #[derive(Clone, Debug)]
@@ -75,6 +77,16 @@ pub enum Update {
     },
 }
 
+impl Update {
+    /// Bytes of the message.
+    fn bytes_len(&self) -> usize {
+        match self {
+            Self::Message(message) => message.bytes.len(),
+            Self::Lost { .. } => 0,
+        }
+    }
+}
+
 /// Why a subscription ended before the stream did.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -85,6 +97,8 @@ pub enum SubscribeError {
     TooSlow {
         /// Updates that were waiting.
         waiting: usize,
+        /// Bytes of their messages.
+        bytes: usize,
     },
     /// The node of the settings is no receiver.
     NotAReceiver(String),
@@ -94,9 +108,10 @@ impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Role(error) => write!(f, "{error}"),
-            Self::TooSlow { waiting } => write!(
+            Self::TooSlow { waiting, bytes } => write!(
                 f,
-                "cut off: {waiting} updates were waiting; take them faster, or filter by symbol"
+                "cut off: {waiting} updates of {bytes} bytes were waiting; take them faster, or \
+                 filter by symbol, or let more of them wait"
             ),
             Self::NotAReceiver(name) => {
                 write!(f, "{name} is not a receiver; subscribe as a node with role = \"receiver\"")
@@ -126,15 +141,24 @@ impl From<RoleError> for SubscribeError {
     }
 }
 
+/// What the program and the thread of its receiver share.
+struct Shared {
+    queue: UpdateQueue,
+    /// The program has left, or was too slow.
+    is_stopped: AtomicBool,
+    /// What waited when the program was too slow.
+    too_slow: OnceLock<QueueLimits>,
+}
+
 /// Passes on the messages that the filter lets through.
 struct Channel {
-    to: SyncSender<Update>,
+    to: Arc<Shared>,
+    /// The updates of one release on their way into the queue.
+    batch: Vec<Update>,
     /// Reads messages, and learns the symbols of locate numbers from the feed itself.
     events: Events,
     /// The wanted symbols; `None` lets all messages through.
     only: Option<Vec<Stock>>,
-    stop: Arc<AtomicBool>,
-    too_slow: Arc<AtomicBool>,
 }
 
 impl Channel {
@@ -143,14 +167,13 @@ impl Channel {
         self.events.concerns(format, message, only)
     }
 
-    fn pass(&self, update: Update) {
-        match self.to.try_send(update) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
-                self.too_slow.store(true, Ordering::Release);
-                self.stop.store(true, Ordering::Release);
-            }
-            Err(TrySendError::Disconnected(_)) => self.stop.store(true, Ordering::Release),
+    fn pass_batch(&mut self) {
+        if self.batch.is_empty() || self.wants_to_stop() {
+            return;
+        }
+        if let Err(waiting) = self.to.queue.push(&mut self.batch) {
+            self.to.too_slow.get_or_init(|| waiting);
+            self.to.is_stopped.store(true, Ordering::Release);
         }
     }
 }
@@ -158,20 +181,29 @@ impl Channel {
 impl Sink for Channel {
     fn released(&mut self, release: &Release, at: SyncTime) {
         for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
-            if self.wants(release.format, &bytes) && !self.wants_to_stop() {
+            if self.wants(release.format, &bytes) {
                 let Release { stream, deadline, format, .. } = *release;
                 let message = Message { stream, number, deadline, released: at, format, bytes };
-                self.pass(Update::Message(message));
+                self.batch.push(Update::Message(message));
             }
         }
+        self.pass_batch();
     }
 
     fn lost(&mut self, stream: u32, first: Option<u64>, messages: Option<u64>) {
-        self.pass(Update::Lost { stream, first, messages });
+        self.batch.push(Update::Lost { stream, first, messages });
+        self.pass_batch();
     }
 
     fn wants_to_stop(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
+        self.to.is_stopped.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Channel {
+    /// Tells the program that no update follows, even if the receiver's thread panics.
+    fn drop(&mut self) {
+        self.to.queue.close();
     }
 }
 
@@ -182,12 +214,15 @@ pub struct Subscriber {
     settings: Settings,
     name: String,
     only: Option<Vec<Stock>>,
-    running: Option<(Receiver<Update>, JoinHandle<Ended>)>,
-    /// An update that [`wait`](Self::wait) has taken from the channel.
-    waiting: Option<Update>,
-    stop: Arc<AtomicBool>,
-    too_slow: Arc<AtomicBool>,
-    done: bool,
+    limits: QueueLimits,
+    running: Option<RunningReceiver>,
+    is_done: bool,
+}
+
+/// The thread of the receiver, and what it shares with the program.
+struct RunningReceiver {
+    shared: Arc<Shared>,
+    thread: JoinHandle<Ended>,
 }
 
 impl Subscriber {
@@ -221,11 +256,9 @@ impl Subscriber {
             settings,
             name: name.to_owned(),
             only: None,
+            limits: QueueLimits::default(),
             running: None,
-            waiting: None,
-            stop: Arc::default(),
-            too_slow: Arc::default(),
-            done: false,
+            is_done: false,
         })
     }
 
@@ -238,35 +271,76 @@ impl Subscriber {
         self
     }
 
+    /// Sets how much may wait for the program before its subscription ends.
+    pub fn queue_limits(mut self, limits: QueueLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// Waits until an update has come or the stream has ended, and for `time` at most. Returns
     /// whether [`next`](Iterator::next) answers at once.
     pub fn wait(&mut self, time: Duration) -> bool {
-        if self.done || self.waiting.is_some() {
-            return true;
-        }
-        match self.start().0.recv_timeout(time) {
-            Ok(update) => {
-                self.waiting = Some(update);
-                true
-            }
-            Err(RecvTimeoutError::Timeout) => false,
-            Err(RecvTimeoutError::Disconnected) => true,
-        }
+        self.is_done || self.start().queue.wait(time)
     }
 
-    fn start(&mut self) -> &mut (Receiver<Update>, JoinHandle<Ended>) {
-        let (stop, too_slow) = (Arc::clone(&self.stop), Arc::clone(&self.too_slow));
-        let (settings, name, only) = (self.settings.clone(), self.name.clone(), self.only.clone());
-        self.running.get_or_insert_with(|| {
-            let (to, from) = sync_channel(WAITING_MAX);
-            let events = Events::new();
-            let mut sink = Channel { to, events, only, stop, too_slow };
+    /// Takes all updates that wait, `most` of them at most (at least one), under one lock. Without
+    /// an update, waits for `time` at most, and then returns an empty batch. `None` once the stream
+    /// has ended.
+    pub fn next_batch(
+        &mut self,
+        most: usize,
+        time: Duration,
+    ) -> Option<Result<UpdateBatch, SubscribeError>> {
+        self.take(|queue| queue.take_batch(most, Some(time)))
+    }
+
+    /// Iterates over batches of all updates that wait, `most` of them at most (at least one). Each
+    /// batch holds an update: the iterator waits for it, and ends with the stream. A program that
+    /// keeps up gets a release at a time, and a program that is behind gets several at once.
+    pub fn batches(&mut self, most: usize) -> UpdateBatches<'_> {
+        UpdateBatches { subscriber: self, most }
+    }
+
+    /// Takes from the queue; `None` and the reason once the stream has ended.
+    fn take<T>(
+        &mut self,
+        take: impl FnOnce(&UpdateQueue) -> Option<T>,
+    ) -> Option<Result<T, SubscribeError>> {
+        if self.is_done {
+            return None;
+        }
+        if let Some(taken) = take(&self.start().queue) {
+            return Some(Ok(taken));
+        }
+        self.is_done = true;
+        let RunningReceiver { shared, thread } = self.running.take()?;
+        let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        if let Some(&QueueLimits { messages, bytes }) = shared.too_slow.get() {
+            return Some(Err(SubscribeError::TooSlow { waiting: messages, bytes }));
+        }
+        ended.err().map(|error| Err(SubscribeError::Role(error)))
+    }
+
+    /// Starts the receiver if it does not run yet.
+    fn start(&mut self) -> &Shared {
+        let (settings, name, only) = (&self.settings, &self.name, &self.only);
+        let limits = self.limits;
+        let running = self.running.get_or_insert_with(|| {
+            let shared = Arc::new(Shared {
+                queue: UpdateQueue::new(limits),
+                is_stopped: AtomicBool::default(),
+                too_slow: OnceLock::new(),
+            });
+            let (to, events) = (Arc::clone(&shared), Events::new());
+            let mut sink = Channel { to, batch: Vec::new(), events, only: only.clone() };
+            let (settings, name) = (settings.clone(), name.clone());
             let run = move || {
                 let node = settings.node(&name)?.clone();
                 receiver::run(&settings, &node, &mut sink)
             };
-            (from, std::thread::spawn(run))
-        })
+            RunningReceiver { shared, thread: std::thread::spawn(run) }
+        });
+        &running.shared
     }
 }
 
@@ -275,34 +349,30 @@ impl Iterator for Subscriber {
 
     /// Waits for the next update. `None` once the stream has ended.
     fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        if let Some(update) = self.waiting.take() {
-            return Some(Ok(update));
-        }
-        if let Ok(update) = self.start().0.recv() {
-            return Some(Ok(update));
-        }
-        self.done = true;
-        if self.too_slow.load(Ordering::Acquire) {
-            return Some(Err(SubscribeError::TooSlow { waiting: WAITING_MAX }));
-        }
-        let (_, thread) = self.running.take()?;
-        match thread.join() {
-            Ok(Ok(_)) => None,
-            Ok(Err(error)) => Some(Err(SubscribeError::Role(error))),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        self.take(UpdateQueue::take)
     }
 }
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some((from, thread)) = self.running.take() {
-            drop(from);
+        if let Some(RunningReceiver { shared, thread }) = self.running.take() {
+            shared.is_stopped.store(true, Ordering::Release);
             thread.join().ok();
         }
+    }
+}
+
+/// The batches of a subscription. See [`Subscriber::batches`].
+pub struct UpdateBatches<'s> {
+    subscriber: &'s mut Subscriber,
+    most: usize,
+}
+
+impl Iterator for UpdateBatches<'_> {
+    type Item = Result<UpdateBatch, SubscribeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let most = self.most;
+        self.subscriber.take(|queue| queue.take_batch(most, None))
     }
 }

@@ -3,7 +3,9 @@
 use std::thread;
 
 use crate::common::{receivers, settings};
-use evenfall_multicast_service::{EmbeddedRoot, EmbeddedRootError, Subscriber, Update};
+use evenfall_multicast_service::{
+    EmbeddedRoot, EmbeddedRootError, QueueLimits, SubscribeError, Subscriber, Update,
+};
 
 fn message(n: u32) -> Vec<u8> {
     // Messages have different lengths, and some are empty.
@@ -41,6 +43,55 @@ fn a_subscriber_gets_what_a_publisher_publishes() {
     for other in others {
         assert_eq!(other.join().unwrap().content_hash, summary.content_hash);
     }
+}
+
+#[test]
+fn batches_have_the_whole_feed_in_order() {
+    const COUNT: u64 = 5_000;
+    let settings = settings(1, 1);
+    let limits = QueueLimits { messages: 100_000, bytes: 1 << 20 };
+    let mut subscriber = Subscriber::with(settings.clone(), "receiver-1").unwrap();
+    subscriber = subscriber.queue_limits(limits);
+    let desk = thread::spawn(move || {
+        let mut batches = 0_u64;
+        let mut numbers = Vec::new();
+        for batch in subscriber.batches(1_000) {
+            let batch = batch.unwrap();
+            assert!((1..=1_000).contains(&batch.updates.len()));
+            batches += 1;
+            numbers.extend(batch.updates.iter().map(|update| match update {
+                Update::Message(message) => message.number,
+                update => panic!("{update:?}"),
+            }));
+        }
+        assert!(subscriber.next_batch(1, std::time::Duration::MAX).is_none(), "the end is kept");
+        (batches, numbers)
+    });
+    let publisher = EmbeddedRoot::start(settings, "root").unwrap();
+    (0..COUNT).for_each(|_| publisher.publish(vec![7; 10], 0).unwrap());
+    publisher.finish().unwrap();
+    let (batches, numbers) = desk.join().unwrap();
+    assert!(numbers.iter().copied().eq(0..COUNT), "in order and whole");
+    // The root packs what waits into one frame, so a wake-up brings many messages.
+    assert!(batches < COUNT / 2, "{batches} batches");
+}
+
+#[test]
+fn a_program_beyond_its_limits_is_cut_off_by_name() {
+    let settings = settings(1, 2);
+    let others = receivers(&settings, &["receiver-1"]);
+    let limits = QueueLimits { messages: 10, bytes: usize::MAX };
+    let mut slow = Subscriber::with(settings.clone(), "receiver-1").unwrap().queue_limits(limits);
+    // The receiver joins, and this program takes nothing while the feed goes on.
+    assert!(!slow.wait(std::time::Duration::from_millis(1)));
+    let publisher = EmbeddedRoot::start(settings, "root").unwrap();
+    (0..1_000).for_each(|_| publisher.publish(vec![7; 10], 0).unwrap());
+    assert_eq!(publisher.finish().unwrap().messages, 1_000);
+    for other in others {
+        assert_eq!(other.join().unwrap().messages, 1_000);
+    }
+    let errors: Vec<SubscribeError> = slow.filter_map(Result::err).collect();
+    assert!(matches!(errors[..], [SubscribeError::TooSlow { waiting: 1.., .. }]), "{errors:?}");
 }
 
 #[test]
