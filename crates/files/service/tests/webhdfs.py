@@ -38,7 +38,7 @@ with client.read("/python/a/b/file") as reader:
 client.rename("/python/a/b/file", "/python/a/moved")
 assert client.status("/python/a/b/file", strict=False) is None
 assert client.content("/python/a")["length"] == 5
-assert client.checksum("/python/a/moved")["algorithm"] == "COMPOSITE-CRC32C"
+assert client.checksum("/python/a/moved")["algorithm"] == "MD5-of-0MD5-of-512CRC32C"
 client.set_permission("/python/a/moved", "600")
 client.set_owner("/python/a/moved", owner="bob")
 client.set_replication("/python/a/moved", 2)
@@ -66,7 +66,7 @@ with files.open("/fsspec/a/file", "rb") as reader:
 assert [posixpath.basename(name) for name in files.ls("/fsspec/a", detail=False)] == ["file"]
 assert files.info("/fsspec/a/file")["size"] == len(content)
 assert files.content_summary("/fsspec")["fileCount"] == 1
-assert files.ukey("/fsspec/a/file")["algorithm"] == "COMPOSITE-CRC32C"
+assert files.ukey("/fsspec/a/file")["algorithm"] == "MD5-of-0MD5-of-512CRC32C"
 files.mv("/fsspec/a/file", "/fsspec/b")
 assert files.exists("/fsspec/b") and not files.exists("/fsspec/a/file")
 expect_error(FileNotFoundError, files.info, "/fsspec/none")
