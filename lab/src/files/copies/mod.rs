@@ -268,6 +268,11 @@ fn name_config(mutant: Option<Mutant>) -> NameConfig {
     }
 }
 
+/// Whether the cluster has a key, so that a word counts from any address.
+fn is_sealed(seed: u64) -> bool {
+    Prng::new(seed).fork(0x7365_616c).chance(0.5)
+}
+
 /// The rack of a dataserver, and the bytes that its disk has left: for some disks few, so that
 /// their used share is high.
 fn place_of(seed: u64, node: NodeIndex) -> (String, u64) {
@@ -296,6 +301,12 @@ impl Owner {
             true => Node::name(name_config(self.mutant), seed, &disk),
             false => Node::data(data_config(&self.plan), NAMES.address(), node, seed, disk),
         };
+        if is_sealed(self.plan.seed) {
+            match &mut machine {
+                Node::Name(server) => server.trust_senders(),
+                Node::Data(server, _) => server.trust_senders(),
+            }
+        }
         if let Node::Data(server, _) = &mut machine {
             let (rack, free) = place_of(self.plan.seed, node);
             server.set_labels(&format!("data-{}", node.0), &rack);
@@ -407,15 +418,15 @@ impl Owner {
         Node::data(config, NAMES.address(), node, 1, disk.clone())
     }
 
-    /// Whether all keepers of the nameserver's log have lost their disks since the last change. The
-    /// disk of the nameserver then has changes that no other disk has.
+    /// Whether all keepers of the nameserver's log have lost their disks since the last change,
+    /// whether or not the nameserver knows it. The disk of the nameserver then has changes that no
+    /// other disk has.
     fn has_only_log(&self, found: &[Found]) -> bool {
         let node = Node::name(name_config(None), 1, &self.disks[NAMES.0 as usize]);
         let Node::Name(server) = &node else { return false };
         let space = server.space();
-        let mut keepers = space.keepers().iter().filter(|disk| !space.is_gone(**disk)).peekable();
-        let is_found = |disk: &DiskId| found.iter().any(|one| one.disk == *disk);
-        keepers.peek().is_some() && !keepers.any(is_found)
+        let mut keepers = space.keepers().iter().filter(|disk| !space.is_gone(**disk));
+        !keepers.any(|disk| found.iter().any(|one| one.disk == *disk))
     }
 
     /// The nameserver loses its disk, and is rebuilt out of the copies of its log. The nameserver
