@@ -8,10 +8,8 @@ use evenfall_query_sql::QueryEngine;
 use evenfall_query_sql::datafusion::catalog::TableProvider;
 use evenfall_query_sql::datafusion::datasource::file_format::options::ArrowReadOptions;
 use evenfall_query_sql::datafusion::prelude::{CsvReadOptions, ParquetReadOptions, SessionContext};
-use evenfall_store_engine::{
-    Archive, Client, Names, RecordSource, RemoteSource, Store, StoreConfig,
-};
-use evenfall_store_recording::tables::StoreTables;
+use evenfall_store_engine::RecordSource;
+use evenfall_store_recording::{StoreTables, open_source};
 use tokio::runtime::Handle;
 
 use crate::{EngineArgs, NamedFile};
@@ -23,7 +21,7 @@ type Failure = Box<dyn std::error::Error>;
 /// # Errors
 /// The errors of opening the store, and files that are no tables.
 pub(crate) fn open_engine(args: &EngineArgs, runtime: &Handle) -> Result<QueryEngine, Failure> {
-    let tables = Arc::new(StoreTables::new(open_source(&args.place)?));
+    let tables = Arc::new(StoreTables::new(open_place(&args.place)?));
     let mut added: BTreeMap<String, Arc<dyn TableProvider>> = BTreeMap::new();
     for table in &args.tables {
         let provider = runtime.block_on(file_table(table))?;
@@ -34,26 +32,12 @@ pub(crate) fn open_engine(args: &EngineArgs, runtime: &Handle) -> Result<QueryEn
     Ok(QueryEngine::new(tables, added, args.limits())?)
 }
 
-/// The source of a place: a server, the names of a cluster, or a directory. A directory without a
-/// store is one of objects alone.
-fn open_source(place: &str) -> Result<Arc<dyn RecordSource>, Failure> {
-    if let Some(address) = place.strip_prefix("tcp://") {
-        let wrong = |error| format!("{place}: {error}: write tcp://127.0.0.1:7410");
-        let client = Client::connect(address.parse().map_err(wrong)?)?;
-        return Ok(Arc::new(RemoteSource::new(client)));
-    }
-    if place.contains("://") {
-        return Ok(Arc::new(Archive::open(place)?));
-    }
-    let dir = Path::new(place);
-    if !dir.is_dir() {
+/// The source of a place.
+fn open_place(place: &str) -> Result<Arc<dyn RecordSource>, Failure> {
+    if !place.contains("://") && !Path::new(place).is_dir() {
         return Err(format!("{place}: there is no such directory").into());
     }
-    let mut config = StoreConfig::new(dir);
-    if let Some(objects) = Names::objects_of(dir)? {
-        config.objects = Some(objects);
-    }
-    Ok(Arc::new(Store::open_to_read(config)?.store))
+    Ok(open_source(place)?)
 }
 
 async fn file_table(table: &NamedFile) -> Result<Arc<dyn TableProvider>, Failure> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_feed_formats::arbiter::FeedSide;
 use evenfall_feed_formats::capture::CopyChoice;
-use evenfall_feed_formats::codec::{self, Clock, Codec};
+use evenfall_feed_formats::codec;
 use evenfall_feed_formats::source::PacketOrigin;
 use evenfall_feed_formats::{Date, Format, Message, Source};
 use evenfall_feed_service::input;
@@ -17,7 +17,8 @@ use evenfall_store_engine::import::StampUnit;
 use evenfall_store_engine::{Level, Store};
 use evenfall_store_format::ordering::{Offered, Ordering, OrderingConfig};
 use evenfall_store_format::schema::{Arrival, Sides};
-use evenfall_store_recording::{Catalog, RecordingWriter, StreamReplay};
+use evenfall_store_recording::intake::{FeedDay, IntakeFailure, expect_no_messages};
+use evenfall_store_recording::{Catalog, RecordingWriter};
 use humantime::parse_duration;
 
 use super::backing::Appends;
@@ -160,23 +161,16 @@ fn record(
     let is_arbitrated = arrival.sides.map(|sides| sides == Sides::One);
     messages.choose_copies(CopyChoice::of_setting(is_arbitrated))?;
     let first = messages.next_message()?;
-    let days = Days { date };
-    days.check(feed, first.as_ref())?;
+    let day = FeedDay { date };
+    day.check(first.as_ref()).map_err(|error| unknown_day(feed, &error))?;
     let mut tapes = Vec::new();
     for name in &names {
-        let streams: Vec<u32> =
-            catalog.recording(name).map_or_else(Vec::new, |there| there.streams().collect());
-        for stream in streams {
-            let mut there = StreamReplay::new(store, name, stream, i64::MIN..=i64::MAX)?;
-            if there.next_message()?.is_some() {
-                return Err(format!("there is a recording {name} already: choose a name").into());
-            }
-        }
+        expect_no_messages(store, &catalog, name)?;
         let recorder = RecordingWriter::with_arrival(store, name, 1, args.ack, arrival.clone())?;
         tapes.push(Tape::new(recorder, arrival.window_ns));
     }
     let stopped = |place: usize, error: Failure| unfinished(args, &names[place], &*error);
-    let taken = take_all(first, &mut *messages, days, &mut tapes, &stopped);
+    let taken = take_all(first, &mut *messages, day, &mut tapes, &stopped);
     // The messages before a damage are recorded, and the damage is reported.
     let mut windows: Outcome = Ok(());
     for (name, tape) in names.iter().zip(&mut tapes) {
@@ -186,6 +180,16 @@ fn record(
     }
     messages.remarks().iter().for_each(|remark| println!("{remark}"));
     taken.and(windows)
+}
+
+/// The error of a feed whose day is unknown, and what to do.
+fn unknown_day(feed: &Path, error: &IntakeFailure) -> Failure {
+    format!(
+        "{}: {error}: give --date YYYY-MM-DD, or a file name with the date, such as \
+         20191230.itch50",
+        feed.display()
+    )
+    .into()
 }
 
 /// The error of a recording that stopped in the middle. The recording has the first messages of the
@@ -198,40 +202,6 @@ fn unfinished(args: &Append, name: &str, error: &(dyn std::error::Error + 'stati
         args.dir.display()
     )
     .into()
-}
-
-/// Turns the messages' own times into nanoseconds since 1970.
-#[derive(Clone, Copy)]
-struct Days {
-    date: Option<Date>,
-}
-
-impl Days {
-    /// Refuses a feed that would be recorded under an unknown day.
-    fn check(self, feed: &Path, first: Option<&Message>) -> Outcome {
-        let clock = first.map_or(Clock::Epoch, clock_of);
-        if clock == Clock::Epoch || self.date.is_some() {
-            return Ok(());
-        }
-        Err(format!(
-            "{}: its messages say times of day and not the day: give --date YYYY-MM-DD, or a file \
-             name with the date, such as 20191230.itch50",
-            feed.display()
-        )
-        .into())
-    }
-
-    fn epoch_ns(self, message: &Message) -> Result<i64, Failure> {
-        clock_of(message).epoch_ns(self.date, message.time_ns).ok_or_else(|| {
-            format!("message {}: its time, {} ns, is no time", message.index, message.time_ns)
-                .into()
-        })
-    }
-}
-
-/// The clock of a message's own time. A capture may hold messages of several formats.
-fn clock_of(message: &Message) -> Clock {
-    codec::of(message.format).map_or(Clock::Epoch, Codec::clock)
 }
 
 /// The arrival of the recording, which the command may state but not contradict.
@@ -375,14 +345,14 @@ impl<'a> Tape<'a> {
 fn take_all(
     first: Option<Message>,
     messages: &mut dyn Source,
-    days: Days,
+    day: FeedDay,
     tapes: &mut [Tape<'_>],
     stopped: &dyn Fn(usize, Failure) -> Failure,
 ) -> Outcome {
     let mut sides = SidesApart::default();
     let mut next = first;
     while let Some(message) = next {
-        let (mut sequence, mut time_ns) = (message.index, days.epoch_ns(&message)?);
+        let (mut sequence, mut time_ns) = (message.index, day.epoch_ns(&message)?);
         let mut place = 0;
         if tapes.len() > 1 {
             let origin = messages.origin().unwrap_or_default();

@@ -11,11 +11,12 @@ use evenfall_feed_formats::codec::Clock;
 use evenfall_host::interrupt;
 use evenfall_store_engine::{Listed, RecordSource};
 use evenfall_store_format::layout::record_time;
+use evenfall_store_recording::times::{self, TimeArg, TimeRangeError};
 use evenfall_store_recording::{Catalog, MessageRow, RecordingFollower, RecordingSnapshot};
 
 use super::Place;
 use super::output::{Format, Messages, RecordLines, Target, TimeUnit, write_file};
-use super::times::{self, End, TimeArg, time_arg};
+use super::times::words;
 use crate::Outcome;
 
 /// How often a followed file is checked for new records.
@@ -32,10 +33,10 @@ struct Choice {
     name: String,
     /// First time: a date, "2026-11-21 09:30" or 09:30 by the venue's clock; an instant such as
     /// 2026-11-21T14:30:00Z or with any offset; or a number with its unit, such as 1577716200s.
-    #[arg(long, value_name = "TIME", value_parser = time_arg, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     from: Option<TimeArg>,
     /// Last time, in the same forms. A date stands for its whole day.
-    #[arg(long, value_name = "TIME", value_parser = time_arg, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     to: Option<TimeArg>,
 }
 
@@ -136,36 +137,17 @@ impl Question {
             true => self.clock()?,
             false => Clock::Epoch,
         };
-        let only_day = match needs(TimeArg::lacks_day) {
-            true => self.only_day(clock)?,
-            false => None,
-        };
-        let resolve = |time: Option<TimeArg>, end, none| match time {
-            Some(time) => time.resolve(clock, only_day, end).ok_or("--from or --to is no time"),
-            None => Ok(none),
-        };
-        let from = resolve(choice.from, End::First, i64::MIN)?;
-        let to = resolve(choice.to, End::Last, i64::MAX)?;
-        match from <= to {
-            true => Ok(from..=to),
-            false => Err("--from is later than --to: no time is between them".into()),
-        }
-    }
-
-    /// The only day of the messages, by the clock of the venue. `None` without messages, and for
-    /// records whose times count from midnight.
-    fn only_day(&self, clock: Clock) -> Result<Option<evenfall_feed_formats::Date>, Failure> {
-        let Some((first, last)) = self.span()?.filter(|(first, _)| !times::is_of_day(*first))
-        else {
-            return Ok(None);
-        };
-        let date = clock.date_of(first);
-        match date.filter(|_| clock.date_of(last) == date) {
-            Some(date) => Ok(Some(date)),
-            None => Err("--from or --to is a time of day, and there are several days: give the \
-                         date too, such as \"2012-06-21 09:30\""
-                .into()),
-        }
+        let span = if needs(TimeArg::lacks_day) { self.span()? } else { None };
+        let range = times::resolve_range(choice.from, choice.to, clock, span);
+        range.map_err(|wrong| match wrong {
+            TimeRangeError::Empty => "--from is later than --to: no time is between them".into(),
+            TimeRangeError::SeveralDays => {
+                "--from or --to is a time of day, and there are several \
+                                            days: give the date too, such as \"2012-06-21 09:30\""
+                    .into()
+            }
+            TimeRangeError::Beyond => "--from or --to is no time".into(),
+        })
     }
 
     /// The clock of the venue.
@@ -203,7 +185,7 @@ impl Question {
             Subject::Symbol(..) => "recordings here reach",
         };
         Ok(self.span()?.map_or_else(String::new, |(from, to)| {
-            format!("; {what} from {} to {}", times::words(from), times::words(to))
+            format!("; {what} from {} to {}", words(from), words(to))
         }))
     }
 

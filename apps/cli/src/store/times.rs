@@ -1,165 +1,14 @@
-//! Reads and writes times of the command line.
-//!
-//! A time names an instant (with `Z` or an offset, or in nanoseconds), or what the venue's wall
-//! clock shows: a date and a time, a date alone, or a time of day.
+//! Says times to people.
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use evenfall_feed_formats::Date;
-use evenfall_feed_formats::codec::Clock;
-use evenfall_store_format::retention::TIMES_OF_DAY_END_NS;
+use evenfall_store_recording::times::is_of_day;
 
-/// The allowed forms of a time.
-const FORMS: &str = "2026-11-21, 2026-11-21 09:30 (by the venue's clock), 2026-11-21T09:30:00Z, \
-                     2026-11-21T09:30:00-05:00, 09:30, 09:30:00.5, or a number with its unit: \
-                     1577716200s, ms, us or ns";
 /// Nanoseconds of a second.
 const NANOS: i64 = 1_000_000_000;
-/// Digits of a number without a unit that may be seconds, milliseconds or microseconds since 1970.
-const AMBIGUOUS_DIGITS: std::ops::RangeInclusive<usize> = 10..=16;
 
-/// A time of the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeArg {
-    /// Nanoseconds since 1970, or since midnight in a file of times of day.
-    Instant(i64),
-    /// A day, and nanoseconds of the venue's clock on that day.
-    Civil(Date, u64),
-    /// All of a day, by the venue's clock.
-    Day(Date),
-    /// Nanoseconds of the venue's clock, on the only day of the messages.
-    OfDay(u64),
-}
-
-/// Whether a time is the first or the last of a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    First,
-    Last,
-}
-
-impl TimeArg {
-    /// Whether the time is on a day that the messages must tell.
-    pub fn lacks_day(self) -> bool {
-        matches!(self, Self::OfDay(_))
-    }
-
-    /// Whether the venue's clock says which instant it is.
-    pub fn needs_clock(self) -> bool {
-        !matches!(self, Self::Instant(_))
-    }
-
-    /// The instant, by the venue's clock. `only_day` is the only day of the messages; without it a
-    /// time of day stays a number of nanoseconds since midnight.
-    pub fn resolve(self, clock: Clock, only_day: Option<Date>, end: End) -> Option<i64> {
-        match (self, only_day) {
-            (Self::Instant(ns), _) => Some(ns),
-            (Self::Civil(date, day_ns), _) => clock.of_day_ns(date, day_ns),
-            (Self::Day(date), _) if end == End::First => clock.of_day_ns(date, 0),
-            (Self::Day(date), _) => Some(clock.of_day_ns(date.tomorrow().ok()?, 0)? - 1),
-            (Self::OfDay(day_ns), Some(date)) => clock.of_day_ns(date, day_ns),
-            (Self::OfDay(day_ns), None) => i64::try_from(day_ns).ok(),
-        }
-    }
-}
-
-/// Reads a time.
-pub fn time_arg(text: &str) -> Result<TimeArg, String> {
-    let text = text.trim();
-    let wrong = || format!("{text} is no time: {FORMS}");
-    if let Some(number) = number(text) {
-        return number.map(TimeArg::Instant);
-    }
-    if let Some(day_ns) = time_of_day(text) {
-        return Ok(TimeArg::OfDay(day_ns));
-    }
-    let (date, rest) = text.split_at_checked(10).ok_or_else(wrong)?;
-    let date: Date = date.parse().map_err(|_| wrong())?;
-    if rest.is_empty() {
-        return Ok(TimeArg::Day(date));
-    }
-    let rest = rest.strip_prefix(['T', 't', ' ', '_']).ok_or_else(wrong)?;
-    let (clock, offset) = split_offset(rest);
-    let day_ns = time_of_day(clock).ok_or_else(wrong)?;
-    let Some(offset) = offset else { return Ok(TimeArg::Civil(date, day_ns)) };
-    let offset_ns = offset_seconds(offset).ok_or_else(wrong)? * NANOS;
-    let utc = Clock::Epoch.of_day_ns(date, day_ns).and_then(|ns| ns.checked_sub(offset_ns));
-    utc.map(TimeArg::Instant).ok_or_else(wrong)
-}
-
-/// A number, with or without a unit. `None` when the text is no number.
-fn number(text: &str) -> Option<Result<i64, String>> {
-    let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", NANOS)];
-    let unit = units.into_iter().find(|(unit, _)| text.ends_with(unit));
-    let digits = unit.map_or(text, |(unit, _)| text[..text.len() - unit.len()].trim_end());
-    let value: i64 = digits.parse().ok()?;
-    let Some((_, scale)) = unit else {
-        let count = digits.bytes().filter(u8::is_ascii_digit).count();
-        return Some(match AMBIGUOUS_DIGITS.contains(&count) {
-            true => Err(format!(
-                "{text} may be seconds, milliseconds, microseconds or nanoseconds: write {text}s, \
-                 {text}ms, {text}us or {text}ns"
-            )),
-            false => Ok(value),
-        });
-    };
-    Some(value.checked_mul(scale).ok_or_else(|| format!("{text} is beyond 64 bits of nanoseconds")))
-}
-
-/// Divides a time of day from the offset behind it.
-fn split_offset(text: &str) -> (&str, Option<&str>) {
-    match text.find(['Z', 'z', '+', '-']) {
-        Some(at) => (text[..at].trim_end(), Some(&text[at..])),
-        None => (text, None),
-    }
-}
-
-/// Seconds east of UTC: `Z`, `+01`, `-05:00` or `+0530`.
-fn offset_seconds(text: &str) -> Option<i64> {
-    if text.eq_ignore_ascii_case("z") {
-        return Some(0);
-    }
-    let sign = if text.starts_with('-') { -1 } else { 1 };
-    let digits: String = text[1..].chars().filter(|c| *c != ':').collect();
-    let is_plain = digits.bytes().all(|digit| digit.is_ascii_digit());
-    let part = |at: std::ops::Range<usize>, max: i64| {
-        digits.get(at)?.parse::<i64>().ok().filter(|value| *value <= max)
-    };
-    let minutes = match digits.len() {
-        2 if is_plain => 0,
-        4 if is_plain => part(2..4, 59)?,
-        _ => return None,
-    };
-    Some(sign * (part(0..2, 23)? * 3_600 + minutes * 60))
-}
-
-fn time_of_day(text: &str) -> Option<u64> {
-    let (clock, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let mut parts: Vec<&str> = clock.split(':').collect();
-    // A fraction belongs to the seconds.
-    if parts.len() == 2 && clock == text {
-        parts.push("0");
-    }
-    let mut seconds = 0u64;
-    for (part, max) in parts.iter().zip([99, 59, 59]) {
-        let is_plain = part.bytes().all(|digit| digit.is_ascii_digit());
-        let value: u64 = part.parse().ok().filter(|value| is_plain && *value <= max)?;
-        seconds = seconds * 60 + value;
-    }
-    let digits = !fraction.is_empty() && fraction.len() <= 9;
-    if parts.len() != 3 || !digits || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let ns: u64 = format!("{fraction:0<9}").parse().ok()?;
-    Some(seconds * NANOS as u64 + ns)
-}
-
-/// Whether a time counts from midnight and not from 1970.
-pub fn is_of_day(ns: i64) -> bool {
-    (0..TIMES_OF_DAY_END_NS).contains(&ns)
-}
-
-/// A time to the second, in a form that [`time_arg`] reads.
+/// A time to the second, in a form that [`TimeArg`](evenfall_store_recording::times::TimeArg)
+/// reads.
 pub fn words(ns: i64) -> String {
     let seconds = ns.div_euclid(NANOS);
     if is_of_day(ns) {
@@ -175,84 +24,19 @@ pub fn words(ns: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use evenfall_feed_formats::codec::Clock;
+    use evenfall_store_recording::times::{RangeEnd, TimeArg};
 
-    const NEW_YORK: Clock = Clock::Midnight { zone: "America/New_York" };
-
-    fn at(text: &str, clock: Clock, end: End) -> i64 {
-        let time = time_arg(text).unwrap_or_else(|why| panic!("{why}"));
-        time.resolve(clock, None, end).expect("an instant")
-    }
-
-    #[test]
-    fn a_time_without_a_zone_is_what_the_venues_clock_shows() {
-        // 30 December 2019, 14:30 in UTC, is 09:30 in New York.
-        let open = 1_577_716_200 * NANOS;
-        for text in [
-            "2019-12-30 09:30:00",
-            "2019-12-30T09:30",
-            "2019-12-30T09:30:00.0",
-            "2019-12-30T14:30:00Z",
-            "2019-12-30 14:30Z",
-            "2019-12-30T09:30:00-05:00",
-            "2019-12-30T15:30:00+01",
-            "2019-12-30T20:00:00+0530",
-            "1577716200s",
-            "1577716200000 ms",
-            "1577716200000000us",
-            "1577716200000000000",
-        ] {
-            assert_eq!(at(text, NEW_YORK, End::First), open, "{text}");
-        }
-        assert_eq!(at("2019-12-30 14:30", Clock::Epoch, End::First), open);
-        let day = Some("2019-12-30".parse().expect("a date"));
-        let of_day = time_arg("09:30").expect("a time");
-        assert_eq!(of_day.resolve(NEW_YORK, day, End::First), Some(open));
-        assert_eq!(of_day.resolve(NEW_YORK, None, End::First), Some(34_200 * NANOS));
-    }
-
-    #[test]
-    fn a_date_is_a_day() {
-        let (first, last) =
-            (at("2019-12-30", NEW_YORK, End::First), at("2019-12-30", NEW_YORK, End::Last));
-        assert_eq!(first, (1_577_716_200 - 34_200) * NANOS);
-        assert_eq!(last - first, 86_400 * NANOS - 1);
-    }
-
-    #[test]
-    fn a_number_whose_unit_is_a_guess_is_asked_about() {
-        for text in ["1577716200", "1577716200000", "1577716200000000", "34200000000000"] {
-            let said = time_arg(text).expect_err("ambiguous");
-            assert!(said.contains(&format!("{text}ms")), "{said}");
-        }
-        assert_eq!(time_arg("-5"), Ok(TimeArg::Instant(-5)));
-        assert_eq!(time_arg("34200000000000ns"), Ok(TimeArg::Instant(34_200 * NANOS)));
-    }
-
-    #[test]
-    fn what_is_no_time_is_answered_with_the_forms() {
-        for wrong in [
-            "",
-            "09:60",
-            "09:60:00",
-            "09:30.5",
-            "9:30:00.",
-            "9:3:0.1234567890",
-            "noon",
-            "2019-12-30X09:30",
-            "2019-13-30",
-            "2019-12-30T09:30+5",
-            "2019-12-30T09:30 EST",
-        ] {
-            let said = time_arg(wrong).map_or_else(|why| why, |time| format!("{time:?}"));
-            assert!(said.contains("09:30:00.5"), "{wrong}: {said}");
-        }
-    }
+    use super::words;
 
     #[test]
     fn a_time_is_said_as_it_is_written() {
         for text in ["00:00:00", "09:39:37", "99:59:59", "2026-11-21T09:30:00Z"] {
-            assert_eq!(words(at(text, Clock::Epoch, End::First)), text);
+            let time: TimeArg = text.parse().expect("a time");
+            assert_eq!(
+                time.resolve(Clock::Epoch, None, RangeEnd::First).map(words),
+                Some(text.into())
+            );
         }
         assert_eq!(words(34_777_900_000_000), "09:39:37", "to the second");
         assert_eq!(words(-1), "-1 ns");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenfall_store_engine::{
-    Client, Listed, RecordSource, RemoteSource, Store, StoreConfig, StoreError,
+    Archive, Client, Listed, Names, RecordSource, RemoteSource, Store, StoreConfig, StoreError,
 };
 use evenfall_store_format::Schema;
 use evenfall_store_format::schema::Arrival;
@@ -150,16 +150,8 @@ impl Recordings {
     /// # Errors
     /// When there is no such store, and the errors of opening it.
     pub fn open(place: &str) -> Result<Self, StoreError> {
-        let Some(address) = place.strip_prefix("tcp://") else {
-            let store = Store::open_to_read(StoreConfig::new(Path::new(place)))?.store;
-            return Ok(Self { source: Arc::new(store), grows: false });
-        };
-        let wrong = |error: std::net::AddrParseError| StoreError::Remote {
-            what: format!("{place}: {error}: write tcp://127.0.0.1:7410"),
-            is_retryable: false,
-        };
-        let client = Client::connect(address.parse().map_err(wrong)?)?;
-        Ok(Self::of(Arc::new(RemoteSource::new(client))))
+        let grows = place.contains("://");
+        Ok(Self { source: open_source(place)?, grows })
     }
 
     /// The recordings of a source, to which others may append meanwhile.
@@ -190,6 +182,34 @@ impl Recordings {
         let files = catalog.recording(name).ok_or_else(unknown)?;
         RecordingSnapshot::open(Arc::clone(&self.source), files)
     }
+}
+
+/// Opens a place to read: a store's directory, `tcp://127.0.0.1:7410` of a server or of a recorder
+/// that serves, or the place of a store's objects. A directory is not changed by a byte, and nobody
+/// may write it meanwhile.
+///
+/// # Errors
+/// When there is no such store, and the errors of opening it.
+pub fn open_source(place: &str) -> Result<Arc<dyn RecordSource>, StoreError> {
+    if let Some(address) = place.strip_prefix("tcp://") {
+        let wrong = |error: std::net::AddrParseError| StoreError::Remote {
+            what: format!("{place}: {error}: write tcp://127.0.0.1:7410"),
+            is_retryable: false,
+        };
+        let client = Client::connect(address.parse().map_err(wrong)?)?;
+        return Ok(Arc::new(RemoteSource::new(client)));
+    }
+    if place.contains("://") {
+        return Ok(Arc::new(Archive::open(place)?));
+    }
+    let directory = Path::new(place);
+    let mut config = StoreConfig::new(directory);
+    if directory.is_dir()
+        && let Some(objects) = Names::objects_of(directory)?
+    {
+        config.objects = Some(objects);
+    }
+    Ok(Arc::new(Store::open_to_read(config)?.store))
 }
 
 fn expect_free(name: &str, by: &'static str, is_taken: bool) -> Result<(), StoreError> {

@@ -11,16 +11,23 @@
 //! | [`catalog`] | [`Catalog`]: the recordings and users' files of a store |
 //! | [`replay`] | [`StreamReplay`]: the messages of a stream, in order |
 //! | [`snapshot`] | [`RecordingSnapshot`]: a recording at one moment; rows by time and symbol |
+//! | `depth` | `BookDepth`: the order book of a symbol at a time |
 //! | [`follow`] | [`RecordingFollower`]: messages of a recording that still grows |
 //! | [`rows`] | messages as rows: CSV, JSON, and batches of columns |
 //! | [`tables`] | `Tables` and `Snapshot`: recordings and files as tables of Arrow columns |
+//! | `times` | times as people write them |
+//! | `intake` | a feed file into a recording |
 //! | [`verify`] | a recording compared with its feed |
 #![forbid(unsafe_code)]
 
 pub mod catalog;
 mod decode;
+#[cfg(feature = "arrow")]
+pub mod depth;
 pub mod files;
 pub mod follow;
+#[cfg(feature = "feeds")]
+pub mod intake;
 pub mod records;
 pub mod replay;
 pub mod rows;
@@ -29,10 +36,14 @@ pub mod snapshot;
 pub mod tables;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "feeds")]
+pub mod times;
 pub mod verify;
 pub mod writer;
 
-pub use catalog::{Catalog, RecordingFiles, Recordings};
+pub use catalog::{Catalog, RecordingFiles, Recordings, open_source};
+#[cfg(feature = "arrow")]
+pub use depth::BookDepth;
 pub use follow::RecordingFollower;
 pub use records::RecordedMessage;
 pub use replay::StreamReplay;

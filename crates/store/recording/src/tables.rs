@@ -328,6 +328,15 @@ impl Tables for StoreTables {
     }
 }
 
+/// Messages as rows of a recording's table `messages`, with all of its columns.
+///
+/// # Errors
+/// The errors of Arrow.
+pub fn messages_batch(rows: &[MessageRow]) -> Result<RecordBatch, ArrowError> {
+    let places: Vec<usize> = (0..MessageTable::Messages.schema().fields().len()).collect();
+    MessageTable::Messages.batch(rows, &places)
+}
+
 /// The columns of the table at these places.
 fn check_columns(info: &TableInfo, columns: &[usize]) -> Result<(), TableError> {
     let wrong = columns.iter().find(|column| **column >= info.schema.fields().len());
