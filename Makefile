@@ -11,12 +11,12 @@ TEST_THREADS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? 3 * cores : 6)))
 # `NO_INSTALL=1` also keeps scripts from downloading what they compare with.
 export NO_INSTALL
 
-.PHONY: help demo test test-long bench deploy deps tools fmt clippy tidy features lean build unit doc deny api fuzz fuzz-briefly
+.PHONY: help demo test test-long bench deploy deps tools fmt clippy tidy features lean build unit python doc deny api fuzz fuzz-briefly
 
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
 	@echo "make test       everything that must pass before a merge; it installs nothing"
-	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds), tests of ZooKeeper's clients, and whether builds agree"
+	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds), tests of ZooKeeper's clients, the wheel, and whether builds agree"
 	@echo "make bench      fan-out cost, and our peers beside us"
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), where there is a nightly Rust"
 	@echo "make deps       install what tests use besides (network namespaces, a browser), by apt, cargo and pip"
@@ -28,7 +28,7 @@ demo:
 
 # Cheapest first, and the tests last, so that their closing lines stand above the table of times.
 test:
-	+@MAKE="$(MAKE)" ./scripts/steps.sh tools fmt tidy deny api clippy features doc lean deploy fuzz-briefly build unit
+	+@MAKE="$(MAKE)" ./scripts/steps.sh tools fmt tidy deny api clippy features doc lean deploy fuzz-briefly build python unit
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -75,14 +75,19 @@ build:
 unit:
 	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --all-features --no-fail-fast
 
+# The Python package, as `make build` has built it, with the readers that `make deps` installs.
+python:
+	./scripts/python.sh
+
 # Images, units and manifests, and six containers with a Docker engine where there can be one.
 deploy:
 	./deploy/test.sh
 
 # Runs with MinIO, when it can be built or found. Without MinIO, its tests print that they are
 # skipped. When there are a JDK and Maven, all tests of ZooKeeper's clients run, then a part of them
-# again while replicas are killed, and then Hadoop's own tests of file systems. Ends with three
-# builds of the scenarios, which must give the same digests.
+# again while replicas are killed, and then Hadoop's own tests of file systems. Builds the wheel of
+# the Python package, and tests it in each Python from 3.11 on. Ends with three builds of the
+# scenarios, which must give the same digests.
 test-long:
 	if minio=$$(./scripts/minio.sh); then export EVENFALL_MINIO=$$minio; fi; \
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace --all-features
@@ -90,6 +95,7 @@ test-long:
 	./scripts/zookeeper-suites.sh target/debug/evenfall
 	KILL_EVERY=2 ./scripts/zookeeper-suites.sh target/debug/evenfall smoke zookeeper curator
 	./scripts/hadoop-contract.sh target/debug/evenfall
+	./scripts/python.sh --wheel
 	./scripts/same-everywhere.sh
 
 bench:

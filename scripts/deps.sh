@@ -50,9 +50,10 @@ cargo deny --version >/dev/null 2>&1 \
   || echo "missing, and not installed, for it builds ten minutes: cargo-deny, for licences and advisories"
 
 readers=0
-if [[ ! -x target/venv-store/ready ]]; then
+if [[ ! -x target/venv-store/ready || ! -d $(echo target/venv-store/lib/python3*/site-packages/pandas) ]]; then
   readers=1
-  echo "missing: duckdb, polars and pyarrow (pip, into target/venv-store), for the test that opens Parquet in them"
+  echo "missing: duckdb, polars, pandas, pyarrow, mypy and maturin (pip, into target/venv-store), for the test that opens" \
+    "Parquet in them, and for those of the Python package"
 fi
 
 zookeeper=0

@@ -29,9 +29,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_feed_service::intake::handover::Refused;
+use evenfall_host::clock::MonotonicClock;
 use evenfall_runtime::SettingsError;
 
 pub use crate::embedded_root::MESSAGE_BYTES_MAX;
@@ -102,6 +104,25 @@ struct Board {
     is_over: bool,
 }
 
+/// How a wait for the roots ended.
+enum Waited<T> {
+    Found(T),
+    /// The author has ended.
+    Ended,
+    TimeIsUp,
+}
+
+impl<T> Waited<T> {
+    /// What was found; `None` when the time is up.
+    fn found(self) -> Result<Option<T>, PublisherError> {
+        match self {
+            Self::Found(found) => Ok(Some(found)),
+            Self::TimeIsUp => Ok(None),
+            Self::Ended => Err(PublisherError::Ended),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Numbers {
     board: Mutex<Board>,
@@ -115,15 +136,36 @@ impl Numbers {
 
     /// Waits until `found` finds something. `None` when the author ended first.
     fn wait<T>(&self, mut found: impl FnMut(&mut Board) -> Option<T>) -> Option<T> {
+        loop {
+            match self.wait_within(Duration::from_secs(3_600), &mut found) {
+                Waited::Found(found) => return Some(found),
+                Waited::Ended => return None,
+                Waited::TimeIsUp => {}
+            }
+        }
+    }
+
+    /// Waits until `found` finds something, for `time` at most.
+    fn wait_within<T>(
+        &self,
+        time: Duration,
+        mut found: impl FnMut(&mut Board) -> Option<T>,
+    ) -> Waited<T> {
+        let until = MonotonicClock::now() + time;
         let mut board = self.lock();
         loop {
             if let Some(found) = found(&mut board) {
-                return Some(found);
+                return Waited::Found(found);
             }
             if board.is_over {
-                return None;
+                return Waited::Ended;
             }
-            board = self.changed.wait(board).unwrap_or_else(PoisonError::into_inner);
+            let left = until.since(MonotonicClock::now());
+            if left.is_zero() {
+                return Waited::TimeIsUp;
+            }
+            let waited = self.changed.wait_timeout(board, left);
+            board = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -148,6 +190,15 @@ impl Pending {
     pub fn number(self) -> Result<u64, PublisherError> {
         let number = self.numbers.wait(|board| board.awaited.get(&self.place).copied().flatten());
         number.ok_or(PublisherError::Ended)
+    }
+
+    /// The number of the message in the feed, as soon as it is known; `None` when the time is up.
+    ///
+    /// # Errors
+    /// [`PublisherError::Ended`].
+    pub fn number_within(&self, time: Duration) -> Result<Option<u64>, PublisherError> {
+        let found = |board: &mut Board| board.awaited.get(&self.place).copied().flatten();
+        self.numbers.wait_within(time, found).found()
     }
 }
 
@@ -206,6 +257,14 @@ impl Publisher {
         self.numbers.wait(|board| board.before).ok_or(PublisherError::Ended)
     }
 
+    /// As [`before`](Self::before); `None` when the time is up.
+    ///
+    /// # Errors
+    /// [`PublisherError::Ended`].
+    pub fn before_within(&self, time: Duration) -> Result<Option<u64>, PublisherError> {
+        self.numbers.wait_within(time, |board| board.before).found()
+    }
+
     /// Sends a message, and waits while the queue is full. Messages are in the feed in the order of
     /// the calls.
     ///
@@ -213,27 +272,39 @@ impl Publisher {
     /// When the message is too long, or the author has ended.
     pub fn send(&self, message: impl Into<Bytes>) -> Result<Pending, PublisherError> {
         let message = message.into();
+        loop {
+            if let Some(pending) = self.send_within(message.clone(), Duration::from_secs(3_600))? {
+                return Ok(pending);
+            }
+        }
+    }
+
+    /// As [`send`](Self::send); `None` when the queue is still full after this time.
+    ///
+    /// # Errors
+    /// When the message is too long, or the author has ended.
+    pub fn send_within(
+        &self,
+        message: impl Into<Bytes>,
+        time: Duration,
+    ) -> Result<Option<Pending>, PublisherError> {
+        let message = message.into();
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(PublisherError::TooLong { bytes: message.len() });
         }
-        loop {
-            // The place is that of the message in the queue, so nobody else may put one meanwhile.
-            let mut board = self.numbers.lock();
-            match self.role.queue.put(0, message.clone(), false) {
-                Ok(()) => {
-                    let place = board.next;
-                    board.next += 1;
-                    board.awaited.insert(place, None);
-                    return Ok(Pending { place, numbers: Arc::clone(&self.numbers) });
-                }
-                Err(Refused::Gone) => return Err(PublisherError::Ended),
-                // Each number that comes makes room.
-                Err(Refused::Full) if board.is_over => return Err(PublisherError::Ended),
-                Err(Refused::Full) => {
-                    drop(self.numbers.changed.wait(board));
-                }
+        // The place is that of the message in the queue, so nobody else may put one meanwhile. Each
+        // number that comes makes room.
+        let put = |board: &mut Board| match self.role.queue.put(0, message.clone(), false) {
+            Ok(()) => {
+                let place = board.next;
+                board.next += 1;
+                board.awaited.insert(place, None);
+                Some(Ok(Pending { place, numbers: Arc::clone(&self.numbers) }))
             }
-        }
+            Err(Refused::Gone) => Some(Err(PublisherError::Ended)),
+            Err(Refused::Full) => None,
+        };
+        self.numbers.wait_within(time, put).found()?.transpose()
     }
 
     /// Sends a message, and waits for its number in the feed.

@@ -1,0 +1,13 @@
+//! The module as Python finds it: a library with one entry, and stubs that name what it has.
+
+/// Every name that the module gives to Python has a stub, without which an editor knows nothing
+/// of it.
+#[test]
+fn every_class_and_function_of_the_module_has_a_stub() {
+    let (source, stubs) =
+        (include_str!("../src/lib.rs"), include_str!("../evenfall/_evenfall.pyi"));
+    let registered = source.matches("module.add_class::<").count();
+    let functions = source.matches("wrap_pyfunction!").count();
+    assert_eq!(stubs.lines().filter(|line| line.starts_with("class ")).count(), registered);
+    assert_eq!(stubs.lines().filter(|line| line.starts_with("def ")).count(), functions);
+}
