@@ -32,7 +32,7 @@ run_tests() {
 }
 
 # The features and the profile of all other tests, so that this build shares their crates.
-cargo test --workspace --all-features --quiet --no-run --test module --test runs
+cargo test --workspace --all-features --quiet --no-run --test module --test runs --test program
 
 if [[ ${1:-} != --wheel ]]; then
   package=target/python
