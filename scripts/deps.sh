@@ -5,7 +5,8 @@
 #   scripts/deps.sh           install what is missing, each named with what it is for: packages by apt (as
 #                             root or with password-less sudo), cargo-fuzz by cargo where there is a nightly
 #                             Rust, three Python packages by pip into target/venv-store, a client of
-#                             ZooKeeper into target/venv-zookeeper, and two of WebHDFS into target/venv-webhdfs
+#                             ZooKeeper into target/venv-zookeeper, two of WebHDFS into target/venv-webhdfs,
+#                             and a client of MoldUDP64 by cargo in bench-peers/moldudp
 #   NO_INSTALL=1 scripts/deps.sh   the same as --check, and no failure
 #   scripts/deps.sh --check   only say what is missing; exit 1 if anything is
 set -euo pipefail
@@ -68,7 +69,13 @@ if [[ ! -x target/venv-webhdfs/bin/python ]]; then
   echo "missing: hdfs and fsspec (pip, into target/venv-webhdfs), for the test of files with clients of WebHDFS"
 fi
 
-if [[ ${#missing[@]} -eq 0 && $fuzzer -eq 0 && $readers -eq 0 && $zookeeper -eq 0 && $webhdfs -eq 0 ]]; then
+mold=0
+if [[ ! -x bench-peers/moldudp/target/release/moldudp-peer ]]; then
+  mold=1
+  echo "missing: moldudp-peer (cargo, in bench-peers/moldudp), for the test of gateways with a foreign client"
+fi
+
+if [[ ${#missing[@]} -eq 0 && $mold -eq 0 && $fuzzer -eq 0 && $readers -eq 0 && $zookeeper -eq 0 && $webhdfs -eq 0 ]]; then
   [[ ${1:-} == --check ]] || echo "all there"
   exit 0
 fi
@@ -82,6 +89,11 @@ if [[ $fuzzer -eq 1 ]]; then
   cargo install --quiet --locked cargo-fuzz || echo "cargo-fuzz does not install here"
 fi
 [[ $readers -eq 0 ]] || bench-peers/store/check.sh --install
+if [[ $mold -eq 1 ]]; then
+  echo "building moldudp-peer with cargo"
+  cargo build --release --quiet --locked --manifest-path bench-peers/moldudp/Cargo.toml \
+    || echo "moldudp-peer does not build here"
+fi
 if [[ $zookeeper -eq 1 ]]; then
   echo "installing kazoo with pip"
   python3 -m venv target/venv-zookeeper && target/venv-zookeeper/bin/pip install --quiet kazoo==2.11.0 \

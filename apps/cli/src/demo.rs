@@ -6,6 +6,7 @@ mod content;
 mod faults;
 mod folder;
 mod modes;
+mod participant;
 mod record;
 mod room;
 mod takeover;
@@ -39,6 +40,7 @@ use faults::Fault;
 pub use folder::write_key;
 use folder::{Folder, KEY_FILE, PIPED_FEED, SETTINGS_FILE};
 use humantime::parse_duration;
+use participant::{Doors, GATEWAY, GatewayWord, HandedOn, Participant};
 use takeover::{Takeovers, Voting};
 use verdict::{Judged, verdict};
 
@@ -148,6 +150,12 @@ pub struct Args {
     /// Record every message in a store in this directory. The recorder joins as one more receiver.
     #[arg(long, value_name = "DIR", conflicts_with = "lab")]
     record: Option<PathBuf>,
+    /// Add a gateway, which hands each message on at its release to a participant without the key:
+    /// as MoldUDP64 or as plain datagrams. The participant is an `evenfall tap`; that of MoldUDP64
+    /// loses 1 % of its datagrams on purpose, and asks for them again. The gateway counts as one
+    /// more receiver.
+    #[arg(long, value_enum, value_name = "PROTOCOL", conflicts_with_all = ["trees", "compare"])]
+    gateway: Option<GatewayWord>,
     /// Change any setting, such as --set multicast.deadline.target=.999. The option may be given
     /// several times.
     #[arg(long, value_name = "KEY=VALUE")]
@@ -256,6 +264,7 @@ fn set_pace(feed: &mut Feed, expected: &Expected) {
 fn prepare(
     args: &Args,
     lab: Option<&Lab>,
+    doors: Option<&Doors>,
     progress: &Progress,
 ) -> Result<(Settings, Expected), Box<dyn std::error::Error>> {
     let mut feed = feed_of(args)?;
@@ -310,7 +319,9 @@ fn prepare(
     if keyed {
         write_key(&args.dir.join(KEY_FILE))?;
     }
-    fs::write(&path, settings.to_toml())?;
+    let mut table = settings.to_table();
+    doors.into_iter().for_each(|doors| doors.put(&mut table));
+    fs::write(&path, toml::to_string(&table)?)?;
     // The settings are read as the processes will read them, so that a mistake in --set is reported
     // once and before the run.
     Ok((Settings::load(&path, &args.set)?, expected))
@@ -397,7 +408,8 @@ fn keep_pipe(args: &Args) -> Result<Args, Box<dyn std::error::Error>> {
 fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::Error>> {
     let hosts = cast::hosts(args, args.receivers) as usize;
     let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
-    let (settings, expected) = prepare(args, lab.as_ref(), progress)?;
+    let doors = Doors::choose(args, lab.as_ref())?;
+    let (settings, expected) = prepare(args, lab.as_ref(), doors.as_ref(), progress)?;
     if !args.json && !args.compare {
         println!(
             "{} messages to {} receivers, {} processes on {}",
@@ -412,8 +424,11 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
     }
     let recording = args.record.as_deref().map(|dir| record::Recording::start(dir, &settings));
     let recording = recording.transpose()?;
+    let participant = doors.map(|doors| Participant::start(args, &settings, &doors, lab.as_ref()));
+    let participant = participant.transpose()?;
     let played = cast::play(args, &settings, lab.as_ref(), expected.messages, progress)
         .map_err(|words| stopped(&words))?;
+    let tapped = participant.map(Participant::finish);
     drop(lab);
     if played.stopped && !played.is_fed {
         return Err(stopped("stopped before the first message was sent"));
@@ -431,7 +446,12 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
             kept.map(|words| if args.json { eprintln!("{words}") } else { println!("{words}") })
         }
     };
-    let (report, judged) = match judge(args, &settings, &expected, &played, progress) {
+    let handed_on = tapped.transpose().map(|tapped| {
+        let sent = || sent(args, &settings, &expected);
+        tapped.map(|tapped| HandedOn::of(&summary(args, GATEWAY), tapped, &sent()))
+    });
+    let shown = handed_on.as_ref().ok().and_then(Option::as_ref);
+    let (report, judged) = match judge(args, &settings, &expected, &played, shown, progress) {
         Ok(judged) => judged,
         // When there is nothing to judge, the reason from the play is the better error.
         Err(error) => return Err(played.outcome.err().map_or(error, Into::into)),
@@ -450,6 +470,9 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
     }
     let voters: Vec<&str> = settings.voters().iter().map(|node| node.name.as_str()).collect();
     verdict(&judged, &voters, unsent(&expected, &report), &args.fault)?;
+    if !args.fault.iter().any(Fault::is_excuse) {
+        handed_on?.map_or(Ok(()), |handed_on| handed_on.check())?;
+    }
     recorded.map(|()| report)
 }
 
@@ -459,6 +482,7 @@ fn judge(
     settings: &Settings,
     expected: &Expected,
     played: &Played,
+    handed_on: Option<&HandedOn>,
     progress: &Progress,
 ) -> Result<(Report, Vec<Judged>), Box<dyn std::error::Error>> {
     let dir = &settings.run.dir;
@@ -476,7 +500,8 @@ fn judge(
     if !args.compare {
         let voting = Voting::of(&last_root(args, settings));
         let is_whole = !last_root(args, settings).is_null();
-        let found = Found { report: &report, judged: &judged, is_whole, takeovers, voting };
+        let (report, judged) = (&report, &judged[..]);
+        let found = Found { report, judged, is_whole, takeovers, voting, handed_on };
         show(args, expected, &found, played)?;
     }
     Ok((report, judged))
@@ -491,6 +516,8 @@ struct Found<'a> {
     takeovers: Takeovers,
     /// What voting cost; `None` without standbys, and when no root sent the feed to its end.
     voting: Option<Voting>,
+    /// The figures of the gateway, if there is one.
+    handed_on: Option<&'a HandedOn>,
 }
 
 fn unsent(expected: &Expected, report: &Report) -> u64 {
@@ -514,6 +541,9 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) ->
         if args.standby {
             json["voting"] = serde_json::to_value(&found.voting)?;
             json["takeovers"] = serde_json::to_value(found.takeovers.results())?;
+        }
+        if let Some(handed_on) = found.handed_on {
+            json["gateway"] = handed_on.to_json();
         }
         println!("{json}");
         return Ok(());
@@ -559,6 +589,7 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) ->
         found.voting.iter().for_each(|voting| println!("{voting}"));
         found.takeovers.results().iter().for_each(|takeover| println!("{takeover}"));
     }
+    found.handed_on.iter().for_each(|handed_on| println!("{}", handed_on.say()));
     for warning in &report.warnings {
         println!("note: {warning}");
     }

@@ -145,7 +145,8 @@ struct Make {
     steady: bool,
 }
 
-fn share(text: &str) -> Result<f64, String> {
+/// Reads a share, from 0 to 1.
+pub fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|_| "a number from 0 to 1".to_owned())?;
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("must be 0 to 1".to_owned()) }
 }

@@ -16,6 +16,7 @@
 //! | [`keys`] | `evenfall run keys`, `evenfall kv`: ordered keys |
 //! | [`files`] | `evenfall run files`, `evenfall files`: replicated files |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
+//! | [`tap`] | `evenfall tap`: a feed as a participant takes it |
 //! | [`config`] | `evenfall config check\|default` |
 //! | [`completions`] | `evenfall completions bash\|zsh\|fish` |
 //! | `man` | `evenfall man DIR`: manual pages, in a build with the feature |
@@ -45,6 +46,7 @@ mod services;
 mod settings;
 mod stat;
 mod store;
+mod tap;
 
 use std::process::ExitCode;
 
@@ -90,6 +92,8 @@ enum Command {
     Files(files::FilesArgs),
     /// Inspect a feed file, generate one, or play one as a live MoldUDP64 session.
     Feed(feed::Args),
+    /// Take a feed as a participant behind a gateway or a venue does: MoldUDP64 or plain datagrams.
+    Tap(tap::Args),
     /// Check a settings file, or print one with every default.
     Config(config::Args),
     /// Print a script that completes these commands in a shell.
@@ -114,6 +118,7 @@ fn command(cli: Cli) -> Outcome {
         Command::Kv(args) => keys::kv(&args),
         Command::Files(args) => files::files(&args),
         Command::Feed(args) => feed::main(&args),
+        Command::Tap(args) => tap::main(&args),
         Command::Config(args) => config::main(&args),
         Command::Completions(args) => completions::main(&args),
         #[cfg(feature = "man")]

@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::builder::PossibleValue;
 use evenfall_files_service::service::FilesService;
 use evenfall_multicast_recorder::service::RecorderService;
+use evenfall_multicast_service::gateway::service::GatewayService;
 use evenfall_multicast_service::service::MulticastService;
 use evenfall_placement_survey::service::SurveyService;
 use evenfall_runtime::service::{self, Service};
@@ -21,6 +22,7 @@ pub const FILES: &str = "files";
 /// Every service, in the order in which `config check` counts their nodes.
 pub const SERVICES: &[&dyn Service] = &[
     &MulticastService,
+    &GatewayService,
     &RecorderService { serve_readers: crate::store::serve_readers },
     &SurveyService,
     &StoreService,

@@ -4,12 +4,14 @@
 //!
 //! - `moldudp-peer take GROUP:PORT SERVER:PORT COUNT OUT.itch` listens until it has COUNT messages,
 //!   asks again for what is missing, and writes them behind 2-byte lengths;
+//! - `moldudp-peer hear ADDRESS:PORT SERVER:PORT COUNT OUT.itch` does the same at an address of
+//!   this host, in place of a group;
 //! - `moldudp-peer give IN.itch GROUP:PORT SERVER:PORT` sends them, leaves out every 20th packet,
 //!   and serves requests.
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
 use moldudp::{MoldUDP64, MoldUDP64Server, Packet, RetransmissionPacket, RetransmissionRequest};
@@ -21,14 +23,19 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// all pieces of a longer batch the same sequence number.
 const BATCH: usize = 20;
 
-fn take(group: SocketAddrV4, server: SocketAddr, count: u64) -> Result<Vec<u8>, Box<dyn Error>> {
+fn take(at: SocketAddrV4, server: SocketAddr, count: u64) -> Result<Vec<u8>, Box<dyn Error>> {
     let client = MoldUDP64::builder()
-        .multicast_addr(group)
+        .multicast_addr(at)
         .interface_addr(Ipv4Addr::LOCALHOST)
         .rerequest_server_addrs(vec![server])
         .expected_seq_num(1)
         .build();
-    let (datagrams, ask) = client.start()?;
+    let (datagrams, ask) = if at.ip().is_multicast() {
+        client.start()?
+    } else {
+        let own = UdpSocket::bind((*at.ip(), 0))?;
+        client.start_with_sockets(UdpSocket::bind(at)?, own, &[server])?
+    };
     let mut messages = BTreeMap::new();
     let mut session = None;
     while (messages.len() as u64) < count {
@@ -89,13 +96,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["take", group, server, count, out] => {
-            let bytes = take(group.parse()?, server.parse()?, count.parse()?)?;
+        ["take" | "hear", at, server, count, out] => {
+            let bytes = take(at.parse()?, server.parse()?, count.parse()?)?;
             Ok(std::fs::write(out, bytes)?)
         }
         ["give", file, group, server] => {
             give(&std::fs::read(file)?, group.parse()?, server.parse()?)
         }
-        _ => Err("take GROUP:PORT SERVER:PORT COUNT OUT | give IN GROUP:PORT SERVER:PORT".into()),
+        _ => {
+            Err("take|hear ADDRESS:PORT SERVER:PORT COUNT OUT | give IN GROUP:PORT SERVER:PORT"
+                .into())
+        }
     }
 }

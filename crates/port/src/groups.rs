@@ -36,7 +36,7 @@ impl<G> Groups<G> {
             self.0.remove(&name);
             return Ok(());
         }
-        if let Some(outside) = members.iter().find(|a| !options.keyed && !a.ip().is_loopback()) {
+        if let Some(outside) = members.iter().find(|member| !is_open(**member, options)) {
             return Err(Error::Unkeyed { address: *outside, verb: "send to" });
         }
         self.0.insert(name, Arc::new(form(members)));

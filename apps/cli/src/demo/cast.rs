@@ -68,7 +68,8 @@ pub fn slows(args: &Args) -> bool {
 /// Processes of a demo with this many receivers. Each has a host of its own in a lab.
 pub fn hosts(args: &Args, receivers: u32) -> u64 {
     let proxies = proxies_per_tree(args, receivers).saturating_mul(args.trees.into());
-    let beside = u64::from(standbys(args)) + u64::from(args.author);
+    let beside =
+        u64::from(standbys(args)) + u64::from(args.author) + u64::from(args.gateway.is_some());
     proxies.saturating_add(1 + beside + u64::from(receivers))
 }
 
@@ -114,6 +115,9 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
     for i in 1..=args.receivers {
         add(format!("receiver-{i}"), RoleName::Receiver, 0)?;
     }
+    if args.gateway.is_some() {
+        add(super::participant::GATEWAY.into(), RoleName::Gateway, 0)?;
+    }
     if args.record.is_some() {
         add(super::record::NODE.into(), RoleName::Recorder, 0)?;
     }
@@ -140,9 +144,10 @@ pub fn roots(settings: &Settings) -> impl Iterator<Item = &Node> {
     settings.nodes.iter().filter(|node| is_root(node.role))
 }
 
-/// The receivers among the nodes.
+/// The nodes that release: the receivers, and the gateway.
 pub fn receivers(settings: &Settings) -> impl Iterator<Item = &Node> {
-    settings.nodes.iter().filter(|node| node.role == RoleName::Receiver)
+    let does_release = |role| matches!(role, RoleName::Receiver | RoleName::Gateway);
+    settings.nodes.iter().filter(move |node| does_release(node.role))
 }
 
 /// A key from the system's randomness, in the form of a key file.
@@ -171,6 +176,7 @@ fn start(
         RoleName::Author => "author",
         RoleName::Proxy => "proxy",
         RoleName::Receiver => "receiver",
+        RoleName::Gateway => "gateway",
         RoleName::Recorder => "recorder",
         _ => return Err(format!("{} has no role of a demo", node.name)),
     };

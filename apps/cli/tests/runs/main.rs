@@ -8,6 +8,7 @@
 //! | [`faults`] | processes killed and paused, Ctrl-C |
 //! | [`feeds`] | real data files; files that are cut or foreign |
 //! | [`files`] | replicated files, and the places on this machine that take their bytes |
+//! | [`gateways`] | participants without the key: a tap, a client that is not ours, readers that never read |
 //! | [`hosts`] | one settings file, a process per host; metrics, orders, attacks, a late receiver |
 //! | [`operations`] | the page of operations names every metric |
 //! | [`pages`] | the commands of README and `docs/`, as they are written |
@@ -31,6 +32,7 @@ mod faults;
 mod feeds;
 #[cfg(feature = "files")]
 mod files;
+mod gateways;
 mod hosts;
 mod operations;
 mod pages;

@@ -3,7 +3,7 @@
 const PAGE: &str = include_str!("../../../../docs/operations.md");
 
 /// The sources that name metrics.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     include_str!("../../../../crates/files/service/src/servers/flows.rs"),
     include_str!("../../../../crates/files/service/src/servers/pages.rs"),
     include_str!("../../../../crates/clock/service/src/mesh.rs"),
@@ -11,6 +11,7 @@ const SOURCES: [&str; 13] = [
     include_str!("../../../../crates/multicast/service/src/roles/root/page.rs"),
     include_str!("../../../../crates/multicast/service/src/roles/proxy.rs"),
     include_str!("../../../../crates/multicast/service/src/roles/receiver.rs"),
+    include_str!("../../../../crates/multicast/service/src/gateway/role.rs"),
     include_str!("../../../../crates/multicast/recorder/src/role.rs"),
     include_str!("../../../../crates/placement/survey/src/agent.rs"),
     include_str!("../../../../crates/store/server/src/role.rs"),

@@ -11,13 +11,14 @@ use evenfall_runtime::http::{Method, Reply, ask};
 use super::common::{Scratch, evenfall, eventually, finish, say, signal};
 
 /// Every role, with the keys of `[[node]]` that it uses.
-const NODES: [(&str, &str); 15] = [
+const NODES: [(&str, &str); 16] = [
     ("root", ""),
     ("standby", ""),
     ("standby", ""),
     ("author", ""),
     ("proxy", "tree = 0"),
     ("receiver", "from = \"live\""),
+    ("gateway", "participants = [\"127.0.0.1:9\"]\nrerequest = \"127.0.0.1:0\""),
     ("recorder", "record = \"tape\""),
     ("agent", ""),
     ("store", "store = \"store\""),
@@ -31,7 +32,8 @@ const NODES: [(&str, &str); 15] = [
 /// A section of every service.
 const SECTIONS: &str = "[run]\ndir = \"run\"\nclock = \"same-host\"\nwarm_up = \"300ms\"\n\
      [feed]\nrate = 200.0\nsynthetic = { messages = 20000 }\n\
-     [survey]\npoll = \"60ms\"\n[store]\ncache_bytes = 16777216\n\
+     [survey]\npoll = \"60ms\"\n[gateway]\nheartbeat = \"100ms\"\n\
+     [store]\ncache_bytes = 16777216\n\
      [files]\nroom_bytes_min = 1048576\nlog_copies = 1\n\
      [keys]\nlimit_mib = 16\nzookeeper = [\"tickTime=500\"]\n";
 
@@ -73,8 +75,9 @@ fn one_file_has_every_role_and_each_process_serves_its_pages() {
     std::fs::write(&config, text).expect("settings");
 
     let said = say(&["config", "check", &config]);
-    let counted = "ok: 1 root, 2 standbys, 1 author, 1 proxy, 1 receiver, 1 recorder, 1 agent, \
-                   1 store, 1 nameserver, 1 dataserver, 1 flowserver, 3 replicas of keys\n";
+    let counted = "ok: 1 root, 2 standbys, 1 author, 1 proxy, 1 receiver, 1 gateway, 1 recorder, \
+                   1 agent, 1 store, 1 nameserver, 1 dataserver, 1 flowserver, \
+                   3 replicas of keys\n";
     assert!(said.ok && said.out.starts_with(counted), "{}{}", said.out, said.err);
     let said = say(&["config", "check", "--json", &config]);
     let values: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");

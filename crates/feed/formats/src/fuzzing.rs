@@ -6,7 +6,8 @@ use crate::codec::CODECS;
 use crate::columns::ColumnBuffers;
 use crate::file::open;
 use crate::itch::{Symbols, View};
-use crate::mold::{COUNT_MAX, MoldError, Packet, Request, Tracker};
+use crate::mold::replay::{ReplayLimits, ReplayRing};
+use crate::mold::{COUNT_MAX, MoldError, Packet, Request, SessionId, Tracker};
 use crate::source::Source;
 use bytes::Bytes;
 use std::io::Cursor;
@@ -70,6 +71,25 @@ pub fn mold(data: &[u8]) {
     }
     tracker.abandon();
     tracker.leave();
+}
+
+/// Sends a request of any bytes to a sender that has 120 of 200 messages. The answer is one packet
+/// of requested messages, or nothing.
+pub fn mold_requests(data: &[u8]) {
+    const PACKET_BYTES: usize = 1_400;
+    const SESSION: SessionId = SessionId(*b"  evenfall");
+    let limits = ReplayLimits { messages_max: 180, bytes_max: 1 << 20 };
+    let mut ring = ReplayRing::new(SESSION, 1, limits);
+    (0..60_u8).for_each(|n| ring.push(vec![n; usize::from(n)].into()));
+    ring.skip_to(141);
+    (0..60_u8).for_each(|n| ring.push(vec![n; usize::from(n) * 3].into()));
+    let Ok(request) = Request::decode(data) else { return };
+    let Ok(answer) = ring.answer(&request, PACKET_BYTES) else { return };
+    let answer = answer.finish();
+    let packet = Packet::decode(&answer).expect("an answer is a packet");
+    assert!(answer.len() <= PACKET_BYTES && packet.sequence == request.sequence);
+    assert!((1..=request.count).contains(&packet.body.count()));
+    assert!(packet.next_sequence() <= ring.next_sequence());
 }
 
 /// Reads the bytes as a message of every format, and as a file of any format. A message gives

@@ -27,6 +27,7 @@
 //! | [`lobster`] | LOBSTER message CSV, plain or in its zip |
 //! | [`synthetic`] | a seeded feed with books that add up and the bursts of a real open |
 //! | [`mold`] | MoldUDP64: packets, requests, [`mold::Tracker`] for a live session |
+//! | [`plain`] | the plain datagrams of a gateway, a message each |
 //! | [`soup`] | SoupBinTCP: packets and connections |
 //! | [`arbiter`] | first copy wins, gaps reported, order kept, over redundant feeds |
 //! | [`pace`] | when each message of a replay is due |
@@ -84,6 +85,7 @@ pub mod lobster;
 pub mod mold;
 pub mod pace;
 pub mod pcap;
+pub mod plain;
 pub mod sharding;
 pub mod soup;
 pub mod source;

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use core::fmt;
 use core::ops::Range;
 
+pub mod replay;
 #[cfg(test)]
 mod tests;
 

@@ -6,6 +6,7 @@
 //! | `settings` | the section `[feed]` (feature `feeds`) |
 //! | `input` | feed files and the generator, by a schedule (feature `feeds`) |
 //! | `player` | a feed played as a live MoldUDP64 session (feature `feeds`) |
+//! | `tap` | a participant behind a gateway or a venue: takes a feed, asks again (feature `feeds`) |
 //!
 //! A program that publishes its own messages leaves the feature `feeds` out.
 #![forbid(unsafe_code)]
@@ -21,6 +22,8 @@ pub mod intake;
 pub mod player;
 #[cfg(feature = "feeds")]
 pub mod settings;
+#[cfg(feature = "feeds")]
+pub mod tap;
 
 pub use error::IntakeError;
 #[cfg(feature = "feeds")]

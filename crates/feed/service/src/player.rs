@@ -1,13 +1,13 @@
 //! Plays a feed as a live MoldUDP64 session, as a venue would: two sides that lose packets
 //! independently, and a re-request server. The player is for tests and for trials.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::prng::Prng;
 use evenfall_core::{Arrival, Class, Destination, Head, Timestamp, Transmit};
+use evenfall_feed_formats::mold::replay::{ReplayLimits, ReplayRing};
 use evenfall_feed_formats::mold::{PacketBuilder, Request, SessionId, end_of_session, heartbeat};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_host::clock::MonotonicClock;
@@ -21,9 +21,8 @@ use crate::settings::Feed;
 
 /// Bytes of a packet: the Ethernet MTU without IPv4 and UDP headers and some room for tunnels.
 const PACKET_BYTES: usize = 1_400;
-/// Limit of the bytes of messages that are kept for requests. Beyond it the oldest are dropped, and
-/// requests for them get no answer.
-const KEPT_BYTES_MAX: usize = 64 << 20;
+/// The messages that are kept for requests: of a feed of 40-byte messages, one and a half million.
+const KEPT: ReplayLimits = ReplayLimits { messages_max: 1 << 21, bytes_max: 64 << 20 };
 /// Time between two heartbeats of an idle session, as in the specification.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Time between two announcements of the end. The end is repeated, because announcements may be
@@ -98,44 +97,6 @@ pub struct Played {
     pub answers: u64,
 }
 
-/// Sent messages that can be requested.
-struct Kept {
-    messages: VecDeque<Bytes>,
-    /// Sequence of the first kept message.
-    first: u64,
-    bytes: usize,
-}
-
-impl Kept {
-    fn push(&mut self, message: Bytes) {
-        self.bytes += message.len();
-        self.messages.push_back(message);
-        while self.bytes > KEPT_BYTES_MAX
-            && let Some(oldest) = self.messages.pop_front()
-        {
-            self.first += 1;
-            self.bytes -= oldest.len();
-        }
-    }
-
-    fn next(&self) -> u64 {
-        self.first + self.messages.len() as u64
-    }
-
-    /// The requested messages, as many as fit one packet; `None` when they are not kept.
-    fn answer(&self, request: &Request) -> Option<Vec<u8>> {
-        let at = usize::try_from(request.sequence.checked_sub(self.first)?).ok()?;
-        let mut packet = PacketBuilder::new(SESSION, request.sequence, PACKET_BYTES);
-        let wanted = self.messages.iter().skip(at).take(request.count.into());
-        for message in wanted {
-            if !packet.push(message) {
-                break;
-            }
-        }
-        (packet.count() > 0).then(|| packet.finish())
-    }
-}
-
 /// A side and the generator of its losses.
 struct Side {
     to: SocketAddr,
@@ -150,7 +111,7 @@ pub struct Player {
     port: Box<dyn Port>,
     _signals: interrupt::Watch,
     sides: Vec<Side>,
-    kept: Kept,
+    kept: ReplayRing,
     hash: ContentHash,
     played: Played,
     spoke: Timestamp,
@@ -196,7 +157,7 @@ impl Player {
             port,
             _signals: signals,
             sides,
-            kept: Kept { messages: VecDeque::new(), first: 1, bytes: 0 },
+            kept: ReplayRing::new(SESSION, 1, KEPT),
             hash: ContentHash::new(1),
             played: Played::default(),
             spoke: MonotonicClock::now(),
@@ -255,7 +216,7 @@ impl Player {
             if !self.port.has_room(Class::Bulk) {
                 return Ok(Some(now));
             }
-            let first = self.kept.next();
+            let first = self.kept.next_sequence();
             let mut packet = PacketBuilder::new(SESSION, first, PACKET_BYTES);
             let mut next = None;
             while let Some((due, message)) = self.schedule.peek()? {
@@ -287,7 +248,7 @@ impl Player {
     /// Sends a heartbeat when it is due. Returns the time of the next heartbeat.
     fn keep_alive(&mut self, now: Timestamp) -> Timestamp {
         if now >= self.spoke + HEARTBEAT {
-            self.send(&heartbeat(SESSION, self.kept.next()));
+            self.send(&heartbeat(SESSION, self.kept.next_sequence()));
             self.port.flush();
         }
         self.spoke + HEARTBEAT
@@ -314,12 +275,11 @@ impl Player {
         for arrival in arrivals {
             let Ok(request) = Request::decode(&arrival.datagram) else { continue };
             self.played.requests += 1;
-            if request.session == SESSION
-                && self.stage.serve.is_some()
-                && let Some(packet) = self.kept.answer(&request)
+            if self.stage.serve.is_some()
+                && let Ok(packet) = self.kept.answer(&request, PACKET_BYTES)
             {
                 self.played.answers += 1;
-                push(self.port.as_mut(), arrival.from, packet.into());
+                push(self.port.as_mut(), arrival.from, packet.finish().into());
             }
         }
         self.port.flush();
@@ -340,7 +300,7 @@ impl Player {
                 leave = now + self.stage.linger;
             }
             if now >= say {
-                self.send(&end_of_session(SESSION, self.kept.next()));
+                self.send(&end_of_session(SESSION, self.kept.next_sequence()));
                 self.port.flush();
                 say = now + END_INTERVAL;
             }
@@ -356,40 +316,4 @@ fn push(port: &mut dyn Port, to: SocketAddr, body: Bytes) {
     let to = Destination::One(to);
     // A refused packet is lost, as on a network, and the port counts it.
     port.send(0, Transmit::new(Class::Live, to, Head::new(&[]), body)).ok();
-}
-
-/// Sends a request of any bytes to a player that has sent 200 messages. The answer must be one
-/// packet of requested messages, or nothing.
-pub(crate) fn fuzz(data: &[u8]) {
-    let mut kept = Kept { messages: VecDeque::new(), first: 1, bytes: 0 };
-    (0..200_u8).for_each(|n| kept.push(vec![n; usize::from(n)].into()));
-    let Ok(request) = Request::decode(data) else { return };
-    let Some(answer) = kept.answer(&request) else { return };
-    let packet =
-        evenfall_feed_formats::mold::Packet::decode(&answer).expect("an answer is a packet");
-    assert!(answer.len() <= PACKET_BYTES && packet.sequence == request.sequence);
-    assert!((1..=request.count).contains(&packet.body.count()));
-    assert!(packet.next_sequence() <= kept.next());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use evenfall_feed_formats::mold::{Body, Packet};
-
-    #[test]
-    fn an_answer_is_one_packet_of_what_is_kept() {
-        let mut kept = Kept { messages: VecDeque::new(), first: 1, bytes: 0 };
-        (0..100_u8).for_each(|n| kept.push(vec![n; 100].into()));
-        let request = |sequence, count| Request { session: SESSION, sequence, count };
-        let answer = kept.answer(&request(11, 50)).unwrap();
-        let packet = Packet::decode(&answer).unwrap();
-        let Body::Messages(messages) = packet.body else { panic!("{packet:?}") };
-        let bodies: Vec<u8> = messages.map(|m| m[0]).collect();
-        assert_eq!((packet.sequence, bodies), (11, (10..23).collect()));
-        assert!(kept.answer(&request(101, 1)).is_none(), "not sent yet");
-        kept.push(vec![0; KEPT_BYTES_MAX].into());
-        assert!(kept.answer(&request(1, 1)).is_none(), "not kept any more");
-        assert_eq!(kept.next(), 102);
-    }
 }

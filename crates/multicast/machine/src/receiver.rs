@@ -267,6 +267,11 @@ impl Receiver {
         self.up.who.stream
     }
 
+    /// The run of the root that this receiver follows; `None` before it has heard of one.
+    pub fn epoch(&self) -> Option<u32> {
+        self.up.epoch()
+    }
+
     /// Its counters.
     pub fn status(&self) -> ReceiverStatus {
         let mut tally = self.tally();

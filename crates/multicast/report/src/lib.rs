@@ -186,6 +186,21 @@ pub struct Lost {
     pub count: u64,
 }
 
+/// A gateway handed a frame on to its participants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handed {
+    /// Tree or shard.
+    pub stream: u32,
+    /// First message of the frame.
+    pub first_message: u64,
+    /// Messages in the frame.
+    pub count: u16,
+    /// When the gateway released the frame.
+    pub released_ns: u64,
+    /// When the call that sent the last copy to the last participant had returned.
+    pub handed_ns: u64,
+}
+
 /// A closed message: one line of the fairness log. Arrivals and releases are zero when no receiver
 /// had the message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -229,6 +244,7 @@ struct Counts {
     hedge_wins: u64,
     repaired: u64,
     frames: u64,
+    handed: u64,
     rows_dropped: u64,
 }
 
@@ -243,6 +259,7 @@ struct Samples {
     release_late: Sample,
     wait: Sample,
     margin: Sample,
+    handed: Sample,
 }
 
 /// The ledger. A caller feeds it, then calls [`finish`](Self::finish).
@@ -280,6 +297,7 @@ impl Ledger {
                 release_late: Sample::many(),
                 wait: Sample::many(),
                 margin: Sample::many(),
+                handed: Sample::many(),
             },
             timeline: Timeline::default(),
             rows: VecDeque::new(),
@@ -401,6 +419,13 @@ impl Ledger {
             }
         }
         self.streams[at].1.forget_closed();
+    }
+
+    /// A gateway handed a frame on.
+    pub fn count_handed(&mut self, handed: &Handed) {
+        let took = signed(handed.handed_ns, handed.released_ns);
+        self.counts.handed += u64::from(handed.count);
+        (0..handed.count).for_each(|_| self.samples.handed.record(took));
     }
 
     /// A receiver dropped this many further copies of frames that it had.

@@ -63,6 +63,10 @@ pub struct Results {
     /// Deadline minus arrival, of every held frame at every receiver. The value is negative for a
     /// late frame.
     pub margin_us: Summary,
+    /// Messages that gateways handed on to their participants, once a gateway.
+    pub handed: u64,
+    /// From the release of a message at a gateway until its last copy had left for participants.
+    pub handed_us: Summary,
     /// How far the root was behind the feed: sent minus scheduled.
     pub behind_us: Summary,
     /// Bound on the clock error in all figures above that compare two hosts.
@@ -208,6 +212,8 @@ pub(super) fn outcome(ledger: Ledger, clock: ClockError) -> Outcome {
         release_late_us: samples.release_late.summary(),
         wait_us: samples.wait.summary(),
         margin_us: samples.margin.summary(),
+        handed: counts.handed,
+        handed_us: samples.handed.summary(),
         behind_us: samples.behind.summary(),
         clock_error_us: ClockErrorUs(clock),
         hedge_wins: counts.hedge_wins,

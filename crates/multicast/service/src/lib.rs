@@ -8,6 +8,7 @@
 //! | `subscriber` | the feed in a program of your own (feature `subscriber`) |
 //! | `embedded_root` | the root in a program of your own (feature `publisher`) |
 //! | `publisher` | a publisher in a program of your own that outlives the root (feature `publisher`) |
+//! | `gateway` | a receiver that hands the feed on to participants without a key (feature `roles`) |
 //! | [`runlog`] | the binary file in which each process records what it did and when |
 //! | `runinfo` | the facts of a run that are not in its logs (feature `summary`) |
 //! | `report` | reads the logs of a run, judges the run, writes `report.html` (feature `report`) |
@@ -20,6 +21,8 @@ pub mod embedded_root;
 #[cfg(all(feature = "report", feature = "roles"))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "roles")]
+pub mod gateway;
 #[cfg(feature = "publisher")]
 pub mod publisher;
 #[cfg(feature = "report")]

@@ -194,9 +194,14 @@ impl Report {
     }
 }
 
+/// Whether people trade on what this node releases: behind a gateway, its participants do.
+fn does_release(node: &NodeInfo) -> bool {
+    [Role::Receiver, Role::Gateway].iter().any(|role| role.to_string() == node.role)
+}
+
 /// A ledger that expects of every receiver the messages that the run expected.
 pub(crate) fn ledger(info: &RunInfo, rows: bool) -> Ledger {
-    let all = info.nodes.iter().filter(|node| node.role == "receiver").map(|node| node.id);
+    let all = info.nodes.iter().filter(|node| does_release(node)).map(|node| node.id);
     let partial = |id: &NodeId| info.memberships.iter().any(|m| m.receiver == *id);
     let founders: Vec<NodeId> = all.clone().filter(|id| !partial(id)).collect();
     let per_message = MESSAGE_BYTES + all.count().div_ceil(8);
@@ -342,6 +347,7 @@ fn join(
             }
             Record::Lost(lost) => ledger.lost(&lost),
             Record::Duplicates(count) => ledger.duplicates(receiver, count),
+            Record::Handed(handed) => ledger.count_handed(&handed),
             Record::End(_) => {}
         }
         drain(ledger, each_row);
@@ -380,7 +386,7 @@ fn worse(a: ClockError, b: ClockError) -> ClockError {
 
 fn warnings(info: &RunInfo, logs: &[Log], outcome: &Outcome) -> Vec<String> {
     let mut warnings = Vec::new();
-    for node in info.nodes.iter().filter(|node| node.role == "receiver") {
+    for node in info.nodes.iter().filter(|node| does_release(node)) {
         if !logs.iter().any(|log| log.reader.header().node == node.id) {
             warnings.push(format!(
                 "{} ({}) left no log: all it should have is lost",

@@ -25,6 +25,7 @@
 //!  4 duplicates                                 how many
 //!  5 clock    source                            at           error        offset
 //!  6 end                                        records before it
+//!  7 handed           count  stream   first      release      handed
 //! ```
 //!
 //! The last field of a release is two halves of 32 bits: the node that sent the copy, and the time
@@ -41,7 +42,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenfall_core::{ClockError, ClockReading, NodeId};
-use evenfall_multicast_report::{Flags, Lost, Released, Sent};
+use evenfall_multicast_report::{Flags, Handed, Lost, Released, Sent};
 
 /// Name of the file that describes a run.
 pub const RUN_FILE: &str = "run.json";
@@ -80,6 +81,8 @@ pub enum Role {
     Recorder = 4,
     /// Votes on the feed, and may send it later. Its log has every message that was sent.
     Standby = 5,
+    /// Releases the feed, and hands it on to participants who are no nodes.
+    Gateway = 6,
 }
 
 impl fmt::Display for Role {
@@ -90,6 +93,7 @@ impl fmt::Display for Role {
             Self::Receiver => "receiver",
             Self::Recorder => "recorder",
             Self::Standby => "standby",
+            Self::Gateway => "gateway",
         })
     }
 }
@@ -157,6 +161,8 @@ pub enum Record {
     },
     /// The process ended normally, after this many records.
     End(u64),
+    /// This gateway handed a frame on.
+    Handed(Handed),
 }
 
 impl Record {
@@ -175,6 +181,10 @@ impl Record {
                 back(&mut released.release_ns);
             }
             Self::Clock { at_ns, .. } => back(at_ns),
+            Self::Handed(handed) => {
+                back(&mut handed.released_ns);
+                back(&mut handed.handed_ns);
+            }
             Self::Lost(_) | Self::Duplicates(_) | Self::End(_) => {}
         }
         self
@@ -186,6 +196,7 @@ impl Record {
             Self::Sent(sent) => Some(sent.sent_ns),
             Self::Released(released) => Some(released.release_ns),
             Self::Clock { at_ns, .. } => Some(*at_ns),
+            Self::Handed(handed) => Some(handed.handed_ns),
             Self::Lost(_) | Self::Duplicates(_) | Self::End(_) => None,
         }
     }
@@ -489,7 +500,8 @@ fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, LogError> {
     if version != VERSION {
         return Err(LogError::Version(version));
     }
-    let roles = [Role::Root, Role::Proxy, Role::Receiver, Role::Recorder, Role::Standby];
+    let roles =
+        [Role::Root, Role::Proxy, Role::Receiver, Role::Recorder, Role::Standby, Role::Gateway];
     let role = roles.into_iter().find(|&role| role as u8 == bytes[10]);
     let name = bytes[32..].split(|&byte| byte == 0).next().unwrap_or(&[]);
     Ok(Header {
@@ -527,6 +539,9 @@ fn encode(record: &Record) -> [u8; RECORD_BYTES] {
             (5, source, 0, 0, [0, *at_ns, error_ns, reading.offset_ns as u64])
         }
         Record::End(records) => (6, 0, 0, 0, [0, *records, 0, 0]),
+        Record::Handed(h) => {
+            (7, 0, h.count, h.stream, [h.first_message, h.released_ns, h.handed_ns, 0])
+        }
     };
     let mut bytes = [0; RECORD_BYTES];
     bytes[0] = kind;
@@ -567,6 +582,13 @@ fn decode(bytes: &[u8; RECORD_BYTES], node: NodeId) -> Option<Record> {
             Record::Clock { at_ns: a, reading }
         }
         6 => Record::End(a),
+        7 => Record::Handed(Handed {
+            stream,
+            first_message: message,
+            count,
+            released_ns: a,
+            handed_ns: b,
+        }),
         _ => return None,
     })
 }
@@ -612,6 +634,13 @@ mod tests {
                 at_ns: 8,
                 reading: ClockReading { offset_ns: -7, error: ClockError::Unknown },
             },
+            Record::Handed(Handed {
+                stream: 3,
+                first_message: 1 << 41,
+                count: u16::MAX,
+                released_ns: 9,
+                handed_ns: 10,
+            }),
         ]
     }
 
@@ -630,12 +659,12 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let bytes = log(&records(), true);
-        assert_eq!(bytes.len(), HEADER_BYTES + 6 * RECORD_BYTES);
+        assert_eq!(bytes.len(), HEADER_BYTES + 7 * RECORD_BYTES);
         let mut reader = Reader::new(&bytes[..]).expect("a log");
         assert_eq!(*reader.header(), header());
         let read: Vec<Record> = reader.by_ref().collect();
-        assert_eq!(read[..5], records()[..]);
-        assert_eq!((read[5], reader.tail()), (Record::End(5), &Tail::Clean));
+        assert_eq!(read[..6], records()[..]);
+        assert_eq!((read[6], reader.tail()), (Record::End(6), &Tail::Clean));
     }
 
     #[test]

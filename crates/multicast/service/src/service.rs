@@ -88,8 +88,7 @@ impl Service for MulticastService {
             return Ok(Vec::new());
         }
         let multicast = &settings.multicast;
-        // A recorder takes a place beside the receivers.
-        let leaves = settings.count(RoleName::Receiver) + settings.count(RoleName::Recorder);
+        let leaves = settings.count_leaves();
         let tree = Dimensions::of(&multicast.shape, multicast.mode, leaves);
         let trees = settings.course.trees.max(1);
         let plural = if trees == 1 { "" } else { "s" };

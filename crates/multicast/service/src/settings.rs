@@ -48,6 +48,8 @@ pub enum RoleName {
     /// Holds and releases messages. Older settings use the word `recv`.
     #[serde(alias = "recv")]
     Receiver,
+    /// A receiver that hands every message on to participants who are no nodes.
+    Gateway,
     /// A receiver that keeps every message in a store, and repairs messages for other nodes.
     Recorder,
     /// A role of another service, such as that of an agent.
@@ -64,6 +66,7 @@ impl fmt::Display for RoleName {
             Self::Author => "author",
             Self::Proxy => "proxy",
             Self::Receiver => "receiver",
+            Self::Gateway => "gateway",
             Self::Recorder => "recorder",
             Self::Other => "other",
         })
@@ -222,6 +225,12 @@ impl Settings {
         self.nodes.iter().filter(|node| node.role == role).count()
     }
 
+    /// Nodes that receive: a gateway or a recorder takes a place beside the receivers.
+    pub fn count_leaves(&self) -> usize {
+        let roles = [RoleName::Receiver, RoleName::Gateway, RoleName::Recorder];
+        roles.into_iter().map(|role| self.count(role)).sum()
+    }
+
     /// The root.
     ///
     /// # Errors
@@ -287,11 +296,11 @@ impl Settings {
     /// The missing part, or an address that is open beyond this machine without a key.
     pub fn check_run(&self) -> Result<(), Mistake> {
         let others = self.count(RoleName::Other);
-        let listeners = self.count(RoleName::Receiver) + self.count(RoleName::Recorder);
         // The receivers may stand in another file, when this file says how many to expect.
         let expected = self.multicast.membership.expect_receivers > 0;
-        if others < self.nodes.len() && listeners == 0 && !expected {
-            let why = "no receivers: a run needs one root and at least one receiver or recorder";
+        if others < self.nodes.len() && self.count_leaves() == 0 && !expected {
+            let why = "no receivers: a run needs one root and at least one receiver, gateway or \
+                       recorder";
             return Err(Mistake::new("", why));
         }
         check_addresses(&self.plain_nodes())?;

@@ -15,7 +15,7 @@ pub mod handover;
 #[cfg(feature = "feeds")]
 pub mod gaps;
 #[cfg(feature = "feeds")]
-mod mold;
+pub(crate) mod mold;
 #[cfg(feature = "feeds")]
 mod named;
 #[cfg(feature = "feeds")]

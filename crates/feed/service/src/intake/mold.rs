@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 
 use bytes::Bytes;
+use evenfall_core::prng::Prng;
 use evenfall_core::{Arrival, Class, Destination, Head, Timestamp, Transmit};
 use evenfall_feed_formats::arbiter::{ArbiterEvent, ArbiterLimits, FeedSide};
 use evenfall_feed_formats::mold::{MoldError, Packet, Request, SessionId, Tracker};
@@ -14,7 +16,7 @@ use super::gaps::{Gaps, Step};
 use super::trust::{Rivals, SILENCE, Source};
 use super::{FeedStatus, Intake, News, Next};
 use crate::IntakeError;
-use evenfall_runtime::settings::{Io, Run};
+use evenfall_runtime::settings::Io;
 
 use crate::settings::Feed;
 
@@ -49,8 +51,26 @@ struct Ear {
     is_back: bool,
 }
 
+/// A message that waits to be taken.
+struct ReadyMessage {
+    message: Message,
+    at: Timestamp,
+    sequence: u64,
+}
+
+/// Packets of the sides that are lost on purpose, to try what happens then.
+#[derive(Clone, Debug)]
+pub(crate) struct PlannedLosses {
+    /// Share of the packets.
+    pub(crate) share: f64,
+    /// Draws the packets.
+    pub(crate) luck: Prng,
+    /// Packets lost so far.
+    pub(crate) dropped: u64,
+}
+
 /// A live session.
-pub(super) struct Mold {
+pub(crate) struct Mold {
     ears: Vec<Ear>,
     limits: ArbiterLimits,
     tracker: Tracker,
@@ -59,7 +79,7 @@ pub(super) struct Mold {
     inbox: Vec<Arrival>,
     /// Arrivals, each with the index of its socket.
     arrived: VecDeque<(usize, Arrival)>,
-    ready: VecDeque<(Message, Timestamp)>,
+    ready: VecDeque<ReadyMessage>,
     /// Arrival time of each datagram by the sequence of its first message, while messages are held.
     times: BTreeMap<u64, Timestamp>,
     /// Format of the messages, which a session does not state.
@@ -67,6 +87,9 @@ pub(super) struct Mold {
     /// Whether the settings name the first message.
     has_first: bool,
     news: Vec<News>,
+    /// Ranges of sequences that were given up and not told yet.
+    lost: Vec<Range<u64>>,
+    losses: Option<PlannedLosses>,
     status: FeedStatus,
     given: u64,
     heard: Option<Timestamp>,
@@ -85,14 +108,14 @@ fn answers_at(server: SocketAddr) -> SocketAddr {
 }
 
 impl Mold {
-    pub(super) fn open(
+    pub(crate) fn open(
         address: SocketAddr,
         feed: &Feed,
-        run: &Run,
+        keyed: bool,
         io: &Io,
     ) -> Result<Self, IntakeError> {
         let options = Options {
-            keyed: run.key()?.is_some(),
+            keyed,
             kernel_timestamps: true,
             // Without coalescing, each datagram is one packet, so buffers need less than 64 KiB.
             coalescing: false,
@@ -136,6 +159,8 @@ impl Mold {
             format: crate::input::format_named(feed.format.as_deref())?.unwrap_or(codec::ITCH),
             has_first: feed.mold_from.is_some(),
             news: Vec::new(),
+            lost: Vec::new(),
+            losses: None,
             status: FeedStatus::default(),
             given: 0,
             heard: None,
@@ -160,6 +185,11 @@ impl Mold {
     fn receive(&mut self) -> bool {
         for (place, ear) in self.ears.iter_mut().enumerate() {
             ear.port.receive(&mut self.inbox);
+            if let (Some(losses), Line::Side(_)) = (&mut self.losses, ear.line) {
+                let before = self.inbox.len();
+                self.inbox.retain(|_| !losses.luck.chance(losses.share));
+                losses.dropped += (before - self.inbox.len()) as u64;
+            }
             self.arrived.extend(self.inbox.drain(..).map(|arrival| (place, arrival)));
         }
         !self.arrived.is_empty()
@@ -324,7 +354,7 @@ impl Mold {
                     let at = earlier.map_or(now, |(_, at)| *at).min(now);
                     let message = Message::live(self.given, at.nanos(), self.format, bytes);
                     self.given += 1;
-                    self.ready.push_back((message, at));
+                    self.ready.push_back(ReadyMessage { message, at, sequence });
                 }
                 ArbiterEvent::Gap(_) => self.status.gaps += 1,
                 ArbiterEvent::Restart(sequence) => {
@@ -336,6 +366,9 @@ impl Mold {
                     self.tell("feed", text);
                 }
                 ArbiterEvent::Lost(range) => {
+                    if self.lost.len() < NEWS_MAX {
+                        self.lost.push(range.clone());
+                    }
                     let count = range.end - range.start;
                     let text = format!(
                         "lost before the root: {count} messages of the feed, sequences {} to {}",
@@ -392,6 +425,43 @@ impl Mold {
     }
 }
 
+impl Mold {
+    /// Loses a share of the packets of the sides from now on.
+    pub(crate) fn lose(&mut self, losses: PlannedLosses) {
+        self.losses = Some(losses);
+    }
+
+    /// Packets lost on purpose.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.losses.as_ref().map_or(0, |losses| losses.dropped)
+    }
+
+    /// The sequence of the message that [`next`](Intake::next) showed.
+    pub(crate) fn sequence(&self) -> Option<u64> {
+        self.ready.front().map(|ready| ready.sequence)
+    }
+
+    /// Ranges of sequences that were given up since the last call.
+    pub(crate) fn take_lost(&mut self) -> Vec<Range<u64>> {
+        core::mem::take(&mut self.lost)
+    }
+
+    /// The port on which a program without another port waits: arrivals of all sockets end its
+    /// waits.
+    pub(crate) fn waiting_port(&mut self) -> Result<&mut dyn Port, IntakeError> {
+        let handles = self.ears.iter().skip(1).map(|ear| ear.port.handle());
+        let others = handles.collect::<Result<_, _>>()?;
+        let port = self.ears[0].port.as_mut();
+        port.watch(others);
+        Ok(port)
+    }
+
+    /// Waits for a packet, or for the deadline.
+    pub(crate) fn wait(&mut self, deadline: Timestamp) {
+        self.ears[0].port.wait(None, Some(deadline));
+    }
+}
+
 impl Intake for Mold {
     fn repeats(&self) -> bool {
         self.has_first
@@ -405,7 +475,7 @@ impl Intake for Mold {
 
     fn next(&mut self, now: Timestamp) -> Result<Next, FeedError> {
         loop {
-            if let Some((message, at)) = self.ready.front() {
+            if let Some(ReadyMessage { message, at, .. }) = self.ready.front() {
                 return Ok(Next::Message(message.clone(), *at));
             }
             if self.tracker.is_ended() {

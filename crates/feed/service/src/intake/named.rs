@@ -12,7 +12,7 @@ use crate::settings::Feed;
 /// [`IntakeError`].
 pub fn open(feed: &Feed, run: &Run, io: &Io) -> Result<Box<dyn Intake>, IntakeError> {
     Ok(match feed.mold {
-        Some(address) => Box::new(mold::Mold::open(address, feed, run, io)?),
+        Some(address) => Box::new(mold::Mold::open(address, feed, run.key()?.is_some(), io)?),
         None => Box::new(replay::Replay::open(feed)?),
     })
 }

@@ -52,6 +52,9 @@ pub fn table(r: &Results) -> String {
     row(&mut text, "release lateness", &r.release_late_us);
     row(&mut text, "wait", &r.wait_us);
     row(&mut text, "margin", &r.margin_us);
+    if r.handed > 0 {
+        row(&mut text, "handed on", &r.handed_us);
+    }
     let _ = writeln!(text, "  clock error between hosts: {}", r.clock_error_us);
     text
 }

@@ -264,6 +264,7 @@ fn logged(role: RoleName) -> Option<Role> {
         RoleName::Standby => Some(Role::Standby),
         RoleName::Proxy => Some(Role::Proxy),
         RoleName::Receiver => Some(Role::Receiver),
+        RoleName::Gateway => Some(Role::Gateway),
         RoleName::Recorder => Some(Role::Recorder),
         RoleName::Author | RoleName::Other => None,
     }
@@ -323,7 +324,7 @@ impl Process {
             is_one_host: settings.nodes.iter().all(|n| n.address.ip().is_loopback()),
             is_meshed: member.is_some(),
             steps: steps.as_deref(),
-            may_moderate: node.role == RoleName::Receiver,
+            may_moderate: matches!(node.role, RoleName::Receiver | RoleName::Gateway),
             orders: is_root.then_some(ORDERS),
         };
         let base = Base::start(&node.plain(), options)?;

@@ -213,6 +213,16 @@ pub fn metrics((name, role): (&str, &str), trees: &[ReceiverStatus], malformed: 
     m
 }
 
+/// Why machines that receive are not well, if they are not.
+pub(crate) fn explain_illness(machines: &[Receiver]) -> Option<&'static str> {
+    if machines.iter().any(|machine| machine.place().is_none()) {
+        return Some("not in every tree");
+    }
+    let mut all = machines.iter().map(Receiver::status);
+    let is_wrong = all.any(|tree| tree.tally.released > 0 && !tree.clock_is_sound);
+    is_wrong.then_some("its clock cannot be that of the root")
+}
+
 /// The receiver's part in the loop of its machines.
 struct ReceiverRole<'s, S> {
     name: &'s str,
@@ -239,15 +249,8 @@ impl<S: Sink> Part<Receiver> for ReceiverRole<'_, S> {
     fn housekeep(&mut self, process: &mut Process, machines: &[Receiver]) {
         let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
         self.duplicates = note_duplicates(process, &all, self.duplicates);
-        let ill = machines.iter().any(|m| m.place().is_none());
         let page = metrics((self.name, "receiver"), &all, process.base.refused());
-        let wrong = all.iter().any(|tree| tree.tally.released > 0 && !tree.clock_is_sound);
-        let why = match (ill, wrong) {
-            (true, _) => Some("not in every tree"),
-            (false, true) => Some("its clock cannot be that of the root"),
-            (false, false) => None,
-        };
-        process.publish(page, &all, why.map(str::to_owned));
+        process.publish(page, &all, explain_illness(machines).map(str::to_owned));
     }
 
     fn ended(&mut self, _: &mut [Receiver]) -> Option<Ended> {
@@ -281,15 +284,7 @@ pub fn run<S: Sink>(
 ) -> Result<ReceiverSummary, RoleError> {
     let mut process = Process::start(settings, node)?;
     let trees = settings.course.trees;
-    let key = process.base.key.clone();
-    let mut machines = Vec::new();
-    let begin = node.begin()?;
-    for stream in 0..trees {
-        let who = identity(settings, node, stream, process.base.started)?;
-        let now = MonotonicClock::now();
-        let receiver = Receiver::new(settings.multicast, who, key.as_ref(), now);
-        machines.push(receiver.beginning(begin));
-    }
+    let mut machines = start_machines(settings, node, &process)?;
     let delivery = Delivery::new(sink, settings, node, process.base.clock());
     let mut role =
         ReceiverRole { name: &node.name, delivery, trees, duplicates: 0, leave_at: None };
@@ -297,20 +292,47 @@ pub fn run<S: Sink>(
     let ReceiverRole { delivery, duplicates, .. } = role;
     let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
     note_duplicates(&mut process, &all, duplicates);
+    let summary = summarise(node, &process, &delivery.hash, all, &ended);
+    process.end(settings, &summary)?;
+    ended.map(|_| summary)
+}
+
+/// The machines of a node that receives, one a tree.
+pub(crate) fn start_machines(
+    settings: &Settings,
+    node: &Node,
+    process: &Process,
+) -> Result<Vec<Receiver>, RoleError> {
+    let begin = node.begin()?;
+    let machine = |stream| {
+        let who = identity(settings, node, stream, process.base.started)?;
+        let (now, key) = (MonotonicClock::now(), process.base.key.as_ref());
+        Ok(Receiver::new(settings.multicast, who, key, now).beginning(begin))
+    };
+    (0..settings.course.trees).map(machine).collect()
+}
+
+/// The summary of a node that received. Says on standard error how the node ended.
+pub(crate) fn summarise(
+    node: &Node,
+    process: &Process,
+    hash: &ContentHash,
+    trees: Vec<ReceiverStatus>,
+    ended: &Ended,
+) -> ReceiverSummary {
     let summary = ReceiverSummary {
         name: node.name.clone(),
         id: node.id,
-        messages: delivery.hash.messages(),
-        content_hash: delivery.hash.finish_hex(),
-        trees: all,
+        messages: hash.messages(),
+        content_hash: hash.finish_hex(),
+        trees,
         malformed: process.base.refused(),
         resident_bytes_max: process.base.resident_bytes_max,
         clock: process.standing(),
         ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };
     say_end(&summary);
-    process.end(settings, &summary)?;
-    ended.map(|_| summary)
+    summary
 }
 
 fn say_end(summary: &ReceiverSummary) {

@@ -13,7 +13,7 @@ fn at(ms: u64) -> Timestamp {
 /// An intake of side A on loopback, which no packet reaches but the packets of the test.
 fn intake() -> Mold {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    Mold::open(address, &Feed::default(), &Run::default(), &Io::default()).unwrap()
+    Mold::open(address, &Feed::default(), false, &Io::default()).unwrap()
 }
 
 /// Packets of these numbers, a millisecond apart, from a port of 127.0.0.1.
@@ -41,7 +41,9 @@ fn hear(intake: &mut Mold, port: u16, packet: Vec<u8>, ms: u64) {
 /// Tracking numbers of the messages that the intake has ready.
 fn taken(intake: &mut Mold) -> Vec<u16> {
     let ready = intake.ready.drain(..);
-    ready.map(|(message, _)| u16::from_be_bytes([message.bytes[3], message.bytes[4]])).collect()
+    ready
+        .map(|ready| u16::from_be_bytes([ready.message.bytes[3], ready.message.bytes[4]]))
+        .collect()
 }
 
 fn numbers(range: core::ops::Range<u16>) -> Vec<u16> {

@@ -14,8 +14,7 @@ const NAMES_MAX: usize = 3;
 pub(super) fn expected(settings: &Settings, stream: u32) -> Membership {
     let mut expected = settings.multicast.membership;
     if expected.expect_receivers == 0 {
-        let listeners = settings.count(RoleName::Receiver) + settings.count(RoleName::Recorder);
-        expected.expect_receivers = listeners as u32;
+        expected.expect_receivers = settings.count_leaves() as u32;
     }
     if expected.expect_proxies == 0 && !settings.multicast.mode.direct() {
         let proxies = settings.nodes.iter().filter(|node| is_proxy_of(node, stream));
@@ -34,7 +33,7 @@ fn is_proxy_of(node: &Node, stream: u32) -> bool {
 pub(super) fn guests(settings: &Settings, stream: u32, is_keyed: bool) -> GuestList {
     let guest = |node: &Node| {
         let role = match node.role {
-            RoleName::Receiver => Some(Role::Receiver),
+            RoleName::Receiver | RoleName::Gateway => Some(Role::Receiver),
             RoleName::Recorder => Some(Role::Recorder),
             RoleName::Proxy => is_proxy_of(node, stream).then_some(Role::Proxy),
             RoleName::Root | RoleName::Standby | RoleName::Author | RoleName::Other => None,
@@ -60,7 +59,9 @@ pub(super) fn missing(settings: &Settings, roots: &[ReplicatedRoot]) -> Option<S
         proxies.missing += wanted.saturating_sub(there.proxies);
         for node in settings.nodes.iter().filter(|node| !root.has_member(node.id)) {
             match node.role {
-                RoleName::Receiver | RoleName::Recorder => receivers.name(&node.name),
+                RoleName::Receiver | RoleName::Gateway | RoleName::Recorder => {
+                    receivers.name(&node.name)
+                }
                 _ if is_proxy_of(node, stream as u32) => proxies.name(&node.name),
                 _ => {}
             }

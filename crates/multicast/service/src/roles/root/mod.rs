@@ -27,7 +27,7 @@ use serde::Serialize;
 use self::lead::Lead;
 use self::run_ledger::RunLedger;
 use super::{Process, RoleError, random};
-use crate::settings::{Node, RoleName, Settings};
+use crate::settings::{Node, Settings};
 use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
 use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent, VoterConfig};
@@ -246,7 +246,7 @@ impl<'a> Run<'a> {
         while !self.ledger.formed() {
             if self.lead.begun.is_some() && MonotonicClock::now() >= give_up {
                 // All receivers may be gone because they have the whole feed.
-                let receivers = self.settings.count(RoleName::Receiver);
+                let receivers = self.settings.count_leaves();
                 return Err(RoleError::Unfinished { finished: 0, receivers, waited: patience });
             }
             if !self.turn(Some(say_at))? || self.intake.is_cancelled() {

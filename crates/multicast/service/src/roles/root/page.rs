@@ -16,7 +16,7 @@ pub(super) fn run_info(
     events: Vec<RunEvent>,
 ) -> RunInfo {
     let m = &settings.multicast;
-    let receivers = settings.nodes.iter().filter(|node| node.role == RoleName::Receiver).count();
+    let receivers = settings.count(RoleName::Receiver) + settings.count(RoleName::Gateway);
     let title = format!("Multicast to {receivers} receivers, {} mode: {feed}", m.mode);
     let shown = [
         ("feed", feed),

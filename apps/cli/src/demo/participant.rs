@@ -1,0 +1,232 @@
+//! The gateway of a demo, and the participant behind it: `evenfall tap`, a process without the key
+//! of the run. The participant loses some datagrams on purpose and asks for them again.
+
+use std::fs::{self, File};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use evenfall_core::NodeId;
+use evenfall_host::lab::Lab;
+use evenfall_host::process::{Lifeline, Signal, send};
+use evenfall_multicast_service::Settings;
+use evenfall_multicast_service::gateway::settings::HandoffProtocol;
+use serde_json::{Value, json};
+
+use super::Args;
+use super::content::Sent;
+
+/// Name of the gateway's node.
+pub const GATEWAY: &str = "gateway";
+/// Name of the participant in the names of its files.
+const PARTICIPANT: &str = "participant";
+/// Share of the datagrams that the participant of MoldUDP64 loses on purpose.
+const DROP: f64 = 0.01;
+/// How long the participant may take to end after the gateway has announced the end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the participant is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The word of `--gateway`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GatewayWord {
+    /// MoldUDP64 with requests.
+    Mold,
+    /// A datagram a message.
+    Plain,
+}
+
+impl GatewayWord {
+    fn to_protocol(self) -> HandoffProtocol {
+        match self {
+            Self::Mold => HandoffProtocol::Mold,
+            Self::Plain => HandoffProtocol::Plain,
+        }
+    }
+}
+
+/// Where the gateway of a demo hands on, and where it answers requests.
+#[derive(Clone, Debug)]
+pub struct Doors {
+    word: GatewayWord,
+    participant: SocketAddr,
+    rerequest: SocketAddr,
+}
+
+impl Doors {
+    /// Two free ports of loopback: in a lab, of the gateway's own host.
+    pub fn choose(args: &Args, lab: Option<&Lab>) -> Result<Option<Self>, String> {
+        let Some(word) = args.gateway else { return Ok(None) };
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let address = |port| match lab {
+            Some(_) => Ok(SocketAddr::new(loopback, port)),
+            None => evenfall_host::ports::free(loopback)
+                .map_err(|error| format!("no free port on loopback: {error}")),
+        };
+        Ok(Some(Self { word, participant: address(7500)?, rerequest: address(7400)? }))
+    }
+
+    /// Puts the gateway's keys into the settings of the run.
+    pub fn put(&self, settings: &mut toml::Table) {
+        let nodes = settings.get_mut("node").and_then(toml::Value::as_array_mut);
+        let named = |node: &&mut toml::Value| {
+            node.get("name").and_then(toml::Value::as_str) == Some(GATEWAY)
+        };
+        if let Some(node) = nodes.and_then(|nodes| nodes.iter_mut().find(named))
+            && let Some(node) = node.as_table_mut()
+        {
+            let participants = vec![toml::Value::from(self.participant.to_string())];
+            node.insert("participants".into(), participants.into());
+            if self.word == GatewayWord::Mold {
+                node.insert("rerequest".into(), self.rerequest.to_string().into());
+            }
+        }
+        let mut table = toml::Table::new();
+        table.insert("protocol".into(), self.word.to_protocol().to_string().into());
+        settings.insert("gateway".into(), table.into());
+    }
+}
+
+/// A participant that runs.
+pub struct Participant {
+    child: Child,
+    file: PathBuf,
+    stderr: PathBuf,
+    _lifeline: Lifeline,
+}
+
+impl Participant {
+    /// Starts the participant, on the host of the gateway.
+    pub fn start(
+        args: &Args,
+        settings: &Settings,
+        doors: &Doors,
+        lab: Option<&Lab>,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let file = args.dir.join(format!("summary-{PARTICIPANT}.json"));
+        let stderr = args.dir.join(format!("{PARTICIPANT}.stderr"));
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["tap", "--json", "--lifeline", &doors.participant.to_string()]);
+        match doors.word {
+            GatewayWord::Mold => {
+                command.args(["--from", "1", "--request", &doors.rerequest.to_string()]);
+                // A busy machine may answer late, and no message shall be given up for that.
+                command.args(["--gap-timeout", "5s", "--drop", &DROP.to_string()]);
+                command.args(["--seed", &args.seed.to_string()]);
+            }
+            GatewayWord::Plain => drop(command.args(["--protocol", "plain"])),
+        }
+        command.stdout(File::create(&file)?).stderr(File::create(&stderr)?);
+        command.stdin(Stdio::null());
+        let lifeline = Lifeline::new()?;
+        lifeline.tie(&mut command)?;
+        if let Some(lab) = lab {
+            let NodeId(host) = settings.node(GATEWAY)?.id;
+            lab.inside(host as usize, &mut command)?;
+        }
+        let child = command.spawn()?;
+        Ok(Self { child, file, stderr, _lifeline: lifeline })
+    }
+
+    /// Waits for the participant, and for a while at most. Returns its summary.
+    pub fn finish(mut self) -> Result<Value, String> {
+        let until = Instant::now() + PATIENCE;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() >= until + PATIENCE {
+                send(self.child.id(), Signal::Kill);
+            } else if Instant::now() >= until {
+                // It says what it has.
+                send(self.child.id(), Signal::Terminate);
+            }
+            std::thread::sleep(LOOK);
+        }
+        let text = fs::read_to_string(&self.file).unwrap_or_default();
+        serde_json::from_str(&text).map_err(|_| {
+            let said = last_line(&self.stderr);
+            format!("{PARTICIPANT}: {}", said.as_deref().unwrap_or("it ended without a summary"))
+        })
+    }
+}
+
+impl Drop for Participant {
+    fn drop(&mut self) {
+        send(self.child.id(), Signal::Kill);
+        self.child.wait().ok();
+    }
+}
+
+fn last_line(file: &Path) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    Some(text.lines().next_back()?.trim_start_matches("evenfall: ").to_owned())
+}
+
+/// The figures of the gateway and of its participant.
+pub struct HandedOn {
+    /// The gateway's own figures; null when it left no summary.
+    gateway: Value,
+    /// The participant's own figures.
+    participant: Value,
+    /// Whether the participant has exactly what was sent; `None` when nobody can say.
+    is_equal: Option<bool>,
+}
+
+impl HandedOn {
+    /// Compares what the participant has with what was sent.
+    pub fn of(gateway: &Value, participant: Value, sent: &Sent) -> Self {
+        let is_equal = match sent {
+            Sent::All(hash) => Some(participant["content_hash"] == hash.as_str()),
+            Sent::Beginning { .. } => None,
+        };
+        Self { gateway: gateway["gateway"].clone(), participant, is_equal }
+    }
+
+    /// The figures for `--json`.
+    pub fn to_json(&self) -> Value {
+        let mut all = self.gateway.clone();
+        if all.is_null() {
+            all = json!({});
+        }
+        all["participant"] = self.participant.clone();
+        all["participant_has_equal_content"] = self.is_equal.into();
+        all
+    }
+
+    /// Two lines for people.
+    pub fn say(&self) -> String {
+        let (us, tapped) = (&self.gateway["handed_us"], &self.participant);
+        let count = |value: &Value| value.as_u64().unwrap_or_default();
+        let us = |key: &str| us[key].as_f64().unwrap_or(f64::NAN);
+        format!(
+            "gateway: {} messages handed on as {}; from release to departure {:.1} us at the \
+             median, {:.1} us at the 99th percentile\n\
+             participant without the key: {} messages, {} lost, {} of them after a request ({} \
+             datagrams were lost on purpose); content {}",
+            count(&self.gateway["handed"]),
+            self.gateway["protocol"].as_str().unwrap_or("nothing"),
+            us("p50"),
+            us("p99"),
+            count(&tapped["messages"]),
+            count(&tapped["lost"]),
+            count(&tapped["rerequested"]),
+            count(&tapped["dropped"]),
+            match self.is_equal {
+                Some(true) => "equals what was sent",
+                Some(false) => "differs from what was sent",
+                None => "not compared, because no root lived until its end",
+            }
+        )
+    }
+
+    /// Fails when the participant has other content.
+    pub fn check(&self) -> Result<(), String> {
+        let lost = self.participant["lost"].as_u64().unwrap_or_default();
+        match self.is_equal {
+            Some(false) => {
+                Err(format!("the participant behind the gateway has other content, {lost} lost"))
+            }
+            Some(true) | None => Ok(()),
+        }
+    }
+}

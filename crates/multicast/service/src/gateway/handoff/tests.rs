@@ -1,0 +1,208 @@
+use std::net::SocketAddr;
+
+use bytes::{BufMut, BytesMut};
+use evenfall_core::{Arrival, Format, NodeId};
+use evenfall_feed_formats::mold::{Body, Packet, Request};
+use evenfall_multicast_machine::wire::Messages;
+use evenfall_port::Options;
+
+use super::*;
+
+const RUN: u32 = 0x6512_0001;
+
+/// A participant, whose kernel stamps what arrives.
+fn participant() -> Box<dyn Port> {
+    let options = Options { kernel_timestamps: true, coalescing: false, ..Options::default() };
+    evenfall_port::open("127.0.0.1:0".parse().unwrap(), options).unwrap()
+}
+
+fn handoff(
+    settings: &GatewaySettings,
+    participants: &[Box<dyn Port>],
+    rings: Option<Rings>,
+) -> Handoff {
+    let node = GatewayNode {
+        name: "gw".into(),
+        participants: participants.iter().map(|port| port.local_addr()).collect(),
+        rerequest: None,
+        requesters: Vec::new(),
+        interface: None,
+    };
+    let own: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let port = evenfall_port::open(own, Options::default()).unwrap();
+    Handoff::new(settings, &node, port, 1, rings).unwrap()
+}
+
+/// A release of messages of these lengths, each filled with its number.
+fn release(first_message: u64, lengths: &[usize]) -> Release {
+    let mut body = BytesMut::new();
+    for (number, length) in (first_message..).zip(lengths) {
+        body.put_u16_le(*length as u16);
+        body.put_bytes(number as u8, *length);
+    }
+    let count = lengths.len() as u16;
+    let at = SyncTime::from_nanos(1_000);
+    Release {
+        stream: 0,
+        epoch: RUN,
+        sequence: 0,
+        first_message,
+        messages: Messages::new(body.freeze(), count).unwrap(),
+        count,
+        format: Format(3),
+        origin: at,
+        deadline: Some(at),
+        arrived: at,
+        taken: at,
+        via: NodeId(0),
+        hedge_win: false,
+        repaired: false,
+    }
+}
+
+/// The datagrams that came to a participant.
+fn taken(port: &mut dyn Port, count: usize) -> Vec<Arrival> {
+    let mut all = Vec::new();
+    let until = MonotonicClock::now() + Duration::from_secs(10);
+    while all.len() < count && MonotonicClock::now() < until {
+        if port.receive(&mut all) == 0 {
+            port.wait(None, Some(until));
+        }
+    }
+    assert_eq!(all.len(), count);
+    all
+}
+
+/// Messages of packets: the sequence of each, and its first byte.
+fn messages_of(arrivals: &[Arrival]) -> Vec<(u64, u8)> {
+    let mut all = Vec::new();
+    for arrival in arrivals {
+        let packet = Packet::decode(&arrival.datagram).unwrap();
+        assert_eq!(packet.session, session_of(RUN, 0));
+        let Body::Messages(messages) = packet.body else { panic!("{packet:?}") };
+        all.extend((packet.sequence..).zip(messages).map(|(n, message)| (n, message[0])));
+    }
+    all
+}
+
+#[test]
+fn sessions_name_run_and_tree() {
+    assert_eq!(session_of(RUN, 0).0, *b"6512000100");
+    assert_eq!(session_of(7, 63).0, *b"000000073f");
+}
+
+#[test]
+fn a_release_comes_whole_to_every_participant_and_its_departure_is_noted() {
+    let mut ports = [participant(), participant()];
+    let mut handoff = handoff(&GatewaySettings::default(), &ports, None);
+    let at = SyncTime::from_nanos(5_000);
+    // Fifty messages of 62 bytes with their lengths take three packets of 1,400 bytes.
+    handoff.released(&release(10, &[60; 50]), at);
+    for port in &mut ports {
+        let all = taken(port.as_mut(), 3);
+        assert!(all.iter().all(|arrival| arrival.datagram.len() <= 1_400));
+        assert!(messages_of(&all).into_iter().eq((10..60).map(|n| (n + 1, n as u8))));
+    }
+    let counts = HandoffCounts { handed: 50, datagrams: 3, too_large: 0, dropped: 0 };
+    assert_eq!(handoff.counts(), counts);
+    let [Record::Handed(handed)] = handoff.records[..] else { panic!("{:?}", handoff.records) };
+    assert_eq!((handed.first_message, handed.count, handed.released_ns), (10, 50, 5_000));
+    assert!(handed.handed_ns > 5_000 && handoff.handed_us().max > 0.0);
+    assert_eq!(handoff.sessions(), ["6512000100"]);
+}
+
+#[test]
+fn no_participant_is_always_first() {
+    const RELEASES: u64 = 30;
+    let mut ports = [participant(), participant(), participant()];
+    let mut handoff = handoff(&GatewaySettings::default(), &ports, None);
+    (0..RELEASES).for_each(|n| handoff.released(&release(n, &[40]), SyncTime::from_nanos(1)));
+    let stamps = ports.each_mut().map(|port| {
+        let all = taken(port.as_mut(), RELEASES as usize);
+        all.iter().map(|arrival| arrival.received).collect::<Vec<_>>()
+    });
+    let winner = |n: usize| (0..3).min_by_key(|place| stamps[*place][n]).unwrap();
+    let mut first = [0; 3];
+    (0..RELEASES as usize).for_each(|n| first[winner(n)] += 1);
+    assert_eq!(first, [RELEASES as usize / 3; 3], "each is first in a third of the releases");
+}
+
+#[test]
+fn a_message_that_fits_no_packet_is_a_hole_and_is_counted() {
+    let mut port = [participant()];
+    let settings = GatewaySettings { packet_bytes: 200, ..GatewaySettings::default() };
+    let rings: Rings = [Mutex::new(None)].into();
+    let mut handoff = handoff(&settings, &port, Some(Arc::clone(&rings)));
+    handoff.released(&release(0, &[50, 500, 60]), SyncTime::from_nanos(1));
+    assert_eq!(messages_of(&taken(port[0].as_mut(), 2)), [(1, 0), (3, 2)]);
+    // A release without a message that fits is handed on by nothing.
+    handoff.released(&release(3, &[500]), SyncTime::from_nanos(1));
+    assert_eq!(
+        handoff.counts(),
+        HandoffCounts { handed: 2, datagrams: 2, too_large: 2, dropped: 0 }
+    );
+    assert!(handoff.departing.is_empty());
+    let kept = rings[0].lock().unwrap();
+    let request = Request { session: session_of(RUN, 0), sequence: 3, count: 1 };
+    assert_eq!(kept.as_ref().unwrap().answer(&request, 200).unwrap().count(), 1);
+}
+
+#[test]
+fn plain_datagrams_have_number_deadline_and_release() {
+    let mut port = [participant()];
+    let settings =
+        GatewaySettings { protocol: HandoffProtocol::Plain, ..GatewaySettings::default() };
+    let mut handoff = handoff(&settings, &port, None);
+    handoff.released(&release(7, &[5, 6]), SyncTime::from_nanos(1_234));
+    handoff.lost(0, Some(9), Some(3));
+    handoff.finish(0, MonotonicClock::now());
+    handoff.keep_alive(MonotonicClock::now());
+    let all = taken(port[0].as_mut(), 4);
+    let heads: Vec<_> = all.iter().map(|a| PlainHead::decode(&a.datagram).unwrap()).collect();
+    let of = |kind, number| PlainHead { kind, ..plain_head(0, RUN, number) };
+    let message = PlainHead {
+        format: Format(3),
+        deadline_ns: 1_000,
+        released_ns: 1_234,
+        ..of(PlainKind::Message, 7)
+    };
+    assert_eq!(heads[0], (message, &[7; 5][..]));
+    assert_eq!(heads[1], (PlainHead { number: 8, ..message }, &[8; 6][..]));
+    assert_eq!(heads[2].0, of(PlainKind::Lost(3), 9));
+    assert_eq!(heads[3].0, of(PlainKind::End, 12));
+}
+
+#[test]
+fn a_silent_session_says_that_it_is_alive_and_where_it_is() {
+    let mut port = [participant()];
+    let mut handoff = handoff(&GatewaySettings::default(), &port, None);
+    assert_eq!(handoff.until(), None, "without a place there is no session");
+    handoff.begin(0, RUN, 4);
+    handoff.keep_alive(MonotonicClock::now());
+    let now = MonotonicClock::now();
+    assert!(handoff.until().unwrap() > now);
+    handoff.keep_alive(now);
+    handoff.keep_alive(now + Duration::from_secs(2));
+    handoff.finish(0, now);
+    handoff.keep_alive(now);
+    let all = taken(port[0].as_mut(), 3);
+    let packets: Vec<_> = all.iter().map(|a| Packet::decode(&a.datagram).unwrap()).collect();
+    assert!(packets.iter().all(|packet| packet.sequence == 5), "the next sequence");
+    let bodies = packets.iter().map(|packet| packet.body).collect::<Vec<_>>();
+    assert_eq!(bodies, [Body::Heartbeat, Body::Heartbeat, Body::EndOfSession]);
+}
+
+#[test]
+fn a_server_that_reads_the_ring_delays_no_release() {
+    let port = [participant()];
+    let rings: Rings = [Mutex::new(None)].into();
+    let mut handoff = handoff(&GatewaySettings::default(), &port, Some(Arc::clone(&rings)));
+    handoff.released(&release(0, &[40]), SyncTime::from_nanos(1));
+    let reading = rings[0].lock().unwrap();
+    assert_eq!(reading.as_ref().unwrap().next_sequence(), 2);
+    handoff.released(&release(1, &[40, 40]), SyncTime::from_nanos(1));
+    assert_eq!(handoff.channels[0].unkept.len(), 2);
+    drop(reading);
+    handoff.retry();
+    assert_eq!(rings[0].lock().unwrap().as_ref().unwrap().next_sequence(), 4);
+}
