@@ -90,7 +90,7 @@ fn summary(child: Child) -> Value {
 }
 
 /// A root and a gateway with these participants. Returns the file, and where requests are answered.
-fn stage(scratch: &Scratch, participants: &[SocketAddr]) -> (String, SocketAddr) {
+fn stage(scratch: &Scratch, participants: &[SocketAddr], more: &str) -> (String, SocketAddr) {
     let feed = scratch.path("day.itch").display().to_string();
     let made = say(&["feed", "make", &feed, "--messages", &MESSAGES.to_string(), "--seed", "5"]);
     assert!(made.ok, "{}", made.err);
@@ -102,7 +102,7 @@ fn stage(scratch: &Scratch, participants: &[SocketAddr]) -> (String, SocketAddr)
          [gateway]\nlinger = \"4s\"\n\
          [[node]]\nname = \"root\"\nid = 0\nrole = \"root\"\naddress = \"{}\"\n\
          [[node]]\nname = \"gw\"\nid = 1\nrole = \"gateway\"\naddress = \"{}\"\n\
-         participants = [{}]\nrerequest = \"{server}\"\n",
+         participants = [{}]\nrerequest = \"{server}\"\n{more}",
         scratch.address(1),
         scratch.address(2),
         listed.join(", "),
@@ -121,7 +121,7 @@ fn a_client_that_is_not_ours_takes_the_whole_feed_with_gaps_filled() {
     let never_reads = UdpSocket::bind(scratch.address(7)).expect("an address");
     let closed = scratch.address(8);
     let unread = never_reads.local_addr().expect("an address");
-    let (config, server) = stage(&scratch, &[unread, closed, relay, ours]);
+    let (config, server) = stage(&scratch, &[unread, closed, relay, ours], "");
     start_relay(relay, foreign);
     let out = scratch.path("foreign.itch").display().to_string();
     let args = [&foreign.to_string(), &server.to_string(), &MESSAGES.to_string(), &out];
@@ -147,6 +147,25 @@ fn a_client_that_is_not_ours_takes_the_whole_feed_with_gaps_filled() {
     assert_eq!((&handed["participants"], &handed["dropped"]), (&4.into(), &0.into()), "{handed}");
     let kept = read_json(&scratch.path("run").join("summary-gw.json"));
     assert_eq!(kept["gateway"]["handed"], MESSAGES);
+}
+
+#[test]
+fn the_members_of_a_multicast_group_take_the_feed() {
+    let scratch = Scratch::new();
+    let group = SocketAddr::from(([239, 192, 77, 9], scratch.address(4).port()));
+    let (config, server) = stage(&scratch, &[group], "interface = \"127.0.0.1\"\n");
+    let (address, server) = (group.to_string(), server.to_string());
+    let join = ["tap", &address, "--interface", "127.0.0.1", "--json"];
+    let asks = ["--from", "1", "--request", &server, "--drop", ".05"];
+    let taps = [&asks[..], &["--from", "1", "--request", &server]]
+        .map(|more| evenfall(&[&join[..], more].concat()).spawn().expect("a tap"));
+    let (gateway, root) = (start(&config, "gateway"), start(&config, "root"));
+    let root = summary(root);
+    for tap in taps {
+        let tapped = summary(tap);
+        assert_eq!((&tapped["content_hash"], &tapped["lost"]), (&root["content_hash"], &0.into()));
+    }
+    assert_eq!(summary(gateway)["gateway"]["participants"], 1);
 }
 
 #[test]
