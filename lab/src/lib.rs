@@ -18,6 +18,7 @@
 //! | [`seeds`] | one scene under many seeds: runs on all cores, means and intervals |
 //! | [`store`] | fault campaign of the store: torn disks and failing objects |
 //! | [`shuffle`] | the shuffle on a fat tree, its rivals, fault campaigns |
+//! | [`sort`] | MilliSort and its queries on the network of their source, and under faults |
 //! | [`takeover`] | roots that vote: a standby takes over from a root that dies |
 //! | `commands`, `fanout` | the program, with the feature `program` |
 //! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F), one order |
@@ -41,6 +42,7 @@ pub mod product;
 pub mod published;
 pub mod seeds;
 pub mod shuffle;
+pub mod sort;
 pub mod store;
 pub mod studies;
 pub mod survey;
@@ -62,6 +64,7 @@ pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
     &survey::Survey,
     &ShuffleCampaign,
     &Calls,
+    &sort::faults::SortCampaign,
     &store::Store,
     &consensus::CONSENSUS,
     &consensus::RACKS,

@@ -13,6 +13,7 @@
 //! | `missing` | the answer to a command that is not in this build |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
 //! | [`store`] | `evenfall store ls\|append\|read\|export\|verify` |
+//! | [`bursts`] | `evenfall sort`, `evenfall burst`: a sort and queries over many ranks |
 //! | [`keys`] | `evenfall run keys`, `evenfall kv`: ordered keys |
 //! | [`files`] | `evenfall run files`, `evenfall files`: replicated files |
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
@@ -25,6 +26,7 @@
 #[macro_use]
 extern crate evenfall_runtime;
 
+mod bursts;
 mod clock;
 mod completions;
 mod config;
@@ -86,6 +88,10 @@ enum Command {
     /// Answer SQL over recordings and tables, once or for clients of PostgreSQL.
     #[command(disable_help_flag = true)]
     Query(instrument::Args),
+    /// Sort records in the memory of many processes or hosts.
+    Sort(bursts::SortArgs),
+    /// Answer a query over generated rows of many processes or hosts.
+    Burst(bursts::BurstArgs),
     /// Put, read, compare and watch ordered keys.
     Kv(keys::KvArgs),
     /// Put, read, append to, list, move and delete replicated files.
@@ -115,6 +121,8 @@ fn command(cli: Cli) -> Outcome {
         Command::Bench(args) => instrument::main("bench", args),
         Command::Store(args) => store::main(&args),
         Command::Query(args) => instrument::query(args),
+        Command::Sort(args) => bursts::sort_records(&args),
+        Command::Burst(args) => bursts::run_query(&args),
         Command::Kv(args) => keys::kv(&args),
         Command::Files(args) => files::files(&args),
         Command::Feed(args) => feed::main(&args),

@@ -18,6 +18,7 @@
 //! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 39 |
 //! | `recording` | [`Recordings`](recording::Recordings): recordings of feeds, listed, read and followed | 46 |
 //! | `collectives` | [`GroupMember`]: shuffle, broadcast and reduction in a group of processes | 28 |
+//! | `sort` | [`SortMember`]: the records of all processes of a group in order | 30 |
 //!
 //! The last column counts the crates that a build with this feature alone compiles, with this
 //! crate, with build scripts' dependencies and with procedural macros. A test of this crate counts
@@ -139,6 +140,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Sort in a group
+//!
+//! Each member gives its records, and ends with the records that follow those of the member before
+//! it. Records are 10 bytes of key and 90 bytes of value.
+//!
+#![cfg_attr(feature = "sort", doc = "```no_run")]
+#![cfg_attr(not(feature = "sort"), doc = "```ignore")]
+//! use evenfall::sort::{SortConfig, SortMember, local, read_share, write_part};
+//!
+//! let member = local(4)?;
+//! let (me, file) = (member.rank(), std::path::Path::new("records.bin"));
+//! let mut sorter = SortMember::new(member, SortConfig::weighted(1));
+//! let sorted = sorter.sort_records(read_share(file, me, 4)?)?.output.records;
+//! write_part("sorted".as_ref(), me, &sorted)?;
+//! sorter.into_member().leave();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Errors and notes
 //!
 //! An error says what went wrong, where, and what to do. `Error::source` gives a cause that those
@@ -158,6 +177,8 @@ pub mod embedded_root;
 pub mod publisher;
 #[cfg(feature = "recording")]
 pub mod recording;
+#[cfg(feature = "sort")]
+pub mod sort;
 #[cfg(feature = "store")]
 pub mod store;
 #[cfg(feature = "subscriber")]
@@ -169,6 +190,8 @@ pub use collectives::GroupMember;
 pub use embedded_root::EmbeddedRoot;
 #[cfg(feature = "publisher")]
 pub use publisher::Publisher;
+#[cfg(feature = "sort")]
+pub use sort::SortMember;
 #[cfg(feature = "store")]
 pub use store::Store;
 #[cfg(feature = "subscriber")]

@@ -9,6 +9,7 @@ mod recorded;
 pub(super) mod seeds;
 mod shuffle;
 mod shuffle_study;
+mod sort;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,10 @@ enum Command {
     Campaign(campaign::Args),
     /// A shuffle on a fat tree, by our shuffle or a rival, compared with the bound of its links.
     Shuffle(Box<shuffle::Args>),
+    /// MilliSort on the network of its thesis; its tables beside ours.
+    Sort(sort::SortArgs),
+    /// A query over the rows of many servers, on the network of MilliSort's thesis.
+    Burst(sort::BurstArgs),
     /// Bulk reads in a data centre: which copy, over which path.
     Files(files::Args),
     /// One order of requests over sites or racks: rate, times, bytes on wide links.
@@ -262,6 +267,8 @@ pub fn main(args: &Args) -> Outcome {
         Command::Multicast(args) => multicast(args),
         Command::Campaign(args) => campaign::main(args),
         Command::Shuffle(args) => shuffle::main(args),
+        Command::Sort(args) => sort::run_sort(args),
+        Command::Burst(args) => sort::run_query(args),
         Command::Files(args) => files::main(args),
         Command::Consensus(args) => consensus::main(args),
         Command::Clock(args) => clock::main(args),

@@ -12,7 +12,9 @@ use evenfall_core::{Prng, Transmit};
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{Alteration, Campaign, Run, SimTime};
 
-use super::faults::{Check, KINDS, MUTANT_SEEDS, Mutant, Played, Scene, Strikes, tampered};
+use super::faults::{
+    Check, KINDS, MUTANT_SEEDS, Mutant, Played, Scene, Strikes, make_strikes, tampered,
+};
 
 /// Calls of a run.
 const CALLS_PER_RUN: usize = 6;
@@ -123,14 +125,15 @@ impl Campaign for Calls {
             machine.call(now, scene.load[number].call(rank)).expect("begun");
         };
         let until = SimTime::from_millis(4_000);
-        judge(scene, scene.play((mutant, story), machine, (CALLS_PER_RUN, call), until))
+        judge(
+            scene,
+            scene.play((make_strikes(mutant), story), machine, (CALLS_PER_RUN, call), until),
+        )
     }
 }
 
-fn judge(
-    scene: &Scene<Vec<Case>>,
-    Played { events, mut run }: Played<CollectiveEvent>,
-) -> Run<Check> {
+fn judge(scene: &Scene<Vec<Case>>, played: Played<CollectiveEvent>) -> Run<Check> {
+    let (events, mut run) = played.split_run();
     let (ranks, cases, victim) = (scene.ranks, &scene.load, scene.victim());
     let mut ended = vec![[0; CALLS_PER_RUN]; ranks];
     let mut failures = 0;

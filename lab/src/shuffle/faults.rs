@@ -64,7 +64,7 @@ const MUTANT_EVERY: u64 = 3;
 /// Seeds within which a mutant must be caught: one seed in five has a crash.
 pub(super) const MUTANT_SEEDS: u64 = 60;
 /// Kinds of faults that must occur in a campaign of the shuffle.
-pub(super) const KINDS: &[FaultKind] = &[
+pub(crate) const KINDS: &[FaultKind] = &[
     FaultKind::Loss,
     FaultKind::Duplicate,
     FaultKind::Reorder,
@@ -82,6 +82,8 @@ const OUTAGE_WITHIN_US: u64 = 1_000;
 /// silence that makes it dead. Two outages in a row and the wait between them must be shorter than
 /// that silence, for a rank that lives may never be blamed.
 const OUTAGE_US_MAX: u64 = 50_000;
+/// A rank that begins at this time or later is one that the others wait for.
+pub(crate) const LATE_START: SimTime = SimTime::from_nanos(100_000_000);
 /// Offset of the kind in a datagram.
 const KIND_OFFSET: usize = 3;
 
@@ -118,6 +120,11 @@ impl Strikes {
     }
 }
 
+/// Makes the alterations of a mutant.
+pub(super) fn make_strikes(mutant: Option<Mutant>) -> impl Fn() -> Option<Strikes> {
+    move || mutant.map(|mutant| Strikes { mutant, count: 0 })
+}
+
 /// The same bytes with a changed first byte.
 pub(super) fn tampered(body: &Bytes) -> Bytes {
     let mut bytes = BytesMut::from(body.as_ref());
@@ -152,11 +159,11 @@ impl Alteration<Shuffle> for Strikes {
 
 /// The scene that a seed draws: ranks that begin at different times, faults, and a load.
 pub struct Scene<L> {
-    pub(super) plan: Plan,
-    pub(super) ranks: usize,
-    pub(super) config: ShuffleConfig,
-    starts: Vec<SimTime>,
-    pub(super) load: L,
+    pub(crate) plan: Plan,
+    pub(crate) ranks: usize,
+    pub(crate) config: ShuffleConfig,
+    pub(crate) starts: Vec<SimTime>,
+    pub(crate) load: L,
 }
 
 impl<L> AsMut<Plan> for Scene<L> {
@@ -167,7 +174,7 @@ impl<L> AsMut<Plan> for Scene<L> {
 
 impl<L: Default> Scene<L> {
     /// Draws the machines and the network.
-    pub(super) fn draw(seed: u64, ranks: usize, prng: &mut Prng) -> Self {
+    pub(crate) fn draw(seed: u64, ranks: usize, prng: &mut Prng) -> Self {
         let config = ShuffleConfig {
             packet_bytes: 100,
             resend_after: Duration::from_millis(1),
@@ -190,7 +197,7 @@ impl<L: Default> Scene<L> {
     }
 
     /// Draws the time of the crash and the time at which each rank begins.
-    pub(super) fn begin(mut self, prng: &mut Prng, victim: Option<u32>, within_us: u64) -> Self {
+    pub(crate) fn begin(mut self, prng: &mut Prng, victim: Option<u32>, within_us: u64) -> Self {
         if let Some(victim) = victim {
             let at = SimTime::from_micros(prng.below(within_us));
             self.plan.faults.push((at, Fault::Crash(NodeIndex(victim))));
@@ -221,7 +228,7 @@ fn outages(seed: u64, ranks: usize) -> Vec<(SimTime, Fault)> {
     if prng.chance(0.3) {
         let mut cut_off: Vec<_> = (0..ranks as u32).map(NodeIndex).collect();
         prng.shuffle(&mut cut_off);
-        cut_off.truncate(1 + prng.below(ranks as u64 / 2) as usize);
+        cut_off.truncate(1 + prng.below((ranks as u64 / 2).max(1)) as usize);
         let cut = if prng.chance(0.5) { Cut::Deaf } else { Cut::Mute };
         between(Fault::OneWay(cut_off, cut), Fault::Heal, &mut prng);
     }
@@ -234,14 +241,24 @@ fn outages(seed: u64, ranks: usize) -> Vec<(SimTime, Fault)> {
 }
 
 /// The events of a run, and the run before the checks have judged it.
-pub(super) struct Played<E> {
-    pub(super) events: Vec<(Seen, E)>,
-    pub(super) run: Run<Check>,
+pub(crate) struct Played<E> {
+    pub(crate) events: Vec<(Seen, E)>,
+    pub(crate) digest: u64,
+    pub(crate) story: String,
+    pub(crate) counts: Vec<(&'static str, u64)>,
+}
+
+impl<E> Played<E> {
+    /// The events, and the run before any check has judged it.
+    pub(crate) fn split_run<C>(self) -> (Vec<(Seen, E)>, Run<C>) {
+        let Self { events, digest, story, counts } = self;
+        (events, Run { digest, story, counts, ..Run::default() })
+    }
 }
 
 impl<L> Scene<L> {
     /// The rank that crashes.
-    pub(super) fn victim(&self) -> Option<u32> {
+    pub(crate) fn victim(&self) -> Option<u32> {
         self.plan.faults.iter().find_map(|(_, fault)| match fault {
             Fault::Crash(node) => Some(node.0),
             _ => None,
@@ -249,25 +266,24 @@ impl<L> Scene<L> {
     }
 
     /// Runs one machine per rank. Each rank gets its inputs when it begins.
-    pub(super) fn play<M: Machine<Event: Debug>>(
+    pub(crate) fn play<M: Machine<Event: Debug>, A: Alteration<M>>(
         &self,
-        (mutant, story): (Option<Mutant>, bool),
+        (alteration, story): (impl Fn() -> Option<A>, bool),
         machine: impl Fn(usize) -> M,
         (inputs, input): (usize, impl Fn(&mut M, Timestamp, usize, usize)),
         until: SimTime,
-    ) -> Played<M::Event>
-    where
-        Strikes: Alteration<M>,
-    {
+    ) -> Played<M::Event> {
         let mut world = World::new(Wire::new(Duration::from_micros(20)), self.plan.seed);
         for rank in 0..self.ranks {
-            let strikes = mutant.map(|mutant| Strikes { mutant, count: 0 });
-            world.add(Altered::new(machine(rank), strikes), HostSpec::ideal());
+            world.add(Altered::new(machine(rank), alteration()), HostSpec::ideal());
         }
         self.plan.schedule(&mut world);
         let mut watch = Transcript::told(Collect::default(), story);
-        for (rank, start) in self.starts.iter().enumerate() {
-            world.run_until(*start, &mut watch);
+        // Time does not go back, so a rank that begins very late comes last.
+        let mut ranks: Vec<usize> = (0..self.ranks).collect();
+        ranks.sort_by_key(|&rank| self.starts[rank] >= LATE_START);
+        for rank in ranks {
+            world.run_until(self.starts[rank], &mut watch);
             for number in 0..inputs {
                 world.call(NodeIndex(rank as u32), &mut watch, |subject, now| {
                     subject.input(now, |machine| input(machine, now, rank, number));
@@ -277,12 +293,11 @@ impl<L> Scene<L> {
         world.run_until(until, &mut watch);
         let tally = world.tally();
         let counts = vec![("hops", tally.hops), ("packets lost", tally.lost.iter().sum())];
-        let run = Run { digest: world.digest(), story: watch.text, counts, ..Run::default() };
-        Played { events: watch.inner.0, run }
+        Played { events: watch.inner.0, digest: world.digest(), story: watch.text, counts }
     }
 
     /// Addresses of all ranks.
-    pub(super) fn members(&self) -> Vec<std::net::SocketAddr> {
+    pub(crate) fn members(&self) -> Vec<std::net::SocketAddr> {
         (0..self.ranks as u32).map(|rank| NodeIndex(rank).address()).collect()
     }
 }
@@ -345,14 +360,12 @@ impl Campaign for ShuffleCampaign {
         };
         let machine = |_| Shuffle::new(scene.config.clone());
         let until = SimTime::from_millis(3_000);
-        judge(scene, scene.play((mutant, story), machine, (1, start), until))
+        judge(scene, scene.play((make_strikes(mutant), story), machine, (1, start), until))
     }
 }
 
-fn judge(
-    scene: &Scene<Vec<usize>>,
-    Played { events, mut run }: Played<ShuffleEvent>,
-) -> Run<Check> {
+fn judge(scene: &Scene<Vec<usize>>, played: Played<ShuffleEvent>) -> Run<Check> {
+    let (events, mut run) = played.split_run();
     let (ranks, victim) = (scene.ranks, scene.victim());
     let mut here = vec![0u32; ranks * ranks];
     let mut ended = vec![0u32; ranks];

@@ -19,6 +19,7 @@
 //! | [`standbys`] | a root that is started again, a standby with another feed |
 //! | [`stores`] | a feed recorded, proven equal, read back; after kill -9; from objects alone |
 //! | [`shuffles`] | shuffles between processes: losses, a dead rank, mistakes, Ctrl-C, a lab |
+//! | [`sorts`] | sorts and queries over processes: results, files, a dead rank, mistakes |
 //! | [`strangers`] | hostile HTTP and gRPC clients, and notes without a reader |
 //! | [`surveys`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
 //! | [`words`] | the errors for users' mistakes |
@@ -46,6 +47,7 @@ mod served;
 #[expect(dead_code, reason = "the tests of the store start S3 servers too")]
 mod servers;
 mod shuffles;
+mod sorts;
 mod standbys;
 mod stores;
 mod strangers;

@@ -375,10 +375,12 @@ impl Operation {
         let (incoming, outgoing) = (&self.receiver.messages[at], &self.sender.messages[at]);
         let wants_in = incoming.expected && !incoming.complete;
         let wants_out = outgoing.open() && outgoing.body.is_some();
-        let peer = self.peers[at];
         if !wants_in && !wants_out {
+            // The rank owes nothing. Its silence begins when something is asked of it.
+            self.peers[at].heard = now;
             return None;
         }
+        let peer = self.peers[at];
         if now.since(peer.heard) >= config.silence_max {
             return Some(RankFailure::Silent { rank });
         }

@@ -26,8 +26,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
-use std::{env, fmt, io};
+use std::{env, fmt, io, thread};
 
 use bytes::Bytes;
 use evenfall_collectives_machine::config::LinkPace;
@@ -35,7 +36,7 @@ use evenfall_collectives_machine::group::{
     Collective, CollectiveEvent, CollectiveOutcome, GroupSettings, LANE_BYTES, ProcessGroup, Reduce,
 };
 use evenfall_collectives_machine::wire::HEADER_BYTES;
-use evenfall_collectives_machine::{RankFailure, ShuffleCounters, StartError};
+use evenfall_collectives_machine::{RankFailure, ShuffleConfig, ShuffleCounters, StartError};
 use evenfall_core::{Machine, Timestamp};
 use evenfall_host::Waker;
 use evenfall_host::clock::MonotonicClock;
@@ -61,6 +62,11 @@ const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 /// difference to 16 buffers is small: .87 to .91 ms for a shuffle of few long messages, and none
 /// for equal messages.
 const RECEIVE_BATCH: usize = 4;
+/// Bytes that may go unasked, and be granted ahead, where links have no limit of their own.
+const UNLIMITED_BYTES: u32 = 4 << 20;
+/// How long a message may rest where links have no limit: far above the time that four granted
+/// round trips wait for a core that several ranks share.
+const UNLIMITED_RESEND_AFTER: Duration = Duration::from_millis(20);
 /// Environment variable that tells a process started by [`local`] its rank and all addresses.
 const LOCAL: &str = "EVENFALL_LOCAL_GROUP";
 /// Rounds of [`GroupMember::measure`].
@@ -228,13 +234,42 @@ impl GroupSocket {
 /// # Panics
 /// When the number of ranks is 0 or above 65,535.
 pub fn local(ranks: usize) -> Result<GroupMember, GroupError> {
+    local_with(ranks, &GroupSocketOptions::default(), &GroupSettings::default())
+}
+
+/// The settings of a group whose links have no limit of their own, such as loopback, for packets of
+/// this length: much goes unasked, and much is granted ahead.
+pub fn unlimited_settings(packet_bytes: u32) -> GroupSettings {
+    let shuffle = ShuffleConfig {
+        packet_bytes,
+        rtt_packets: (UNLIMITED_BYTES / packet_bytes.max(1)).max(8),
+        overcommit: 4.0,
+        grant_packets: 8,
+        resend_after: UNLIMITED_RESEND_AFTER,
+        ..ShuffleConfig::default()
+    };
+    GroupSettings { shuffle, ..GroupSettings::default() }
+}
+
+/// As [`local`], with settings, of which the members know no others.
+///
+/// # Errors
+/// As for [`local`].
+///
+/// # Panics
+/// As for [`local`].
+pub fn local_with(
+    ranks: usize,
+    options: &GroupSocketOptions,
+    settings: &GroupSettings,
+) -> Result<GroupMember, GroupError> {
     let told = env::var(LOCAL).ok();
-    let seat = |address| GroupSocket::bind(address, GroupSocketOptions::default());
+    let seat = |address| GroupSocket::bind(address, options.clone());
     let mut words = told.iter().flat_map(|told| told.split(' '));
     let rank = words.next().and_then(|rank| rank.parse().ok());
     let members: Vec<SocketAddr> = words.map_while(|word| word.parse().ok()).collect();
     if let Some(rank) = rank.filter(|&rank| rank < members.len()) {
-        return Ok(seat(members[rank])?.join(rank, members, GroupSettings::default())?);
+        return Ok(seat(members[rank])?.join(rank, members, settings.clone())?);
     }
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut seats = (0..ranks).map(|_| seat(any)).collect::<Result<Vec<_>, _>>()?;
@@ -248,7 +283,7 @@ pub fn local(ranks: usize) -> Result<GroupMember, GroupError> {
         source,
         advice: "is its file still there?",
     })?;
-    let member = own.join(0, members, GroupSettings::default())?;
+    let member = own.join(0, members, settings.clone())?;
     Ok(GroupMember { others, ..member })
 }
 
@@ -398,6 +433,39 @@ impl GroupMember {
     /// As for [`wait`](Self::wait).
     pub fn barrier(&mut self) -> Result<(), GroupError> {
         self.do_call(Collective::Barrier).map(drop)
+    }
+
+    /// Does work in a thread of its own, and answers the other members meanwhile. A member that
+    /// only works for longer than their `silence_max` would count as dead.
+    ///
+    /// # Errors
+    /// When the socket fails, or a signal arrives. The work runs to its end in any case.
+    ///
+    /// # Panics
+    /// When the work panics.
+    pub fn work_beside<T: Send>(
+        &mut self,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, GroupError> {
+        let (done, result) = channel();
+        let waker = self.port.waker();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                // The member is gone when a signal has arrived, and then needs no result.
+                done.send(work()).ok();
+                waker.wake();
+            });
+            loop {
+                match result.try_recv() {
+                    Ok(result) => return Ok(result),
+                    Err(TryRecvError::Disconnected) => panic!("the work panicked"),
+                    Err(TryRecvError::Empty) if interrupt::raised() => {
+                        return Err(GroupError::Interrupted);
+                    }
+                    Err(TryRecvError::Empty) => self.drive(None)?,
+                };
+            }
+        })
     }
 
     /// Measures how long a small message takes, and how long its sender is busy with it, at rank 0.

@@ -59,6 +59,11 @@ pub enum WorkKind {
 /// The result of a piece of work, whose type its program knows.
 pub type WorkResult = Box<dyn Any + Send>;
 
+/// The result of a job whose type its program knows.
+pub(crate) fn take_result<T: 'static>(result: WorkResult) -> T {
+    *result.downcast().expect("the job's own result")
+}
+
 /// A piece of work that needs a core for longer than a message does.
 pub struct Work {
     number: u64,

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenfall_collectives_machine::group::{Collective, CollectiveOutcome};
 
-use crate::burst::Actions;
+use crate::burst::{Actions, WorkKind, WorkResult, take_result};
 use crate::pivots::{
     MergedPivots, NumberedSplitter, PivotGroup, PivotList, SortedList, SplitterRule, Tag,
     decode_group, decode_list, decode_numbered, decode_tags, draw, encode_group, encode_list,
@@ -39,12 +39,22 @@ pub const REDUCTION: usize = 10;
 /// Levels at most: three levels serve ten thousand ranks.
 pub const LEVELS_MAX: usize = 3;
 /// Steps of each level.
-const LEVEL_STEPS: u32 = 4;
+pub const LEVEL_STEPS: u32 = 4;
 /// Steps of a partition.
 pub const PARTITION_STEPS: u32 = LEVEL_STEPS * LEVELS_MAX as u32;
 
+/// Jobs of each level.
+const LEVEL_JOBS: u32 = 2;
+/// The first job of a partition. The jobs of its owner have lower numbers.
+pub const PARTITION_JOBS: u32 = 1 << 8;
+/// A sorter merges the pivots of its group.
+const MERGE_GROUP: u32 = 0;
+/// A sorter merges its part of all pivots.
+const MERGE_PART: u32 = 1;
+
 const GATHER: u32 = 0;
-const PIVOT_SHUFFLE: u32 = 1;
+/// The step of a level in which sorters send each other their pivots.
+pub const PIVOT_SHUFFLE: u32 = 1;
 const ALL_GATHER: u32 = 2;
 const BROADCAST: u32 = 3;
 
@@ -60,6 +70,15 @@ pub struct LevelCounts {
     pub merged: usize,
     /// Splitters that the rank picked.
     pub picked: usize,
+}
+
+/// A sorter's part of all pivots of a level.
+struct RankedPart {
+    merged: MergedPivots,
+    /// The weight of all pivots in front of the part.
+    rank: u64,
+    /// The weight of all pivots.
+    total: u64,
 }
 
 /// How a partition runs. All ranks state the same.
@@ -180,7 +199,45 @@ impl Partition {
         let group = self.group(level);
         let list = |(body, &rank): (&Bytes, &u16)| decode_list(body).ok_or(rank);
         let lists = lists.iter().zip(&*group).map(list).collect::<Result<Vec<_>, _>>()?;
-        let merged = merge(&*self.config.rule, &lists);
+        let items = lists.iter().map(|list| list.tags.len()).sum();
+        let (job, rule) = (Self::number_job(level, MERGE_GROUP), self.config.rule.clone());
+        out.work(job, WorkKind::MergePivots, items, move || merge(&*rule, &lists));
+        Ok(())
+    }
+
+    fn number_job(level: usize, kind: u32) -> u32 {
+        PARTITION_JOBS + level as u32 * LEVEL_JOBS + kind
+    }
+
+    /// Takes the result of a job, which is one of those from [`PARTITION_JOBS`] on.
+    ///
+    /// # Errors
+    /// The own rank, when the rule of the pivots finds no right list of splitters.
+    pub fn worked<O>(
+        &mut self,
+        job: u32,
+        result: WorkResult,
+        out: &mut Actions<O>,
+    ) -> Result<(), u16> {
+        let job = job - PARTITION_JOBS;
+        let level = (job / LEVEL_JOBS) as usize;
+        match job % LEVEL_JOBS {
+            MERGE_GROUP => self.pass_merged(level, take_result(result), out),
+            _ => {
+                self.pick_splitters(level, &take_result(result), out);
+                Ok(())
+            }
+        }
+    }
+
+    /// The pivots of a group are merged. A sorter draws pivots of them for the next level. The
+    /// coordinator picks the splitters of the last level.
+    fn pass_merged<O>(
+        &mut self,
+        level: usize,
+        merged: MergedPivots,
+        out: &mut Actions<O>,
+    ) -> Result<(), u16> {
         self.counts[level].merged = merged.len();
         if !self.is_last(level) {
             self.merged.push(merged.clone());
@@ -191,7 +248,8 @@ impl Partition {
         let picked = pick(&*self.config.rule, &merged, 0, total, parts);
         self.counts[level].picked = picked.len();
         let body = encode_tags(&in_order(picked, parts).ok_or(self.me)?);
-        out.call(Self::step(level, BROADCAST), group, Collective::Broadcast { root: 0, body });
+        let broadcast = Collective::Broadcast { root: 0, body };
+        out.call(Self::step(level, BROADCAST), self.group(level), broadcast);
         Ok(())
     }
 
@@ -228,18 +286,29 @@ impl Partition {
         let local_ranks: Vec<u64> = parts.iter().map(|part| part.local_rank).collect();
         let rank = self.config.rule.own_rank(&local_ranks, own);
         let total = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.total));
-        let pivots = |part: PivotGroup| part.pivots;
-        let merged = MergedPivots::new(parts.into_iter().flat_map(pivots).collect());
-        let ranks = self.sets[level].len();
-        let picked = if total == 0 && own > 0 {
+        let items = parts.iter().map(|part| part.pivots.len()).sum();
+        out.work(Self::number_job(level, MERGE_PART), WorkKind::MergePivots, items, move || {
+            let pivots = |part: PivotGroup| part.pivots;
+            let merged = MergedPivots::new(parts.into_iter().flat_map(pivots).collect());
+            RankedPart { merged, rank, total }
+        });
+        Ok(())
+    }
+
+    /// A sorter knows what lies in front of its part, and picks the splitters that the part
+    /// crosses.
+    fn pick_splitters<O>(&mut self, level: usize, part: &RankedPart, out: &mut Actions<O>) {
+        let sorters = self.sets[level + 1].clone();
+        let RankedPart { merged, rank, total } = part;
+        // The first sorter alone gives the splitters of a group without records.
+        let picked = if *total == 0 && sorters[0] != self.me {
             Vec::new()
         } else {
-            pick(&*self.config.rule, &merged, rank, total, ranks)
+            pick(&*self.config.rule, merged, *rank, *total, self.sets[level].len())
         };
         self.counts[level].picked = picked.len();
         let body = encode_numbered(&picked);
         out.call(Self::step(level, ALL_GATHER), sorters, Collective::AllGather { body });
-        Ok(())
     }
 
     /// A sorter has all splitters of its level, and tells them its group.

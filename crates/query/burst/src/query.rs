@@ -22,7 +22,7 @@ use evenfall_collectives_machine::group::{Collective, CollectiveOutcome, MergeRu
 use evenfall_core::Malformed;
 use evenfall_core::math::mix;
 
-use crate::burst::{Actions, BurstProgram, WorkKind, WorkResult};
+use crate::burst::{Actions, BurstProgram, WorkKind, WorkResult, take_result};
 
 /// Rows of the answer of q2.
 pub const TOP_ADDRESSES: usize = 10;
@@ -109,8 +109,18 @@ pub enum Duplicates {
     OutAfter,
 }
 
-/// The answer of a query: at rank 0, and empty elsewhere.
+/// The answer of a query.
 pub type Answer = Vec<SumRow>;
+
+/// What a rank has after a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryOutput {
+    /// The answer at rank 0, and nothing elsewhere.
+    pub answer: Answer,
+    /// Rows that this rank added up last: those that the last shuffle brought, or its own rows
+    /// where the query has no shuffle.
+    pub summed: u64,
+}
 
 /// One rank of a query.
 #[derive(Debug)]
@@ -122,6 +132,7 @@ pub struct MilliQuery {
     top: Option<usize>,
     pairs: Option<Vec<Bytes>>,
     languages: Option<Vec<Bytes>>,
+    summed: u64,
 }
 
 /// Tables for each rank: what a shuffle sends.
@@ -138,6 +149,7 @@ impl MilliQuery {
         };
         Self {
             ranks: (0..ranks as u16).collect(),
+            summed: rows.len() as u64,
             is_join: matches!(rows, QueryRows::Repositories { .. }),
             rows: Some(rows),
             duplicates,
@@ -147,7 +159,7 @@ impl MilliQuery {
         }
     }
 
-    fn reduce(&self, table: Vec<SumRow>, out: &mut Actions<Answer>) {
+    fn reduce(&self, table: Vec<SumRow>, out: &mut Actions<QueryOutput>) {
         out.begin_phase("reduce");
         let by = match self.top {
             None => SUMS,
@@ -158,7 +170,7 @@ impl MilliQuery {
         out.call(REDUCE, self.ranks.clone(), Collective::Merge { root: 0, body, by });
     }
 
-    fn join_when_here(&mut self, out: &mut Actions<Answer>) {
+    fn join_when_here(&mut self, out: &mut Actions<QueryOutput>) {
         if self.pairs.is_none() || self.languages.is_none() {
             return;
         }
@@ -173,10 +185,11 @@ impl MilliQuery {
         });
     }
 
-    fn sum_parts(&mut self, parts: Vec<Bytes>, out: &mut Actions<Answer>) {
+    fn sum_parts(&mut self, parts: Vec<Bytes>, out: &mut Actions<QueryOutput>) {
         out.end_phase("shuffle");
         out.begin_phase("sum");
         let items = parts.iter().map(|body| body.len() / ROW_BYTES).sum();
+        self.summed = items as u64;
         let top = self.top.unwrap_or(usize::MAX);
         out.work(SUM, WorkKind::Scan, items, move || {
             best(summed(parts.iter().flat_map(|body| decode(body))), top)
@@ -193,11 +206,11 @@ impl MilliQuery {
 }
 
 impl BurstProgram for MilliQuery {
-    type Output = Answer;
+    type Output = QueryOutput;
 
     const STEPS: u32 = 4;
 
-    fn begin(&mut self, out: &mut Actions<Answer>) {
+    fn begin(&mut self, out: &mut Actions<QueryOutput>) {
         out.begin_phase("scan");
         let Some(rows) = self.rows.take() else { return };
         let (ranks, duplicates) = (self.ranks.len(), self.duplicates);
@@ -208,15 +221,16 @@ impl BurstProgram for MilliQuery {
         &mut self,
         step: u32,
         outcome: CollectiveOutcome,
-        out: &mut Actions<Answer>,
+        out: &mut Actions<QueryOutput>,
     ) -> Result<(), u16> {
         match (step, outcome) {
             (REDUCE, outcome) => {
                 out.end_phase("reduce");
-                out.finish(match outcome {
+                let answer = match outcome {
                     CollectiveOutcome::One(body) => decode(&body).collect(),
                     _ => Vec::new(),
-                });
+                };
+                out.finish(QueryOutput { answer, summed: self.summed });
             }
             (step, CollectiveOutcome::All(parts)) => {
                 self.check(&parts)?;
@@ -241,13 +255,13 @@ impl BurstProgram for MilliQuery {
         &mut self,
         job: u32,
         result: WorkResult,
-        out: &mut Actions<Answer>,
+        out: &mut Actions<QueryOutput>,
     ) -> Result<(), u16> {
         let ranks = self.ranks.clone();
         match job {
             SCAN => {
                 out.end_phase("scan");
-                match *result.downcast::<Scanned>().expect("the job's own result") {
+                match take_result::<Scanned>(result) {
                     Scanned::Table(table) => self.reduce(table, out),
                     Scanned::Counts(messages) => {
                         out.begin_phase("shuffle");
@@ -262,12 +276,12 @@ impl BurstProgram for MilliQuery {
                 }
             }
             JOIN => {
-                let messages = *result.downcast::<Messages>().expect("the job's own result");
+                let messages = take_result::<Messages>(result);
                 out.call(SHUFFLE_SUMS, ranks, Collective::Shuffle { messages });
             }
             _ => {
                 out.end_phase("sum");
-                let table = *result.downcast::<Vec<SumRow>>().expect("the job's own result");
+                let table = take_result::<Vec<SumRow>>(result);
                 self.reduce(table, out);
             }
         }

@@ -1,13 +1,34 @@
-//! Rows for the three queries, made of a seed. The data of the source are not available, so the
-//! sizes and the skew are stated here.
+//! Rows for the three queries and records for a sort, made of a seed. The data of the source are
+//! not available, so the sizes and the skew are stated here.
 //!
 //! A name out of `n` is drawn as `n * u^skew`, with `u` between 0 and 1: with a skew of 3 and a
 //! thousand names, the first name has a tenth of all draws, and the first ten names have more than
 //! a fifth.
 
+use core::fmt;
+use core::str::FromStr;
+use std::sync::Arc;
+
 use evenfall_core::Prng;
 
-use crate::query::{QueryRows, RepositoryRow, SumRow};
+use crate::pivots::{KEY_BYTES, Naive, SplitterRule, Weighted};
+use crate::query::{Duplicates, QueryRows, RepositoryRow, SumRow};
+use crate::sort::{Records, VALUE_BYTES};
+
+/// A word that is none of the names of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownName {
+    /// The names that there are.
+    pub allowed: &'static str,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there are {}", self.allowed)
+    }
+}
+
+impl core::error::Error for UnknownName {}
 
 /// Languages of q1.
 const LANGUAGES: u32 = 300;
@@ -29,6 +50,31 @@ pub enum QueryName {
     Q2,
     /// Hundred pairs of language and author with most bytes.
     Q3,
+}
+
+impl FromStr for QueryName {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        match name {
+            "q1" => Ok(Self::Q1),
+            "q2" => Ok(Self::Q2),
+            "q3" => Ok(Self::Q3),
+            _ => Err(UnknownName { allowed: "q1, q2 and q3" }),
+        }
+    }
+}
+
+impl FromStr for Duplicates {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        match name {
+            "before" => Ok(Self::OutBefore),
+            "after" => Ok(Self::OutAfter),
+            _ => Err(UnknownName { allowed: "before and after" }),
+        }
+    }
 }
 
 fn skewed(prng: &mut Prng, names: u32) -> u32 {
@@ -69,4 +115,92 @@ pub fn make(query: QueryName, seed: u64, rank: usize, ranks: usize, count: usize
             QueryRows::Repositories { commits, languages }
         }
     }
+}
+
+/// How the keys of generated records are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyDraw {
+    /// Any key is as likely as any other.
+    #[default]
+    Uniform,
+    /// The first 8 bytes are the mean of twelve uniform numbers, which is near a normal
+    /// distribution.
+    Gaussian,
+    /// A hundred different keys.
+    Few,
+    /// One key.
+    Equal,
+}
+
+/// Different keys of [`KeyDraw::Few`].
+const FEW_KEYS: u64 = 100;
+/// Uniform numbers whose mean is one number of [`KeyDraw::Gaussian`].
+const GAUSSIAN_TERMS: u64 = 12;
+
+impl FromStr for KeyDraw {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        match name {
+            "uniform" => Ok(Self::Uniform),
+            "gaussian" => Ok(Self::Gaussian),
+            "few" => Ok(Self::Few),
+            "equal" => Ok(Self::Equal),
+            _ => Err(UnknownName { allowed: "uniform, gaussian, few and equal" }),
+        }
+    }
+}
+
+/// The rule of splitters with this name.
+///
+/// # Errors
+/// The names that there are.
+pub fn find_rule(name: &str) -> Result<Arc<dyn SplitterRule>, UnknownName> {
+    match name {
+        "weighted" => Ok(Arc::new(Weighted)),
+        "naive" => Ok(Arc::new(Naive)),
+        _ => Err(UnknownName { allowed: "weighted and naive" }),
+    }
+}
+
+impl KeyDraw {
+    /// The first 8 bytes of a key, as a big-endian number.
+    pub fn draw_prefix(self, prng: &mut Prng) -> u64 {
+        match self {
+            Self::Uniform => prng.next_u64(),
+            Self::Gaussian => (0..GAUSSIAN_TERMS).map(|_| prng.next_u64() / GAUSSIAN_TERMS).sum(),
+            Self::Few => prng.below(FEW_KEYS),
+            Self::Equal => 0,
+        }
+    }
+
+    fn draw_key(self, prng: &mut Prng) -> [u8; KEY_BYTES] {
+        let prefix = self.draw_prefix(prng).to_be_bytes();
+        let rest = match self {
+            Self::Uniform | Self::Gaussian => prng.next_u64().to_be_bytes(),
+            Self::Few | Self::Equal => [0; 8],
+        };
+        core::array::from_fn(|at| prefix.get(at).copied().unwrap_or(rest[at % rest.len()]))
+    }
+}
+
+/// The records of one rank. Each value begins with its number ([`record_number`]), so that a check
+/// can see whether a sort was stable.
+pub fn make_records(keys: KeyDraw, seed: u64, rank: usize, count: usize) -> Records {
+    let mut prng = Prng::new(seed).fork(rank as u64);
+    let mut key_block = Vec::with_capacity(count * KEY_BYTES);
+    let mut values = vec![0; count * VALUE_BYTES];
+    for (index, value) in values.as_chunks_mut::<VALUE_BYTES>().0.iter_mut().enumerate() {
+        key_block.extend_from_slice(&keys.draw_key(&mut prng));
+        let number = (rank as u64) << 32 | index as u64;
+        value[..8].copy_from_slice(&number.to_be_bytes());
+        value[8..].fill(index as u8);
+    }
+    Records { keys: key_block.into(), values: values.into() }
+}
+
+/// The number of a generated record by its value: its rank in the upper half, and its place there.
+/// 0 where the value is shorter than 8 bytes.
+pub fn record_number(value: &[u8]) -> u64 {
+    value.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenfall_collectives_machine::group::{Collective, CollectiveOutcome};
 
-use crate::burst::{Actions, BurstProgram, WorkKind, WorkResult};
-use crate::partition::{LevelCounts, PARTITION_STEPS, Partition, PartitionConfig};
-use crate::pivots::{KEY_BYTES, Tag, key, tag};
+use crate::burst::{Actions, BurstProgram, WorkKind, WorkResult, take_result};
+use crate::partition::{LevelCounts, PARTITION_JOBS, PARTITION_STEPS, Partition, PartitionConfig};
+use crate::pivots::{KEY_BYTES, Tag, Weighted, key, tag};
 
 /// Bytes of a value in all published runs: a record has 100 bytes.
 pub const VALUE_BYTES: usize = 90;
@@ -66,6 +66,14 @@ pub struct SortConfig {
     pub value_bytes: usize,
     /// How splitters are found.
     pub partition: PartitionConfig,
+}
+
+impl SortConfig {
+    /// Records of 100 bytes, and one weighted pivot for each rank, on this many levels.
+    pub fn weighted(levels: usize) -> Self {
+        let partition = PartitionConfig { levels, pivots_per_rank: 1, rule: Arc::new(Weighted) };
+        Self { value_bytes: VALUE_BYTES, partition }
+    }
 }
 
 /// What a rank has after a sort.
@@ -239,8 +247,9 @@ impl BurstProgram for MilliSort {
         out: &mut Actions<SortedRecords>,
     ) -> Result<(), u16> {
         match job {
+            PARTITION_JOBS.. => self.partition.worked(job, result, out)?,
             SORT => {
-                self.sorted = take::<Arc<[Tag]>>(result);
+                self.sorted = take_result::<Arc<[Tag]>>(result);
                 out.end_phase("local_sort");
                 out.begin_phase("partition");
                 self.partition.begin(&self.sorted, out);
@@ -251,17 +260,17 @@ impl BurstProgram for MilliSort {
                 });
             }
             PERMUTE => {
-                self.permuted = Some(take::<Bytes>(result));
+                self.permuted = Some(take_result::<Bytes>(result));
                 self.records = Records::default();
                 self.send_values(out);
             }
             MERGE => {
-                self.order = Some(take::<(Vec<u8>, Vec<Source>)>(result));
+                self.order = Some(take_result::<(Vec<u8>, Vec<Source>)>(result));
                 self.place_values(out)?;
             }
             _ => {
                 out.end_phase("rearrange");
-                let values = take::<Vec<u8>>(result).into();
+                let values = take_result::<Vec<u8>>(result).into();
                 let keys = self.keys.take().unwrap_or_default().into();
                 let records = Records { keys, values };
                 out.finish(SortedRecords { records, levels: self.partition.counts().to_vec() });
@@ -269,11 +278,6 @@ impl BurstProgram for MilliSort {
         }
         Ok(())
     }
-}
-
-/// The result of a job of a known type.
-fn take<T: 'static>(result: WorkResult) -> T {
-    *result.downcast().expect("the job's own result")
 }
 
 /// Sorts keys, each with its rank and index. Numbers of 16 bytes sort in the registers of the

@@ -11,7 +11,7 @@ fn answer(rows: &[QueryRows], duplicates: Duplicates, seed: u64) -> Answer {
         net.start(rank, MilliQuery::new(rows.len(), own.clone(), duplicates));
     }
     net.run();
-    let answers = net.results();
+    let answers: Vec<Answer> = net.results().into_iter().map(|output| output.answer).collect();
     assert!(answers[1..].iter().all(Vec::is_empty), "the answer is at rank 0 alone");
     answers.into_iter().next().expect("a rank")
 }

@@ -1,0 +1,102 @@
+//! `evenfall burst q1|q2|q3`: three queries over many ranks, on generated rows.
+
+use evenfall_collectives_member::GroupMember;
+use evenfall_host::clock::process_cpu;
+use evenfall_query_burst::query::{QUERY_PHASES, answer_plainly};
+use evenfall_query_burst::rows::{QueryName, make};
+use evenfall_query_member::{BurstMember, Duplicates, MilliQuery, QueryRows};
+use serde_json::json;
+
+use super::ranks::{HostArgs, RankReport, end_rank, imbalance, phases_us, print_phases, seconds};
+use crate::Outcome;
+
+/// Notes below the list of options.
+const AFTER: &str = "\
+Rows are generated at the ranks, before the time begins. Every answer is compared with that of a
+plain program that has all rows in one place; the command fails when they differ.
+
+  evenfall burst q2 --local 4 --records 100000 --json";
+
+/// Arguments of `evenfall burst`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER)]
+pub struct BurstArgs {
+    /// The query: q1 (views of each language: sums up a tree), q2 (the ten addresses with most
+    /// edits: one shuffle) or q3 (the hundred pairs of language and author with most bytes: three
+    /// shuffles and a join).
+    query: QueryName,
+    /// Ranks, which are processes of this machine.
+    #[arg(long, value_name = "RANKS", default_value_t = 8, conflicts_with = "members")]
+    local: usize,
+    /// Rows of each rank.
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    records: usize,
+    /// When equal rows become one: before (a shuffle, and behind it) or after (only behind it).
+    #[arg(long, default_value = "before")]
+    duplicates: Duplicates,
+    /// Seed of the rows.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    hosts: HostArgs,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Answers a query as one rank.
+pub fn run_query(args: &BurstArgs) -> Outcome {
+    let member = args.hosts.join(args.local)?;
+    let rank = member.rank();
+    end_rank(rank, answer_as(args, member))
+}
+
+fn answer_as(args: &BurstArgs, mut member: GroupMember) -> Outcome {
+    let (rank, ranks) = (member.rank(), member.group().members().len());
+    let rows = |rank| make(args.query, args.seed, rank, ranks, args.records);
+    let own = member.work_beside(|| rows(rank))?;
+    let records = own.len() as u64;
+    member.barrier()?;
+    let mut asker = BurstMember::new(member);
+    let cpu = process_cpu();
+    let run = asker.run_burst(MilliQuery::new(ranks, own, args.duplicates))?;
+    let mut report = RankReport::of(&run, process_cpu() - cpu);
+    (report.records, report.part) = (records, run.output.summed);
+    let mut member = asker.into_member();
+    let reports = report.gather(&mut member)?;
+    let end = if rank > 0 {
+        Ok(())
+    } else {
+        let plain = member.work_beside(|| {
+            let all: Vec<QueryRows> = (0..ranks).map(rows).collect();
+            answer_plainly(&all)
+        })?;
+        tell_answer(args, &reports, run.output.answer.len(), plain == run.output.answer)
+    };
+    member.leave();
+    end
+}
+
+fn tell_answer(args: &BurstArgs, reports: &[RankReport], rows: usize, is_plain: bool) -> Outcome {
+    let completion_us = seconds(reports, args.hosts.has_one_clock()) * 1e6;
+    let records: u64 = reports.iter().map(|report| report.records).sum();
+    let phases = phases_us(reports, &QUERY_PHASES);
+    if args.json {
+        let result = json!({
+            "completion_us": completion_us, "records": records, "ranks": reports.len(),
+            "imbalance": imbalance(reports), "phases_us": phases, "answer_rows": rows,
+            "cpu_seconds": reports.iter().map(|report| report.cpu_ns).sum::<u64>() as f64 / 1e9,
+            "answer_equals_plain": is_plain,
+        });
+        println!("{result}");
+    } else {
+        println!("{rows} rows from {records} rows of {} ranks", reports.len());
+        println!("  answered in {:.0} us", completion_us);
+        println!("  the fullest rank has {:.3} times the mean", imbalance(reports));
+        print_phases(&phases, &QUERY_PHASES);
+    }
+    if !is_plain {
+        return Err("the answer differs from that of a plain program".into());
+    }
+    Ok(())
+}

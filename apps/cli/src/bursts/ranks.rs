@@ -1,0 +1,223 @@
+//! The ranks of a burst: processes of this machine, or one rank on this host. Their reports.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_collectives_member::{
+    GroupError, GroupMember, GroupSocket, GroupSocketOptions, local_with, packet_bytes,
+    unlimited_settings,
+};
+use evenfall_core::Timestamp;
+use evenfall_host::interrupt;
+use evenfall_port::udp::link_mtu;
+use evenfall_query_member::{BurstRun, Phases};
+use humantime::parse_duration;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::Outcome;
+
+/// Ranks that one machine may be asked to run.
+pub const LOCAL_RANKS_MAX: usize = 256;
+/// How long a waiting rank of this machine looks for arrivals before it sleeps, which spares most
+/// wake-ups of a burst.
+const YIELD_FOR: Duration = Duration::from_micros(200);
+/// Bytes of a key.
+const KEY_BYTES: usize = 16;
+
+/// Where the ranks are, when they are not processes of this machine.
+#[derive(clap::Args, Debug)]
+pub struct HostArgs {
+    /// Take part as one rank of many hosts: a file with the address of each rank, one a line. Every
+    /// host runs this command with the same file and options, and with its own --rank.
+    #[arg(long, value_name = "FILE", requires = "rank")]
+    members: Option<PathBuf>,
+    /// With --members: the number of this rank, from 0. Rank 0 prints the result.
+    #[arg(long, value_name = "NUMBER", requires = "members")]
+    rank: Option<usize>,
+    /// With --members: a file with the key of the group, 32 hexadecimal digits. Beyond loopback
+    /// nothing is sent without a key. The key authenticates datagrams and does not hide them.
+    #[arg(long, value_name = "FILE", requires = "members")]
+    key_file: Option<PathBuf>,
+    /// How long a rank may be silent before the others end and name it.
+    #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = parse_duration)]
+    silence: Duration,
+}
+
+/// The lines of a file of addresses.
+fn read_members(file: &Path) -> Result<Vec<SocketAddr>, String> {
+    let about = |error: &dyn std::fmt::Display| format!("--members {}: {error}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| about(&error))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let address = |(at, line): (usize, &str)| {
+        let words = format!("line {}: {line:?} is no address such as 10.0.0.1:7000", at + 1);
+        line.trim().parse().map_err(|_| about(&words))
+    };
+    lines.map(address).collect()
+}
+
+fn read_key(file: &Path) -> Result<[u8; KEY_BYTES], String> {
+    let about = |error: &dyn std::fmt::Display| format!("--key-file {}: {error}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| about(&error))?;
+    let digits = text.trim();
+    let byte = |at: usize| {
+        let digits = digits.get(2 * at..2 * at + 2)?;
+        u8::from_str_radix(digits, 16).ok()
+    };
+    let bytes: Option<Vec<u8>> = (0..KEY_BYTES).map(byte).collect();
+    bytes
+        .filter(|_| digits.len() == 2 * KEY_BYTES)
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| about(&"a key has 32 hexadecimal digits"))
+}
+
+impl HostArgs {
+    /// Becomes a rank: of this many processes on this machine, which begin at `main` with the same
+    /// arguments, or of the hosts of a file.
+    pub fn join(&self, local: usize) -> Result<GroupMember, Box<dyn std::error::Error>> {
+        interrupt::install()?;
+        let options = |keyed, yield_for| GroupSocketOptions {
+            keyed,
+            yield_for,
+            ..GroupSocketOptions::default()
+        };
+        let (Some(file), Some(rank)) = (&self.members, self.rank) else {
+            if local == 0 || local > LOCAL_RANKS_MAX {
+                return Err(format!("{local} ranks: between 1 and {LOCAL_RANKS_MAX}").into());
+            }
+            let any = SocketAddr::from(([127, 0, 0, 1], 9));
+            let mut settings = unlimited_settings(packet_bytes(link_mtu(any.ip(), any)?));
+            settings.shuffle.silence_max = self.silence;
+            return Ok(local_with(local, &options(false, YIELD_FOR), &settings)?);
+        };
+        let members = read_members(file)?;
+        let Some(&own) = members.get(rank) else {
+            let count = members.len();
+            return Err(format!("--rank {rank}: {} has {count} lines", file.display()).into());
+        };
+        let key = self.key_file.as_deref().map(read_key).transpose()?;
+        let other = members.iter().find(|&&member| member != own).copied().unwrap_or(own);
+        let mut settings = unlimited_settings(packet_bytes(link_mtu(own.ip(), other)?));
+        settings.shuffle.key = key;
+        settings.shuffle.silence_max = self.silence;
+        let socket = GroupSocket::bind(own, options(key.is_some(), Duration::ZERO))?;
+        Ok(socket.join(rank, members, settings)?)
+    }
+
+    /// Whether all ranks share the clock of this host.
+    pub fn has_one_clock(&self) -> bool {
+        self.members.is_none()
+    }
+}
+
+/// The end of a command at one rank. A rank that another rank made fail says nothing, because rank
+/// 0 says it.
+pub fn end_rank(rank: usize, end: Outcome) -> Outcome {
+    match end {
+        Err(error) if rank > 0 => match error.downcast_ref() {
+            Some(GroupError::Failed(_) | GroupError::Interrupted) => Ok(()),
+            _ => Err(format!("rank {rank}: {error}").into()),
+        },
+        end => end,
+    }
+}
+
+/// What a rank says about its part of a burst.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct RankReport {
+    /// Begin and end by the host's clock.
+    pub began_ns: u64,
+    pub ended_ns: u64,
+    /// Processor time of the process.
+    pub cpu_ns: u64,
+    /// Each phase in nanoseconds.
+    phases: BTreeMap<String, u64>,
+    /// Records or rows of the input.
+    pub records: u64,
+    /// Records or rows of this rank's part.
+    pub part: u64,
+    /// Summaries of input and output, as they are on the wire.
+    pub summaries: [Vec<u8>; 2],
+}
+
+impl RankReport {
+    /// The report of a burst.
+    pub fn of<O>(run: &BurstRun<O>, cpu: Duration) -> Self {
+        let ended: Timestamp = run.began + run.took;
+        Self {
+            began_ns: run.began.nanos(),
+            ended_ns: ended.nanos(),
+            cpu_ns: cpu.as_nanos() as u64,
+            phases: named(&run.phases),
+            ..Self::default()
+        }
+    }
+
+    /// Brings the reports of all ranks to rank 0; an empty list elsewhere.
+    pub fn gather(
+        &self,
+        member: &mut GroupMember,
+    ) -> Result<Vec<Self>, Box<dyn std::error::Error>> {
+        let bodies = member.gather(0, Bytes::from(serde_json::to_vec(self)?))?;
+        Ok(bodies.iter().map(|body| serde_json::from_slice(body)).collect::<Result<_, _>>()?)
+    }
+}
+
+fn named(phases: &Phases) -> BTreeMap<String, u64> {
+    phases.iter().map(|(&name, took)| (name.to_owned(), took.as_nanos() as u64)).collect()
+}
+
+/// Seconds from the first begin to the last end. Without a common clock it is the longest time of
+/// one rank.
+pub fn seconds(reports: &[RankReport], has_one_clock: bool) -> f64 {
+    let took_ns = if has_one_clock {
+        let begin = reports.iter().map(|report| report.began_ns).min();
+        let end = reports.iter().map(|report| report.ended_ns).max();
+        end.unwrap_or(0) - begin.unwrap_or(0)
+    } else {
+        let took = reports.iter().map(|report| report.ended_ns - report.began_ns);
+        took.max().unwrap_or(0)
+    };
+    took_ns as f64 / 1e9
+}
+
+/// The largest part over the mean; 1 where there is nothing.
+pub fn imbalance(reports: &[RankReport]) -> f64 {
+    let sum: u64 = reports.iter().map(|report| report.part).sum();
+    let most = reports.iter().map(|report| report.part).max().unwrap_or(0);
+    if sum == 0 { 1.0 } else { most as f64 * reports.len() as f64 / sum as f64 }
+}
+
+/// Mean and largest time of each phase over the ranks that have it, and the largest over the least.
+/// A phase that no rank has is null.
+pub fn phases_us(reports: &[RankReport], names: &[&str]) -> Value {
+    let phase = |name: &&str| {
+        let times: Vec<f64> = reports
+            .iter()
+            .filter_map(|report| report.phases.get(*name))
+            .map(|&ns| ns as f64 / 1e3)
+            .collect();
+        let mean = times.iter().sum::<f64>() / times.len().max(1) as f64;
+        let most = times.iter().copied().fold(0.0, f64::max);
+        let least = times.iter().copied().fold(f64::INFINITY, f64::min);
+        let ratio = (least > 0.0 && least.is_finite()).then_some(most / least);
+        let all = json!({"mean": mean, "max": most, "max_over_min": ratio});
+        ((*name).to_owned(), if times.is_empty() { Value::Null } else { all })
+    };
+    Value::Object(names.iter().map(phase).collect())
+}
+
+/// Prints a line for each phase.
+pub fn print_phases(phases: &Value, names: &[&str]) {
+    for name in names {
+        let (Some(mean), Some(most)) =
+            (phases[name]["mean"].as_f64(), phases[name]["max"].as_f64())
+        else {
+            continue;
+        };
+        println!("  {name:<14} {mean:>9.0} us in the mean, {most:>9.0} at most");
+    }
+}

@@ -1,0 +1,206 @@
+//! `evenfall sim sort` and `evenfall sim burst`: bursts on the network of their thesis.
+
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use evenfall_query_burst::partition::LEVELS_MAX;
+use evenfall_query_burst::pivots::SplitterRule;
+use evenfall_query_burst::query::Duplicates;
+use evenfall_query_burst::rows::{KeyDraw, QueryName, find_rule};
+use evenfall_runtime::program::Outcome;
+use evenfall_runtime::progress::Progress;
+use serde_json::{Value, json};
+
+use crate::sort::balance::table_2_2;
+use crate::sort::study::table_2_5;
+use crate::sort::{BurstOutcome, BurstScene, scene};
+
+/// Servers of a simulated burst at most: ten times those of the thesis.
+const SERVERS_MAX: usize = 2_800;
+/// Records of all servers at most: the data of a run lie in memory four times.
+const RECORDS_MAX: usize = 20_000_000;
+
+/// Arguments of `evenfall sim sort`.
+#[derive(clap::Args, Debug)]
+pub struct SortArgs {
+    /// Number of servers.
+    #[arg(long, default_value_t = 120)]
+    servers: usize,
+    /// Records of each server.
+    #[arg(long, default_value_t = 7_000)]
+    records: usize,
+    /// Levels of the partition.
+    #[arg(
+        long,
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u8).range(1..=LEVELS_MAX as i64)
+    )]
+    levels: u8,
+    /// How splitters are chosen: weighted or naive.
+    #[arg(long, default_value = "weighted", value_parser = find_rule)]
+    splitters: Arc<dyn SplitterRule>,
+    /// How keys are drawn: uniform, gaussian, few (a hundred keys) or equal.
+    #[arg(long, default_value = "uniform")]
+    keys: KeyDraw,
+    /// Print a table of the thesis beside ours instead.
+    #[arg(long, value_enum)]
+    table: Option<Table>,
+    /// With --table: runs of each row, of which the medians are printed. The thesis has 1,000 for
+    /// 2.2, and 200 for 2.5.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    runs: u64,
+    /// Seed of the run. The same seed gives the same run on any machine.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A table of the thesis.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Table {
+    /// The largest partition of 120 servers.
+    #[value(name = "2.2")]
+    Balance,
+    /// The phases of 120 and 240 servers.
+    #[value(name = "2.5")]
+    Phases,
+}
+
+/// Arguments of `evenfall sim burst`.
+#[derive(clap::Args, Debug)]
+pub struct BurstArgs {
+    /// The query: q1, q2 or q3.
+    query: QueryName,
+    /// Number of servers.
+    #[arg(long, default_value_t = 120)]
+    servers: usize,
+    /// Rows of each server.
+    #[arg(long, default_value_t = 10_000)]
+    records: usize,
+    /// When equal rows become one: before a shuffle and behind it, or only after.
+    #[arg(long, default_value = "before")]
+    duplicates: Duplicates,
+    /// Seed of the run. The same seed gives the same run on any machine.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+fn check_size(servers: usize, records: usize) -> Result<(), String> {
+    if servers == 0 || servers > SERVERS_MAX {
+        return Err(format!("--servers {servers}: between 1 and {SERVERS_MAX}"));
+    }
+    if servers * records > RECORDS_MAX {
+        return Err(format!(
+            "--records {records}: {servers} servers can have {} each",
+            RECORDS_MAX / servers
+        ));
+    }
+    Ok(())
+}
+
+/// Sorts, or prints a table.
+pub fn run_sort(args: &SortArgs) -> Outcome {
+    match args.table {
+        Some(Table::Balance) => return print_balance(args),
+        Some(Table::Phases) => return print_phases(args),
+        None => check_size(args.servers, args.records)?,
+    }
+    let scene = BurstScene {
+        levels: args.levels.into(),
+        rule: args.splitters.clone(),
+        keys: args.keys,
+        ..BurstScene::new(args.servers, args.records, args.seed)
+    };
+    let outcome = scene::run_sort(&scene)?;
+    let more = json!({"servers": args.servers, "levels": args.levels, "seed": args.seed});
+    tell_outcome(&outcome, more, args.json, "sorted")
+}
+
+/// Answers a query.
+pub fn run_query(args: &BurstArgs) -> Outcome {
+    check_size(args.servers, args.records)?;
+    let scene = BurstScene::new(args.servers, args.records, args.seed);
+    let outcome = scene::run_query(&scene, args.query, args.duplicates)?;
+    // The run fails when the answer is another one.
+    let more = json!({"servers": args.servers, "seed": args.seed, "answer_equals_plain": true});
+    tell_outcome(&outcome, more, args.json, "answered")
+}
+
+fn tell_outcome(outcome: &BurstOutcome, more: Value, as_json: bool, verb: &str) -> Outcome {
+    if as_json {
+        let mut json = serde_json::to_value(outcome)?;
+        for (key, value) in more.as_object().into_iter().flatten() {
+            json[key] = value.clone();
+        }
+        json["digest"] = format!("{:016x}", outcome.digest).into();
+        println!("{json}");
+        return Ok(());
+    }
+    let (records, us) = (outcome.records, outcome.completion_us);
+    println!("{records} records of {} servers {verb} in {us:.1} us", more["servers"]);
+    println!("  the largest part is {:.3} times the mean", outcome.imbalance);
+    for (name, times) in &outcome.phases_us {
+        println!("  {name:<14} {:>9.1} us in the mean, {:>9.1} at most", times.mean, times.max);
+    }
+    println!("  {} datagrams; seed {}", outcome.hops, more["seed"]);
+    Ok(())
+}
+
+fn print_balance(args: &SortArgs) -> Outcome {
+    let shown = Progress::new();
+    let all = 2 * args.runs;
+    shown.stage("drawing keys", Some(all));
+    let rows = table_2_2(args.runs, |done| shown.at(done, all));
+    shown.end();
+    if args.json {
+        println!("{}", json!({"runs": args.runs, "rows": rows}));
+        return Ok(());
+    }
+    println!(
+        "by how many percent the largest of 120 partitions exceeds the mean, {} runs",
+        args.runs
+    );
+    println!(
+        "keys      pivots  naive P50 (thesis)  P90 (thesis)  weighted P50 (thesis)  P90 (thesis)"
+    );
+    for row in rows {
+        let pair = |at: usize| format!("{:.1} ({:.1})", row.ours[at], row.published[at]);
+        println!(
+            "{:<9} {:>6}  {:>18}  {:>12}  {:>21}  {:>12}",
+            row.keys,
+            row.pivots,
+            pair(0),
+            pair(1),
+            pair(2),
+            pair(3)
+        );
+    }
+    Ok(())
+}
+
+fn print_phases(args: &SortArgs) -> Outcome {
+    let rows = table_2_5(args.runs)?;
+    if args.json {
+        println!("{}", json!({"runs": args.runs, "rows": rows}));
+        return Ok(());
+    }
+    println!("7,000 records a server, medians of {} runs, us", args.runs);
+    println!("servers  phase           mean (thesis)       max (thesis)        max differs by");
+    for row in rows {
+        let pair = |at: usize| format!("{:.1} ({:.1})", row.ours[at], row.published[at]);
+        let differs = row.differs_percent;
+        println!(
+            "{:>7}  {:<14}  {:<18}  {:<18}  {differs:+.0} %",
+            row.servers,
+            row.phase,
+            pair(0),
+            pair(1)
+        );
+    }
+    Ok(())
+}
