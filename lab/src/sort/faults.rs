@@ -250,7 +250,7 @@ impl Campaign for SortCampaign {
             (SortMutant::WeighsEndsFully, SortCheck::Split, MUTANT_SEEDS),
             (SortMutant::CrossesLate, SortCheck::Split, MUTANT_SEEDS),
             (SortMutant::NamesNaiveWeighted, SortCheck::Split, MUTANT_SEEDS),
-            (SortMutant::ForgetsEmptyGroup, SortCheck::EndsOnce, MUTANT_SEEDS),
+            (SortMutant::ForgetsEmptyGroup, SortCheck::EndsOnce, 3 * MUTANT_SEEDS),
             (SortMutant::LosesChunk, SortCheck::Sorted, MUTANT_SEEDS),
             (SortMutant::SwapsRecords, SortCheck::Sorted, MUTANT_SEEDS),
             (SortMutant::EndsTwice, SortCheck::EndsOnce, MUTANT_SEEDS),
