@@ -55,9 +55,9 @@ enum Command {
     /// A shuffle on a fat tree, by our shuffle or a rival, compared with the bound of its links.
     Shuffle(Box<shuffle::Args>),
     /// MilliSort on the network of its thesis; its tables beside ours.
-    Sort(sort::SortArgs),
+    Sort(sort::SimSortArgs),
     /// A query over the rows of many servers, on the network of MilliSort's thesis.
-    Burst(sort::BurstArgs),
+    Burst(sort::SimBurstArgs),
     /// Bulk reads in a data centre: which copy, over which path.
     Files(files::Args),
     /// One order of requests over sites or racks: rate, times, bytes on wide links.

@@ -137,7 +137,7 @@ impl Alteration<WorkedBurst<MilliSort>> for SortAlteration {
     ) {
         match &mut event {
             BurstEvent::Result { output, took, phases } => match self.0 {
-                SortMutant::LosesChunk => shorten(&mut output.records),
+                SortMutant::LosesChunk => drop_last_record(&mut output.records),
                 SortMutant::SwapsRecords => swap_ends(&mut output.records),
                 SortMutant::EndsTwice => {
                     let (output, phases) = (output.clone(), phases.clone());
@@ -171,7 +171,7 @@ fn is_empty_group(head: &[u8]) -> bool {
         && step % LEVEL_STEPS == PIVOT_SHUFFLE
 }
 
-fn shorten(records: &mut Records) {
+fn drop_last_record(records: &mut Records) {
     if !records.is_empty() {
         records.keys.truncate(records.keys.len() - KEY_BYTES);
         records.values.truncate(records.values.len() - VALUE_BYTES);

@@ -7,7 +7,9 @@ use evenfall_query_burst::rows::{QueryName, make};
 use evenfall_query_member::{BurstMember, Duplicates, MilliQuery, QueryRows};
 use serde_json::json;
 
-use super::ranks::{HostArgs, RankReport, end_rank, imbalance, phases_us, print_phases, seconds};
+use super::ranks::{
+    HostArgs, RankReport, burst_seconds, end_rank, part_imbalance, phases_us, print_phases,
+};
 use crate::Outcome;
 
 /// Notes below the list of options.
@@ -78,13 +80,13 @@ fn answer_as(args: &BurstArgs, mut member: GroupMember) -> Outcome {
 }
 
 fn tell_answer(args: &BurstArgs, reports: &[RankReport], rows: usize, is_plain: bool) -> Outcome {
-    let completion_us = seconds(reports, args.hosts.has_one_clock()) * 1e6;
+    let completion_us = burst_seconds(reports, args.hosts.has_one_clock()) * 1e6;
     let records: u64 = reports.iter().map(|report| report.records).sum();
     let phases = phases_us(reports, &QUERY_PHASES);
     if args.json {
         let result = json!({
             "completion_us": completion_us, "records": records, "ranks": reports.len(),
-            "imbalance": imbalance(reports), "phases_us": phases, "answer_rows": rows,
+            "imbalance": part_imbalance(reports), "phases_us": phases, "answer_rows": rows,
             "cpu_seconds": reports.iter().map(|report| report.cpu_ns).sum::<u64>() as f64 / 1e9,
             "answer_equals_plain": is_plain,
         });
@@ -92,7 +94,7 @@ fn tell_answer(args: &BurstArgs, reports: &[RankReport], rows: usize, is_plain: 
     } else {
         println!("{rows} rows from {records} rows of {} ranks", reports.len());
         println!("  answered in {:.0} us", completion_us);
-        println!("  the fullest rank has {:.3} times the mean", imbalance(reports));
+        println!("  the fullest rank has {:.3} times the mean", part_imbalance(reports));
         print_phases(&phases, &QUERY_PHASES);
     }
     if !is_plain {

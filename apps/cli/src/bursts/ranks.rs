@@ -172,7 +172,7 @@ fn named(phases: &Phases) -> BTreeMap<String, u64> {
 
 /// Seconds from the first begin to the last end. Without a common clock it is the longest time of
 /// one rank.
-pub fn seconds(reports: &[RankReport], has_one_clock: bool) -> f64 {
+pub fn burst_seconds(reports: &[RankReport], has_one_clock: bool) -> f64 {
     let took_ns = if has_one_clock {
         let begin = reports.iter().map(|report| report.began_ns).min();
         let end = reports.iter().map(|report| report.ended_ns).max();
@@ -185,7 +185,7 @@ pub fn seconds(reports: &[RankReport], has_one_clock: bool) -> f64 {
 }
 
 /// The largest part over the mean; 1 where there is nothing.
-pub fn imbalance(reports: &[RankReport]) -> f64 {
+pub fn part_imbalance(reports: &[RankReport]) -> f64 {
     let sum: u64 = reports.iter().map(|report| report.part).sum();
     let most = reports.iter().map(|report| report.part).max().unwrap_or(0);
     if sum == 0 { 1.0 } else { most as f64 * reports.len() as f64 / sum as f64 }

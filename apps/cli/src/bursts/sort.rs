@@ -17,7 +17,9 @@ use evenfall_query_member::files::{
 use evenfall_query_member::{KeyDraw, Records, SortConfig, SortMember, make_records};
 use serde_json::json;
 
-use super::ranks::{HostArgs, RankReport, end_rank, imbalance, phases_us, print_phases, seconds};
+use super::ranks::{
+    HostArgs, RankReport, burst_seconds, end_rank, part_imbalance, phases_us, print_phases,
+};
 use crate::Outcome;
 
 type Failure = Box<dyn std::error::Error>;
@@ -174,7 +176,7 @@ fn tell_result(args: &SortArgs, reports: &[RankReport], is_plain: Option<bool>) 
     let stable = is_plain.or(args.input.is_none().then_some(stable));
     let ranks = reports.len();
     let records: u64 = reports.iter().map(|report| report.records).sum();
-    let took = seconds(reports, args.hosts.has_one_clock());
+    let took = burst_seconds(reports, args.hosts.has_one_clock());
     let cores = if args.hosts.has_one_clock() { pin::available_cores().len() } else { ranks };
     let cores = cores.min(ranks);
     let rate = records as f64 / (took * 1e3) / cores as f64;
@@ -183,7 +185,7 @@ fn tell_result(args: &SortArgs, reports: &[RankReport], is_plain: Option<bool>) 
         let result = json!({
             "records": records, "bytes": records * RECORD_BYTES as u64, "ranks": ranks,
             "levels": args.config(ranks).partition.levels, "seconds": took, "cores": cores,
-            "records_per_ms_per_core": rate, "imbalance": imbalance(reports),
+            "records_per_ms_per_core": rate, "imbalance": part_imbalance(reports),
             "cpu_seconds": reports.iter().map(|report| report.cpu_ns).sum::<u64>() as f64 / 1e9,
             "phases_us": phases, "ordered": ordered, "same_records": same_records,
             "stable": stable, "equals_plain_sort": is_plain,
@@ -192,7 +194,7 @@ fn tell_result(args: &SortArgs, reports: &[RankReport], is_plain: Option<bool>) 
     } else {
         println!("{records} records in order, by {ranks} ranks in {:.1} ms", took * 1e3);
         println!("  {rate:.0} records/ms on each of {cores} cores");
-        println!("  the largest part is {:.3} times the mean", imbalance(reports));
+        println!("  the largest part is {:.3} times the mean", part_imbalance(reports));
         print_phases(&phases, &PHASES);
         if let Some(dir) = &args.output {
             println!("  parts in {}", dir.display());

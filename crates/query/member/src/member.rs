@@ -93,7 +93,7 @@ impl<P: BurstProgram> BurstMember<P> {
     }
 
     /// Members of the group.
-    pub fn ranks(&self) -> usize {
+    pub fn rank_count(&self) -> usize {
         self.ranks
     }
 
@@ -173,7 +173,7 @@ impl SortMember {
         &mut self,
         records: Records,
     ) -> Result<BurstRun<SortedRecords>, GroupError> {
-        let (rank, ranks) = (self.member.rank() as u16, self.member.ranks());
+        let (rank, ranks) = (self.member.rank() as u16, self.member.rank_count());
         self.member.run_burst(MilliSort::new(self.config.clone(), rank, ranks, records))
     }
 

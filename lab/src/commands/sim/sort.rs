@@ -22,7 +22,7 @@ const RECORDS_MAX: usize = 20_000_000;
 
 /// Arguments of `evenfall sim sort`.
 #[derive(clap::Args, Debug)]
-pub struct SortArgs {
+pub struct SimSortArgs {
     /// Number of servers.
     #[arg(long, default_value_t = 120)]
     servers: usize,
@@ -70,7 +70,7 @@ enum Table {
 
 /// Arguments of `evenfall sim burst`.
 #[derive(clap::Args, Debug)]
-pub struct BurstArgs {
+pub struct SimBurstArgs {
     /// The query: q1, q2 or q3.
     query: QueryName,
     /// Number of servers.
@@ -104,7 +104,7 @@ fn check_size(servers: usize, records: usize) -> Result<(), String> {
 }
 
 /// Sorts, or prints a table.
-pub fn run_sort(args: &SortArgs) -> Outcome {
+pub fn run_sort(args: &SimSortArgs) -> Outcome {
     match args.table {
         Some(Table::Balance) => return print_balance(args),
         Some(Table::Phases) => return print_phases(args),
@@ -122,7 +122,7 @@ pub fn run_sort(args: &SortArgs) -> Outcome {
 }
 
 /// Answers a query.
-pub fn run_query(args: &BurstArgs) -> Outcome {
+pub fn run_query(args: &SimBurstArgs) -> Outcome {
     check_size(args.servers, args.records)?;
     let scene = BurstScene::new(args.servers, args.records, args.seed);
     let outcome = scene::run_query(&scene, args.query, args.duplicates)?;
@@ -151,7 +151,7 @@ fn tell_outcome(outcome: &BurstOutcome, more: Value, as_json: bool, verb: &str) 
     Ok(())
 }
 
-fn print_balance(args: &SortArgs) -> Outcome {
+fn print_balance(args: &SimSortArgs) -> Outcome {
     let shown = Progress::new();
     let all = 2 * args.runs;
     shown.stage("drawing keys", Some(all));
@@ -183,7 +183,7 @@ fn print_balance(args: &SortArgs) -> Outcome {
     Ok(())
 }
 
-fn print_phases(args: &SortArgs) -> Outcome {
+fn print_phases(args: &SimSortArgs) -> Outcome {
     let rows = table_2_5(args.runs)?;
     if args.json {
         println!("{}", json!({"runs": args.runs, "rows": rows}));
