@@ -16,32 +16,37 @@
 //! - a disk that lies about syncs may lose records that it promised, and must not give false
 //!   records.
 
+mod hand;
+mod reading;
 mod second;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Disk, Objects, Prng, StorageError};
+use evenfall_core::{Objects, Prng};
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{
     Campaign, DiskFaults, Fault, FaultKind, NodeIndex, ObjectFaults, Plan, Rates, Run, SimDisk,
     SimObjects, SimTime, Violation, named_variants,
 };
-use evenfall_store_format::index::Geometry;
 use evenfall_store_format::journal::{Batch, Origin};
 use evenfall_store_format::layout::{SEGMENT_BYTES, chunk_name, segment_place};
 use evenfall_store_format::metadata::{MetadataNode, decode_block, encode_block};
-use evenfall_store_format::publication::{End, Publication, publish, put_block, tail_name_of};
+use evenfall_store_format::publication::{
+    End, Publication, publish, published_segments, put_block, tail_name_of,
+};
 use evenfall_store_format::reader::resume;
+use evenfall_store_format::volume::PartialSegment;
 use evenfall_store_format::{
-    Appender, Error, FileId, Kind, Reader, Result, Schema, Sealed, Segments, Snapshot, Volume,
-    VolumeConfig,
+    Appender, Error, FileId, Kind, Result, Schema, Sealed, Snapshot, Volume, VolumeConfig,
 };
 
+use self::hand::Hand;
+use self::reading::{Local, Patient, everything, retry};
 use self::second::Second;
 
 named_variants! {
@@ -83,6 +88,10 @@ named_variants! {
         ReadErrorIsEmptiness,
         /// An object that a listing leaves out counts as lost.
         ListingTrusted,
+        /// Recovery wipes everything behind damage.
+        WipesBehindDamage,
+        /// What the disk has lost is not taken from the objects.
+        HealsNothing,
     }
 }
 
@@ -101,44 +110,6 @@ fn broken(check: Check, what: impl ToString) -> Broken {
 /// The violation for an error in a call that must not fail.
 fn works(error: Error) -> Broken {
     broken(Check::Works, error)
-}
-
-/// The simulated disk, whose answers a mutant may change.
-#[derive(Clone, Debug)]
-struct Hand {
-    disk: SimDisk,
-    mutant: Option<Mutant>,
-}
-
-impl Disk for Hand {
-    fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
-        self.disk.write(name, offset, bytes)
-    }
-    fn sync(&self, name: &str) -> Result<(), StorageError> {
-        match self.mutant {
-            Some(Mutant::CommitWithoutSync) => Ok(()),
-            Some(Mutant::SyncErrorIgnored) => self.disk.sync(name).or(Ok(())),
-            _ => self.disk.sync(name),
-        }
-    }
-    fn sync_all(&self) -> Result<(), StorageError> {
-        match self.mutant {
-            Some(Mutant::ChunksUnsynced) => Ok(()),
-            Some(Mutant::SyncErrorIgnored) => self.disk.sync_all().or(Ok(())),
-            _ => self.disk.sync_all(),
-        }
-    }
-    fn read(&self, name: &str, offset: u64, len: usize) -> Result<Bytes, StorageError> {
-        let read = self.disk.read(name, offset, len);
-        let empty = self.mutant == Some(Mutant::ReadErrorIsEmptiness);
-        if empty { read.or(Ok(Bytes::new())) } else { read }
-    }
-    fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
-        self.disk.list()
-    }
-    fn remove(&self, name: &str) -> Result<(), StorageError> {
-        self.disk.remove(name)
-    }
 }
 
 /// Counts of one run.
@@ -160,6 +131,10 @@ struct Outcome {
     unpromised: u64,
     /// Chunks that were removed from the disk because the objects have them.
     evicted: u64,
+    /// Synced segments of which a bit was flipped.
+    rotten: u64,
+    /// Segments that recovery found lost in front of whole ones.
+    lost: u64,
 }
 
 /// A file of the store, and the list of records that were appended to it.
@@ -177,9 +152,23 @@ struct Stream {
     /// Tails that the present life of the node has tried to put.
     generation: u32,
     clock: i64,
+    /// Segments that have rotted, and segments of which a crash took records that nobody was
+    /// promised.
+    lost: BTreeSet<u32>,
+    /// Those of them that the objects were not promised to have.
+    gone: BTreeSet<u32>,
 }
 
 impl Stream {
+    /// Whether these bytes are a beginning of the appended records, but for these segments.
+    fn begins_with(&self, found: &[u8], lost: &BTreeSet<u32>) -> bool {
+        let Some(truth) = self.truth.get(..found.len()) else { return false };
+        let layout = self.appender.layout();
+        let step = layout.payload_bytes(layout.records_per_segment() as usize);
+        let mut parts = (0..).zip(truth.chunks(step).zip(found.chunks(step)));
+        parts.all(|(number, (truth, found))| truth == found || lost.contains(&number))
+    }
+
     fn origin(&self) -> Origin {
         let record_bytes = self.schema.record_bytes;
         Origin { file: self.appender.file(), record_bytes, token: self.appender.token() }
@@ -187,48 +176,6 @@ impl Stream {
 
     fn size(&self) -> usize {
         usize::from(self.schema.record_bytes)
-    }
-}
-
-/// Looks for a segment in memory, then on the disk, then in objects.
-struct Local<'a> {
-    appender: Option<&'a Appender>,
-    volume: &'a Volume<Hand>,
-    waiting: &'a VecDeque<Sealed>,
-    objects: &'a SimObjects,
-}
-
-impl Segments for Local<'_> {
-    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes> {
-        let kept = self.appender.filter(|_| kind == Kind::Data);
-        if let Some(bytes) = kept.and_then(|appender| appender.unsynced_segment(number)) {
-            return Ok(bytes);
-        }
-        let is_it = |s: &&Sealed| (s.kind, s.file, s.number) == (kind, file, number);
-        if let Some(sealed) = self.waiting.iter().find(is_it) {
-            return Ok(sealed.bytes.clone());
-        }
-        if let Some(bytes) = self.volume.read(kind, file, number)? {
-            return Ok(bytes);
-        }
-        let (chunk, offset) = segment_place(number);
-        let name = chunk_name(kind, file, chunk);
-        let found = retry(|| Ok(self.objects.get(&name, offset, SEGMENT_BYTES)?))?;
-        let bytes = found.ok_or_else(|| Error::Damaged {
-            place: format!("{kind:?} {file} {number}"),
-            what: "it is nowhere".into(),
-        })?;
-        evenfall_store_format::segment::expect(&bytes, kind, file, number)?;
-        Ok(bytes)
-    }
-}
-
-/// Repeats the request for a single segment when an object does not answer.
-struct Patient<'a>(&'a mut dyn Segments);
-
-impl Segments for Patient<'_> {
-    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes> {
-        retry(|| self.0.segment(kind, file, number))
     }
 }
 
@@ -273,6 +220,8 @@ impl Campaign for Store {
             (Mutant::TailInOnePlace, Check::Published, 200),
             (Mutant::ReadErrorIsEmptiness, Check::Works, 200),
             (Mutant::ListingTrusted, Check::Published, 200),
+            (Mutant::WipesBehindDamage, Check::Durable, 400),
+            (Mutant::HealsNothing, Check::Published, 400),
         ];
         Outline {
             name: "store",
@@ -284,6 +233,8 @@ impl Campaign for Store {
                 ("crashes", 1_000),
                 ("failed requests", 1_000),
                 ("chunks evicted", 1),
+                ("segments rotten", 100),
+                ("segments lost in front of whole ones", 10),
                 // Some crashes must lose records, or else the campaign would be too mild.
                 ("unpromised records lost", 1),
             ],
@@ -341,6 +292,8 @@ impl Scene {
                 block,
                 generation,
                 clock,
+                lost: BTreeSet::new(),
+                gone: BTreeSet::new(),
             };
             volume.register(stream.origin());
             streams.push(stream);
@@ -430,6 +383,8 @@ impl Scene {
             ("copies acknowledged replica", outcome.replica),
             ("unpromised records lost", outcome.unpromised),
             ("chunks evicted", outcome.evicted),
+            ("segments rotten", outcome.rotten),
+            ("segments lost in front of whole ones", outcome.lost),
         ];
         let story = self.story.unwrap_or_default();
         Run { violations, digest: hasher.finish(), counts, story }
@@ -451,7 +406,7 @@ impl Scene {
     }
 
     fn step(&mut self) -> Result<(), Broken> {
-        match self.prng.below(21) {
+        match self.prng.below(22) {
             0..=9 => self.tell("append").append()?,
             10..=12 => self.tell("write").write_some(),
             13 => drop(self.tell("flush").flush()),
@@ -459,6 +414,7 @@ impl Scene {
             15..=17 => self.tell("publish").publish(),
             18 => self.tell("read").read()?,
             19 => self.tell("evict").evict(),
+            20 => self.tell("rot").rot(),
             _ => self.tell("crash").crash()?,
         }
         Ok(())
@@ -528,7 +484,33 @@ impl Scene {
     fn flush(&mut self) -> Result<()> {
         let flushed = self.volume.flush()?;
         Self::release(&mut self.streams, flushed);
+        self.promise_synced();
         Ok(())
+    }
+
+    /// Records in synced segments are as safe as those that were acknowledged `local`.
+    fn promise_synced(&mut self) {
+        for stream in &mut self.streams {
+            stream.local = stream.local.max(self.volume.synced(stream.appender.file()));
+        }
+    }
+
+    /// Flips a bit in a synced segment. Everything in front of it and behind it stays.
+    fn rot(&mut self) {
+        let at = self.prng.below(self.streams.len() as u64) as usize;
+        let stream = &mut self.streams[at];
+        let file = stream.appender.file();
+        let full = stream.appender.layout().full_segments(self.volume.synced(file));
+        if self.lies || full == 0 {
+            return;
+        }
+        let number = self.prng.below(full.into()) as u32;
+        let (chunk, offset) = segment_place(number);
+        let byte = offset + self.prng.below(SEGMENT_BYTES as u64);
+        if self.disk.rot(&chunk_name(Kind::Data, file, chunk), byte) {
+            stream.lost.insert(number);
+            self.outcome.rotten += 1;
+        }
     }
 
     fn checkpoint(&mut self) {
@@ -543,6 +525,7 @@ impl Scene {
         });
         if let Ok(flushed) = done {
             Self::release(&mut self.streams, flushed);
+            self.promise_synced();
         }
     }
 
@@ -593,13 +576,13 @@ impl Scene {
         let appender = Some(&stream.appender);
         let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
         let mut local = Local { appender, volume, waiting, objects };
-        let found = match everything(&snapshot, &mut local) {
+        let found = match everything(&snapshot, &mut local, &stream.lost) {
             Ok(found) => found,
             // A disk that cannot be read returns an error and no false records.
             Err(Error::Storage(_)) => return Ok(()),
             Err(error) => return Err(works(error)),
         };
-        if found != stream.truth {
+        if found.len() != stream.truth.len() || !stream.begins_with(&found, &stream.lost) {
             let what = format!("stream {at} reads otherwise than it was written");
             return Err(broken(Check::True, what));
         }
@@ -621,20 +604,60 @@ impl Scene {
         let (volume, mut found) = opened.map_err(works)?;
         self.volume = volume;
         let damage = found.losses.iter().find(|loss| !loss.is_torn_end);
-        if let Some(loss) = damage.filter(|_| !self.lies && self.mutant.is_none()) {
+        let is_lost = found.files.values().any(|file| !file.partial.is_empty());
+        if let Some(loss) = damage.filter(|_| !self.lies && !is_lost && self.mutant.is_none()) {
             return Err(broken(Check::Works, format!("{}: {}", loss.place, loss.what)));
         }
         for at in 0..self.streams.len() {
             let file = self.streams[at].appender.file();
             let recovered = found.files.remove(&file);
-            let (records, tail) =
-                recovered.map_or((0, Bytes::new()), |file| (file.records, file.tail));
-            self.recover(at, records, tail)?;
+            let (records, tail, partial) = recovered
+                .map_or((0, Bytes::new(), vec![]), |file| (file.records, file.tail, file.partial));
+            match partial.first().filter(|_| self.mutant == Some(Mutant::WipesBehindDamage)) {
+                Some(first) => {
+                    let records = self.streams[at].appender.layout().first_record(first.number);
+                    self.recover(at, records, Bytes::new())?;
+                }
+                None => {
+                    self.lose(at, &partial)?;
+                    self.recover(at, records, tail)?;
+                }
+            }
         }
         if self.prng.chance(0.5) {
             let rough =
                 DiskFaults { write_fails: 0.02, sync_fails: 0.05, read_fails: 0.02, ..faults };
             self.disk.set_faults(rough);
+        }
+        Ok(())
+    }
+
+    /// Recovery has found that segments of a stream have lost records. The objects may have them.
+    fn lose(&mut self, at: usize, partial: &[PartialSegment]) -> Result<(), Broken> {
+        self.outcome.lost += partial.len() as u64;
+        let stream = &mut self.streams[at];
+        let layout = stream.appender.layout();
+        for one in partial {
+            let first = layout.first_record(one.number);
+            let end = layout.first_record(one.number + 1);
+            let is_promised = first + one.kept < stream.local.min(end);
+            if is_promised && !self.lies && !stream.lost.contains(&one.number) {
+                let what = format!("stream {at}: {one:?} has lost records that were promised");
+                return Err(broken(Check::Durable, what));
+            }
+            stream.lost.insert(one.number);
+            if stream.object < end {
+                stream.gone.insert(one.number);
+            }
+        }
+        let node = stream.published;
+        if node.records == 0 || partial.is_empty() || self.mutant == Some(Mutant::HealsNothing) {
+            return Ok(());
+        }
+        let numbers: Vec<u32> = partial.iter().map(|one| one.number).collect();
+        let healed = retry(|| published_segments(&self.objects, node, &numbers));
+        for sealed in healed.map_err(|error| broken(Check::Published, error))? {
+            self.volume.write(sealed).map_err(works)?;
         }
         Ok(())
     }
@@ -672,12 +695,12 @@ impl Scene {
         let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
         let mut local = Local { appender: None, volume, waiting, objects };
         let snapshot = Snapshot::of(&stream.appender, 0);
-        let found = match everything(&snapshot, &mut local) {
+        let found = match everything(&snapshot, &mut local, &stream.lost) {
             Ok(found) => found,
             Err(_) if lies => return Ok(()),
             Err(error) => return Err(broken(Check::Works, format!("stream {at}: {error}"))),
         };
-        if !stream.truth.starts_with(&found) {
+        if !stream.begins_with(&found, &stream.lost) {
             let what = format!("stream {at} holds what was never written to it");
             return Err(broken(Check::True, what));
         }
@@ -722,7 +745,8 @@ impl Scene {
                 let nodes = decode_block(&block.unwrap_or_default(), "block")?;
                 let mut publication = Publication::open(&self.objects, nodes[0])?;
                 let snapshot = publication.snapshot(&stream.schema)?;
-                Ok((snapshot.records, everything(&snapshot, &mut Patient(&mut publication))?))
+                let mut publication = Patient(&mut publication);
+                Ok((snapshot.records, everything(&snapshot, &mut publication, &stream.gone)?))
             };
             let (records, found) = retry(read)
                 .map_err(|error| broken(Check::Published, format!("objects: {error}")))?;
@@ -736,7 +760,7 @@ impl Scene {
             }
             // The objects may have records that the disk lost in the crash.
             let common = found.len().min(stream.truth.len()).min(promised as usize * size);
-            if found[..common] != stream.truth[..common] {
+            if !stream.begins_with(&found[..common], &stream.gone) {
                 let what = format!("objects of stream {at} hold what was never written");
                 return Err(broken(Check::True, what));
             }
@@ -748,29 +772,4 @@ impl Scene {
 /// The name of a metadata block. Each life of a node has blocks of its own.
 fn block_name(node: &MetadataNode, at: usize) -> String {
     evenfall_store_format::layout::block_name(node.token, at as u32)
-}
-
-/// Repeats a call while its error is temporary.
-fn retry<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut left = 200;
-    loop {
-        match act() {
-            Err(error) if error.is_retryable() && left > 0 => left -= 1,
-            done => return done,
-        }
-    }
-}
-
-/// Reads every record, by a query of the index over all times.
-fn everything(at: &Snapshot, segments: &mut dyn Segments) -> Result<Vec<u8>> {
-    let mut found = Vec::new();
-    let geometry: Geometry = at.geometry;
-    debug_assert_eq!(geometry.aggregates(), 0);
-    let mut reader = Reader::new(at, segments);
-    let all = reader.between(i64::MIN, i64::MAX)?;
-    reader.records(all, &mut |part| {
-        found.extend_from_slice(&part);
-        Ok(())
-    })?;
-    Ok(found)
 }

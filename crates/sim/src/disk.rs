@@ -212,6 +212,21 @@ impl SimDisk {
         Ok(())
     }
 
+    /// Flips a bit of a synced byte of a file. Returns whether the file has such a byte.
+    pub fn rot(&self, name: &str, at: u64) -> bool {
+        let state = &mut *self.state();
+        let Some(file) = state.files.get_mut(name).filter(|file| !file.removed) else {
+            return false;
+        };
+        let synced = file.durable.as_mut().and_then(|bytes| bytes.get_mut(at as usize));
+        let (Some(synced), Some(seen)) = (synced, file.seen.get_mut(at as usize)) else {
+            return false;
+        };
+        *synced ^= 1 << (at % 8);
+        *seen ^= 1 << (at % 8);
+        true
+    }
+
     /// Flips a bit in the `at`-th byte of all files, in order of names. Returns the name of the
     /// file; `None` beyond the last byte.
     pub fn flip(&self, at: u64) -> Option<String> {

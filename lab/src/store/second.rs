@@ -1,6 +1,8 @@
 //! The second node of the level `replica`. The second node gets the commits of the first node and
 //! commits them too. The second node must keep the commits through crashes of either node.
 
+use std::collections::BTreeSet;
+
 use evenfall_core::Prng;
 use evenfall_sim::{DiskFaults, SimDisk};
 use evenfall_store_format::journal::{Batch, Origin};
@@ -183,8 +185,8 @@ impl Second {
             self.copies[at] = Appender::resume(file, token, schema, start).map_err(works)?;
             let appender = Some(&self.copies[at]);
             let mut segments = OnDisk { volume: &self.volume, appender };
-            let there = everything(&Snapshot::of(&self.copies[at], 0), &mut segments);
-            let there = there.map_err(works)?;
+            let at_end = Snapshot::of(&self.copies[at], 0);
+            let there = everything(&at_end, &mut segments, &BTreeSet::new()).map_err(works)?;
             if !stream.truth.starts_with(&there) {
                 let what = format!("second node, stream {at}: it holds what the first does not");
                 return Err(broken(Check::True, what));

@@ -82,6 +82,13 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// The summary of no record, which stands behind records up to this time. To add it changes no
+    /// other summary.
+    pub fn of_nothing(at_ns: i64, aggregates: usize) -> Self {
+        let none = Aggregate { sum: 0, min: i128::MAX, max: i128::MIN };
+        Self { min_ns: at_ns, max_ns: at_ns, count: 0, aggregates: vec![none; aggregates] }
+    }
+
     /// Adds the summary of the records that follow.
     pub fn merge(&mut self, other: &Self) {
         self.min_ns = self.min_ns.min(other.min_ns);

@@ -352,17 +352,57 @@ fn frames(bytes: &Bytes, out: &mut Vec<Frame>) {
     }
 }
 
+/// Bytes between two places whose checksum from the first byte on is kept.
+const SUM_EVERY: usize = 4 << 10;
+
+/// Checksums of any part of some bytes, each in the same short time: that of the part is what is
+/// left of the checksum of all bytes up to its end without those before it. Records of a client may
+/// look like headers of commits of any length, and the opening of a store must not read their bytes
+/// once a header.
+struct PartSums<'a> {
+    bytes: &'a [u8],
+    sums: Vec<u32>,
+}
+
+impl<'a> PartSums<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        let mut sums = vec![0];
+        for part in bytes.chunks_exact(SUM_EVERY) {
+            sums.push(crc32c::crc32c_append(sums[sums.len() - 1], part));
+        }
+        Self { bytes, sums }
+    }
+
+    fn up_to(&self, end: usize) -> u32 {
+        let at = end / SUM_EVERY;
+        crc32c::crc32c_append(self.sums[at], &self.bytes[at * SUM_EVERY..end])
+    }
+
+    fn part(&self, start: usize, end: usize) -> u32 {
+        self.up_to(end) ^ crc32c::crc32c_combine(self.up_to(start), 0, end - start)
+    }
+}
+
 /// The number of whole commits in these bytes, at whatever byte they begin: of journal `number`, or
 /// of any journal.
 fn commits_behind(bytes: &[u8], number: Option<u64>) -> u64 {
+    let sums = PartSums::of(bytes);
     let (mut at, mut found) = (0, 0);
     while at + COMMIT_BYTES <= bytes.len() {
-        match commit(&bytes[at..], number, None) {
-            Ok((len, _)) => {
+        let head = &bytes[at..at + COMMIT_BYTES];
+        let body = u32::from_le_bytes(head[4..8].try_into().expect("four bytes")) as usize;
+        let end = at + COMMIT_BYTES + body;
+        let is_whole = head[..4] == *COMMIT_MAGIC && end <= bytes.len() && {
+            let parts = sums.part(at + COMMIT_BYTES, end);
+            let sum = crc32c::crc32c_combine(crc32c::crc32c(&head[4..28]), parts, body);
+            sum == u32::from_le_bytes(head[28..].try_into().expect("four bytes"))
+        };
+        match is_whole.then(|| commit(&bytes[at..], number, None)) {
+            Some(Ok((len, _))) => {
                 found += 1;
                 at += len;
             }
-            Err(_) => at += 1,
+            _ => at += 1,
         }
     }
     found
@@ -419,6 +459,34 @@ mod tests {
         file[..HEADER_BYTES].copy_from_slice(&header(7, 1, true));
         let found = scan("J", &Bytes::from(file)).unwrap();
         assert_eq!((found.commits, found.dropped, found.frames.len()), (0, None, 0));
+    }
+
+    #[test]
+    fn the_checksum_of_a_part_is_that_of_its_bytes() {
+        let bytes: Vec<u8> = (0..20_000_u32).map(|n| (n * n >> 3) as u8).collect();
+        let sums = PartSums::of(&bytes);
+        for (start, end) in [(0, 0), (0, 20_000), (5, 4_096), (4_096, 8_192), (4_097, 19_999)] {
+            assert_eq!(sums.part(start, end), crc32c::crc32c(&bytes[start..end]), "{start} {end}");
+        }
+    }
+
+    #[test]
+    fn records_that_look_like_headers_are_passed_over_and_the_commit_behind_them_is_found() {
+        let mut file = header(7, 1, false).to_vec();
+        let begin = file.len();
+        // Each looks like a commit of everything behind it.
+        for at in 0..4_000_usize {
+            let body = ((4_000 - at - 1) * COMMIT_BYTES) as u32;
+            file.extend_from_slice(COMMIT_MAGIC);
+            file.extend_from_slice(&body.to_le_bytes());
+            file.extend_from_slice(&[0; 8]);
+            file.extend_from_slice(&7_u64.to_le_bytes());
+            file.extend_from_slice(&[0; 8]);
+        }
+        let last = commits(7, 1, 160);
+        file.extend_from_slice(&last[HEADER_BYTES..]);
+        let dropped = scan("J", &Bytes::from(file)).unwrap().dropped.unwrap();
+        assert_eq!((dropped.at as usize, dropped.commits_behind), (begin, 1));
     }
 
     #[test]

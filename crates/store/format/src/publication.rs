@@ -36,13 +36,13 @@ use crate::appender::Appender;
 use crate::error::{Error, Result};
 use crate::index::Node;
 use crate::layout::{
-    CHUNK_BYTES, FileId, Kind, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, segment_place,
-    tail_name,
+    CHUNK_BYTES, FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name,
+    segment_place, tail_name,
 };
 use crate::metadata::MetadataNode;
 use crate::reader::{Segments, Snapshot};
 use crate::schema::Schema;
-use crate::segment;
+use crate::segment::{self, Sealed};
 
 /// The first bytes of a tail.
 const TAIL_MAGIC: &[u8; 4] = b"EFTL";
@@ -335,6 +335,30 @@ impl<O: Objects> Segments for Publication<'_, O> {
     fn segment(&mut self, kind: Kind, _: FileId, number: u32) -> Result<Bytes> {
         self.fetch(kind, number)
     }
+}
+
+/// Those of these data segments that a publication has with all their records: recovery takes from
+/// the objects what the disk has lost.
+///
+/// # Errors
+/// [`Error::Damaged`] when objects are missing or not whole; [`Error::Storage`].
+pub fn published_segments(
+    objects: &impl Objects,
+    node: MetadataNode,
+    numbers: &[u32],
+) -> Result<Vec<Sealed>> {
+    let layout = Layout::new(usize::from(node.record_bytes))?;
+    let full = layout.full_segments(node.records);
+    let mut publication = Publication::open(objects, node)?;
+    let (kind, file, mut found) = (Kind::Data, node.file, Vec::new());
+    for number in numbers.iter().copied().filter(|number| *number < full) {
+        let bytes = publication.segment(kind, file, number)?;
+        let held = segment::expect(&bytes, kind, file, number)?.count;
+        if u64::from(held) == layout.records_per_segment() {
+            found.push(Sealed { kind, file, number, bytes });
+        }
+    }
+    Ok(found)
 }
 
 fn decode_tail(bytes: &Bytes, file: FileId, name: &str) -> Result<BTreeMap<(Kind, u32), Bytes>> {

@@ -17,6 +17,7 @@ use crate::index::{
 };
 use crate::layout::{FileId, Kind, Layout, SEGMENT_HEADER_BYTES, record_time};
 use crate::schema::Schema;
+use crate::segment;
 
 /// A source of full segments.
 pub trait Segments {
@@ -109,15 +110,13 @@ impl<'a> Reader<'a> {
         Self { at, segments }
     }
 
-    /// Records of a segment, the open one too.
+    /// Records of a segment, the open one too. The last records of a segment may be lost.
     fn payload(&mut self, segment: u32) -> Result<Bytes> {
         if segment >= self.at.full_segments() {
             return Ok(self.at.tail.clone());
         }
         let bytes = self.segments.segment(Kind::Data, self.at.file, segment)?;
-        let layout = self.at.layout;
-        let len = layout.payload_bytes(layout.records_per_segment() as usize);
-        Ok(bytes.slice(SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + len))
+        Ok(bytes.slice(held(self.at.layout, &bytes)))
     }
 
     /// The record of this number.
@@ -130,8 +129,11 @@ impl<'a> Reader<'a> {
             return Err(Error::NoRecord { record: number.to_string(), first, end });
         }
         let (segment, slot) = self.at.layout.locate(number)?;
-        let size = self.at.layout.record_bytes();
-        Ok(self.payload(segment)?.slice(slot * size..(slot + 1) * size))
+        let (size, payload) = (self.at.layout.record_bytes(), self.payload(segment)?);
+        if payload.len() < (slot + 1) * size {
+            return Err(lost(self.at, segment, payload.len() / size));
+        }
+        Ok(payload.slice(slot * size..(slot + 1) * size))
     }
 
     /// The number of the latest record at or before this time.
@@ -236,7 +238,10 @@ impl<'a> Reader<'a> {
         while number < numbers.end {
             let (segment, slot) = self.at.layout.locate(number)?;
             let payload = self.payload(segment)?;
-            let there = (payload.len() / size - slot) as u64;
+            let there = (payload.len() / size).saturating_sub(slot) as u64;
+            if there == 0 {
+                return Err(lost(self.at, segment, payload.len() / size));
+            }
             let count = there.min(numbers.end - number) as usize;
             each(payload.slice(slot * size..(slot + count) * size))?;
             number += count as u64;
@@ -274,7 +279,13 @@ impl<'a> Reader<'a> {
         let (file, geometry) = (self.at.file, self.at.geometry);
         let mut nodes = Nodes { file, geometry, segments: &mut *self.segments };
         let (from, to) = (whole_first as u32, whole_end as u32);
-        summarise(&self.at.view(), from, to, &mut nodes)?.into_iter().for_each(&mut take);
+        let whole = summarise(&self.at.view(), from, to, &mut nodes)?;
+        // The entry of a segment whose records are lost counts none.
+        if whole.as_ref().is_some_and(|of| of.count < (whole_end - whole_first) * per_segment) {
+            let what = format!("records are lost between {from} and {}", to - 1);
+            return Err(Error::damaged(format!("segments of D-{file}"), what));
+        }
+        whole.into_iter().for_each(&mut take);
         self.records(whole_end * per_segment..numbers.end, &mut |part| {
             take(summary_of(&part, layout, &fields));
             Ok(())
@@ -283,10 +294,24 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Where the records of a data segment are in its bytes.
+fn held(layout: Layout, bytes: &[u8]) -> Range<usize> {
+    let count = segment::header(bytes).map_or(0, |header| header.count.into());
+    let len = layout.payload_bytes(layout.records_per_segment().min(count) as usize);
+    SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + len
+}
+
+fn lost(at: &Snapshot, segment: u32, kept: usize) -> Error {
+    let first = at.layout.first_record(segment) + kept as u64;
+    let what = format!("records {first} to {} are lost", at.layout.first_record(segment + 1) - 1);
+    Error::damaged(format!("segment {segment} of D-{}", at.file), what)
+}
+
 /// Rebuilds the appender of a file from its records.
 ///
 /// Undamaged written index nodes are used, and the rest of the index is built from the data. Nodes
-/// that were built again are passed to `rebuilt`, which writes them.
+/// that were built again are passed to `rebuilt`, which writes them. A segment whose records are lost
+/// or damaged has an entry without records, so that everything else stays readable.
 ///
 /// # Errors
 /// The reason why a data segment cannot be read.
@@ -309,16 +334,19 @@ pub fn resume(
     let mut index =
         (0..=nodes).rev().find_map(&mut resume_from).unwrap_or_else(|| Builder::new(geometry));
     let fields: Vec<_> = schema.aggregates().cloned().collect();
-    let len = layout.payload_bytes(layout.records_per_segment() as usize);
     let mut last_ns = i64::MIN;
     if index.segments() == full && full > 0 {
-        let last = segments.segment(Kind::Data, file, full - 1)?;
-        last_ns = record_time(&last[SEGMENT_HEADER_BYTES + len - layout.record_bytes()..]);
+        let last = readable(segments, layout, file, full - 1)?;
+        if let Some(record) = last.rchunks_exact(layout.record_bytes()).next() {
+            last_ns = record_time(record);
+        }
     }
     for number in index.segments()..full {
-        let bytes = segments.segment(Kind::Data, file, number)?;
-        let payload = &bytes[SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + len];
-        let entry = summary_of(payload, layout, &fields);
+        let payload = readable(segments, layout, file, number)?;
+        let entry = match payload.is_empty() {
+            false => summary_of(&payload, layout, &fields),
+            true => Summary::of_nothing(last_ns, fields.len()),
+        };
         last_ns = entry.max_ns;
         let number = index.nodes();
         if let Some(bytes) = index.push(entry, file, token) {
@@ -329,6 +357,20 @@ pub fn resume(
         last_ns = record_time(last);
     }
     Ok(Resumption { records, tail, last_ns, index })
+}
+
+/// The records of a data segment that are neither lost nor damaged.
+fn readable(
+    segments: &mut dyn Segments,
+    layout: Layout,
+    file: FileId,
+    number: u32,
+) -> Result<Bytes> {
+    match segments.segment(Kind::Data, file, number) {
+        Ok(bytes) => Ok(bytes.slice(held(layout, &bytes))),
+        Err(Error::Damaged { .. }) => Ok(Bytes::new()),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

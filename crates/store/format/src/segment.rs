@@ -32,7 +32,8 @@ pub struct Header {
     pub file: FileId,
     /// Its number in the file.
     pub number: u32,
-    /// Records or entries in it.
+    /// Records or entries in it. A data segment in front of others that counts fewer than fit has
+    /// lost the rest.
     pub count: u32,
     /// The fencing token of the primary that wrote it.
     pub token: u32,

@@ -17,7 +17,7 @@ mod recovery;
 mod tests;
 mod verify;
 
-pub use recovery::{Loss, Recovered, RecoveredFile};
+pub use recovery::{Loss, PartialSegment, Recovered, RecoveredFile};
 pub use verify::{Finding, Verification, verify};
 
 use std::collections::BTreeMap;
@@ -45,6 +45,8 @@ const FRAME_RECORDS_BYTES_MAX: usize = 8 << 20;
 /// Default length of a journal. The length is about that of the data that arrives during one sync
 /// of the chunks, so that few journals are written before the first spare exists.
 pub const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+/// Synced bytes that no journal has stated as synced.
+const UNSTATED_BYTES_MAX: u64 = 64 << 20;
 
 /// Sizes of a volume.
 #[derive(Clone, Debug)]
@@ -96,6 +98,18 @@ impl Chunks {
         self.total.fetch_sub(bytes, Relaxed);
     }
 
+    /// Numbers of the segments from this one on for which the chunks on the disk have bytes.
+    fn segments(&self, kind: Kind, file: FileId, first: u32) -> impl Iterator<Item = u32> {
+        let from = segment_place(first).0;
+        let chunks = self.bytes.range((kind, file, from)..=(kind, file, u32::MAX));
+        let numbers = chunks.flat_map(|((_, _, chunk), bytes)| {
+            let begin = chunk * SEGMENTS_PER_CHUNK;
+            let there = bytes.div_ceil(SEGMENT_BYTES as u64).min(SEGMENTS_PER_CHUNK.into());
+            begin..begin + there as u32
+        });
+        numbers.filter(move |number| *number >= first)
+    }
+
     /// The chunks of a file from this chunk on.
     fn of(&self, kind: Kind, file: FileId, first: u32) -> impl Iterator<Item = u32> + '_ {
         self.bytes.range((kind, file, first)..=(kind, file, u32::MAX)).map(|(at, _)| at.2)
@@ -139,6 +153,8 @@ pub struct Volume<D> {
     /// Bytes that the current journal took over from earlier journals. A checkpoint is worth its
     /// cost only when the journal holds several times as many.
     base_bytes: u64,
+    /// Synced bytes of segments behind the ends that the journal states.
+    unstated_bytes: u64,
     old: Vec<OldJournal>,
     /// Journal files with a synced mark as spare.
     spares: Vec<u64>,
@@ -182,8 +198,13 @@ impl<D: Disk> Volume<D> {
     }
 
     /// Whether the journal is long enough for a [`checkpoint`](Self::checkpoint).
+    ///
+    /// A checkpoint also states how far each file is synced. Recovery trusts nothing behind that,
+    /// so the stated ends stay close to the synced ends when no journal grows, as at `memory`.
     pub fn is_checkpoint_due(&self) -> bool {
-        !self.old.is_empty() || self.offset > self.config.journal_bytes_max.max(4 * self.base_bytes)
+        !self.old.is_empty()
+            || self.offset > self.config.journal_bytes_max.max(4 * self.base_bytes)
+            || self.unstated_bytes > UNSTATED_BYTES_MAX
     }
 
     /// Writes and syncs one commit. On success, everything in the batch survives a crash.
@@ -338,6 +359,8 @@ impl<D: Disk> Volume<D> {
         }
         for (file, written) in reached {
             if let Some(shelf) = self.files.get_mut(&file) {
+                let more = written.saturating_sub(shelf.synced);
+                self.unstated_bytes += more * u64::from(shelf.origin.record_bytes);
                 shelf.synced = shelf.synced.max(written);
             }
         }
@@ -426,6 +449,7 @@ impl<D: Disk> Volume<D> {
         for shelf in self.files.values_mut() {
             shelf.stated = shelf.synced;
         }
+        self.unstated_bytes = 0;
         self.base_bytes = base_bytes;
         Ok(is_whole)
     }

@@ -10,8 +10,9 @@ use evenfall_store_format::cache::{Cache, Interest};
 use evenfall_store_format::journal::{Batch, FRAME_BYTES, Origin};
 use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store_format::metadata::MetadataNode;
+use evenfall_store_format::publication::published_segments;
 use evenfall_store_format::reader::resume;
-use evenfall_store_format::volume::{Loss, Recovered, RecoveredFile};
+use evenfall_store_format::volume::{Loss, PartialSegment, Recovered, RecoveredFile};
 use evenfall_store_format::{Appender, Error, Kind, Reader, Resumption, Schema, Sealed, Snapshot};
 
 use super::{FLUSH_SEGMENTS, Shared, StoreFile, TakenOver, origin};
@@ -219,6 +220,9 @@ impl Shared {
             self.put_aside(&name, &entry, old, token, losses)?;
             recovered = None;
         }
+        if let (Some(node), Some(found)) = (published, &recovered) {
+            self.heal(&name, node, &found.partial, losses)?;
+        }
         let (records, tail) = recovered.map_or((0, Bytes::new()), |f| (f.records, f.tail));
         let ahead = published.filter(|node| node.records > records);
         let start = match ahead {
@@ -352,6 +356,33 @@ impl Shared {
     ) -> Result<StoreFile, StoreError> {
         let appender = Appender::new(entry.id, entry.token, Arc::clone(schema))?;
         Ok(StoreFile::new(name, entry.clone(), Arc::clone(schema), appender, None))
+    }
+
+    /// Takes from the objects the segments whose records are lost on this disk.
+    fn heal(
+        &self,
+        name: &str,
+        node: MetadataNode,
+        partial: &[PartialSegment],
+        losses: &mut Vec<Loss>,
+    ) -> Result<(), StoreError> {
+        let Some(bucket) = self.bucket.as_ref().filter(|_| !partial.is_empty()) else {
+            return Ok(());
+        };
+        let numbers: Vec<u32> = partial.iter().map(|one| one.number).collect();
+        let what = match published_segments(bucket, node, &numbers) {
+            Ok(sealed) => {
+                let what = format!("{} of them are taken from objects", sealed.len());
+                self.write_all(sealed)?;
+                what
+            }
+            // The next publication would put these segments in their place.
+            Err(error @ Error::Storage(_)) => return Err(error.into()),
+            Err(error) => format!("they cannot be taken from objects: {error}"),
+        };
+        let what = format!("{} segments have lost records on the disk, {what}", numbers.len());
+        losses.push(Loss { place: format!("file {name}"), what, is_torn_end: false });
+        Ok(())
     }
 
     fn adopt_local(

@@ -2,23 +2,26 @@
 //!
 //! 1. Journals, oldest first, up to the first damage in each: where each file stood in synced
 //!    chunks, and the records that were committed since.
-//! 2. Chunks, from where the file stood: whole segments without a gap. Chunks may reach further
-//!    than was promised.
+//! 2. Chunks, from where the file stood to the last whole segment. Chunks may reach further than was
+//!    promised. A segment in between that is not whole is written again from the journals. Records
+//!    that the journals lack are lost: the segment then counts fewer records than fit, its old bytes
+//!    are kept aside, and everything behind it stays. No whole segment is written over.
 //! 3. The committed records behind those segments. Full segments go to chunks, and the rest goes
 //!    into a new journal. The old journals are removed when the new journal is synced. A recovery
 //!    after a crash in between finds both, and does the work again.
 
+use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use evenfall_core::Disk;
 
-use super::{Chunks, OldJournal, Shelf, Volume, VolumeConfig, read_segment};
+use super::{Chunks, OldJournal, Shelf, Volume, VolumeConfig, is_hole, read_segment};
 use crate::error::Result;
 use crate::journal::{self, Frame, Origin};
 use crate::layout::{
-    FileId, Kind, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, journal_name, parse_chunk_name,
-    parse_journal_name,
+    FileId, Kind, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, chunk_name, journal_name,
+    parse_chunk_name, parse_journal_name, segment_place,
 };
 use crate::segment::{self, Header, Sealed};
 
@@ -51,6 +54,18 @@ pub struct RecoveredFile {
     pub records: u64,
     /// The records that fill no segment.
     pub tail: Bytes,
+    /// Segments before the last whole one that have lost records on this disk. A copy elsewhere may
+    /// have them.
+    pub partial: Vec<PartialSegment>,
+}
+
+/// A segment that has lost records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartialSegment {
+    /// Its number.
+    pub number: u32,
+    /// Its first records that are not lost.
+    pub kept: u64,
 }
 
 /// The result of a recovery.
@@ -104,6 +119,7 @@ impl<D: Disk> Volume<D> {
             sequence: 0,
             ends: BTreeMap::new(),
             base_bytes: 0,
+            unstated_bytes: 0,
             old: Vec::new(),
             spares: Vec::new(),
         };
@@ -116,10 +132,9 @@ impl<D: Disk> Volume<D> {
             found.files.insert(file, recovered);
         }
         for file in unknown {
-            // No journal has this file and its first segment is missing, so none of its records was
-            // acknowledged.
+            // No journal has this file and none of its segments is whole.
             volume.truncate(Kind::Data, file, 0)?;
-            let what = "segments without a beginning".to_owned();
+            let what = "no segment is whole".to_owned();
             let place = format!("file {file}");
             found.losses.push(Loss { place, what, is_torn_end: true });
         }
@@ -135,36 +150,14 @@ impl<D: Disk> Volume<D> {
     fn assemble(&mut self, piece: &Pieces, losses: &mut Vec<Loss>) -> Result<RecoveredFile> {
         let Origin { file, record_bytes, .. } = piece.origin;
         let layout = Layout::new(usize::from(record_bytes))?;
-        let mut segment = layout.full_segments(piece.synced);
-        // A later life of the primary never writes behind an earlier one's segments.
-        let mut token = 0;
-        loop {
-            match read_segment(&self.disk, Kind::Data, file, segment) {
-                Ok(Some(bytes)) => {
-                    let header = segment::expect(&bytes, Kind::Data, file, segment)?;
-                    let is_full = u64::from(header.count) == layout.records_per_segment();
-                    if !is_full || header.token < token {
-                        break;
-                    }
-                    token = header.token;
-                }
-                Ok(None) => break,
-                Err(crate::Error::Damaged { place, what }) => {
-                    // A segment in a chunk is acknowledged only after a sync, and this segment was
-                    // not synced.
-                    losses.push(Loss { place, what, is_torn_end: true });
-                    break;
-                }
-                Err(error) => return Err(error),
-            }
-            segment += 1;
-        }
+        let (mut segment, gaps) = self.whole_reach(piece, layout, losses)?;
         self.truncate(Kind::Data, file, segment)?;
         let in_chunks = layout.first_record(segment);
         let (written, synced) = (in_chunks, in_chunks);
         let shelf = Shelf { origin: piece.origin, written, synced, stated: 0 };
         self.files.insert(file, shelf);
-        let mut behind = committed_behind(piece, layout, in_chunks, losses);
+        let partial = self.fill_gaps(piece, layout, gaps, losses)?;
+        let mut behind = committed_behind(piece, layout, in_chunks..u64::MAX, losses);
         let records = in_chunks + (behind.len() / layout.record_bytes()) as u64;
         let full = layout.payload_bytes(layout.records_per_segment() as usize);
         while behind.len() >= full {
@@ -172,10 +165,102 @@ impl<D: Disk> Volume<D> {
             self.write(seal_data(piece.origin, layout, segment, &payload))?;
             segment += 1;
         }
-        Ok(RecoveredFile { origin: piece.origin, records, tail: behind.freeze() })
+        Ok(RecoveredFile { origin: piece.origin, records, tail: behind.freeze(), partial })
+    }
+
+    /// The number after the last whole segment, and the segments before it that are not whole, from
+    /// where the file stood. A chunk that is not there at all was moved to the objects, and is no
+    /// gap.
+    fn whole_reach(
+        &self,
+        piece: &Pieces,
+        layout: Layout,
+        losses: &mut Vec<Loss>,
+    ) -> Result<(u32, Vec<u32>)> {
+        let file = piece.origin.file;
+        let first = layout.full_segments(piece.synced);
+        let (mut end, mut gaps, mut torn) = (first, Vec::new(), None);
+        // A later life of the primary never writes behind an earlier one's segments.
+        let mut token = 0;
+        for number in self.chunks.segments(Kind::Data, file, first) {
+            match read_segment(&self.disk, Kind::Data, file, number) {
+                Ok(Some(bytes)) => {
+                    let header = segment::expect(&bytes, Kind::Data, file, number)?;
+                    let is_full = u64::from(header.count) == layout.records_per_segment();
+                    if header.token < token {
+                        gaps.push(number);
+                    } else if is_full {
+                        (end, token) = (number + 1, header.token);
+                    }
+                }
+                Ok(None) => gaps.push(number),
+                Err(crate::Error::Damaged { place, what }) => {
+                    gaps.push(number);
+                    torn = torn.or(Some((number, Loss { place, what, is_torn_end: true })));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        gaps.retain(|number| *number < end);
+        // A segment in a chunk is acknowledged only after a sync, and nothing behind this segment
+        // was synced.
+        losses.extend(torn.filter(|(number, _)| *number >= end).map(|(_, loss)| loss));
+        Ok((end, gaps))
+    }
+
+    /// Writes the segments of gaps from the journals. Returns those of which the journals lack
+    /// records.
+    fn fill_gaps(
+        &mut self,
+        piece: &Pieces,
+        layout: Layout,
+        gaps: Vec<u32>,
+        losses: &mut Vec<Loss>,
+    ) -> Result<Vec<PartialSegment>> {
+        let mut partial = Vec::new();
+        let per_segment = layout.records_per_segment();
+        for number in gaps {
+            let mut unneeded = Vec::new();
+            let first = layout.first_record(number);
+            let behind = committed_behind(piece, layout, first..first + per_segment, &mut unneeded);
+            let kept = (behind.len() / layout.record_bytes()).min(per_segment as usize);
+            if (kept as u64) < per_segment {
+                self.keep_aside(piece.origin.file, number)?;
+                partial.push(PartialSegment { number, kept: kept as u64 });
+            }
+            let payload = &behind[..layout.payload_bytes(kept)];
+            self.write(seal_data(piece.origin, layout, number, payload))?;
+        }
+        let runs = partial.chunk_by(|one, next| one.number + 1 == next.number && next.kept == 0);
+        losses.extend(runs.filter_map(|run| {
+            let (first, last) = (run.first()?, run.last()?);
+            let what = format!(
+                "segments {} to {} are not whole, and whole ones follow: records {} to {} are lost \
+                 here, and all behind them are kept",
+                first.number,
+                last.number,
+                layout.first_record(first.number) + first.kept,
+                layout.first_record(last.number + 1) - 1
+            );
+            let place = format!("file {}", piece.origin.file);
+            Some(Loss { place, what, is_torn_end: false })
+        }));
+        Ok(partial)
+    }
+
+    /// Copies a segment that is not whole into a file of its own, for people.
+    fn keep_aside(&self, file: FileId, number: u32) -> Result<()> {
+        let (chunk, offset) = segment_place(number);
+        let name = chunk_name(Kind::Data, file, chunk);
+        let bytes = self.disk.read(&name, offset, SEGMENT_BYTES)?;
+        if !is_hole(&bytes) {
+            self.disk.write(&format!("DAMAGED-{file}-{number}"), 0, &bytes)?;
+        }
+        Ok(())
     }
 }
 
+/// A segment of these records. It counts fewer than fit when the others are lost.
 fn seal_data(origin: Origin, layout: Layout, number: u32, payload: &[u8]) -> Sealed {
     let mut bytes = vec![0; SEGMENT_BYTES];
     bytes[SEGMENT_HEADER_BYTES..][..payload.len()].copy_from_slice(payload);
@@ -184,14 +269,14 @@ fn seal_data(origin: Origin, layout: Layout, number: u32, payload: &[u8]) -> Sea
         entry_bytes: origin.record_bytes,
         file: origin.file,
         number,
-        count: layout.records_per_segment() as u32,
+        count: (payload.len() / layout.record_bytes()) as u32,
         token: origin.token,
     };
     segment::seal(&header, &mut bytes);
     Sealed { kind: Kind::Data, file: origin.file, number, bytes: Bytes::from(bytes) }
 }
 
-/// Committed records from `end` on, as far as there is no gap.
+/// Committed records of these numbers, as far as there is no gap, and perhaps some behind them.
 ///
 /// A journal that was removed may be back after a crash while the one before it is not: its frames
 /// then stand behind a gap, and the journal after it has everything. So a gap is a loss only when
@@ -199,10 +284,10 @@ fn seal_data(origin: Origin, layout: Layout, number: u32, payload: &[u8]) -> Sea
 fn committed_behind(
     piece: &Pieces,
     layout: Layout,
-    mut end: u64,
+    wanted: Range<u64>,
     losses: &mut Vec<Loss>,
 ) -> BytesMut {
-    let mut behind = BytesMut::new();
+    let (mut behind, mut end) = (BytesMut::new(), wanted.start);
     let size = layout.record_bytes();
     // The commits that a journal takes over from the journal before it stand behind its own first
     // commits.
@@ -210,6 +295,9 @@ fn committed_behind(
     frames.sort_by_key(|(journal, first, _)| (*journal, *first));
     let mut skipped: Option<(u64, u64)> = None;
     for (_, first, records) in frames {
+        if end >= wanted.end {
+            break;
+        }
         let last = first + (records.len() / size) as u64;
         if *first > end {
             let (from, to) = skipped.unwrap_or((*first, last));
@@ -244,8 +332,8 @@ fn journals_of(disk: &impl Disk, listed: &[(String, u64)]) -> Result<Vec<(u64, u
     Ok(journals)
 }
 
-/// Adds the files that have chunks and stand in no journal. Returns the files whose first segment
-/// is missing, so that nothing says how long their records are.
+/// Adds the files that have chunks and stand in no journal. Returns the files without a whole
+/// segment, so that nothing says how long their records are.
 fn files_of_chunks(
     disk: &impl Disk,
     chunks: &Chunks,
@@ -258,7 +346,7 @@ fn files_of_chunks(
         if pieces.contains_key(&file) {
             continue;
         }
-        match first_header(disk, file)? {
+        match any_header(disk, chunks, file)? {
             Some(Header { entry_bytes: record_bytes, token, .. }) => {
                 let origin = Origin { file, record_bytes, token };
                 pieces.insert(file, Pieces { origin, synced: 0, frames: Vec::new() });
@@ -308,11 +396,16 @@ fn read_journal(
     Ok(())
 }
 
-/// The header of a file's first segment in chunks.
-fn first_header(disk: &impl Disk, file: FileId) -> Result<Option<Header>> {
-    match read_segment(disk, Kind::Data, file, 0) {
-        Ok(Some(bytes)) => Ok(Some(segment::expect(&bytes, Kind::Data, file, 0)?)),
-        Ok(None) | Err(crate::Error::Damaged { .. }) => Ok(None),
-        Err(error) => Err(error),
+/// The header of the first whole segment of a file in chunks.
+fn any_header(disk: &impl Disk, chunks: &Chunks, file: FileId) -> Result<Option<Header>> {
+    for number in chunks.segments(Kind::Data, file, 0) {
+        match read_segment(disk, Kind::Data, file, number) {
+            Ok(Some(bytes)) => {
+                return Ok(Some(segment::expect(&bytes, Kind::Data, file, number)?));
+            }
+            Ok(None) | Err(crate::Error::Damaged { .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(None)
 }

@@ -5,7 +5,7 @@ use evenfall_core::StorageError;
 
 use super::*;
 use crate::appender::Appender;
-use crate::layout::parse_chunk_name;
+use crate::layout::{SEGMENT_HEADER_BYTES, parse_chunk_name};
 use crate::schema::Schema;
 
 /// A disk whose behaviour the test chooses.
@@ -153,6 +153,97 @@ fn the_journal_alone_gives_everything_back() {
     assert_eq!(found.files[&FileId(1)].records, 3_000);
     assert_eq!(&found.files[&FileId(1)].tail[..], appender.tail());
     assert!(volume.read(Kind::Data, FileId(1), 1).unwrap().is_some());
+}
+
+/// A volume with five full segments of which no journal knows, as at `memory`.
+fn unstated() -> Volume<Plain> {
+    let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
+    let mut appender = Appender::new(FileId(1), 1, Arc::new(Schema::opaque(16))).unwrap();
+    let mut sealed = Vec::new();
+    appender.append(&records(0..5 * 1_022), &mut sealed).unwrap();
+    sealed.into_iter().for_each(|sealed| volume.write(sealed).unwrap());
+    volume
+}
+
+fn flip(volume: &Volume<Plain>, number: u32, at: usize) {
+    let (chunk, offset) = segment_place(number);
+    let name = chunk_name(Kind::Data, FileId(1), chunk);
+    volume.disk.0.borrow_mut().get_mut(&name).unwrap()[offset as usize + at] ^= 1;
+}
+
+#[test]
+fn damage_loses_a_segment_and_nothing_that_is_whole_behind_it() {
+    for damaged in 0..4 {
+        let volume = unstated();
+        flip(&volume, damaged, 5_000);
+        let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+        let file = &found.files[&FileId(1)];
+        let partial = PartialSegment { number: damaged, kept: 0 };
+        assert_eq!((file.records, &file.partial[..]), (5 * 1_022, &[partial][..]));
+        assert!(matches!(&found.losses[..], [loss] if !loss.is_torn_end), "{:?}", found.losses);
+        for number in 0..5 {
+            let bytes = volume.read(Kind::Data, FileId(1), number).unwrap().unwrap();
+            let held = segment::header(&bytes).unwrap().count;
+            assert_eq!(held, if number == damaged { 0 } else { 1_022 });
+        }
+        let aside = format!("DAMAGED-{}-{damaged}", FileId(1));
+        assert_eq!(volume.disk.0.borrow()[&aside].len(), SEGMENT_BYTES);
+        let seen = verify(&volume.disk).unwrap();
+        assert_eq!((seen.findings.len(), &seen.others[..]), (1, &[aside][..]));
+        // The next opening finds nothing new.
+        let (_, again) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+        assert_eq!((again.files[&FileId(1)].records, again.losses.len()), (5 * 1_022, 0));
+    }
+}
+
+#[test]
+fn damage_behind_which_nothing_is_whole_is_a_torn_end() {
+    let volume = unstated();
+    flip(&volume, 4, 5_000);
+    let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert_eq!(found.files[&FileId(1)].records, 4 * 1_022);
+    assert!(matches!(&found.losses[..], [loss] if loss.is_torn_end), "{:?}", found.losses);
+}
+
+#[test]
+fn the_promised_part_of_a_lost_segment_comes_from_the_journal() {
+    let mut volume = unstated();
+    let mut batch = Batch::default();
+    batch.push_records(origin(1), 0, &records(0..1_500));
+    volume.commit(&mut batch).unwrap();
+    flip(&volume, 1, 5_000);
+    let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    let file = &found.files[&FileId(1)];
+    let partial = PartialSegment { number: 1, kept: 1_500 - 1_022 };
+    assert_eq!((file.records, &file.partial[..]), (5 * 1_022, &[partial][..]));
+    assert!(found.losses[0].what.contains("records 1500 to 2043 are lost"), "{:?}", found.losses);
+    // The next opening takes the part for what is there, and loses no more.
+    let (volume, again) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert_eq!((again.files[&FileId(1)].records, again.losses.len()), (5 * 1_022, 0));
+    let bytes = volume.read(Kind::Data, FileId(1), 1).unwrap().unwrap();
+    assert_eq!(bytes[SEGMENT_HEADER_BYTES..][..16], records(1_022..1_023)[..]);
+}
+
+#[test]
+fn damage_of_records_that_a_journal_has_is_mended_from_it() {
+    let (volume, _) = filled(3_000);
+    flip(&volume, 0, 5_000);
+    let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert_eq!((found.files[&FileId(1)].records, found.losses.len()), (3_000, 0));
+    let bytes = volume.read(Kind::Data, FileId(1), 0).unwrap().unwrap();
+    assert_eq!(bytes[SEGMENT_HEADER_BYTES..][..16], records(0..1)[..]);
+}
+
+#[test]
+fn synced_ends_are_stated_although_no_journal_grows() {
+    let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
+    volume.unstated_bytes = UNSTATED_BYTES_MAX - 1_000;
+    volume.write(unstated().unsynced.remove(0)).unwrap();
+    assert!(!volume.is_checkpoint_due());
+    volume.flush().unwrap();
+    assert!(volume.is_checkpoint_due());
+    volume.checkpoint(&mut |_, _| None).unwrap();
+    assert!(!volume.is_checkpoint_due());
 }
 
 #[test]

@@ -115,7 +115,11 @@ fn chunk_segments(
         }
         let number = chunk.saturating_mul(SEGMENTS_PER_CHUNK).saturating_add(slot as u32);
         match segment::expect(segment, kind, file, number) {
-            Ok(_) => {
+            Ok(header) => {
+                let layout = Layout::new(usize::from(header.entry_bytes))?;
+                if kind == Kind::Data && u64::from(header.count) < layout.records_per_segment() {
+                    finding(format!("records of segment {number} are lost"));
+                }
                 seen.segments += 1;
                 if kind == Kind::Data {
                     whole.insert((file, number));
