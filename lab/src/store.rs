@@ -718,7 +718,8 @@ impl Scene {
         stream.truth.truncate(ahead);
         let (layout, geometry) = (stream.appender.layout(), stream.appender.index().geometry());
         let full = layout.full_segments(records);
-        stream.clock = stream.appender.last_ns().max(0);
+        // The times of lost records are unknown to the appender.
+        stream.clock = stream.clock.max(stream.appender.last_ns());
         self.volume.register(stream.origin());
         let nodes = full / geometry.entries_per_node();
         let wiped = self.volume.truncate(Kind::Index, file, nodes);

@@ -20,6 +20,7 @@ mod verify;
 pub use recovery::{Loss, PartialSegment, Recovered, RecoveredFile};
 pub use verify::{Finding, Verification, verify};
 
+use core::ops::Range;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -98,16 +99,17 @@ impl Chunks {
         self.total.fetch_sub(bytes, Relaxed);
     }
 
-    /// Numbers of the segments from this one on for which the chunks on the disk have bytes.
-    fn segments(&self, kind: Kind, file: FileId, first: u32) -> impl Iterator<Item = u32> {
+    /// Numbers of the segments from this one on, up to the end of the last chunk on the disk. Chunks
+    /// that are missing in front of the first one are elsewhere.
+    fn segments(&self, kind: Kind, file: FileId, first: u32) -> Range<u32> {
         let from = segment_place(first).0;
-        let chunks = self.bytes.range((kind, file, from)..=(kind, file, u32::MAX));
-        let numbers = chunks.flat_map(|((_, _, chunk), bytes)| {
-            let begin = chunk * SEGMENTS_PER_CHUNK;
+        let mut chunks = self.bytes.range((kind, file, from)..=(kind, file, u32::MAX));
+        let Some(((_, _, begin), _)) = chunks.clone().next() else { return first..first };
+        let end = chunks.next_back().map_or(first, |((_, _, chunk), bytes)| {
             let there = bytes.div_ceil(SEGMENT_BYTES as u64).min(SEGMENTS_PER_CHUNK.into());
-            begin..begin + there as u32
+            chunk * SEGMENTS_PER_CHUNK + there as u32
         });
-        numbers.filter(move |number| *number >= first)
+        first.max(begin * SEGMENTS_PER_CHUNK)..end
     }
 
     /// The chunks of a file from this chunk on.

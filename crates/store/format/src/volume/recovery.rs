@@ -150,14 +150,23 @@ impl<D: Disk> Volume<D> {
     fn assemble(&mut self, piece: &Pieces, losses: &mut Vec<Loss>) -> Result<RecoveredFile> {
         let Origin { file, record_bytes, .. } = piece.origin;
         let layout = Layout::new(usize::from(record_bytes))?;
-        let (mut segment, gaps) = self.whole_reach(piece, layout, losses)?;
+        let (mut segment, mut gaps) = self.whole_reach(piece, layout, losses)?;
         self.truncate(Kind::Data, file, segment)?;
+        let mut behind = loop {
+            let (behind, skipped) =
+                committed_behind(piece, layout, layout.first_record(segment)..u64::MAX);
+            // Synced segments need no journal, so journals may go on behind one that was damaged
+            // since.
+            let Some(next) = skipped else { break behind };
+            let reach = next.div_ceil(layout.records_per_segment()) as u32;
+            gaps.extend(segment..reach);
+            segment = reach;
+        };
         let in_chunks = layout.first_record(segment);
         let (written, synced) = (in_chunks, in_chunks);
         let shelf = Shelf { origin: piece.origin, written, synced, stated: 0 };
         self.files.insert(file, shelf);
         let partial = self.fill_gaps(piece, layout, gaps, losses)?;
-        let mut behind = committed_behind(piece, layout, in_chunks..u64::MAX, losses);
         let records = in_chunks + (behind.len() / layout.record_bytes()) as u64;
         let full = layout.payload_bytes(layout.records_per_segment() as usize);
         while behind.len() >= full {
@@ -169,8 +178,8 @@ impl<D: Disk> Volume<D> {
     }
 
     /// The number after the last whole segment, and the segments before it that are not whole, from
-    /// where the file stood. A chunk that is not there at all was moved to the objects, and is no
-    /// gap.
+    /// where the file stood. The journal states a chunk as synced before the chunk moves to the
+    /// objects, so a chunk that is missing behind that place is a gap.
     fn whole_reach(
         &self,
         piece: &Pieces,
@@ -220,9 +229,8 @@ impl<D: Disk> Volume<D> {
         let mut partial = Vec::new();
         let per_segment = layout.records_per_segment();
         for number in gaps {
-            let mut unneeded = Vec::new();
             let first = layout.first_record(number);
-            let behind = committed_behind(piece, layout, first..first + per_segment, &mut unneeded);
+            let (behind, _) = committed_behind(piece, layout, first..first + per_segment);
             let kept = (behind.len() / layout.record_bytes()).min(per_segment as usize);
             if (kept as u64) < per_segment {
                 self.keep_aside(piece.origin.file, number)?;
@@ -235,8 +243,8 @@ impl<D: Disk> Volume<D> {
         losses.extend(runs.filter_map(|run| {
             let (first, last) = (run.first()?, run.last()?);
             let what = format!(
-                "segments {} to {} are not whole, and whole ones follow: records {} to {} are lost \
-                 here, and all behind them are kept",
+                "segments {} to {} are not whole, and more follows: records {} to {} are lost here, \
+                 and all behind them are kept",
                 first.number,
                 last.number,
                 layout.first_record(first.number) + first.kept,
@@ -276,45 +284,34 @@ fn seal_data(origin: Origin, layout: Layout, number: u32, payload: &[u8]) -> Sea
     Sealed { kind: Kind::Data, file: origin.file, number, bytes: Bytes::from(bytes) }
 }
 
-/// Committed records of these numbers, as far as there is no gap, and perhaps some behind them.
+/// Committed records of these numbers, as far as there is no gap, and perhaps some behind them. Also
+/// the first committed record behind the gap, if there is one.
 ///
 /// A journal that was removed may be back after a crash while the one before it is not: its frames
-/// then stand behind a gap, and the journal after it has everything. So a gap is a loss only when
+/// then stand behind a gap, and the journal after it has everything. So a gap counts only when
 /// nothing later fills it.
-fn committed_behind(
-    piece: &Pieces,
-    layout: Layout,
-    wanted: Range<u64>,
-    losses: &mut Vec<Loss>,
-) -> BytesMut {
+fn committed_behind(piece: &Pieces, layout: Layout, wanted: Range<u64>) -> (BytesMut, Option<u64>) {
     let (mut behind, mut end) = (BytesMut::new(), wanted.start);
     let size = layout.record_bytes();
     // The commits that a journal takes over from the journal before it stand behind its own first
     // commits.
     let mut frames: Vec<_> = piece.frames.iter().collect();
     frames.sort_by_key(|(journal, first, _)| (*journal, *first));
-    let mut skipped: Option<(u64, u64)> = None;
+    let mut skipped = Vec::new();
     for (_, first, records) in frames {
         if end >= wanted.end {
             break;
         }
         let last = first + (records.len() / size) as u64;
         if *first > end {
-            let (from, to) = skipped.unwrap_or((*first, last));
-            skipped = Some((from.min(*first), to.max(last)));
+            skipped.push((*first, last));
         } else if last > end {
             behind.extend_from_slice(&records[(end - first) as usize * size..]);
             end = last;
         }
     }
-    if let Some((first, last)) = skipped.filter(|(_, last)| *last > end) {
-        losses.push(Loss {
-            place: format!("file {}", piece.origin.file),
-            what: format!("records from {end} on are missing before {first} to {last}"),
-            is_torn_end: false,
-        });
-    }
-    behind
+    let missed = skipped.into_iter().filter(|(_, last)| *last > end);
+    (behind, missed.map(|(first, _)| first.max(end)).min())
 }
 
 /// Number and slot of every journal, in the order in which the journals were written. The header

@@ -225,6 +225,20 @@ fn the_promised_part_of_a_lost_segment_comes_from_the_journal() {
 }
 
 #[test]
+fn what_a_journal_has_behind_damage_is_kept() {
+    let mut volume = unstated();
+    let mut batch = Batch::default();
+    batch.push_records(origin(1), 5 * 1_022, &records(5 * 1_022..6_000));
+    volume.commit(&mut batch).unwrap();
+    flip(&volume, 4, 5_000);
+    let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    let file = &found.files[&FileId(1)];
+    let partial = PartialSegment { number: 4, kept: 0 };
+    assert_eq!((file.records, &file.partial[..]), (6_000, &[partial][..]));
+    assert_eq!(file.tail[..16], records(5 * 1_022..5 * 1_022 + 1)[..]);
+}
+
+#[test]
 fn damage_of_records_that_a_journal_has_is_mended_from_it() {
     let (volume, _) = filled(3_000);
     flip(&volume, 0, 5_000);
