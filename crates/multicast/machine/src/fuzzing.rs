@@ -57,10 +57,11 @@ fn body(data: &[u8]) {
         assert_eq!(encode_ranges(&ranges), data);
     }
     if let Ok(mut report) = Report::decode(data) {
-        let samples = report.samples.clone();
+        let Report { samples, members, spreads, .. } = report.clone();
         let body = report.encode(usize::MAX);
         let again = Report::decode(&body).expect("what is written can be read");
         assert_eq!((again.tally, again.samples), (report.tally, samples));
+        assert_eq!((again.members, again.spreads), (members, spreads));
     }
     if let Ok(begin) = Begin::decode(data) {
         assert_eq!(Begin::decode(&begin.encode()), Ok(begin));

@@ -95,7 +95,7 @@ pub mod wire;
 
 pub use admission::{Guest, GuestList, Run};
 pub use config::{Config, Mode, Shape};
-pub use control::{Begin, Place, Reason, Role, Tally};
+pub use control::{Begin, MemberFigures, Place, Reason, Role, Tally};
 pub use draft::{Draft, ProducerMark};
 pub use members::View;
 pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release, Resume};
@@ -103,6 +103,9 @@ pub use recorder::{Archived, Recorder, RecorderStatus, Wanted};
 pub use relay::{Relay, RelayEvent, RelayStatus};
 pub use replace::{Replacement, Replacements};
 pub use ring::Stored;
-pub use root::{Framed, PublishError, Root, RootEvent, RootStatus};
+pub use root::{
+    DurationCounts, FairnessSums, Framed, LiveFairness, MemberState, MemberStatus, PublishError,
+    Root, RootEvent, RootStatus,
+};
 pub use seal::SharedKey;
 pub use uplink::{Identity, Refusals};

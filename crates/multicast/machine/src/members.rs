@@ -15,6 +15,7 @@ use evenfall_core::{NodeId, Timestamp};
 use crate::config::Config;
 use crate::control::{Join, Peer, Place, RECORDERS_MAX, Reason, Role};
 use crate::replace::{Replacement, Step};
+use crate::root::MemberState;
 use crate::tree::{Neighbours, Tree};
 
 /// The next frame, and the number of its first message.
@@ -183,6 +184,23 @@ impl Members {
     /// Whether the last receiver has said good-bye and no receiver has joined since.
     pub(crate) fn is_deserted(&self) -> bool {
         self.is_deserted && self.receivers() == 0
+    }
+
+    /// How a member stands.
+    pub(crate) fn state_of(&self, id: NodeId) -> MemberState {
+        let Some(member) = self.members.get(&id) else { return MemberState::Joining };
+        let tree = self.tree.as_ref();
+        let is_on_trial = tree.and_then(Tree::overlap).is_some_and(|(_, new)| new == id);
+        let is_spare = tree.is_some_and(|tree| tree.spares().contains(&id));
+        if self.suspects.contains_key(&id) {
+            return MemberState::Suspected;
+        }
+        match (is_on_trial, is_spare, member.acked > 0) {
+            (true, ..) => MemberState::Trial,
+            (_, true, _) => MemberState::Spare,
+            (.., true) => MemberState::Sound,
+            _ => MemberState::Joining,
+        }
     }
 
     /// The tree. `None` also while the tree waits to be built anew, because it may have gaps.

@@ -22,10 +22,14 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenfall_core::time::nanos;
-use evenfall_core::{Histogram, NodeId, Timestamp};
+use evenfall_core::{ClockError, Histogram, NodeId, Timestamp};
 
 use crate::config::Config;
-use crate::control::{Report, Sample, Tally, WORST_MAX, Worst};
+use crate::control::{MemberFigures, ReleaseSpread, Report, Sample, Tally, WORST_MAX, Worst};
+
+mod news;
+
+pub(crate) use self::news::{MemberNews, RecentDelays};
 
 /// Samples that may wait for further children: two seconds at the default rate. The same number of
 /// frames is remembered after their samples have gone up.
@@ -35,9 +39,11 @@ const PENDING_MAX: usize = 4_096;
 const READY_MAX: usize = 4_096;
 /// Levels below a node that lengthen its wait. Beyond three levels, 15 report intervals are enough.
 const HEIGHT_MAX: u8 = 3;
-/// Half of the window of the 95th percentile. The percentile covers between one and two of these
-/// spans.
-const P95_WINDOW: Duration = Duration::from_millis(500);
+/// Releases that may wait for further receivers, or for room: ten seconds at the rate of the root.
+const SPREADS_PENDING_MAX: usize = 1_024;
+/// How often a node tells its own figures. Every level of the tree adds less than this time, so that
+/// the figures at the root are younger than two seconds.
+const FIGURES_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) fn saturating_ns(duration: Duration) -> u32 {
     u32::try_from(nanos(duration)).unwrap_or(u32::MAX)
@@ -115,6 +121,7 @@ fn keep_worst(worst: &mut Vec<Worst>) {
 #[derive(Clone, Debug, Default)]
 struct Ready {
     samples: Vec<Sample>,
+    spreads: Vec<ReleaseSpread>,
     serial: u32,
     dropped: u64,
 }
@@ -135,13 +142,20 @@ impl Ready {
         self.samples.push(sample);
     }
 
-    /// Takes back samples that had no room in the report. Until all samples are told, a frame that
-    /// is in no report may have arrived.
-    fn put_back(&mut self, samples: Vec<Sample>) {
-        if !samples.is_empty() {
+    /// Adds the releases of a frame. Releases without room are dropped, because they only measure.
+    fn push_spread(&mut self, spread: ReleaseSpread) {
+        if self.spreads.len() < SPREADS_PENDING_MAX {
+            self.spreads.push(spread);
+        }
+    }
+
+    /// Takes back what had no room in the report. Until all samples are told, a frame that is in no
+    /// report may have arrived.
+    fn put_back(&mut self, report: Report) {
+        if !report.samples.is_empty() {
             self.serial = self.serial.wrapping_add(1);
         }
-        self.samples = samples;
+        (self.samples, self.spreads) = (report.samples, report.spreads);
     }
 
     fn next_serial(&mut self) -> u32 {
@@ -158,9 +172,9 @@ pub(crate) struct Margins {
     delays: Histogram,
     /// The bucket of the last delay.
     bucket: usize,
-    /// Two halves of the sliding window of the 95th percentile.
-    recent: [Histogram; 2],
-    turned: Timestamp,
+    recent: RecentDelays,
+    /// When this receiver told its figures last.
+    told_at: Option<Timestamp>,
 }
 
 impl Margins {
@@ -177,10 +191,21 @@ impl Margins {
         }
     }
 
+    /// A frame was released `after` the root sent the frame.
+    pub(crate) fn released(&mut self, sequence: u64, after: Duration) {
+        let ns = saturating_ns(after);
+        self.ready.push_spread(ReleaseSpread {
+            sequence,
+            earliest_ns: ns,
+            latest_ns: ns,
+            receivers: 1,
+        });
+    }
+
     /// Reads the lines of the cache that a frame needs. The result depends on each of these lines.
     pub(crate) fn prefetch(&self) -> u64 {
         let tally = self.tally.released ^ self.tally.late;
-        tally ^ self.delays.total() ^ self.ready.dropped ^ self.turned.nanos()
+        tally ^ self.delays.total() ^ self.ready.dropped ^ self.recent.turned().nanos()
     }
 
     /// Reads the bucket of the last delay.
@@ -192,6 +217,7 @@ impl Margins {
     pub(crate) fn restart(&mut self) {
         self.tally = Tally { receivers: 1, ..Tally::default() };
         self.ready.samples.clear();
+        self.ready.spreads.clear();
         self.delays.clear();
     }
 
@@ -201,9 +227,11 @@ impl Margins {
         self.ready.serial = self.ready.serial.wrapping_add(1);
     }
 
-    /// Takes back the samples that had no room in the last report.
+    /// Takes back what had no room in the last report.
     pub(crate) fn put_back(&mut self, report: Report) {
-        self.ready.put_back(report.samples);
+        // Figures without room are told anew with the next report.
+        self.told_at = self.told_at.filter(|_| report.members.is_empty());
+        self.ready.put_back(report);
     }
 
     /// Samples dropped because reports had no room for them.
@@ -211,28 +239,49 @@ impl Margins {
         self.ready.dropped
     }
 
-    /// The report of the interval that ends now.
-    pub(crate) fn take(&mut self, now: Timestamp, me: NodeId, edges: &mut Edges) -> Report {
-        self.recent[0].merge(&self.delays);
-        let mut both = self.recent[0].clone();
-        both.merge(&self.recent[1]);
-        if now.since(self.turned) >= P95_WINDOW {
-            self.turned = now;
-            self.recent.swap(0, 1);
-            self.recent[0].clear();
-        }
+    /// The report of the interval that ends now, by a node whose clock errs this much.
+    pub(crate) fn take(
+        &mut self,
+        now: Timestamp,
+        me: NodeId,
+        edges: &mut Edges,
+        clock: ClockError,
+    ) -> Report {
+        let recent = self.recent.end_interval(now, &self.delays);
         let mut worst = Vec::new();
         edges.take(me, &mut worst);
         keep_worst(&mut worst);
+        let is_due = self.told_at.is_none_or(|at| now.since(at) >= FIGURES_EVERY);
+        let figures = is_due.then(|| figures_of(me, clock, &self.tally, &recent));
+        self.told_at = if is_due { Some(now) } else { self.told_at };
         Report {
             tally: self.tally,
-            p95_ns: saturating_ns(both.quantile(0.95)),
+            p95_ns: saturating_ns(recent.quantile(0.95)),
             serial: self.ready.next_serial(),
             height: 0,
+            members: figures.into_iter().collect(),
+            spreads: core::mem::take(&mut self.ready.spreads),
             samples: core::mem::take(&mut self.ready.samples),
             worst,
             delays: core::mem::take(&mut self.delays),
         }
+    }
+}
+
+/// The figures of a node with these delays in the last second.
+fn figures_of(id: NodeId, clock: ClockError, tally: &Tally, recent: &Histogram) -> MemberFigures {
+    let Tally { released, late, lost, repaired, hedge_wins, .. } = *tally;
+    MemberFigures {
+        id,
+        age_ms: 0,
+        clock,
+        delay_p50_ns: saturating_ns(recent.interpolated(0.5)),
+        delay_p99_ns: saturating_ns(recent.interpolated(0.99)),
+        released,
+        late,
+        lost,
+        repaired,
+        hedge_wins,
     }
 }
 
@@ -319,9 +368,14 @@ pub(crate) struct Merger {
     pending: BTreeMap<u64, Pending>,
     /// The latest frames whose samples have gone up.
     judged: BTreeSet<u64>,
+    /// The releases of frames that wait for further receivers, and since when.
+    spreads: BTreeMap<u64, (ReleaseSpread, Timestamp)>,
     ready: Ready,
     worst: Vec<Worst>,
     delays: Histogram,
+    news: MemberNews,
+    /// When this node told its own figures last.
+    told_at: Option<Timestamp>,
 }
 
 impl Merger {
@@ -339,6 +393,9 @@ impl Merger {
         }
         while self.judged.len() > PENDING_MAX {
             self.judged.pop_first();
+        }
+        while self.spreads.len() > SPREADS_PENDING_MAX {
+            self.spreads.pop_first();
         }
     }
 
@@ -389,6 +446,11 @@ impl Merger {
         self.delays.merge(&report.delays);
         self.worst.extend_from_slice(&report.worst);
         keep_worst(&mut self.worst);
+        self.news.hear(now, &report.members);
+        for s in &report.spreads {
+            let waiting = self.spreads.entry(s.sequence);
+            waiting.and_modify(|(spread, _)| spread.add(s)).or_insert((*s, now));
+        }
         for s in &report.samples {
             if self.judged.contains(&s.sequence) {
                 self.ready.push(*s);
@@ -462,20 +524,46 @@ impl Merger {
             self.judged.insert(sequence);
             self.ready.push(frame.sample(sequence));
         }
+        let ready = &mut self.ready;
+        self.spreads.retain(|_, (spread, since)| {
+            let is_whole = all_heard && spread.receivers >= tally.receivers;
+            let is_ripe = is_whole || now.since(*since) >= patience;
+            if is_ripe {
+                ready.push_spread(*spread);
+            }
+            !is_ripe
+        });
         Report {
             tally,
             p95_ns: p95_ns.unwrap_or(0),
             serial: self.ready.next_serial(),
             height,
+            members: self.news.take_all(now),
+            spreads: core::mem::take(&mut self.ready.spreads),
             samples: core::mem::take(&mut self.ready.samples),
             worst: core::mem::take(&mut self.worst),
             delays: core::mem::take(&mut self.delays),
         }
     }
 
-    /// Takes back the samples that had no room in the last report.
-    pub(crate) fn put_back(&mut self, report: Report) {
-        self.ready.put_back(report.samples);
+    /// Takes back what had no room in the last report.
+    pub(crate) fn put_back(&mut self, now: Timestamp, mut report: Report) {
+        self.news.hear(now, &core::mem::take(&mut report.members));
+        self.ready.put_back(report);
+    }
+
+    /// Tells this node's own figures with the next report, if they are due.
+    pub(crate) fn tell_own(
+        &mut self,
+        now: Timestamp,
+        me: NodeId,
+        clock: ClockError,
+        recent: &Histogram,
+    ) {
+        if self.told_at.is_none_or(|at| now.since(at) >= FIGURES_EVERY) {
+            self.told_at = Some(now);
+            self.news.hear(now, &[figures_of(me, clock, &Tally::default(), recent)]);
+        }
     }
 
     /// Samples dropped because reports had no room for them.
@@ -499,6 +587,7 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(50);
     const WAIT: Wait = Wait { interval: INTERVAL, hold_max: Duration::from_millis(50) };
     const PATIENCE: Duration = Duration::from_millis(150);
+    const SAME: ClockError = ClockError::SameClock;
 
     fn report(receivers: u32, samples: &[(u64, u32)]) -> Report {
         let mut report = Report { p95_ns: 10 * receivers, ..Report::default() };
@@ -578,10 +667,10 @@ mod tests {
     #[test]
     fn samples_beyond_the_room_are_thinned_evenly_counted_and_not_taken_for_losses() {
         let mut margins = Margins::default();
-        let first = margins.take(Timestamp::ZERO, NodeId(1), &mut Edges::default()).serial;
+        let first = margins.take(Timestamp::ZERO, NodeId(1), &mut Edges::default(), SAME).serial;
         (0..READY_MAX as u64 + 1).for_each(|s| margins.arrived(s, Some(INTERVAL), true));
         assert_eq!(margins.dropped(), READY_MAX as u64 / 2);
-        let report = margins.take(Timestamp::ZERO, NodeId(1), &mut Edges::default());
+        let report = margins.take(Timestamp::ZERO, NodeId(1), &mut Edges::default(), SAME);
         assert_eq!(report.serial, first + 2, "a number is left out");
         let kept: Vec<u64> = report.samples.iter().take(3).map(|s| s.sequence).collect();
         assert_eq!(kept, [0, 2, 4]);
@@ -614,5 +703,51 @@ mod tests {
         assert_eq!(merger.tally().receivers, 5);
         merger.absorb(now, NodeId(1), &report(2, &[]));
         assert_eq!(merger.tally().receivers, 5, "sent before it knew");
+    }
+
+    fn spread(sequence: u64, earliest_ns: u32, latest_ns: u32, receivers: u32) -> ReleaseSpread {
+        ReleaseSpread { sequence, earliest_ns, latest_ns, receivers }
+    }
+
+    #[test]
+    fn releases_go_up_with_the_first_and_the_last_when_all_receivers_are_in_or_patience_ends() {
+        let (now, mut merger) = (Timestamp::from_nanos(1), Merger::default());
+        merger.expect(now, [NodeId(1), NodeId(2)].into_iter(), empty());
+        let told = |receivers, spreads| Report { spreads, ..report(receivers, &[]) };
+        merger.absorb(
+            now,
+            NodeId(1),
+            &told(2, vec![spread(7, 250, 260, 2), spread(8, 250, 251, 2)]),
+        );
+        merger.absorb(now, NodeId(2), &told(1, vec![]));
+        assert_eq!(merger.take(now, &WAIT).spreads, [], "the second child has not released");
+        merger.absorb(now, NodeId(2), &told(1, vec![spread(7, 240, 240, 1)]));
+        assert_eq!(merger.take(now, &WAIT).spreads, [spread(7, 240, 260, 3)]);
+        let late = merger.take(now + PATIENCE, &WAIT);
+        assert_eq!(
+            late.spreads,
+            [spread(8, 250, 251, 2)],
+            "nothing is known of the third receiver"
+        );
+    }
+
+    #[test]
+    fn figures_of_a_receiver_pass_two_levels_with_their_age() {
+        let mut now = Timestamp::from_nanos(1 << 40);
+        let mut margins = Margins::default();
+        margins.tally = Tally { receivers: 1, late: 3, ..Tally::default() };
+        (1..=100).for_each(|n| margins.arrived(n, Some(Duration::from_micros(100)), false));
+        let mut merger = Merger::default();
+        merger.expect(now, once(NodeId(9)), empty());
+        let bound = ClockError::Within(Duration::from_nanos(40));
+        let first = margins.take(now, NodeId(9), &mut Edges::default(), bound);
+        merger.absorb(now, NodeId(9), &first);
+        assert_eq!(margins.take(now, NodeId(9), &mut Edges::default(), bound).members, []);
+        now += INTERVAL;
+        let [figures] = merger.take(now, &WAIT).members[..] else { panic!("one node") };
+        assert_eq!((figures.id, figures.age_ms, figures.late), (NodeId(9), 50, 3));
+        assert_eq!(figures.clock, bound);
+        assert!((96_000..=104_000).contains(&figures.delay_p50_ns), "{figures:?}");
+        assert_eq!(merger.take(now, &WAIT).members, [], "told once");
     }
 }

@@ -16,7 +16,7 @@ use crate::merge::Margins;
 use crate::seal::SharedKey;
 use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
-use crate::wire::{Datagram, Kind, Messages, SAMPLED};
+use crate::wire::{Datagram, Kind, Messages, SAMPLED, TIMED};
 
 /// A frame handed to the application: one or more messages with one deadline.
 #[derive(Clone, Debug)]
@@ -162,6 +162,8 @@ struct Held {
     release: Release,
     /// When it arrived, by the clock that never steps.
     received: Timestamp,
+    /// Whether the root wants to know when this receiver releases it.
+    is_timed: bool,
 }
 
 impl Held {
@@ -476,7 +478,8 @@ impl Receiver {
             repaired: self.up.repaired > repaired_before,
         };
         self.margins.tally.hedge_wins += u64::from(release.hedge_win);
-        self.hold(Held { release, received });
+        let is_timed = datagram.hop.flags & TIMED != 0 && !self.is_replayed(sequence);
+        self.hold(Held { release, received, is_timed });
         self.release(now);
         Ok(())
     }
@@ -539,6 +542,11 @@ impl Receiver {
             let Some(held) = self.held.pop_front() else { break };
             if sequence > self.next {
                 self.report_lost(sequence, Some(held.release.first_message));
+            }
+            if held.is_timed && self.up.trust.vouches() {
+                // The owner hands the frame on within this turn, for which the clock was read.
+                let at = self.up.clock().sync(now);
+                self.margins.released(sequence, at.since(held.release.origin));
             }
             self.hand_on(held.release);
             self.next = sequence + 1;
@@ -673,7 +681,8 @@ impl Machine for Receiver {
                 // The receiver lacks frames that the tree brought in time.
                 self.margins.skip_a_number();
             }
-            let mut report = self.margins.take(now, self.up.who.id, &mut self.up.edges);
+            let clock = self.up.clock().reading().error;
+            let mut report = self.margins.take(now, self.up.who.id, &mut self.up.edges, clock);
             let body = report.encode(self.up.body_bytes_max());
             self.margins.put_back(report);
             if let Some(parent) = self.up.parent() {

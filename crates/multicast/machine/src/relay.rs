@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Clock, ClockReading, Destination, ForwardCounters, ForwardId, GroupId, Install,
-    Machine, Malformed, Timestamp, Transmit,
+    Arrival, Clock, ClockReading, Destination, ForwardCounters, ForwardId, GroupId, Histogram,
+    Install, Machine, Malformed, Timestamp, Transmit,
 };
 
 use crate::config::Config;
 use crate::control::{Beacon, Place, Reason, Report, Role, Tally, decode_ranges, encode_verdict};
-use crate::merge::{Merger, Wait};
+use crate::merge::{Merger, RecentDelays, Wait};
 use crate::offload;
 use crate::ring::{Frame, RepairQueue, Ring, Stored};
 use crate::seal::SharedKey;
@@ -79,6 +79,9 @@ pub struct Relay {
     ring: Ring,
     repair_queue: RepairQueue,
     merger: Merger,
+    /// Delays from the root to this proxy since the last report.
+    delays: Histogram,
+    recent: RecentDelays,
     events: VecDeque<RelayEvent>,
     installs: VecDeque<Install>,
     /// The groups of the present place and of the last place.
@@ -106,6 +109,8 @@ impl Relay {
             repair_queue: RepairQueue::new(&config.repair),
             up: Uplink::new(config, who, Role::Proxy, key, now),
             merger: Merger::default(),
+            delays: Histogram::default(),
+            recent: RecentDelays::default(),
             events: VecDeque::new(),
             installs: VecDeque::new(),
             beacon_at: None,
@@ -197,6 +202,9 @@ impl Relay {
             self.status.duplicates += 1;
             return;
         }
+        if self.up.trust.vouches() {
+            self.delays.record(self.up.clock().sync(received).since(datagram.fixed.origin));
+        }
         // A frame that the port sent on did not wait for this machine.
         self.up.edges.stayed(if is_forwarded { Duration::ZERO } else { now.since(received) });
         let frame = Frame { fixed: datagram.fixed, flags: datagram.hop.flags, body: datagram.body };
@@ -263,10 +271,14 @@ impl Relay {
     }
 
     fn report(&mut self, now: Timestamp) {
-        self.merger.add_edges(self.up.who.id, &mut self.up.edges);
+        let (me, clock) = (self.up.who.id, self.up.clock().reading().error);
+        let recent = self.recent.end_interval(now, &self.delays);
+        self.delays.clear();
+        self.merger.tell_own(now, me, clock, &recent);
+        self.merger.add_edges(me, &mut self.up.edges);
         let mut report = self.merger.take(now, &Wait::new(&self.up.config));
         let (tally, body) = (report.tally, report.encode(self.up.body_bytes_max()));
-        self.merger.put_back(report);
+        self.merger.put_back(now, report);
         if let Some(parent) = self.up.parent() {
             self.up.out.control_to(parent, Kind::Report, body);
         }

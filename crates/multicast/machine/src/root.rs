@@ -8,35 +8,43 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use evenfall_core::{
-    Arrival, Class, Clock, ClockError, ClockReading, Destination, Format, GroupId, Install,
-    Machine, Malformed, NodeId, Reader, SyncTime, Timestamp, Transmit,
+    Arrival, Class, Clock, ClockReading, Destination, Format, GroupId, Install, Machine, Malformed,
+    NodeId, Reader, SyncTime, Timestamp, Transmit,
 };
 
 use crate::admission::{Admission, GuestList, Run};
 use crate::config::{Config, Mode};
 use crate::control::{
-    Beacon, Join, Peer, Reason, Report, Role, Sample, Tally, Worst, decode_pair, decode_ranges,
+    Beacon, Join, Peer, Reason, Report, Role, Tally, Worst, decode_pair, decode_ranges,
     decode_verdict, encode_pair, encode_verdict,
 };
 use crate::draft::Draft;
 use crate::hold::{HoldControl, LoadClass};
 use crate::members::{Action, Joined, Members, View};
-use crate::merge::{Merger, Wait, saturating_ns};
+use crate::merge::{Merger, saturating_ns};
 use crate::outbox::Outbox;
-use crate::replace::{Known, Replacement, Replacements, Step, Watch};
+use crate::replace::{Replacement, Replacements, Watch};
 use crate::ring::{Frame, RepairQueue, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
 use crate::uplink::Refusals;
 use crate::wire::{
     self, Datagram, EPOCH_OFFSET, Fixed, HEADER_BYTES, Kind, MESSAGE_OVERHEAD, SAMPLED,
-    SENDER_OFFSET, put_message,
+    SENDER_OFFSET, TIMED, put_message,
 };
 
+mod digest;
+mod directory;
+mod fairness;
 mod report;
+mod sampling;
 mod voted;
 
+use self::directory::MemberDirectory;
+use self::sampling::SampleCredit;
 use self::voted::Voted;
 
+pub use self::directory::{MemberState, MemberStatus};
+pub use self::fairness::{DurationCounts, FairnessSums, LiveFairness};
 pub use self::report::{Framed, PublishError, RootEvent, RootStatus};
 
 /// The frame under construction.
@@ -63,8 +71,9 @@ struct SampledFrame {
     was_late: Option<bool>,
 }
 
-/// Frames that are sampled back to back. A receiver's report holds twice as many.
-const SAMPLE_BURST: u32 = 100;
+/// Frames a second whose releases receivers report: a thousand in ten seconds, of which ten lie
+/// beyond the 99th percentile.
+const TIMED_PER_SECOND: u32 = 100;
 /// Sampled frames that are remembered: four seconds at the default rate. A later report of a frame
 /// does not count.
 const SAMPLED_MAX: usize = 8_192;
@@ -92,7 +101,10 @@ pub struct Root {
     next_message: u64,
     last_origin: SyncTime,
     last_deadline: SyncTime,
-    next_sample: Timestamp,
+    sampling: SampleCredit,
+    timing: SampleCredit,
+    fairness: LiveFairness,
+    directory: MemberDirectory,
     /// Hold and messages of the frames whose overall latency is not yet known.
     sampled_frames: BTreeMap<u64, SampledFrame>,
     ended: bool,
@@ -166,7 +178,10 @@ impl Root {
             next_message: 0,
             last_origin: SyncTime::ZERO,
             last_deadline: SyncTime::ZERO,
-            next_sample: now,
+            sampling: SampleCredit::new(now),
+            timing: SampleCredit::new(now),
+            fairness: LiveFairness::default(),
+            directory: MemberDirectory::default(),
             sampled_frames: BTreeMap::new(),
             ended: false,
             finished: false,
@@ -284,6 +299,16 @@ impl Root {
         }
     }
 
+    /// How even the deliveries are, as far as receivers have reported.
+    pub fn fairness(&self) -> &LiveFairness {
+        &self.fairness
+    }
+
+    /// All members, and the nodes that were members of this run, by id.
+    pub fn members(&self, now: Timestamp) -> Vec<MemberStatus> {
+        self.directory.list(now, &self.members)
+    }
+
     /// Whether this node has joined and is still a member.
     pub fn has_member(&self, id: NodeId) -> bool {
         self.members.has(id)
@@ -347,7 +372,7 @@ impl Root {
 
     /// Seals a frame and sends it to the children.
     fn send(&mut self, now: Timestamp, fixed: Fixed, body: BytesMut, load: LoadClass) {
-        let flags = if self.sample(now, &fixed, load) { SAMPLED } else { 0 };
+        let flags = self.sample(now, &fixed, load);
         let frame = self.keep(fixed, flags, body);
         if !self.view.children.is_empty() {
             if flags & SAMPLED != 0 {
@@ -369,24 +394,21 @@ impl Root {
         frame
     }
 
-    /// Decides whether receivers report this frame one by one.
-    fn sample(&mut self, now: Timestamp, fixed: &Fixed, load: LoadClass) -> bool {
-        // Credit lets a burst be sampled as densely as the quiet time before it, because late
-        // messages are late in bursts.
-        let every = Duration::from_secs(1) / self.config.deadline.samples_per_second.max(1);
-        let earliest = now - every * SAMPLE_BURST;
-        self.next_sample = self.next_sample.max(earliest);
-        if now < self.next_sample {
-            return false;
+    /// Decides whether receivers report the arrival of this frame, and its release.
+    fn sample(&mut self, now: Timestamp, fixed: &Fixed, load: LoadClass) -> u8 {
+        let per_second = self.config.deadline.samples_per_second.max(1);
+        if !self.sampling.choose(now, per_second) {
+            return 0;
         }
-        self.next_sample += every;
         let hold = fixed.deadline.map(|deadline| saturating_ns(deadline.since(fixed.origin)));
         let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load, was_late: None };
         self.sampled_frames.insert(fixed.sequence, sampled);
         if self.sampled_frames.len() > SAMPLED_MAX {
             self.sampled_frames.pop_first();
         }
-        true
+        // Releases of the rehearsal concern nobody.
+        let is_timed = fixed.count > 0 && self.timing.choose(now, TIMED_PER_SECOND);
+        if is_timed { SAMPLED | TIMED } else { SAMPLED }
     }
 
     fn open_datagram(&mut self, arrival: &Arrival) -> Result<Option<Datagram>, Malformed> {
@@ -456,6 +478,7 @@ impl Root {
         self.act(now);
         if joined == Joined::New {
             self.last_control.insert(id, datagram.fixed.sequence + 1);
+            self.directory.note_join(id, join.role);
             self.events.push_back(RootEvent::Joined(id, join.role, join.incarnation));
         }
         Ok(())
@@ -534,87 +557,6 @@ impl Root {
         Ok(())
     }
 
-    /// Takes the round of reports that ends now, and sets the hold by it.
-    fn digest(&mut self, now: Timestamp) {
-        let report = self.merger.take(now, &Wait::new(&self.config));
-        report.samples.iter().for_each(|sample| self.judge(now, sample));
-        self.hold.update(now, report.p95_ns);
-        self.reconsider(now, &report);
-        if !report.worst.is_empty() {
-            self.status.worst = report.worst;
-        }
-        for child in self.merger.silent(now, self.config.membership.silence) {
-            self.members.suspect(now, self.me, child, Reason::Silent, &self.config);
-        }
-        self.check_finished();
-    }
-
-    /// Judges whether a sampled frame was in time at every receiver. A frame that is missing at a
-    /// receiver was not in time. A frame that looked in time may later turn out to be late.
-    ///
-    /// A frame that came by repair long after it was judged, or that never came, does not lengthen
-    /// the hold, since no hold helps such a frame. It only counts as late.
-    fn judge(&mut self, now: Timestamp, sample: &Sample) {
-        let Some(frame) = self.sampled_frames.get_mut(&sample.sequence) else { return };
-        if sample.receivers == 0 && sample.missing == 0 {
-            // No receiver reported, so the outcome is unknown.
-            return;
-        }
-        let late = frame.hold_ns.map(|hold| sample.missing > 0 || sample.latest_ns > hold);
-        let (load, messages) = (frame.load, frame.messages);
-        match frame.was_late {
-            None => {
-                frame.was_late = Some(late == Some(true));
-                self.status.sampled += u64::from(late.is_some());
-                self.status.sampled_late += u64::from(late == Some(true));
-                if sample.receivers > 0 {
-                    self.watch.observe(now, sample.sequence, sample.latest_ns);
-                    self.hold.observe(now, load, sample.latest_ns, messages, late);
-                } else if let Some(late) = late {
-                    self.hold.correct(load, messages, late);
-                }
-            }
-            Some(false) if late == Some(true) => {
-                frame.was_late = Some(true);
-                self.status.sampled_late += 1;
-                self.hold.correct(load, messages, true);
-            }
-            Some(_) => {}
-        }
-    }
-
-    /// Decides by the reports whether a straggler is to be replaced.
-    fn reconsider(&mut self, now: Timestamp, report: &Report) {
-        let rules = self.config.replace;
-        let Some(tree) = self.members.tree().filter(|_| rules.enabled) else { return };
-        let clock_error_ns = match self.out.clock.reading().error {
-            // An edge has two clocks, so the error counts twice.
-            ClockError::Within(bound) => 2 * evenfall_core::time::nanos(bound),
-            _ => 0,
-        };
-        let step = self.watch.round(
-            now,
-            &Known {
-                worst: &report.worst,
-                delays: &report.delays,
-                tree,
-                rules: &rules,
-                interval: self.config.membership.report_interval,
-                usable: &|spare| self.members.is_usable(now, spare, rules.cooldown),
-                settled: self.members.is_settled(),
-                clock_error_ns,
-            },
-        );
-        let Some(step) = step else { return };
-        self.members.replace(now, &step, &self.config);
-        if step.step == Step::Made {
-            // Latencies with the straggler say nothing about the tree without it. In the second
-            // half of the trial its successor already fed.
-            self.hold.forget(now, rules.trial / 2);
-        }
-        self.events.push_back(RootEvent::Replacement(step));
-    }
-
     fn beacon(&mut self, now: Timestamp) {
         self.beacon_at = now + self.config.membership.beacon_interval;
         self.beat += 1;
@@ -655,6 +597,7 @@ impl Root {
     fn removed(&mut self, peer: Peer, reason: Reason) {
         self.repair_queue.forget(peer.id);
         self.last_control.remove(&peer.id);
+        self.directory.note_removal(peer.id, reason);
         if reason != Reason::Restarted {
             self.out.control_to(peer.addr, Kind::Evict, encode_verdict(peer.id, reason));
         }

@@ -36,7 +36,7 @@ use evenfall_core::{Class, Format, Malformed, NodeId, Reader, SyncTime};
 /// "EF" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EF");
 /// Version of this layout. A datagram of another version is refused by its number.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes of the fixed part.
 pub const FIXED_BYTES: usize = 57;
 /// Bytes in front of the body.
@@ -149,7 +149,7 @@ pub struct Hop {
     pub view: u32,
     /// The sender's level: 0 for the root.
     pub level: u8,
-    /// [`SAMPLED`] or nothing.
+    /// [`SAMPLED`], [`TIMED`] or nothing.
     pub flags: u8,
     /// When the sender of this copy sent it, by its synchronised clock; zero when that clock is
     /// disproved.
@@ -163,6 +163,9 @@ pub struct Hop {
 
 /// Flag: receivers report the delay of this frame by itself.
 pub const SAMPLED: u8 = 1;
+/// Flag: receivers report when they release this frame. The root sets it on some of the frames that
+/// are [`SAMPLED`].
+pub const TIMED: u8 = 2;
 
 /// A parsed datagram. The body is shared with the arrival.
 #[derive(Clone, Debug)]
@@ -385,7 +388,7 @@ mod tests {
             from: NodeId(4),
             view: 6,
             level: 1,
-            flags: SAMPLED,
+            flags: SAMPLED | TIMED,
             sent: SyncTime::from_nanos(1_500),
             // Values that a later sender may write come back unchanged.
             earlier: 7,
