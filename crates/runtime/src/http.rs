@@ -38,6 +38,7 @@ use tokio::sync::oneshot;
 
 mod client;
 mod places;
+mod reader;
 mod sealed;
 mod site;
 pub mod streams;
@@ -46,6 +47,7 @@ mod tests;
 
 pub use client::{Answered, Reply, RequestError, Upload, ask, exchange_under};
 use places::{Awaited, Life, Places};
+pub use reader::{PageAddress, PageReader};
 pub use sealed::Guard;
 use sealed::Stream;
 pub use site::{AllowedHosts, ForeignRequest};

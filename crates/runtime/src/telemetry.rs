@@ -9,6 +9,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use evenfall_core::Histogram;
+use evenfall_core::histogram::BUCKETS;
 use serde::Serialize;
 
 #[cfg(feature = "http")]
@@ -147,6 +149,11 @@ impl Telemetry {
         Ok(telemetry)
     }
 
+    /// Whether anybody can read the pages.
+    pub fn is_served(&self) -> bool {
+        self.address().is_some()
+    }
+
     /// The address at which the pages are served, if any.
     pub fn address(&self) -> Option<SocketAddr> {
         #[cfg(feature = "http")]
@@ -205,15 +212,48 @@ impl Metrics {
     }
 
     fn metric(&mut self, kind: &str, name: &str, help: &str, tree: u32, value: f64) {
+        let labels = format!("{},tree=\"{tree}\"", self.labels);
         let name = format!("evenfall_{name}");
+        let lines = self.lines_of(kind, &name, help);
+        let _ = writeln!(lines, "{name}{{{labels}}} {value}");
+    }
+
+    /// The lines of a metric, which begin with its help and its kind.
+    fn lines_of(&mut self, kind: &str, name: &str, help: &str) -> &mut String {
         let at = self.families.iter().position(|family| family.name == name);
         let at = at.unwrap_or_else(|| {
             let lines = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
-            self.families.push(Family { name: name.clone(), lines });
+            self.families.push(Family { name: name.to_owned(), lines });
             self.families.len() - 1
         });
-        let lines = &mut self.families[at].lines;
-        let _ = writeln!(lines, "{name}{{{},tree=\"{tree}\"}} {value}", self.labels);
+        &mut self.families[at].lines
+    }
+
+    /// A distribution of durations, as a histogram in seconds with two buckets for each doubling.
+    /// `sum_ns` is the sum of all durations.
+    pub fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        tree: u32,
+        counts: &Histogram,
+        sum_ns: u64,
+    ) {
+        let labels = format!("{},tree=\"{tree}\"", self.labels);
+        let name = format!("evenfall_{name}");
+        let lines = self.lines_of("histogram", &name, help);
+        let mut below = 0;
+        for bucket in 0..BUCKETS {
+            below += counts.count(bucket);
+            // The last bucket also has all longer durations.
+            if bucket % 4 == 3 && bucket + 1 < BUCKETS {
+                let edge = Histogram::upper_edge(bucket).as_nanos() as f64 / 1e9;
+                let _ = writeln!(lines, "{name}_bucket{{{labels},le=\"{edge}\"}} {below}");
+            }
+        }
+        let _ = writeln!(lines, "{name}_bucket{{{labels},le=\"+Inf\"}} {below}");
+        let _ = writeln!(lines, "{name}_sum{{{labels}}} {}", sum_ns as f64 / 1e9);
+        let _ = writeln!(lines, "{name}_count{{{labels}}} {below}");
     }
 
     #[cfg(feature = "http")]

@@ -81,7 +81,7 @@ impl std::error::Error for RequestError {
     }
 }
 
-fn runtime() -> Result<Runtime, RequestError> {
+pub(super) fn new_runtime() -> Result<Runtime, RequestError> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().map_err(RequestError::Connection)
 }
@@ -104,7 +104,7 @@ pub fn ask(
         let text = text_of(response.into_body()).await?;
         Ok(Reply { status, text })
     };
-    runtime()?.block_on(async {
+    new_runtime()?.block_on(async {
         let answer = tokio::time::timeout(patience, text);
         answer.await.unwrap_or(Err(RequestError::Late(patience)))
     })
@@ -136,7 +136,7 @@ where
     sender.send_request(request).await.map_err(RequestError::Protocol)
 }
 
-async fn text_of(body: Incoming) -> Result<String, RequestError> {
+pub(super) async fn text_of(body: Incoming) -> Result<String, RequestError> {
     let body = Limited::new(body, ANSWER_BYTES_MAX);
     let bytes = body.collect().await.map_err(RequestError::Body)?.to_bytes();
     String::from_utf8(bytes.into()).map_err(|error| RequestError::Body(Box::new(error)))
@@ -302,7 +302,7 @@ pub fn exchange_under(
     let addresses: Vec<SocketAddr> = addresses.map_err(RequestError::Connection)?.collect();
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let path: Uri = path.parse().map_err(RequestError::Path)?;
-    let runtime = runtime()?;
+    let runtime = new_runtime()?;
     let sent = Arc::clone(&body.sent);
     let response = runtime.block_on(async {
         let answer = send(&addresses, key, authority.as_str(), method, path, body);

@@ -383,10 +383,20 @@ impl Process {
     }
 
     /// Publishes the state of the role and the state of its clock.
-    pub fn publish(&self, mut page: Metrics, status: &impl Serialize, ill: Option<String>) {
-        let standing = self.standing();
-        standing.iter().for_each(|standing| standing.put(&mut page));
-        self.base.telemetry.publish(page, status, &standing, ill);
+    pub fn publish(&self, page: Metrics, status: &impl Serialize, ill: Option<String>) {
+        self.publish_with(page, status, &self.standing(), ill);
+    }
+
+    /// As [`publish`](Self::publish), with another page about clocks.
+    fn publish_with(
+        &self,
+        mut page: Metrics,
+        status: &impl Serialize,
+        clock: &impl Serialize,
+        ill: Option<String>,
+    ) {
+        self.standing().iter().for_each(|standing| standing.put(&mut page));
+        self.base.telemetry.publish(page, status, clock, ill);
     }
 
     fn say_where(&self, node: &Node) {

@@ -5,6 +5,7 @@ mod awaited;
 mod by_letter;
 mod lead;
 mod letters;
+mod live_page;
 mod page;
 mod queue;
 mod rehearsal;
@@ -25,6 +26,7 @@ use evenfall_multicast_sessions::ProducerIngress;
 use serde::Serialize;
 
 use self::lead::Lead;
+use self::live_page::{ClockPage, LivePage, MEMBERS_FAST_MAX, Moment, Phase};
 use self::run_ledger::RunLedger;
 use super::{Process, RoleError, random};
 use crate::settings::{Node, Settings};
@@ -87,7 +89,13 @@ struct Run<'a> {
     /// Rehearsed frames so far.
     rehearsed: usize,
     started_unix_s: u64,
+    phase: Phase,
+    /// When the pages of a large tree are made next.
+    pages_at: Timestamp,
 }
+
+/// How often the pages of a large tree are made.
+const PAGES_EVERY: Duration = Duration::from_secs(1);
 
 /// Seconds since 1970 by the clock of this host. The result is 1 when the clock is before 1970.
 fn unix_s() -> u64 {
@@ -153,6 +161,8 @@ impl<'a> Run<'a> {
             published: 0,
             rehearsed: 0,
             started_unix_s: unix_s(),
+            phase: Phase::default(),
+            pages_at: Timestamp::ZERO,
         };
         let Self { process, roots, pending_events, .. } = &mut run;
         process.keep_time(roots, true, &mut listen(pending_events))?;
@@ -217,19 +227,50 @@ impl<'a> Run<'a> {
                 self.change_mode(mode)?;
             }
         }
-        let all = self.statuses();
-        let ill = self.leads() && !self.ledger.formed();
-        let malformed = self.process.base.refused();
-        let feed = self.intake.status();
-        let (name, leads) = (&self.process.base.name, self.leads());
-        let page = page::metrics(name, leads, &all, malformed, feed.as_ref());
-        let ill = ill.then(|| "waiting for receivers".into());
-        let ill = ill.or_else(|| self.intake.ill(MonotonicClock::now()));
-        self.process.publish(page, &all, ill);
+        self.publish_pages();
         if let Some(standing) = self.process.standing() {
             self.ledger.clocks(MonotonicClock::now(), &standing);
         }
         self.keep_info()
+    }
+
+    /// Publishes the state of the run, where somebody can read it.
+    fn publish_pages(&mut self) {
+        let now = MonotonicClock::now();
+        if !self.process.base.telemetry.is_served() || now < self.pages_at {
+            return;
+        }
+        let moment = Moment {
+            settings: self.settings,
+            node: self.node,
+            leads: self.leads(),
+            phase: self.phase,
+            events: &self.ledger.events,
+            now: self.ledger.event_time(now),
+        };
+        let roots = || self.roots.iter().map(ReplicatedRoot::root);
+        let pages: Vec<LivePage> = roots().map(|root| LivePage::of(root, &moment)).collect();
+        let ill = self.leads() && !self.ledger.formed();
+        let ill = ill.then(|| "waiting for receivers".into());
+        let ill = ill.or_else(|| self.intake.ill(now));
+        let mut page = page::metrics(&self.process.base.name, self.leads(), roots());
+        let help = "Datagrams that were no messages.";
+        // A datagram that is no message names no tree.
+        page.counter("malformed_datagrams_total", help, 0, self.process.base.refused());
+        self.intake.status().iter().for_each(|feed| feed.show(&mut page));
+        let clock = self.process.standing().map(|standing| ClockPage::of(standing, &pages));
+        self.process.publish_with(page, &pages, &clock, ill);
+        let members: usize = self
+            .roots
+            .iter()
+            .map(|candidate| {
+                let status = candidate.root().status();
+                status.receivers + status.proxies
+            })
+            .sum();
+        if members > MEMBERS_FAST_MAX {
+            self.pages_at = now + PAGES_EVERY;
+        }
     }
 
     fn change_mode(&mut self, mode: Mode) -> Result<(), RoleError> {
@@ -242,6 +283,7 @@ impl<'a> Run<'a> {
     fn form(&mut self) -> Result<bool, RoleError> {
         let patience = self.settings.course.finish_timeout;
         let give_up = MonotonicClock::now() + patience;
+        self.phase = Phase::Forming;
         let mut say_at = MonotonicClock::now() + SAY_AWAITED_EVERY;
         while !self.ledger.formed() {
             if self.lead.begun.is_some() && MonotonicClock::now() >= give_up {
@@ -266,6 +308,9 @@ impl<'a> Run<'a> {
             return Ok(true);
         }
         let warm_up = self.settings.course.rehearsal();
+        self.phase = Phase::Rehearsing;
+        let name = &self.process.base.name;
+        tracing::info!("{name}: rehearses for {warm_up:?}: empty frames show how long paths take");
         let settled = warm_up / 5;
         if !self.rehearse_for(settled)? {
             return Ok(false);
@@ -311,6 +356,8 @@ impl<'a> Run<'a> {
     /// leads now.
     fn send_feed(&mut self) -> Result<bool, RoleError> {
         let start = self.begin()?;
+        self.phase = Phase::Feeding;
+        tracing::info!("{}: the feed begins", self.process.base.name);
         if self.has_authors() {
             return self.send_letters();
         }
@@ -363,6 +410,7 @@ impl<'a> Run<'a> {
     /// arrive, so a first signal does not cut the wait short. A second signal does.
     fn finish(&mut self, waited: Duration) -> Result<(), RoleError> {
         self.process.base.port.watch(Vec::new());
+        self.phase = Phase::Ending;
         self.each_root(Root::finish)?;
         let give_up = MonotonicClock::now() + waited;
         let mut ended = Ok(());

@@ -1,10 +1,12 @@
 //! What a root publishes about itself: metrics while it runs, and the settings in its report.
 
-use evenfall_multicast_machine::RootStatus;
+use std::time::Duration;
+
+use evenfall_host::clock::MonotonicClock;
+use evenfall_multicast_machine::{FairnessSums, LiveFairness, Root};
 
 use crate::runinfo::{Membership, NodeInfo, RunEvent, RunInfo};
 use crate::settings::{RoleName, Settings};
-use evenfall_feed_service::intake::FeedStatus;
 use evenfall_runtime::telemetry::Metrics;
 
 /// The settings that the report shows.
@@ -52,15 +54,14 @@ fn clock(settings: &Settings) -> String {
     }
 }
 
-pub(super) fn metrics(
+pub(super) fn metrics<'a>(
     name: &str,
     leads: bool,
-    trees: &[RootStatus],
-    malformed: u64,
-    feed: Option<&FeedStatus>,
+    roots: impl Iterator<Item = &'a Root>,
 ) -> Metrics {
     let mut m = Metrics::of(name, "root");
-    for (tree, s) in trees.iter().enumerate() {
+    for (tree, root) in roots.enumerate() {
+        let (s, fairness) = (&root.status(), root.fairness());
         let (tree, t) = (tree as u32, &s.tally);
         m.counter("published_messages_total", "Messages published.", tree, s.messages);
         m.counter("framed_total", "Frames made.", tree, s.frames);
@@ -85,16 +86,30 @@ pub(super) fn metrics(
         m.gauge("proxies", "Proxies that are members.", tree, s.proxies as f64);
         m.gauge("view", "Number of the view in force.", tree, f64::from(s.view));
         let sends = f64::from(u8::from(leads));
+        put_fairness(&mut m, tree, fairness);
         m.gauge("leads", "1 while this root sends the feed, 0 while it stands by.", tree, sends);
         if let Some((median, _)) = s.voters_ns {
             let help = "Median time until a majority of the roots has a frame.";
             m.gauge("voting_seconds", help, tree, median as f64 / 1e9);
         }
     }
-    // A datagram that is no message names no tree.
-    m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
-    if let Some(feed) = feed {
-        feed.show(&mut m);
-    }
     m
+}
+
+/// Adds how even the deliveries are.
+fn put_fairness(m: &mut Metrics, tree: u32, fairness: &LiveFairness) {
+    let FairnessSums { window, lateness, oml, .. } = fairness.total();
+    let all = [
+        ("window_seconds", "First to last release of a sampled frame.", window),
+        ("release_lateness_seconds", "Deadline to last release of a sampled frame.", lateness),
+        ("oml_seconds", "Sending to last arrival of a sampled frame.", oml),
+    ];
+    for (name, help, counts) in all {
+        m.histogram(name, help, tree, &counts.counts, counts.sum_ns);
+    }
+    let recent = fairness.recent(MonotonicClock::now(), Duration::from_secs(10));
+    if let Some(share) = recent.on_time_share() {
+        let help = "P(F) of the last ten seconds: share of messages in time at every receiver.";
+        m.gauge("on_time_share", help, tree, share);
+    }
 }

@@ -132,9 +132,14 @@ impl RunLedger {
         self.names.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
 
+    /// The time of an event that happens now.
+    pub(super) fn event_time(&self, now: Timestamp) -> SyncTime {
+        if self.is_planted { SyncTime::from_nanos(now.nanos()) } else { self.clock.sync(now) }
+    }
+
     pub(super) fn event(&mut self, now: Timestamp, kind: &str, node: Option<NodeId>, text: String) {
         if self.events.len() < EVENTS_MAX {
-            let at_ns = if self.is_planted { now.nanos() } else { self.clock.sync(now).nanos() };
+            let at_ns = self.event_time(now).nanos();
             self.events.push(RunEvent { at_ns, kind: kind.to_owned(), node, text });
         }
     }
