@@ -32,6 +32,7 @@ use serde_json::Value;
 
 use evenfall_runtime::progress::Progress;
 
+use crate::watch::{LiveThread, PageOwner, open_browser};
 use crate::{Outcome, Stopped};
 use cast::Played;
 use content::Sent;
@@ -82,7 +83,9 @@ pub struct Args {
     #[arg(long, default_value = "release", value_parser = mode)]
     mode: Mode,
     /// Play the same feed in the modes unicast, tree, hedge and release, one after the other, and
-    /// compare their windows. Each mode has a directory of its own in --dir.
+    /// compare their windows. Loopback has no network that could be uneven, so the paths to two of
+    /// five receivers are made 100 us and 300 us longer. Each mode has a directory of its own in
+    /// --dir.
     #[arg(long, conflicts_with_all = ["mode", "record"])]
     compare: bool,
     /// Trees side by side, over which symbols are sharded.
@@ -160,6 +163,9 @@ pub struct Args {
     /// several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Open the live page of the run in a browser.
+    #[arg(long, conflicts_with = "lab")]
+    open: bool,
     /// Print the results as one JSON object.
     #[arg(long)]
     json: bool,
@@ -312,8 +318,9 @@ fn prepare(
     };
     let mut settings =
         Settings { run, course, feed, clock, multicast, nodes, ..Settings::default() };
-    if cast::slows(args) {
+    if cast::plants_delays(args) {
         settings.inject.file = Some(PathBuf::from(cast::DELAYS_FILE));
+        fs::write(args.dir.join(cast::DELAYS_FILE), cast::far_receivers(args, &settings).0)?;
     }
     let path = settings_path(&args.dir);
     if keyed {
@@ -404,6 +411,29 @@ fn keep_pipe(args: &Args) -> Result<Args, Box<dyn std::error::Error>> {
     Ok(Args { feed: Some(kept), ..args.clone() })
 }
 
+/// Serves the live page while the run lasts. In a lab the roots have no pages that this process
+/// reaches.
+fn serve_live(
+    args: &Args,
+    settings: &Settings,
+    progress: &Progress,
+) -> Result<Option<LiveThread>, Box<dyn std::error::Error>> {
+    let owner = |node: &Node| {
+        let (name, is_root) = (node.name.clone(), true);
+        Some(PageOwner { name, is_root, http: node.http? })
+    };
+    let owners: Vec<PageOwner> = cast::roots(settings).filter_map(owner).collect();
+    if owners.is_empty() {
+        return Ok(None);
+    }
+    let live = LiveThread::start(&owners).map_err(|error| format!("live page: {error}"))?;
+    progress.note(&format!("live page while it runs: {}", live.url()));
+    if args.open {
+        open_browser(live.url());
+    }
+    Ok(Some(live))
+}
+
 /// Plays and judges one run in the directory, which belongs to this demo.
 fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::Error>> {
     let hosts = cast::hosts(args, args.receivers) as usize;
@@ -430,6 +460,14 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
         .map_err(|words| stopped(&words))?;
     let tapped = participant.map(Participant::finish);
     drop(lab);
+    let live_page = serve_live(args, &settings, progress)?;
+    let (_, far) = cast::far_receivers(args, &settings);
+    if !far.is_empty() && args.mode == Mode::Unicast {
+        progress.note(&format!("longer paths are planted, in every mode: {far}"));
+    }
+    let played = cast::play(args, &settings, lab.as_ref(), expected.messages, progress)
+        .map_err(|words| stopped(&words))?;
+    drop((lab, live_page));
     if played.stopped && !played.is_fed {
         return Err(stopped("stopped before the first message was sent"));
     }

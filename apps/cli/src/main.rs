@@ -12,6 +12,8 @@
 //! | [`instrument`] | `evenfall sim`, `bench`, `query`: handed over to `evenfall-lab` and `evenfall-query` |
 //! | `missing` | the answer to a command that is not in this build |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
+//! | [`watch`], [`top`] | `evenfall watch`, `evenfall top`: a run while it goes on, as a page or in a
+//! terminal |
 //! | [`store`] | `evenfall store ls\|append\|read\|export\|verify` |
 //! | [`bursts`] | `evenfall sort`, `evenfall burst`: a sort and queries over many ranks |
 //! | [`keys`] | `evenfall run keys`, `evenfall kv`: ordered keys |
@@ -49,6 +51,8 @@ mod settings;
 mod stat;
 mod store;
 mod tap;
+mod top;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -73,6 +77,10 @@ enum Command {
     Report(report::Args),
     /// Show the state of running nodes, or change the mode of a running root.
     Stat(stat::Args),
+    /// Serve the live page of a run: a verdict, figures over time, and every node.
+    Watch(watch::Args),
+    /// Show the same in a terminal: a verdict, rates, and the tree with its figures.
+    Top(top::Args),
     /// Choose machines by their measured delays.
     Plan(plan::Args),
     /// Run feeds, clocks, shuffles, reads of files and orders of requests in the simulator.
@@ -115,6 +123,8 @@ fn command(cli: Cli) -> Outcome {
         Command::Run(args) => run::main(&args),
         Command::Report(args) => report::main(&args),
         Command::Stat(args) => stat::main(&args),
+        Command::Watch(args) => watch::main(&args),
+        Command::Top(args) => top::main(&args),
         Command::Plan(args) => plan::main(&args),
         Command::Sim(args) => instrument::main("sim", args),
         Command::Clock(args) => clock::main(args),

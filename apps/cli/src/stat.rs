@@ -1,9 +1,12 @@
 //! `evenfall stat`: shows the state of running nodes, as they report it.
 
+mod table;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use evenfall_host::interrupt;
 use evenfall_multicast_machine::Mode;
 use evenfall_runtime::address::look_up;
 use evenfall_runtime::http::{self, Method, Reply};
@@ -14,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::services::{self, CONFIG};
+use crate::watch::wait_until;
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,7 +46,16 @@ pub struct Args {
     /// Print the answers of the nodes as JSON.
     #[arg(long)]
     json: bool,
+    /// Ask again every second, until Ctrl-C.
+    #[arg(long, conflicts_with_all = ["set_mode", "healthy"])]
+    watch: bool,
 }
+
+/// Time between two looks of `--watch`.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// A node that is asked: its name, its role where that is known, and its address.
+type AskedNode = (String, Option<String>, SocketAddr);
 
 /// The status of one node.
 pub fn fetch(address: SocketAddr) -> Result<Value, String> {
@@ -79,10 +92,13 @@ pub fn main(args: &Args) -> Outcome {
     }
     let of_container = of_container.map(|address| look_up(&address)).transpose();
     let of_container = of_container.map_err(|error| format!("{HEALTH_VARIABLE}: {error}"))?;
-    let mut nodes: Vec<(String, Option<String>, SocketAddr)> =
+    let mut without_pages = Vec::new();
+    let mut nodes: Vec<AskedNode> =
         args.http.iter().chain(&of_container).map(|a| (a.to_string(), None, *a)).collect();
     if nodes.is_empty() {
         let all: Vec<Node> = services::load(&args.config, &[])?.list("node")?;
+        let without = all.iter().filter(|node| node.http.is_none());
+        without_pages.extend(without.map(|node| node.name.clone()));
         let with_http = all.into_iter().filter_map(|n| Some((n.name, Some(n.role), n.http?)));
         nodes.extend(with_http);
     }
@@ -101,12 +117,34 @@ pub fn main(args: &Args) -> Outcome {
         let nodes: Vec<_> = nodes.into_iter().map(|(name, _, address)| (name, address)).collect();
         return check_health(&nodes, args.json);
     }
+    if !args.watch {
+        return show_once(args, &nodes, &without_pages);
+    }
+    interrupt::install()?;
+    while !interrupt::raised() {
+        let next = Instant::now() + WATCH_EVERY;
+        // A failed look does not end the watch, because the nodes may answer later.
+        if let Err(error) = show_once(args, &nodes, &without_pages) {
+            eprintln!("{error}");
+        }
+        wait_until(next);
+    }
+    Ok(())
+}
+
+/// Asks all nodes once, and prints what they say. `without_pages` has the nodes of the settings that
+/// have no page.
+fn show_once(args: &Args, nodes: &[AskedNode], without_pages: &[String]) -> Outcome {
     let mut all = serde_json::Map::new();
     let mut silent = 0;
-    for (name, _, address) in &nodes {
+    for (name, _, address) in nodes {
         match fetch(*address) {
             Ok(status) if args.json => drop(all.insert(name.clone(), status)),
-            Ok(status) => show(name, &status),
+            Ok(status) => {
+                let lines = table::root_lines(&status);
+                let lines = lines.unwrap_or_else(|| table::other_lines(name, &status));
+                lines.iter().for_each(|line| println!("{line}"));
+            }
             Err(error) => {
                 silent += 1;
                 // A node that was named by its address states its own name.
@@ -117,6 +155,8 @@ pub fn main(args: &Args) -> Outcome {
     }
     if args.json {
         println!("{}", Value::Object(all));
+    } else if !without_pages.is_empty() {
+        println!("not asked, because they have no `http`: {}", without_pages.join(", "));
     }
     if silent == 0 {
         return Ok(());
@@ -160,35 +200,4 @@ fn set_mode(root: SocketAddr, mode: &str) -> Outcome {
     }
     print!("{}", reply.text);
     Ok(())
-}
-
-/// Prints one line per tree: every number outside of lists, by its name.
-fn show(name: &str, status: &Value) {
-    let trees = status.as_array().cloned().unwrap_or_else(|| vec![status.clone()]);
-    for (tree, status) in trees.iter().enumerate() {
-        let mut line = format!("{name:<12} tree {tree}");
-        flatten("", status, &mut line);
-        println!("{line}");
-    }
-}
-
-fn flatten(prefix: &str, value: &Value, line: &mut String) {
-    match value {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                let skip = matches!(key.as_str(), "tally" | "below" | "refusals");
-                let name =
-                    if skip || prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-                flatten(if skip { "" } else { &name }, value, line);
-            }
-        }
-        Value::Number(number) if prefix.ends_with("_ns") => {
-            let us = number.as_f64().unwrap_or(0.0) / 1e3;
-            line.push_str(&format!("  {} {us:.0}us", prefix.trim_end_matches("_ns")));
-        }
-        Value::Number(number) if number.as_f64() != Some(0.0) => {
-            line.push_str(&format!("  {prefix} {number}"));
-        }
-        _ => {}
-    }
 }

@@ -65,6 +65,30 @@ pub fn slows(args: &Args) -> bool {
     args.fault.iter().any(|fault| matches!(fault.harm, Harm::Slow(_)))
 }
 
+/// Delays that a comparison plants on the way to receivers, over and over: of five receivers, two are
+/// farther away. Loopback has no network, and without these delays nothing would be uneven but the
+/// scheduler of this machine, which no hold can even out.
+const FAR_US: [u32; 5] = [0, 100, 0, 300, 0];
+
+/// Whether a file of delays is in use.
+pub fn plants_delays(args: &Args) -> bool {
+    slows(args) || args.compare && !args.lab
+}
+
+/// The rules of the delays that a comparison plants, and what they are in words.
+pub fn far_receivers(args: &Args, settings: &Settings) -> (String, String) {
+    let (mut rules, mut words) = (String::new(), Vec::new());
+    if args.compare && plants_delays(args) {
+        for (node, us) in
+            receivers(settings).zip(FAR_US.into_iter().cycle()).filter(|far| far.1 > 0)
+        {
+            rules.push_str(&format!("* {} {us}\n", node.address));
+            words.push(format!("{} {us} us", node.name));
+        }
+    }
+    (rules, words.join(", "))
+}
+
 /// Processes of a demo with this many receivers. Each has a host of its own in a lab.
 pub fn hosts(args: &Args, receivers: u32) -> u64 {
     let proxies = proxies_per_tree(args, receivers).saturating_mul(args.trees.into());
@@ -88,7 +112,7 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
             // The root and its standbys need fixed ports, because all processes must find them.
             // Processes that the file of delays names need fixed ports too, and so do processes
             // that probe each other's clocks.
-            None if is_root(role) || slows(args) || args.plant_clocks.is_some() => {
+            None if is_root(role) || plants_delays(args) || args.plant_clocks.is_some() => {
                 free_address(loopback)?
             }
             None => SocketAddr::new(loopback, 0),
@@ -267,7 +291,7 @@ pub fn play(
         actors: Vec::new(),
         faults: Vec::new(),
         delays_file: None,
-        delays: String::new(),
+        delays: far_receivers(args, settings).0,
         events: Vec::new(),
         stood: None,
         stop_by: None,

@@ -22,6 +22,7 @@
 //! | [`sorts`] | sorts and queries over processes: results, files, a dead rank, mistakes |
 //! | [`strangers`] | hostile HTTP and gRPC clients, and notes without a reader |
 //! | [`surveys`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
+//! | [`watches`] | the live page, `top` and `stat` of a run that goes on |
 //! | [`words`] | the errors for users' mistakes |
 #![forbid(unsafe_code)]
 
@@ -52,5 +53,6 @@ mod standbys;
 mod stores;
 mod strangers;
 mod surveys;
+mod watches;
 mod words;
 mod zookeepers;
