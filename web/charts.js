@@ -39,7 +39,8 @@ function attempt(title, make) {
 
 // ---- words and numbers -------------------------------------------------------------------------
 
-const whole = (n) => Math.round(n).toLocaleString("en");
+// Of a negative zero the sign would be shown.
+const whole = (n) => (Math.round(n) || 0).toLocaleString("en");
 
 /** Three significant digits, never in exponents. */
 function digits(x) {
@@ -80,10 +81,19 @@ function durationsOf(ticks) {
 /** A share in percent with all of its nines, rounded down, so that 100 % means every message. */
 function percent(share) {
   if (share === 1 || share === 0) return `${share * 100} %`;
+  // A ratio beyond 0 to 1, such as "1.44 times above", has no nines.
+  if (share > 1 || share < 0) return `${digits(share * 100)} %`;
   const missing = Math.min(share, 1 - share);
   const places = Math.min(5, Math.max(1, Math.ceil(-Math.log10(missing)) - 1));
   const scale = 10 ** (places + 2);
   return `${(Math.floor(share * scale + 1e-9 * scale) / scale * 100).toFixed(places)} %`;
+}
+
+/** A name in at most this many characters. The end stays, because numbers stand there. */
+function shorten(name, most_characters) {
+  if (name.length <= most_characters) return name;
+  const end = Math.ceil((most_characters - 1) / 2);
+  return `${name.slice(0, most_characters - 1 - end)}…${name.slice(-end)}`;
 }
 
 // ---- elements ----------------------------------------------------------------------------------
@@ -106,11 +116,15 @@ function shape(parent, tag, attributes, text) {
 }
 
 let drawn = 0;
+/** Width of a window below which cards stand one below the other. */
+const NARROW = 820;
 
 /** A card with a heading, a sentence, a legend and a drawing surface. */
 function card(title, sentence, { wide = false, legend = [], height = 250 } = {}) {
   drawn += 1;
-  const width = wide ? 1160 : 570;
+  // A phone gets a drawing of its own width, in which words keep their size.
+  const narrow = window.innerWidth <= NARROW;
+  const width = narrow ? Math.max(260, window.innerWidth - 66) : wide ? 1160 : 570;
   const made = element("section", { class: wide ? "card wide" : "card" },
     element("h3", {}, title), element("p", {}, sentence));
   if (legend.length > 0) {
@@ -126,8 +140,7 @@ function card(title, sentence, { wide = false, legend = [], height = 250 } = {})
   svg.setAttribute("aria-labelledby", `t${drawn} d${drawn}`);
   svg.dataset.chart = title;
   made.append(saver(title, () => picture(svg, title, legend)));
-  // On a phone a wide drawing keeps its size and scrolls, so that its words stay legible.
-  made.append(wide ? element("div", { class: "plot" }, svg) : svg);
+  made.append(svg);
   return { card: made, svg, width, height };
 }
 

@@ -6,7 +6,7 @@
   const { sentence, comparison } = JSON.parse(document.getElementById("compared").textContent);
   const colours = ["raw", "bad", "good", "held"];
 
-  const windows = (tail) => distribution("Delivery window by mode",
+  const windows = (tail) => distribution(tail ? "Tails of the delivery window by mode" : "Delivery window by mode",
     "Last receiver minus first, per message. Every mode has the stamps of the receivers' "
     + "programs, which are taken when a program hands a message on. A held message is handed on "
     + "at its release.",
@@ -18,7 +18,7 @@
     duration(r.oml_us.p99), duration(r.held_oml_us.p50), `${(share * 100).toFixed(2)} %`,
     whole(r.lost)]);
   const heads = ["mode", "window p50", "p99", "OML p50", "p99", "handed on p50", "P(F)", "lost"];
-  const figures = element("section", { class: "card" }, element("h3", {}, "The same feed in every mode"),
+  const figures = element("section", { class: "card wide" }, element("h3", {}, "The same feed in every mode"),
     element("p", {}, `P(F): share of messages that reached every receiver within `
       + `${duration(comparison.allowance_us)} of being sent, the mean hold of the held run. `
       + "OML: from the scheduled time to the slowest receiver."),

@@ -59,7 +59,7 @@ function spread() {
   groups.forEach((group, lane) => {
     const y = top + 16 + lane * 30;
     shape(svg, "text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" },
-      group.name.slice(0, 22));
+      shorten(group.name, 22));
     for (const r of group.runs) {
       const dot = shape(svg, "circle", { cx: x(r.p90_us), cy: y, r: 4.5, opacity: 0.6,
         fill: `var(--${group.colour})` });
@@ -155,7 +155,7 @@ function drawPlan() {
       ...groups.filter((g) => g.worst).map(leavesOfBest)),
     everyRun(),
     element("footer", {}, "Delays are one-way and no better than the clocks that measured them. "
-      + "Agents report percentiles as upper edges of buckets a sixteenth apart. "
+      + "Agents count delays in buckets an eighth of a doubling wide, in which percentiles are interpolated. "
       + "Written by evenfall."));
   document.documentElement.dataset.drawn = drawn;
 }

@@ -7,6 +7,19 @@ const { results, series } = outcome;
 const nodeNames = new Map(info.nodes.map((node) => [node.id, node.name]));
 const nameOf = (id) => nodeNames.get(id) || `n${id}`;
 
+/** What all receivers' names begin with, such as `receiver-`. */
+const sharedStart = (() => {
+  const names = info.nodes.filter((node) => node.role === "receiver").map((node) => node.name);
+  if (names.length < 2) return "";
+  let shared = names[0];
+  for (const name of names) {
+    while (!name.startsWith(shared)) shared = shared.slice(0, -1);
+  }
+  // A number is not cut in two, and no name becomes empty.
+  return shared.replace(/[^-_.]*$/, "");
+})();
+const shortName = (id) => nameOf(id).slice(nameOf(id).startsWith(sharedStart) ? sharedStart.length : 0);
+
 /** The limits of the true window by the errors of the clocks. Empty where the limits are equal. */
 function limits([from, to]) {
   if (from === to) return "";
@@ -44,12 +57,15 @@ const eventTimes = info.events.map((event) => ({ ...event,
 
 const times = series.time.concat(eventTimes).map((point) => point.at_s);
 const endOfTime = Math.max(0.1, most(times));
-const startOfTime = Math.min(0, least(times));
+// The feed begins at zero. The rehearsal before it has only events, which stand at the left edge.
+const startOfTime = series.time.length === 0 ? Math.min(0, least(times))
+  : Math.max(Math.min(0, least(times)), -0.04 * endOfTime);
+const timePlace = (x, at_s) => x(Math.max(startOfTime, at_s));
 
 function timeAxis(svg, width, top, bottom) {
   const x = linear(startOfTime, endOfTime, 66, width - 14);
   const seconds = (s) => `${digits(s)} s`;
-  axisX(svg, x, roundTicks(startOfTime, endOfTime, 9), top, bottom, seconds);
+  axisX(svg, x, roundTicks(startOfTime, endOfTime, width > 800 ? 9 : 4), top, bottom, seconds);
   for (const at of together(eventTimes, x).keys()) {
     shape(svg, "line", { x1: at, x2: at, y1: top, y2: bottom, class: "mark" });
   }
@@ -159,7 +175,7 @@ function memoryOverTime() {
     const at = y(mib[end]);
     if (at < free || named === NAMED_LINES_MAX) continue;
     [free, named] = [at + 14, named + 1];
-    shape(svg, "text", { x: x(seconds[end]) + 6, y: at + 4 }, name.slice(0, 15));
+    shape(svg, "text", { x: x(seconds[end]) + 6, y: at + 4 }, shorten(name, 15));
   }
   return made;
 }
@@ -211,7 +227,7 @@ const BAD_EVENTS = new Set(["suspect", "evict", "fault", "crash", "lost", "kill"
 function together(events, x) {
   const places = new Map();
   for (const event of events) {
-    const at = Math.round(x(event.at_s) / 4) * 4;
+    const at = Math.round(timePlace(x, event.at_s) / 4) * 4;
     if (!places.has(at)) places.set(at, []);
     places.get(at).push(event);
   }
@@ -263,7 +279,8 @@ function receiverDelays() {
     return nothing("Delay by receiver", "No receiver released anything.", true);
   }
   const { card: made, svg, width, height } = card("Delay by receiver",
-    "Sent to arrival, per frame; receivers by rising median. A long stroke is a receiver with a tail.",
+    "Sent to arrival, per frame; receivers by rising median. A long stroke is a receiver with a tail."
+    + (sharedStart === "" ? "" : ` Names without "${sharedStart}".`),
     { wide: true, height: 270, legend: [["held", "median", true], ["raw", "p99", true]] });
   const [left, right, top, bottom] = [66, width - 14, 10, height - 50];
   const values = lines.flatMap((line) => [line.delay_p50_us, line.delay_p99_us]);
@@ -295,7 +312,7 @@ function receiverDelays() {
     lines.forEach((line, i) => {
       const at = places[i][0] + 3;
       shape(svg, "text", { x: at, y: bottom + 14, "text-anchor": "end",
-        transform: `rotate(-38 ${at} ${bottom + 14})` }, nameOf(line.receiver).slice(0, 9));
+        transform: `rotate(-38 ${at} ${bottom + 14})` }, shorten(shortName(line.receiver), 9));
     });
   } else {
     shape(svg, "text", { x: right, y: bottom + 18, "text-anchor": "end", class: "faint" },
@@ -318,7 +335,7 @@ function hedgeWins() {
     const y = 14 + i * Math.min(34, (height - 20) / edges.length);
     const group = shape(svg, "g", {});
     shape(group, "text", { x: 142, y: y + 10, "text-anchor": "end", class: "strong" },
-      `${nameOf(edge.via)} → ${nameOf(edge.receiver)}`.slice(0, 24));
+      `${shorten(nameOf(edge.via), 11)} → ${shorten(nameOf(edge.receiver), 11)}`);
     shape(group, "rect", { x: 150, y, width: Math.max(2, x(edge.hedge_wins) - 150), height: 13, rx: 3,
       fill: "var(--held)" });
     shape(group, "text", { x: x(edge.hedge_wins) + 6, y: y + 10.5 }, whole(edge.hedge_wins));

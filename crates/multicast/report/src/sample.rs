@@ -15,7 +15,7 @@ pub const CDF_POINTS_MAX: usize = 400;
 /// A log-linear histogram of signed nanoseconds. Its length follows from its largest value.
 ///
 /// With `d` digits, each value below `2^d` ns has its own bucket. Each doubling above has `2^d`
-/// buckets, so the middle of a bucket is within `1 / 2^(d+1)` of every value in the bucket.
+/// buckets, so a bucket is at most `1 / 2^d` of its values wide.
 ///
 /// ```text
 /// bucket:  0 1 2 ... 2^d-1 | 2^d ... 2^(d+1)-1 | ...
@@ -79,23 +79,31 @@ impl Fine {
         self.total
     }
 
-    /// Nearest-rank quantiles for ascending `qs`, in nanoseconds; `None` when empty. The smallest
-    /// and the largest value are exact.
+    /// Quantiles for ascending `qs`, in nanoseconds; `None` when empty. The smallest and the largest
+    /// value are exact. The values of a bucket are taken to lie evenly in it, so that samples of
+    /// which one bucket holds much still differ.
     pub fn quantiles(&self, qs: &[f64]) -> Option<Vec<i64>> {
         if self.total == 0 {
             return None;
         }
-        let below = self.below.iter().enumerate().rev().map(|(b, &n)| (-self.middle(b), n));
-        let above = self.above.iter().enumerate().map(|(b, &n)| (self.middle(b), n));
+        let first = |b: usize, sign: i64| {
+            let (low, width) = self.edges(b);
+            if sign < 0 { (1 - low - width, width) } else { (low, width) }
+        };
+        let below = self.below.iter().enumerate().rev().map(|(b, &n)| (first(b, -1), n));
+        let above = self.above.iter().enumerate().map(|(b, &n)| (first(b, 1), n));
         let mut buckets = below.chain(above).filter(|&(_, n)| n > 0);
-        let (mut value, mut seen) = (self.min, 0u64);
+        let (mut bucket, mut count, mut seen) = ((self.min, 1), 1, 0u64);
         let quantiles = qs.iter().map(|q| {
             let rank = ((q * self.total as f64).ceil() as u64).clamp(1, self.total);
             while seen < rank {
-                let Some((middle, count)) = buckets.next() else { break };
-                value = middle;
+                let Some(next) = buckets.next() else { break };
+                (bucket, count) = next;
                 seen += u64::from(count);
             }
+            let (low, width) = bucket;
+            let within = (rank + u64::from(count)).saturating_sub(seen) as f64 - 0.5;
+            let value = low + (width as f64 * within / f64::from(count)) as i64;
             if rank == self.total { self.max } else { value.clamp(self.min, self.max) }
         });
         Some(quantiles.collect())
@@ -107,10 +115,11 @@ impl Fine {
         (u64::from(octave << self.digits) + (magnitude >> octave)) as usize
     }
 
-    fn middle(&self, bucket: usize) -> i64 {
+    /// The smallest magnitude of a bucket, and how many magnitudes it has.
+    fn edges(&self, bucket: usize) -> (i64, i64) {
         let octave = ((bucket >> self.digits) as u32).saturating_sub(1);
         let low = (bucket as u64 - u64::from(octave << self.digits)) << octave;
-        i64::try_from(low + (1 << octave) / 2).unwrap_or(i64::MAX)
+        (i64::try_from(low).unwrap_or(i64::MAX - (1 << octave)), 1 << octave)
     }
 }
 
@@ -223,12 +232,24 @@ mod tests {
             for shift in 0..59 {
                 for extra in 0..16u64 {
                     let value = (1u64 << shift) + extra * (1 << shift) / 16;
-                    let middle = fine.middle(fine.bucket(value)) as u64;
-                    let bound = (value >> (digits + 1)).max(u64::from(value > 1 << digits));
-                    assert!(middle.abs_diff(value) <= bound, "{value} in {middle}, {digits}");
+                    let (low, width) = fine.edges(fine.bucket(value));
+                    let held = low as u64..(low + width) as u64;
+                    assert!(held.contains(&value), "{value} in {held:?}, {digits}");
+                    assert!(width as u64 <= (value >> digits).max(1), "{value}, {digits}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn quantiles_inside_one_bucket_differ() {
+        let mut fine = Fine::new(4);
+        // Evenly from 4,096 us to 4,352 us, which is one bucket of four digits.
+        (0..256).for_each(|us| fine.record(4_096_000 + us * 1_024));
+        (0..256).for_each(|us| fine.record(-4_096_000 - us * 1_024));
+        let quantiles = fine.quantiles(&[0.25, 0.6, 0.75, 0.99, 1.0]).unwrap();
+        let us: Vec<i64> = quantiles.iter().map(|ns| ns / 1_000).collect();
+        assert_eq!(us, [-4_226, 4_148, 4_226, 4_352, 4_357]);
     }
 
     #[test]

@@ -214,7 +214,7 @@ impl LeafSample {
         sorted.sort_unstable_by(f32::total_cmp);
         for share in SHARES {
             let exact = evenfall_core::nearest_rank(&sorted, share).map(f64::from);
-            let us = exact.unwrap_or_else(|| self.record.quantile_ns(share) / 1e3);
+            let us = exact.unwrap_or_else(|| self.record.quantile_between_ns(share) / 1e3);
             match points.last_mut() {
                 Some(last) if last.0 == us => last.1 = share,
                 _ => points.push((us, share)),
