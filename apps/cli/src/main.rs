@@ -12,8 +12,7 @@
 //! | [`instrument`] | `evenfall sim`, `bench`, `query`: handed over to `evenfall-lab` and `evenfall-query` |
 //! | `missing` | the answer to a command that is not in this build |
 //! | [`stat`] | `evenfall stat`: the state of running nodes |
-//! | [`watch`], [`top`] | `evenfall watch`, `evenfall top`: a run while it goes on, as a page or in a
-//! terminal |
+//! | [`watch`], [`top`] | `evenfall watch`, `evenfall top`: a run while it goes on |
 //! | [`store`] | `evenfall store ls\|append\|read\|export\|verify` |
 //! | [`bursts`] | `evenfall sort`, `evenfall burst`: a sort and queries over many ranks |
 //! | [`keys`] | `evenfall run keys`, `evenfall kv`: ordered keys |

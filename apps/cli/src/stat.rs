@@ -132,8 +132,8 @@ pub fn main(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// Asks all nodes once, and prints what they say. `without_pages` has the nodes of the settings that
-/// have no page.
+/// Asks all nodes once, and prints what they say. `without_pages` has the nodes of the settings
+/// that have no page.
 fn show_once(args: &Args, nodes: &[AskedNode], without_pages: &[String]) -> Outcome {
     let mut all = serde_json::Map::new();
     let mut silent = 0;

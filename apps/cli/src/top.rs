@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use evenfall_host::interrupt;
 
-use self::screen::{Screen, Shown, TopView};
+use self::screen::{ShownRun, TopScreen, TopView};
 use self::terminal::RawTerminal;
 use crate::Outcome;
 use crate::watch::{LOOK_EVERY, RunObserver, WatchedRun, wait_until};
@@ -42,7 +42,7 @@ fn print_lines(observer: &mut RunObserver) -> Outcome {
     while !interrupt::raised() {
         let next = Instant::now() + LINE_EVERY;
         observer.look();
-        let line = screen::line_of_run(observer.picture());
+        let line = screen::line_of_run(observer.present_picture());
         if writeln!(io::stdout(), "{line}").is_err() {
             return Ok(());
         }
@@ -70,17 +70,17 @@ fn show_screen(observer: &mut RunObserver) -> Outcome {
             size = terminal.size();
         }
         while let Some(key) = terminal.next_key() {
-            if !view.press(key, observer.picture().nodes.len()) {
+            if !view.press_key(key, observer.present_picture().nodes.len()) {
                 return Ok(());
             }
             is_new = true;
         }
         if is_new {
-            let line_of = |node| observer.line_of(node).collect();
+            let line_of = |node: u32| -> Vec<f64> { observer.line_of(node).collect() };
             let events = observer.events().map(|event| event.text.clone()).collect();
-            let shown = Shown { picture: observer.picture(), line_of: &line_of, events };
-            let screen = Screen { columns: size.0, rows: size.1, has_colour };
-            terminal.draw(&screen.render(&shown, &mut view))?;
+            let shown = ShownRun { picture: observer.present_picture(), line_of: &line_of, events };
+            let screen = TopScreen { columns: size.0, rows: size.1, has_colour };
+            terminal.draw(&screen.render_lines(&shown, &mut view))?;
         }
         std::thread::sleep(KEY_LOOK);
     }

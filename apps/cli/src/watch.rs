@@ -18,7 +18,7 @@ use evenfall_runtime::address::look_up;
 use evenfall_runtime::settings::Node;
 
 pub use self::live_server::{LiveServer, LiveThread};
-pub use self::observer::{LOOK_EVERY, PageOwner, RunObserver, SeenEvent};
+pub use self::observer::{LOOK_EVERY, PageOwner, RunObserver};
 
 use crate::services::CONFIG;
 use crate::{Outcome, stat};
@@ -70,7 +70,12 @@ pub struct Args {
     #[command(flatten)]
     run: WatchedRun,
     /// Where to serve the page. Port 0 takes any free port. Beyond loopback the run needs a key.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9190", value_parser = look_up)]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:9190",
+        value_parser = look_up
+    )]
     listen: SocketAddr,
     /// Open the page in a browser.
     #[arg(long)]

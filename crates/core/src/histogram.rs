@@ -104,9 +104,9 @@ impl Histogram {
     /// An estimate of the `q`-quantile (`q` in `0..=1`): the observations of a bucket are taken to
     /// lie evenly in it. An empty histogram gives zero.
     ///
-    /// Use this for figures that people compare, and [`quantile`](Self::quantile) where no value may
-    /// look smaller than it was.
-    pub fn interpolated(&self, q: f64) -> Duration {
+    /// Use this for figures that people compare, and [`quantile`](Self::quantile) where no value
+    /// may look smaller than it was.
+    pub fn interpolated_quantile(&self, q: f64) -> Duration {
         let rank = (q * self.total as f64).clamp(0.0, self.total as f64);
         let mut before = 0.0;
         for (bucket, count) in self.occupied() {
@@ -249,10 +249,10 @@ mod tests {
     #[test]
     fn interpolated_quantiles_differ_where_bucket_ends_are_equal() {
         let mut histogram = Histogram::default();
-        assert_eq!(histogram.interpolated(0.5), Duration::ZERO);
+        assert_eq!(histogram.interpolated_quantile(0.5), Duration::ZERO);
         // Evenly from 1,024 us to 1,152 us, which is one bucket.
         (0..128).for_each(|us| histogram.record(Duration::from_micros(1_025 + us)));
-        let us = |q| histogram.interpolated(q).as_micros();
+        let us = |q| histogram.interpolated_quantile(q).as_micros();
         assert!((1_086..=1_090).contains(&us(0.5)), "{}", us(0.5));
         assert!((1_148..=1_152).contains(&us(0.99)), "{}", us(0.99));
         assert_eq!(histogram.quantile(0.5), histogram.quantile(0.99));

@@ -231,7 +231,7 @@ impl Metrics {
 
     /// A distribution of durations, as a histogram in seconds with two buckets for each doubling.
     /// `sum_ns` is the sum of all durations.
-    pub fn histogram(
+    pub fn put_histogram(
         &mut self,
         name: &str,
         help: &str,

@@ -65,9 +65,9 @@ pub fn slows(args: &Args) -> bool {
     args.fault.iter().any(|fault| matches!(fault.harm, Harm::Slow(_)))
 }
 
-/// Delays that a comparison plants on the way to receivers, over and over: of five receivers, two are
-/// farther away. Loopback has no network, and without these delays nothing would be uneven but the
-/// scheduler of this machine, which no hold can even out.
+/// Delays that a comparison plants on the way to receivers, over and over: of five receivers, two
+/// are farther away. Loopback has no network, and without these delays nothing would be uneven but
+/// the scheduler of this machine, which no hold can even out.
 const FAR_US: [u32; 5] = [0, 100, 0, 300, 0];
 
 /// Whether a file of delays is in use.

@@ -4,7 +4,8 @@ use evenfall_runtime::listing::printable;
 use serde_json::Value;
 
 use crate::watch::picture::{
-    NodeNews, NodePicture, RunPicture, percent, picture_node, picture_run, spoken, spoken_or_dash,
+    NodeNews, NodePicture, RunPicture, percent, picture_node, picture_run, spoken_or_dash,
+    spoken_us,
 };
 use crate::watch::told::read_root;
 
@@ -38,7 +39,12 @@ fn rates(picture: &RunPicture) -> String {
     let held = picture.hold.map_or_else(
         || format!("mode {}", picture.mode),
         |hold| {
-            format!("mode {}, hold {} of {}", picture.mode, spoken(hold), spoken(picture.hold_max))
+            format!(
+                "mode {}, hold {} of {}",
+                picture.mode,
+                spoken_us(hold),
+                spoken_us(picture.hold_max)
+            )
         },
     );
     let oml = &picture.span.oml_us;
@@ -61,7 +67,7 @@ fn node_line(node: &NodePicture) -> String {
     };
     let clock = match (node.clock.as_str(), node.clock_bound) {
         ("same", _) => "one clock".to_owned(),
-        (_, Some(bound)) => spoken(bound),
+        (_, Some(bound)) => spoken_us(bound),
         ("", _) => "-".to_owned(),
         (word, _) => word.to_owned(),
     };
@@ -111,7 +117,7 @@ fn flatten_numbers(prefix: &str, value: &Value, line: &mut String) {
                 return;
             }
             let shown = match (prefix.strip_suffix("_ns"), prefix.strip_suffix("bytes")) {
-                (Some(name), _) => format!("{name} {}", spoken(number / 1e3)),
+                (Some(name), _) => format!("{name} {}", spoken_us(number / 1e3)),
                 (_, Some(name)) => format!("{name}size {:.1} MB", number / 1e6),
                 _ => format!("{prefix} {number}"),
             };

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenfall_runtime::listing::printable;
 
-use crate::watch::picture::{NodePicture, RunMood, RunPicture, percent, spoken, spoken_or_dash};
+use crate::watch::picture::{NodePicture, RunMood, RunPicture, percent, spoken_or_dash, spoken_us};
 
 /// Columns below which only the most important figures have room.
 const WIDE_MIN: usize = 80;
@@ -29,7 +29,7 @@ const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '�
 
 /// A key that a person pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub enum TopKey {
     Up,
     Down,
     Sort,
@@ -75,14 +75,14 @@ pub struct TopView {
 
 impl TopView {
     /// Takes a key. `false` when the program shall end.
-    pub fn press(&mut self, key: Key, nodes: usize) -> bool {
+    pub fn press_key(&mut self, key: TopKey, nodes: usize) -> bool {
         match key {
-            Key::Quit if !self.is_open => return false,
-            Key::Quit | Key::Leave => self.is_open = false,
-            Key::Open => self.is_open = !self.is_open,
-            Key::Up => self.chosen = self.chosen.saturating_sub(1),
-            Key::Down => self.chosen = (self.chosen + 1).min(nodes.saturating_sub(1)),
-            Key::Sort => {
+            TopKey::Quit if !self.is_open => return false,
+            TopKey::Quit | TopKey::Leave => self.is_open = false,
+            TopKey::Open => self.is_open = !self.is_open,
+            TopKey::Up => self.chosen = self.chosen.saturating_sub(1),
+            TopKey::Down => self.chosen = (self.chosen + 1).min(nodes.saturating_sub(1)),
+            TopKey::Sort => {
                 self.order = match self.order {
                     NodeOrder::Tree => NodeOrder::Trouble,
                     NodeOrder::Trouble => NodeOrder::Delay,
@@ -90,14 +90,14 @@ impl TopView {
                 };
                 (self.chosen, self.first) = (0, 0);
             }
-            Key::Other => {}
+            TopKey::Other => {}
         }
         true
     }
 }
 
 /// What is to be shown.
-pub struct Shown<'a> {
+pub struct ShownRun<'a> {
     pub picture: &'a RunPicture,
     /// The 99th percentiles of a node over the last minute.
     pub line_of: &'a dyn Fn(u32) -> Vec<f64>,
@@ -106,24 +106,24 @@ pub struct Shown<'a> {
 }
 
 /// The terminal.
-pub struct Screen {
+pub struct TopScreen {
     pub columns: usize,
     pub rows: usize,
     pub has_colour: bool,
 }
 
-impl Screen {
+impl TopScreen {
     /// The lines of the screen, as many as it has rows at most.
-    pub fn render(&self, shown: &Shown<'_>, view: &mut TopView) -> Vec<String> {
+    pub fn render_lines(&self, shown: &ShownRun<'_>, view: &mut TopView) -> Vec<String> {
         let picture = shown.picture;
         let mut lines = vec![
-            self.paint(picture.mood, &printable(&picture.recent)),
+            self.paint_text(picture.mood, &printable(&picture.recent)),
             self.cut(&rates(picture)),
             String::new(),
         ];
         let rows = rows_of(picture, view.order);
         view.chosen = view.chosen.min(rows.len().saturating_sub(1));
-        let foot = self.foot(shown, view);
+        let foot = self.foot_lines(shown, view);
         let room = self.rows.saturating_sub(lines.len() + 1 + foot.len());
         if view.is_open {
             let node = rows.get(view.chosen).map(|(node, _)| *node);
@@ -136,7 +136,7 @@ impl Screen {
             for (at, (node, depth)) in rows.iter().enumerate().skip(view.first).take(room) {
                 let line = self.row(node, *depth, shown);
                 let mark = if at == view.chosen { '>' } else { ' ' };
-                lines.push(self.paint(node.mood, &format!("{mark}{line}")));
+                lines.push(self.paint_text(node.mood, &format!("{mark}{line}")));
             }
         }
         lines.extend(foot);
@@ -154,7 +154,7 @@ impl Screen {
     }
 
     /// The text as far as it has room, in the colour of a mood.
-    fn paint(&self, mood: RunMood, text: &str) -> String {
+    fn paint_text(&self, mood: RunMood, text: &str) -> String {
         let text = self.cut(text);
         let colour = match mood {
             RunMood::Bad => "31",
@@ -176,7 +176,7 @@ impl Screen {
         }
     }
 
-    fn row(&self, node: &NodePicture, depth: usize, shown: &Shown<'_>) -> String {
+    fn row(&self, node: &NodePicture, depth: usize, shown: &ShownRun<'_>) -> String {
         let name = format!("{:depth$}{}", "", printable(&node.name));
         let name: String = name.chars().take(19).collect();
         let state: String = printable(&node.state).chars().take(10).collect();
@@ -221,7 +221,7 @@ impl Screen {
             (
                 "clock",
                 match node.clock_bound {
-                    Some(bound) => format!("{}, {}", node.clock, spoken(bound)),
+                    Some(bound) => format!("{}, {}", node.clock, spoken_us(bound)),
                     None => node.clock.clone(),
                 },
             ),
@@ -230,7 +230,7 @@ impl Screen {
     }
 
     /// The last event, and the keys.
-    fn foot(&self, shown: &Shown<'_>, view: &TopView) -> Vec<String> {
+    fn foot_lines(&self, shown: &ShownRun<'_>, view: &TopView) -> Vec<String> {
         let event = shown.events.last().map_or(String::new(), |text| printable(text));
         let keys = match view.is_open {
             true => "Enter back   q back".to_owned(),
@@ -247,7 +247,7 @@ fn rates(picture: &RunPicture) -> String {
     let rate = picture.rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"));
     let hold = picture.hold.map_or_else(
         || format!("mode {}", picture.mode),
-        |hold| format!("hold {} of {}", spoken(hold), spoken(picture.hold_max)),
+        |hold| format!("hold {} of {}", spoken_us(hold), spoken_us(picture.hold_max)),
     );
     format!(
         "{rate} msg/s  {hold}  OML {}  window {}  late by {}  lost {}  repaired {}",
@@ -357,49 +357,50 @@ mod tests {
         }
     }
 
-    fn render(columns: usize, rows: usize, view: &mut TopView) -> Vec<String> {
+    fn render_run(columns: usize, rows: usize, view: &mut TopView) -> Vec<String> {
         let picture = picture();
         let line_of = |_| vec![20.0, 233.0];
-        let shown = Shown { picture: &picture, line_of: &line_of, events: vec!["joined".into()] };
-        Screen { columns, rows, has_colour: false }.render(&shown, view)
+        let shown =
+            ShownRun { picture: &picture, line_of: &line_of, events: vec!["joined".into()] };
+        TopScreen { columns, rows, has_colour: false }.render_lines(&shown, view)
     }
 
     #[test]
     fn eighty_columns_show_the_tree_and_sixty_the_most_important_figures() {
         for (columns, rows) in [(80, 24), (60, 24), (40, 8), (10, 3), (0, 0)] {
-            let lines = render(columns, rows, &mut TopView::default());
+            let lines = render_run(columns, rows, &mut TopView::default());
             assert!(lines.len() <= rows, "{lines:?}");
             assert!(lines.iter().all(|line| line.chars().count() <= columns), "{lines:?}");
             assert!(!lines.concat().contains('\u{1b}'), "a name moves no cursor");
         }
-        let wide = render(80, 24, &mut TopView::default());
+        let wide = render_run(80, 24, &mut TopView::default());
         let names: Vec<&str> =
             wide[4..8].iter().map(|line| line[1..].split("  ").next().unwrap_or("")).collect();
         assert_eq!(names, ["proxy-1", " receiver-10", "proxy-2", " receiver-1"]);
         assert!(wide[1].starts_with("2512 msg/s  hold 233 us of 50 ms"), "{}", wide[1]);
         assert!(wide[5].contains("2204 us  ▂█") && wide[5].contains("3.9"), "{}", wide[5]);
-        let narrow = render(60, 24, &mut TopView::default());
+        let narrow = render_run(60, 24, &mut TopView::default());
         assert!(narrow[5].contains("late") && narrow[5].contains("2204 us    41     0"));
     }
 
     #[test]
     fn keys_sort_open_and_end() {
         let mut view = TopView::default();
-        assert!(view.press(Key::Sort, 4));
-        let lines = render(80, 24, &mut view);
+        assert!(view.press_key(TopKey::Sort, 4));
+        let lines = render_run(80, 24, &mut view);
         assert!(lines[4].starts_with(">receiver-10"), "the worst first: {}", lines[4]);
-        assert!(view.press(Key::Open, 4));
-        let lines = render(80, 24, &mut view);
+        assert!(view.press_key(TopKey::Open, 4));
+        let lines = render_run(80, 24, &mut view);
         assert!(lines.iter().any(|line| line.contains("parent              proxy-1")), "{lines:?}");
-        assert!(view.press(Key::Quit, 4), "q closes the node first");
-        assert!(!view.press(Key::Quit, 4));
+        assert!(view.press_key(TopKey::Quit, 4), "q closes the node first");
+        assert!(!view.press_key(TopKey::Quit, 4));
     }
 
     #[test]
     fn the_chosen_row_stays_on_a_small_screen() {
         let mut view = TopView::default();
-        (0..3).for_each(|_| assert!(view.press(Key::Down, 4)));
-        let lines = render(80, 9, &mut view);
+        (0..3).for_each(|_| assert!(view.press_key(TopKey::Down, 4)));
+        let lines = render_run(80, 9, &mut view);
         assert!(lines.iter().any(|line| line.starts_with("> receiver-1 ")), "{lines:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use super::screen::Key;
+use super::screen::TopKey;
 
 /// Size of a terminal that does not tell its size.
 const SIZE_DEFAULT: (usize, usize) = (80, 24);
@@ -17,7 +17,7 @@ pub struct RawTerminal {
 }
 
 /// Runs `stty` on the terminal of this process.
-fn stty(arguments: &[&str]) -> io::Result<String> {
+fn run_stty(arguments: &[&str]) -> io::Result<String> {
     let said = Command::new("stty").args(arguments).stdin(Stdio::inherit()).output()?;
     match said.status.success() {
         true => Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned()),
@@ -31,9 +31,9 @@ impl RawTerminal {
     /// # Errors
     /// When `stty` fails.
     pub fn enter() -> io::Result<Self> {
-        let saved = stty(&["-g"])?;
+        let saved = run_stty(&["-g"])?;
         // Ctrl-C stays a signal.
-        stty(&["-icanon", "-echo", "min", "1", "time", "0"])?;
+        run_stty(&["-icanon", "-echo", "min", "1", "time", "0"])?;
         let (sender, bytes) = channel();
         // The thread ends with the process, because a read of a terminal cannot be ended.
         std::thread::spawn(move || {
@@ -53,7 +53,7 @@ impl RawTerminal {
 
     /// Columns and rows.
     pub fn size(&self) -> (usize, usize) {
-        let said = stty(&["size"]).unwrap_or_default();
+        let said = run_stty(&["size"]).unwrap_or_default();
         let mut numbers = said.split_whitespace().filter_map(|word| word.parse().ok());
         match (numbers.next(), numbers.next()) {
             (Some(rows), Some(columns)) if rows > 0 && columns > 0 => (columns, rows),
@@ -62,20 +62,20 @@ impl RawTerminal {
     }
 
     /// The next key, if one was pressed.
-    pub fn next_key(&mut self) -> Option<Key> {
+    pub fn next_key(&mut self) -> Option<TopKey> {
         let key = match self.bytes.try_recv().ok()? {
             b'\x1b' => match (self.bytes.try_recv().ok(), self.bytes.try_recv().ok()) {
-                (Some(b'[' | b'O'), Some(b'A')) => Key::Up,
-                (Some(b'[' | b'O'), Some(b'B')) => Key::Down,
-                (None, _) => Key::Leave,
-                _ => Key::Other,
+                (Some(b'[' | b'O'), Some(b'A')) => TopKey::Up,
+                (Some(b'[' | b'O'), Some(b'B')) => TopKey::Down,
+                (None, _) => TopKey::Leave,
+                _ => TopKey::Other,
             },
-            b'\r' | b'\n' => Key::Open,
-            b'k' => Key::Up,
-            b'j' => Key::Down,
-            b's' => Key::Sort,
-            b'q' => Key::Quit,
-            _ => Key::Other,
+            b'\r' | b'\n' => TopKey::Open,
+            b'k' => TopKey::Up,
+            b'j' => TopKey::Down,
+            b's' => TopKey::Sort,
+            b'q' => TopKey::Quit,
+            _ => TopKey::Other,
         };
         Some(key)
     }
@@ -102,6 +102,6 @@ impl Drop for RawTerminal {
         let mut out = io::stdout();
         drop(out.write_all(b"\x1b[?25h\x1b[?1049l"));
         drop(out.flush());
-        drop(stty(&[&self.saved]));
+        drop(run_stty(&[&self.saved]));
     }
 }

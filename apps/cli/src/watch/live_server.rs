@@ -75,7 +75,7 @@ impl LiveServer {
     /// Shows what the observer sees now.
     pub fn publish(&self, observer: &RunObserver) {
         let events: Vec<_> = observer.events().collect();
-        let text = json!({ "picture": observer.picture(), "events": events }).to_string();
+        let text = json!({ "picture": observer.present_picture(), "events": events }).to_string();
         // The closing brace follows behind the points.
         let present = text.strip_suffix('}').unwrap_or_default().to_owned();
         let mut shown = lock(&self.shown);

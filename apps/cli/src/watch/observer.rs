@@ -65,11 +65,20 @@ struct Asked {
     has_answered: bool,
 }
 
+/// Messages of a node at a look.
+#[derive(Clone, Copy, Debug)]
+struct NodeCounts {
+    at: Instant,
+    late: u64,
+    lost: u64,
+    released: u64,
+}
+
 /// What is kept of a node.
 #[derive(Clone, Debug, Default)]
 struct Kept {
-    /// Late and lost messages at earlier looks, about once a second.
-    counts: VecDeque<(Instant, u64, u64)>,
+    /// Counts at earlier looks, about once a second.
+    counts: VecDeque<NodeCounts>,
     /// 99th percentile of the delay, microseconds, one value a second.
     line: VecDeque<f64>,
 }
@@ -137,7 +146,7 @@ impl RunObserver {
     }
 
     /// The picture of the last look.
-    pub fn picture(&self) -> &RunPicture {
+    pub fn present_picture(&self) -> &RunPicture {
         &self.picture
     }
 
@@ -322,25 +331,31 @@ impl RunObserver {
         let asked = http.and_then(|http| self.asked.get(&http));
         let silent = asked.filter(|asked| asked.has_answered).and_then(|asked| asked.silent_since);
         let kept = self.kept.entry(node.id).or_default();
-        if kept.counts.back().is_some_and(|last| last.1 > node.late || last.2 > node.lost) {
+        let counts =
+            NodeCounts { at: now, late: node.late, lost: node.lost, released: node.released };
+        let is_less = |last: &NodeCounts| {
+            last.late > counts.late || last.lost > counts.lost || last.released > counts.released
+        };
+        if kept.counts.back().is_some_and(is_less) {
             // The node started again.
             kept.counts.clear();
         }
         if is_second || kept.counts.is_empty() {
-            kept.counts.push_back((now, node.late, node.lost));
+            kept.counts.push_back(counts);
             kept.line.push_back(node.delay_p99_us.unwrap_or(0.0));
             if kept.line.len() > LINE_MAX {
                 kept.line.pop_front();
             }
         }
-        while kept.counts.len() > 1 && now.duration_since(kept.counts[1].0) >= RECENT {
+        while kept.counts.len() > 1 && now.duration_since(kept.counts[1].at) >= RECENT {
             kept.counts.pop_front();
         }
-        let first = kept.counts.front().map_or((0, 0), |first| (first.1, first.2));
+        let first = kept.counts.front().copied().unwrap_or(counts);
         NodeNews {
             silent_s: silent.map(|since| now.duration_since(since).as_secs_f64()),
-            recent_late: node.late - first.0,
-            recent_lost: node.lost - first.1,
+            recent_late: counts.late - first.late,
+            recent_lost: counts.lost - first.lost,
+            recent_released: counts.released - first.released,
         }
     }
 

@@ -79,9 +79,10 @@ pub struct RunPicture {
 pub struct NodeNews {
     /// Seconds since the node's own page stopped answering.
     pub silent_s: Option<f64>,
-    /// Messages late and lost in the last ten seconds.
+    /// Messages late, lost and released in the last ten seconds.
     pub recent_late: u64,
     pub recent_lost: u64,
+    pub recent_released: u64,
 }
 
 /// Age beyond which the figures of a node are old.
@@ -90,7 +91,7 @@ const FIGURES_OLD_MS: u64 = 3_000;
 const SHARE_BAD: f64 = 0.9;
 
 /// A number of microseconds with its unit, three digits.
-pub fn spoken(us: f64) -> String {
+pub fn spoken_us(us: f64) -> String {
     let (value, unit) = match us.abs() {
         size if size >= 1e6 => (us / 1e6, "s"),
         size if size >= 1e4 => (us / 1e3, "ms"),
@@ -103,9 +104,9 @@ pub fn spoken(us: f64) -> String {
     }
 }
 
-/// As [`spoken`], and a dash for none.
+/// As [`spoken_us`], and a dash for none.
 pub fn spoken_or_dash(us: Option<f64>) -> String {
-    us.map_or_else(|| "-".to_owned(), spoken)
+    us.map_or_else(|| "-".to_owned(), spoken_us)
 }
 
 /// A share in percent, rounded down, so that 100 % means every message.
@@ -205,7 +206,9 @@ fn judge_node(told: &ToldNode, tree: &ToldTree, news: NodeNews) -> (RunMood, Str
     if told.clock == "disproved" {
         return word(RunMood::Warn, "wrong clock");
     }
-    if news.recent_late > 0 {
+    // The deadline rule lets a share of the messages be late.
+    let allowed = (1.0 - tree.target) * news.recent_released as f64;
+    if news.recent_late as f64 > allowed {
         return word(RunMood::Warn, "late");
     }
     if is_held && told.role == "receiver" && told.delay_p99_us.is_some_and(|us| us > hold_us) {
@@ -274,15 +277,15 @@ fn speak_window(picture: &RunPicture) -> String {
     let Some(window) = window_us.p50 else { return String::new() };
     let mut words = format!(
         "the last receiver had them {} after the first (p99 {})",
-        spoken(window),
+        spoken_us(window),
         spoken_or_dash(window_us.p99)
     );
     if let Some(late) = lateness_us.p50 {
-        words.push_str(&format!(", {} after the deadline", spoken(late)));
+        words.push_str(&format!(", {} after the deadline", spoken_us(late)));
     }
     match (picture.clock.as_str(), picture.clock_bound) {
         ("within", Some(bound)) => {
-            words.push_str(&format!(", by clocks that err by {} at most", spoken(bound)));
+            words.push_str(&format!(", by clocks that err by {} at most", spoken_us(bound)));
             if window < 2.0 * bound {
                 words.push_str(" (so the clocks decide who is first)");
             }
@@ -343,11 +346,11 @@ fn speak_total(picture: &RunPicture) -> String {
     }
     if let Some(window) = span.window_us.p50 {
         let p99 = spoken_or_dash(span.window_us.p99);
-        parts.push(format!("window {} (p99 {p99})", spoken(window)));
+        parts.push(format!("window {} (p99 {p99})", spoken_us(window)));
     }
     if let Some(late) = span.lateness_us.p50 {
         let p99 = spoken_or_dash(span.lateness_us.p99);
-        parts.push(format!("released {} after the deadline (p99 {p99})", spoken(late)));
+        parts.push(format!("released {} after the deadline (p99 {p99})", spoken_us(late)));
     }
     parts.push(format!("{} messages sent", picture.messages));
     parts.push(format!("{} copies lost", picture.lost));
@@ -427,8 +430,18 @@ mod tests {
     }
 
     #[test]
+    fn a_node_is_late_beyond_the_share_that_the_deadline_rule_allows() {
+        let tree = ToldTree { phase: "feeding".into(), target: 0.99, ..ToldTree::default() };
+        let told = ToldNode { state: "sound".into(), ..ToldNode::default() };
+        for (recent_late, state) in [(10, "sound"), (11, "late")] {
+            let news = NodeNews { recent_late, recent_released: 1_000, ..NodeNews::default() };
+            assert_eq!(picture_node(&told, &tree, news).state, state, "{recent_late}");
+        }
+    }
+
+    #[test]
     fn numbers_have_units_and_shares_are_never_rounded_up() {
-        let all = [0.5, 68.0, 410.25, 2_204.0, 36_464.0, 4_100_000.0].map(spoken);
+        let all = [0.5, 68.0, 410.25, 2_204.0, 36_464.0, 4_100_000.0].map(spoken_us);
         assert_eq!(all, ["0.50 us", "68 us", "410 us", "2204 us", "36.5 ms", "4.10 s"]);
         assert_eq!([0.999_999, 0.99, 1.0].map(percent), ["99.999 %", "99 %", "100 %"]);
         assert_eq!([59.0, 192.0, 7_260.0].map(spoken_seconds), ["59 s", "3 min 12 s", "2 h 1 min"]);

@@ -49,7 +49,6 @@ impl ToldSpan {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ToldTally {
-    pub receivers: u64,
     pub released: u64,
     pub late: u64,
     pub lost: u64,
@@ -112,7 +111,6 @@ pub struct ToldTree {
     pub target: f64,
     pub now_ns: u64,
     pub messages: u64,
-    pub view: u64,
     pub tally: ToldTally,
     pub last_second: ToldSpan,
     pub last_10s: ToldSpan,

@@ -136,7 +136,10 @@ fn a_run_is_watched_while_it_goes_on_and_a_killed_receiver_is_red_within_a_secon
     let picture = &live["picture"];
     assert!(picture["rate"].as_f64().expect("a rate") > 0.0, "{picture}");
     assert!(picture["hold"].as_f64().expect("a hold") > 0.0, "{picture}");
-    assert!(picture["recent"].as_str().expect("a verdict").contains("all 2 receivers"), "{picture}");
+    assert!(
+        picture["recent"].as_str().expect("a verdict").contains("all 2 receivers"),
+        "{picture}"
+    );
     assert!(picture["total"].as_str().expect("words").starts_with("Since the start"), "{picture}");
     let proxy = node(picture, "proxy-1");
     assert_eq!(node(picture, "receiver-1")["parent"], proxy["id"], "{picture}");
@@ -188,11 +191,13 @@ fn prometheus_has_fairness(root: SocketAddr) {
             line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number")
         };
         assert!(of("count") > 0.0 && of("sum") > 0.0, "{name}");
-        let last = format!("evenfall_{name}_bucket{{node=\"root\",role=\"root\",tree=\"0\",le=\"+Inf\"}}");
+        let last =
+            format!("evenfall_{name}_bucket{{node=\"root\",role=\"root\",tree=\"0\",le=\"+Inf\"}}");
         assert!(text.contains(&last), "{last} in {text}");
     }
     let share = text.lines().find(|line| line.starts_with("evenfall_on_time_share{"));
-    let share: f64 = share.and_then(|l| l.rsplit(' ').next()).expect("P(F)").parse().expect("a share");
+    let share: f64 =
+        share.and_then(|l| l.rsplit(' ').next()).expect("P(F)").parse().expect("a share");
     assert!((0.0..=1.0).contains(&share), "{share}");
 }
 

@@ -41,8 +41,8 @@ const READY_MAX: usize = 4_096;
 const HEIGHT_MAX: u8 = 3;
 /// Releases that may wait for further receivers, or for room: ten seconds at the rate of the root.
 const SPREADS_PENDING_MAX: usize = 1_024;
-/// How often a node tells its own figures. Every level of the tree adds less than this time, so that
-/// the figures at the root are younger than two seconds.
+/// How often a node tells its own figures. Every level of the tree adds less than this time, so
+/// that the figures at the root are younger than two seconds.
 const FIGURES_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) fn saturating_ns(duration: Duration) -> u32 {
@@ -275,8 +275,8 @@ fn figures_of(id: NodeId, clock: ClockError, tally: &Tally, recent: &Histogram) 
         id,
         age_ms: 0,
         clock,
-        delay_p50_ns: saturating_ns(recent.interpolated(0.5)),
-        delay_p99_ns: saturating_ns(recent.interpolated(0.99)),
+        delay_p50_ns: saturating_ns(recent.interpolated_quantile(0.5)),
+        delay_p99_ns: saturating_ns(recent.interpolated_quantile(0.99)),
         released,
         late,
         lost,

@@ -79,9 +79,9 @@ impl Fine {
         self.total
     }
 
-    /// Quantiles for ascending `qs`, in nanoseconds; `None` when empty. The smallest and the largest
-    /// value are exact. The values of a bucket are taken to lie evenly in it, so that samples of
-    /// which one bucket holds much still differ.
+    /// Quantiles for ascending `qs`, in nanoseconds; `None` when empty. The smallest and the
+    /// largest value are exact. The values of a bucket are taken to lie evenly in it, so that
+    /// samples of which one bucket holds much still differ.
     pub fn quantiles(&self, qs: &[f64]) -> Option<Vec<i64>> {
         if self.total == 0 {
             return None;

@@ -191,8 +191,8 @@ impl DelayRecord {
         })
     }
 
-    /// The figures that reports print. Percentiles are interpolated, because trees are compared whose
-    /// delays differ by less than a bucket.
+    /// The figures that reports print. Percentiles are interpolated, because trees are compared
+    /// whose delays differ by less than a bucket.
     pub fn figures(&self) -> DelayFigures {
         let us = |q| self.quantile_between_ns(q) / 1e3;
         DelayFigures {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  tally (56) | p95 u32 | serial u32 | height u8
-//!  n u8 | n x worst (16) | k u8 | k x bucket | e u8 | e x member | r u8 | r x spread | m u16 | m x sample
+//!  n u8 | n x worst (16) | k u8 | k x bucket | e u8 | e x member
+//!  r u8 | r x spread | m u16 | m x sample
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -83,8 +84,8 @@ pub struct Sample {
     pub missing: u32,
 }
 
-/// When one frame was released, over the receivers that a report covers. The root reads the delivery
-/// window of the frame from it.
+/// When one frame was released, over the receivers that a report covers. The root reads the
+/// delivery window of the frame from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseSpread {
     /// Frame number.
@@ -106,8 +107,8 @@ impl ReleaseSpread {
     }
 }
 
-/// What one node of the tree measured and counted, in its own words. Nodes above pass the figures on
-/// as they are.
+/// What one node of the tree measured and counted, in its own words. Nodes above pass the figures
+/// on as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberFigures {
     /// The node.
@@ -318,8 +319,8 @@ impl Report {
     /// Encodes the report in at most `bytes_max` bytes. The newest samples, when they do not fit,
     /// stay in the report, and the next report begins with them.
     ///
-    /// A quarter of the room goes to the worst hosts, a third to the histogram, a fifth to figures of
-    /// single nodes, an eighth to releases, and the rest to samples.
+    /// A quarter of the room goes to the worst hosts, a third to the histogram, a fifth to figures
+    /// of single nodes, an eighth to releases, and the rest to samples.
     pub(crate) fn encode(&mut self, bytes_max: usize) -> Bytes {
         self.samples.sort_unstable_by_key(|sample| sample.sequence);
         self.spreads.sort_unstable_by_key(|spread| spread.sequence);

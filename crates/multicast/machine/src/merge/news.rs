@@ -16,7 +16,7 @@ pub(crate) struct MemberNews {
 }
 
 /// The age of figures that have waited here since `since`.
-fn aged(figures: &MemberFigures, since: Timestamp, now: Timestamp) -> MemberFigures {
+fn with_age(figures: &MemberFigures, since: Timestamp, now: Timestamp) -> MemberFigures {
     let waited = u32::try_from(now.since(since).as_millis()).unwrap_or(u32::MAX);
     MemberFigures { age_ms: figures.age_ms.saturating_add(waited), ..*figures }
 }
@@ -27,7 +27,7 @@ impl MemberNews {
         for figures in told {
             let known = self.waiting.get(&figures.id);
             let is_older =
-                known.is_some_and(|(known, at)| aged(known, *at, now).age_ms < figures.age_ms);
+                known.is_some_and(|(known, at)| with_age(known, *at, now).age_ms < figures.age_ms);
             if !is_older && (known.is_some() || self.waiting.len() < MEMBERS_MAX) {
                 self.waiting.insert(figures.id, (*figures, now));
             }
@@ -37,7 +37,7 @@ impl MemberNews {
     /// Hands out all figures, the oldest first, so that nodes go up in turn.
     pub(crate) fn take_all(&mut self, now: Timestamp) -> Vec<MemberFigures> {
         let waiting = core::mem::take(&mut self.waiting).into_values();
-        let mut all: Vec<_> = waiting.map(|(figures, at)| aged(&figures, at, now)).collect();
+        let mut all: Vec<_> = waiting.map(|(figures, at)| with_age(&figures, at, now)).collect();
         all.sort_by_key(|figures| core::cmp::Reverse(figures.age_ms));
         all
     }

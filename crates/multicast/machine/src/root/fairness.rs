@@ -11,8 +11,8 @@
 //!   |<------------------ hold -------------------------->|          |<-- window -->|
 //! ```
 //!
-//! Frames without messages, which rehearse, do not count. The window is no better than the clocks of
-//! the receivers, whose bounds stand beside it.
+//! Frames without messages, which rehearse, do not count. The window is no better than the clocks
+//! of the receivers, whose bounds stand beside it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -93,8 +93,9 @@ impl LiveFairness {
         &self.total
     }
 
-    /// The sums of the last `span`, which is rounded up to whole seconds and is ten seconds at most.
-    pub fn recent(&self, now: Timestamp, span: Duration) -> FairnessSums {
+    /// The sums of the last `span`, which is rounded up to whole seconds and is ten seconds at
+    /// most.
+    pub fn sums_of_last(&self, now: Timestamp, span: Duration) -> FairnessSums {
         let mut sums = FairnessSums::default();
         let recent = self.slots.iter().filter(|(began, _)| now.since(*began) < span + SLOT);
         recent.for_each(|(_, slot)| sums.merge(slot));
@@ -138,8 +139,8 @@ impl LiveFairness {
     /// A frame that looked in time was late after all.
     pub(super) fn note_late(&mut self, now: Timestamp, messages: u16) {
         self.total.late += u64::from(messages);
-        // The frame may have been judged in an earlier second, so the sum of this second alone could
-        // have more late messages than judged ones.
+        // The frame may have been judged in an earlier second, so the sum of this second alone
+        // could have more late messages than judged ones.
         self.note(now, |_| {});
         if let Some((_, slot)) = self.slots.back_mut() {
             slot.late = slot.judged.min(slot.late + u64::from(messages));
@@ -179,10 +180,13 @@ mod tests {
         }
         let now = at(19_500);
         assert_eq!((fairness.total().judged, fairness.total().late), (22, 3));
-        let recent = fairness.recent(now, Duration::from_secs(10));
+        let recent = fairness.sums_of_last(now, Duration::from_secs(10));
         assert_eq!((recent.judged, recent.on_time_share()), (11, Some(1.0)));
-        assert_eq!(fairness.recent(now, Duration::from_secs(1)).judged, 2);
-        assert_eq!(fairness.recent(at(60_000), Duration::from_secs(10)).on_time_share(), None);
+        assert_eq!(fairness.sums_of_last(now, Duration::from_secs(1)).judged, 2);
+        assert_eq!(
+            fairness.sums_of_last(at(60_000), Duration::from_secs(10)).on_time_share(),
+            None
+        );
     }
 
     #[test]
@@ -205,6 +209,6 @@ mod tests {
         fairness.note_arrival(at(0), 2, 100_000, Some(false));
         fairness.note_late(at(5), 2);
         assert_eq!(fairness.total().on_time_share(), Some(0.0));
-        assert_eq!(fairness.recent(at(5), Duration::from_secs(1)).late, 2);
+        assert_eq!(fairness.sums_of_last(at(5), Duration::from_secs(1)).late, 2);
     }
 }

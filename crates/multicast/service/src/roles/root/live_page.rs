@@ -49,7 +49,7 @@ struct Percentiles {
 impl Percentiles {
     fn of(counts: &DurationCounts) -> Self {
         let us = |q| {
-            let value = counts.counts.interpolated(q);
+            let value = counts.counts.interpolated_quantile(q);
             (counts.counts.total() > 0).then(|| value.as_nanos() as f64 / 1e3)
         };
         Self { p50: us(0.5), p99: us(0.99) }
@@ -230,7 +230,7 @@ impl LivePage {
         let Moment { settings, node, .. } = *moment;
         let members = root.members(now);
         let fairness = root.fairness();
-        let recent = |span| FairnessFigures::of(&fairness.recent(now, span));
+        let recent = |span| FairnessFigures::of(&fairness.sums_of_last(now, span));
         let roots = settings.nodes.iter();
         let roots = roots.filter(|node| matches!(node.role, RoleName::Root | RoleName::Standby));
         Self {

@@ -105,9 +105,9 @@ fn put_fairness(m: &mut Metrics, tree: u32, fairness: &LiveFairness) {
         ("oml_seconds", "Sending to last arrival of a sampled frame.", oml),
     ];
     for (name, help, counts) in all {
-        m.histogram(name, help, tree, &counts.counts, counts.sum_ns);
+        m.put_histogram(name, help, tree, &counts.counts, counts.sum_ns);
     }
-    let recent = fairness.recent(MonotonicClock::now(), Duration::from_secs(10));
+    let recent = fairness.sums_of_last(MonotonicClock::now(), Duration::from_secs(10));
     if let Some(share) = recent.on_time_share() {
         let help = "P(F) of the last ten seconds: share of messages in time at every receiver.";
         m.gauge("on_time_share", help, tree, share);
