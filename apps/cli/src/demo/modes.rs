@@ -43,10 +43,10 @@ pub fn compare(args: &Args, progress: &Progress) -> Outcome {
     show(&comparison);
     if !args.lab {
         println!(
-            "  The paths to two of five receivers were made 100 us and 300 us longer, which is \
-             what the windows without a hold show. What is left with a hold is the scheduler of this \
-             machine: `evenfall sim multicast --receivers 100 --duration 200ms` has 100 machines \
-             of their own."
+            "  The paths to two of five receivers were made 100 us and 300 us longer. The windows \
+             without a hold show that. What is left with a hold is the scheduler of this \
+             machine: `evenfall sim multicast --receivers 100 --duration 200ms` has 100 \
+             machines of their own."
         );
     }
     println!("page: {}", page.display());
