@@ -244,12 +244,12 @@ mod tests {
     #[test]
     fn quantiles_inside_one_bucket_differ() {
         let mut fine = Fine::new(4);
-        // Evenly from 4,096 us to 4,352 us, which is one bucket of four digits.
-        (0..256).for_each(|us| fine.record(4_096_000 + us * 1_024));
-        (0..256).for_each(|us| fine.record(-4_096_000 - us * 1_024));
+        // Evenly over one bucket of four digits, on each side of zero.
+        let (low, width) = (1 << 22, 1 << 18);
+        (0..256).for_each(|part| fine.record(low + width / 256 * part));
+        (0..256).for_each(|part| fine.record(-low - width / 256 * part));
         let quantiles = fine.quantiles(&[0.25, 0.6, 0.75, 0.99, 1.0]).unwrap();
-        let us: Vec<i64> = quantiles.iter().map(|ns| ns / 1_000).collect();
-        assert_eq!(us, [-4_226, 4_148, 4_226, 4_352, 4_357]);
+        assert_eq!(quantiles, [-4_325_887, 4_247_040, 4_324_864, 4_450_816, 4_455_424]);
     }
 
     #[test]
