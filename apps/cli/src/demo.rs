@@ -418,6 +418,10 @@ fn serve_live(
     settings: &Settings,
     progress: &Progress,
 ) -> Result<Option<LiveThread>, Box<dyn std::error::Error>> {
+    let (_, far) = cast::far_receivers(args, settings);
+    if !far.is_empty() && args.mode == Mode::Unicast {
+        progress.note(&format!("longer paths are planted, in every mode: {far}"));
+    }
     let owner = |node: &Node| {
         let (name, is_root) = (node.name.clone(), true);
         Some(PageOwner { name, is_root, http: node.http? })
@@ -456,17 +460,10 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
     let recording = recording.transpose()?;
     let participant = doors.map(|doors| Participant::start(args, &settings, &doors, lab.as_ref()));
     let participant = participant.transpose()?;
+    let live_page = serve_live(args, &settings, progress)?;
     let played = cast::play(args, &settings, lab.as_ref(), expected.messages, progress)
         .map_err(|words| stopped(&words))?;
     let tapped = participant.map(Participant::finish);
-    drop(lab);
-    let live_page = serve_live(args, &settings, progress)?;
-    let (_, far) = cast::far_receivers(args, &settings);
-    if !far.is_empty() && args.mode == Mode::Unicast {
-        progress.note(&format!("longer paths are planted, in every mode: {far}"));
-    }
-    let played = cast::play(args, &settings, lab.as_ref(), expected.messages, progress)
-        .map_err(|words| stopped(&words))?;
     drop((lab, live_page));
     if played.stopped && !played.is_fed {
         return Err(stopped("stopped before the first message was sent"));
