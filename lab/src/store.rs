@@ -414,7 +414,7 @@ impl Scene {
             15..=17 => self.tell("publish").publish(),
             18 => self.tell("read").read()?,
             19 => self.tell("evict").evict(),
-            20 => self.tell("rot").rot(),
+            20 => self.tell("rot").rot_segment(),
             _ => self.tell("crash").crash()?,
         }
         Ok(())
@@ -496,7 +496,7 @@ impl Scene {
     }
 
     /// Flips a bit in a synced segment. Everything in front of it and behind it stays.
-    fn rot(&mut self) {
+    fn rot_segment(&mut self) {
         let at = self.prng.below(self.streams.len() as u64) as usize;
         let stream = &mut self.streams[at];
         let file = stream.appender.file();
@@ -507,7 +507,7 @@ impl Scene {
         let number = self.prng.below(full.into()) as u32;
         let (chunk, offset) = segment_place(number);
         let byte = offset + self.prng.below(SEGMENT_BYTES as u64);
-        if self.disk.rot(&chunk_name(Kind::Data, file, chunk), byte) {
+        if self.disk.rot_byte(&chunk_name(Kind::Data, file, chunk), byte) {
             stream.lost.insert(number);
             self.outcome.rotten += 1;
         }

@@ -213,7 +213,7 @@ impl SimDisk {
     }
 
     /// Flips a bit of a synced byte of a file. Returns whether the file has such a byte.
-    pub fn rot(&self, name: &str, at: u64) -> bool {
+    pub fn rot_byte(&self, name: &str, at: u64) -> bool {
         let state = &mut *self.state();
         let Some(file) = state.files.get_mut(name).filter(|file| !file.removed) else {
             return false;

@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn the_checksum_of_a_part_is_that_of_its_bytes() {
-        let bytes: Vec<u8> = (0..20_000_u32).map(|n| (n * n >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..20_000_u32).map(|n| ((n * n) >> 3) as u8).collect();
         let sums = PartSums::of(&bytes);
         for (start, end) in [(0, 0), (0, 20_000), (5, 4_096), (4_096, 8_192), (4_097, 19_999)] {
             assert_eq!(sums.part(start, end), crc32c::crc32c(&bytes[start..end]), "{start} {end}");

@@ -310,8 +310,8 @@ fn lost(at: &Snapshot, segment: u32, kept: usize) -> Error {
 /// Rebuilds the appender of a file from its records.
 ///
 /// Undamaged written index nodes are used, and the rest of the index is built from the data. Nodes
-/// that were built again are passed to `rebuilt`, which writes them. A segment whose records are lost
-/// or damaged has an entry without records, so that everything else stays readable.
+/// that were built again are passed to `rebuilt`, which writes them. A segment whose records are
+/// lost or damaged has an entry without records, so that everything else stays readable.
 ///
 /// # Errors
 /// The reason why a data segment cannot be read.
@@ -336,13 +336,13 @@ pub fn resume(
     let fields: Vec<_> = schema.aggregates().cloned().collect();
     let mut last_ns = i64::MIN;
     if index.segments() == full && full > 0 {
-        let last = readable(segments, layout, file, full - 1)?;
+        let last = read_kept(segments, layout, file, full - 1)?;
         if let Some(record) = last.rchunks_exact(layout.record_bytes()).next() {
             last_ns = record_time(record);
         }
     }
     for number in index.segments()..full {
-        let payload = readable(segments, layout, file, number)?;
+        let payload = read_kept(segments, layout, file, number)?;
         let entry = match payload.is_empty() {
             false => summary_of(&payload, layout, &fields),
             true => Summary::of_nothing(last_ns, fields.len()),
@@ -360,7 +360,7 @@ pub fn resume(
 }
 
 /// The records of a data segment that are neither lost nor damaged.
-fn readable(
+fn read_kept(
     segments: &mut dyn Segments,
     layout: Layout,
     file: FileId,

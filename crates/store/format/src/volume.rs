@@ -99,8 +99,8 @@ impl Chunks {
         self.total.fetch_sub(bytes, Relaxed);
     }
 
-    /// Numbers of the segments from this one on, up to the end of the last chunk on the disk. Chunks
-    /// that are missing in front of the first one are elsewhere.
+    /// Numbers of the segments from this one on, up to the end of the last chunk on the disk.
+    /// Chunks that are missing in front of the first one are elsewhere.
     fn segments(&self, kind: Kind, file: FileId, first: u32) -> Range<u32> {
         let from = segment_place(first).0;
         let mut chunks = self.bytes.range((kind, file, from)..=(kind, file, u32::MAX));

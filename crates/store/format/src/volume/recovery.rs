@@ -2,10 +2,10 @@
 //!
 //! 1. Journals, oldest first, up to the first damage in each: where each file stood in synced
 //!    chunks, and the records that were committed since.
-//! 2. Chunks, from where the file stood to the last whole segment. Chunks may reach further than was
-//!    promised. A segment in between that is not whole is written again from the journals. Records
-//!    that the journals lack are lost: the segment then counts fewer records than fit, its old bytes
-//!    are kept aside, and everything behind it stays. No whole segment is written over.
+//! 2. Chunks, from where the file stood to the last whole segment. Chunks may reach further than
+//!    was promised. A segment in between that is not whole is written again from the journals.
+//!    Records that the journals lack are lost: the segment then counts fewer records than fit, its
+//!    old bytes are kept aside, and everything behind it stays. No whole segment is written over.
 //! 3. The committed records behind those segments. Full segments go to chunks, and the rest goes
 //!    into a new journal. The old journals are removed when the new journal is synced. A recovery
 //!    after a crash in between finds both, and does the work again.
@@ -243,8 +243,8 @@ impl<D: Disk> Volume<D> {
         losses.extend(runs.filter_map(|run| {
             let (first, last) = (run.first()?, run.last()?);
             let what = format!(
-                "segments {} to {} are not whole, and more follows: records {} to {} are lost here, \
-                 and all behind them are kept",
+                "segments {} to {} are not whole, and more follows: records {} to {} are lost \
+                 here, and all behind them are kept",
                 first.number,
                 last.number,
                 layout.first_record(first.number) + first.kept,
@@ -284,8 +284,8 @@ fn seal_data(origin: Origin, layout: Layout, number: u32, payload: &[u8]) -> Sea
     Sealed { kind: Kind::Data, file: origin.file, number, bytes: Bytes::from(bytes) }
 }
 
-/// Committed records of these numbers, as far as there is no gap, and perhaps some behind them. Also
-/// the first committed record behind the gap, if there is one.
+/// Committed records of these numbers, as far as there is no gap, and perhaps some behind them.
+/// Also the first committed record behind the gap, if there is one.
 ///
 /// A journal that was removed may be back after a crash while the one before it is not: its frames
 /// then stand behind a gap, and the journal after it has everything. So a gap counts only when
