@@ -734,8 +734,8 @@ mod tests {
     #[test]
     fn figures_of_a_receiver_pass_two_levels_with_their_age() {
         let mut now = Timestamp::from_nanos(1 << 40);
-        let mut margins = Margins::default();
-        margins.tally = Tally { receivers: 1, late: 3, ..Tally::default() };
+        let tally = Tally { receivers: 1, late: 3, ..Tally::default() };
+        let mut margins = Margins { tally, ..Margins::default() };
         (1..=100).for_each(|n| margins.arrived(n, Some(Duration::from_micros(100)), false));
         let mut merger = Merger::default();
         merger.expect(now, once(NodeId(9)), empty());
