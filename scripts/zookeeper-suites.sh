@@ -10,7 +10,7 @@
 # PROGRAM is an `evenfall` with the feature `keys`. `smoke` runs a few tests of each suite, `all` runs every class,
 # each in a Java process of its own and LANES of them at once. `all CLASS` runs one class of Java. Each test has new
 # replicas, which are processes: a test that stops its server kills them. Java's suites need a JDK of version 11 or
-# later and Maven, which fetches their classes into target/zookeeper-suites at the first run. EVENFALL_HOST is the
+# later and Maven, which fetches their classes into target/zookeeper-suites at the first run. SUITE_HOST is the
 # first loopback address for replicas. KILL_EVERY=SECONDS is the time between two kills of a replica that no client is
 # connected to. A killed replica is started again.
 set -euo pipefail
@@ -22,7 +22,7 @@ chosen=("$@")
 cd "$(dirname "$0")/.."
 work=$PWD/target/zookeeper-suites
 sources=$PWD/scripts/zookeeper
-host=${EVENFALL_HOST:-127.0.0.1}
+host=${SUITE_HOST:-127.0.0.1}
 # Most tests wait most of their time.
 lanes=${LANES:-4}
 # Seconds that a test and that a class may take.

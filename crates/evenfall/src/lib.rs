@@ -13,8 +13,8 @@
 //!
 //! | feature | face | at most crates |
 //! |---|---|---|
-//! | `subscriber` (default) | [`Subscriber`]: the messages of a feed, each at its deadline | 37 |
-//! | `publisher` | [`EmbeddedRoot`]: the root of a run, which sends what the program publishes; [`Publisher`]: a publisher that outlives the root | 43 |
+//! | `subscriber` (default) | [`Subscriber`]: the messages of a feed, each at its deadline | 38 |
+//! | `publisher` | [`EmbeddedRoot`]: the root of a run, which sends what the program publishes; [`Publisher`]: a publisher that outlives the root | 45 |
 //! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 39 |
 //! | `recording` | [`Recordings`](recording::Recordings): recordings of feeds, listed, read and followed | 46 |
 //! | `collectives` | [`GroupMember`]: shuffle, broadcast and reduction in a group of processes | 28 |

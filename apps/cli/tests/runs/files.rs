@@ -62,7 +62,7 @@ fn curl_is_sent_to_a_dataserver_before_it_sends_a_body() {
     let (cluster, server) = cluster(&scratch);
     let big = scratch.path("big");
     fs::write(&big, vec![b'x'; 20 << 20]).expect("a file");
-    let url = format!("http://{server}/webhdfs/v1/big?op=CREATE&overwrite=true&user.name=a");
+    let url = format!("http://{server}/webhdfs/v1/big?op=CREATE&overwrite=true&user.name=evenfall");
     for _ in 0..5 {
         let mut curl = Command::new("curl");
         curl.args(["-sSLv", "--max-time", "60", "-w", "%{http_code}", "-T"]).arg(&big).arg(&url);

@@ -120,7 +120,13 @@ fn is_prometheus_text(text: &str) {
     let mut typed = Vec::new();
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
-            typed.push(rest.split(' ').next().expect("a name").to_owned());
+            let (name, kind) = rest.split_once(' ').expect("a name and a type");
+            match kind {
+                "histogram" => {
+                    typed.extend(["bucket", "sum", "count"].map(|of| format!("{name}_{of}")));
+                }
+                _ => typed.push(name.to_owned()),
+            }
         } else if !line.starts_with('#') {
             let (series, value) = line.rsplit_once(' ').expect("a value");
             assert!(value.parse::<f64>().is_ok(), "{line}");
@@ -181,7 +187,7 @@ fn attack(hosts: &Hosts, prng: &mut Prng, keyed: bool) {
             let length = (prng.next_u64() % 300) as usize;
             let mut bytes: Vec<u8> = (0..length).map(|_| prng.next_u64() as u8).collect();
             if number % 2 == 0 && bytes.len() >= 88 {
-                bytes[..3].copy_from_slice(b"EF\x02");
+                bytes[..3].copy_from_slice(b"EF\x03");
                 // Without a key, any process on loopback may send datagrams about membership in the
                 // name of a node, so these kinds are left out.
                 let kinds: &[u8] =

@@ -12,7 +12,7 @@ fn tests_of_java_clients_pass_that_passed_against_zookeeper() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/zookeeper-suites.sh");
     let said = Command::new(script)
         .args([env!("CARGO_BIN_EXE_evenfall"), "smoke", "zookeeper", "curator"])
-        .env("EVENFALL_HOST", scratch.host(1).to_string())
+        .env("SUITE_HOST", scratch.host(1).to_string())
         .output()
         .expect("bash");
     let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
