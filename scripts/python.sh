@@ -27,7 +27,7 @@ fi
 # The tests of the package in this environment, with the program as the tests of the workspace build it.
 run_tests() {
   local python=$1
-  EVENFALL_PROGRAM=$PWD/$target/debug/evenfall EVENFALL_QUERY=$PWD/$target/debug/evenfall-query \
+  TESTED_PROGRAM=$PWD/$target/debug/evenfall EVENFALL_QUERY=$PWD/$target/debug/evenfall-query \
     "$python" -m unittest discover --start-directory apps/python/tests
 }
 

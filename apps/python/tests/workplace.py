@@ -11,7 +11,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-PROGRAM = pathlib.Path(os.environ.get("EVENFALL_PROGRAM", ROOT / "target/debug/evenfall"))
+PROGRAM = pathlib.Path(os.environ.get("TESTED_PROGRAM", ROOT / "target/debug/evenfall"))
 DATA = pathlib.Path(os.environ.get("EVENFALL_DATA", ROOT / "../shared/data"))
 AAPL = DATA / "itch/nasdaq_20191230_aapl.itch50"
 

@@ -44,7 +44,7 @@
 //! use std::{io, net::{SocketAddr, UdpSocket}, thread, time::{Duration, Instant}};
 //! use bytes::Bytes;
 //! use evenfall_core::{Arrival, Destination, Machine, StampedBy, Timestamp};
-//! use evenfall_collectives_machine::{Config, ShuffleEvent, Exchange, Plan};
+//! use evenfall_collectives_machine::{Shuffle, ShuffleConfig, ShuffleEvent, ShufflePlan};
 //!
 //! /// Sends "hello" to every member and gives back what they sent.
 //! fn rank(me: usize, socket: &UdpSocket, members: Vec<SocketAddr>) -> io::Result<Vec<Bytes>> {

@@ -22,9 +22,16 @@ use super::{Mistake, SettingsError, part};
 const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Prefix of the variables that change a setting.
 const ENVIRONMENT: &str = "EVENFALL_";
-/// Variables with the prefix that are no settings: those of tests, and the level of notes.
-const NO_SETTINGS: [&str; 4] =
-    ["EVENFALL_DATA", "EVENFALL_SEEDS", "EVENFALL_SEED_FIRST", crate::LEVEL_VARIABLE];
+/// Variables with the prefix that are no settings: those of tests, the program for SQL that the
+/// Python package starts, and the level of notes.
+const NO_SETTINGS: [&str; 6] = [
+    "EVENFALL_DATA",
+    "EVENFALL_MINIO",
+    "EVENFALL_QUERY",
+    "EVENFALL_SEEDS",
+    "EVENFALL_SEED_FIRST",
+    crate::LEVEL_VARIABLE,
+];
 
 /// The environment's variables that are settings.
 ///

@@ -77,7 +77,9 @@
 //! ```
 //! use bytes::Bytes;
 //! use evenfall_core::{Machine, Timestamp};
-//! use evenfall_collectives_machine::group::{Call, CollectiveEvent, Group, Outcome, Settings};
+//! use evenfall_collectives_machine::group::{
+//!     Collective, CollectiveEvent, CollectiveOutcome, GroupSettings, ProcessGroup,
+//! };
 //!
 //! // One rank alone; a driver carries the datagrams of more.
 //! let settings = GroupSettings::default();

@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(
             sentence(&report),
             "Fair: 99.55 % of messages reached all 10 receivers before their deadline; worst \
-             receiver-10 (no copy lost, p99 delay 150 us). The first and the last release of a \
+             receiver-10 (no copy lost, p99 delay 152 us). The first and the last release of a \
              message were 0.0 us apart (median); its arrivals were 90.0 us apart (median)."
         );
         assert_eq!(mood(&report), Mood::Good);
