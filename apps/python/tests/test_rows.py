@@ -175,7 +175,8 @@ class RecordedDay(Case):
     @unless(QUERY.is_file(), f"no program {QUERY}")
     def test_sql_is_answered_twice_by_the_program_beside(self):
         os.environ["EVENFALL_QUERY"] = str(QUERY)
-        rows = self.ticks.query("SELECT symbol, count(*) AS n FROM trades GROUP BY symbol")
+        statement = "SELECT symbol, count(*) AS n FROM trades GROUP BY symbol"
+        rows = self.ticks.query(statement, recording="aapl")
         wanted = self.day.trades().count()
         for _ in range(2):
             self.assertEqual(rows.polars().rows(), [("AAPL", wanted)])
