@@ -134,10 +134,23 @@ fn finite(r: &mut Reader<'_>) -> Result<f64, Malformed> {
     if value.is_finite() { Ok(value) } else { Err(r.malformed("not a finite number")) }
 }
 
+/// The greatest bound of a rate in a verdict: a clock that runs at half or at one and a half times
+/// the rate is no clock.
+const PROVEN_RATE_MAX: f64 = 0.5;
+
 /// A rate of a clock. No real clock gains or loses a whole nanosecond in each nanosecond.
 fn rate(r: &mut Reader<'_>) -> Result<f64, Malformed> {
     let value = finite(r)?;
     if value.abs() < 1.0 { Ok(value) } else { Err(r.malformed("a rate that no clock has")) }
+}
+
+/// A bound of a rate in a verdict. Senders limit it.
+fn proven_rate(r: &mut Reader<'_>) -> Result<f64, Malformed> {
+    let value = rate(r)?;
+    match value.abs() <= PROVEN_RATE_MAX {
+        true => Ok(value),
+        false => Err(r.malformed("a bound of a rate that no sender states")),
+    }
 }
 
 fn times(r: &mut Reader<'_>) -> Result<[Timestamp; 2], Malformed> {
@@ -191,7 +204,10 @@ fn put_verdict(out: &mut BytesMut, verdict: &Verdict) {
     verdict.variances.iter().for_each(|&value| out.put_f64_le(value));
     // A bound that is not proven is infinite. The wire has the greatest number in its place.
     verdict.proven_ns.iter().for_each(|&ns| out.put_f64_le(ns.clamp(f64::MIN, f64::MAX)));
-    let slope = |rate: f64| if rate.is_finite() { rate.clamp(-0.5, 0.5) } else { 0.0 };
+    let slope = |rate: f64| match rate.is_finite() {
+        true => rate.clamp(-PROVEN_RATE_MAX, PROVEN_RATE_MAX),
+        false => 0.0,
+    };
     verdict.proven_rate.iter().for_each(|&rate| out.put_f64_le(slope(rate)));
     out.put_u64_le(nanos(verdict.horizon));
 }
@@ -206,7 +222,7 @@ fn verdict(r: &mut Reader<'_>, state: State) -> Result<Verdict, Malformed> {
         variances: [finite(r)?, finite(r)?, finite(r)?],
         proven_ns: [finite(r)?, finite(r)?]
             .map(|ns| if ns.abs() == f64::MAX { f64::INFINITY.copysign(ns) } else { ns }),
-        proven_rate: [rate(r)?, rate(r)?],
+        proven_rate: [proven_rate(r)?, proven_rate(r)?],
         horizon: Duration::from_nanos(r.u64()?),
     };
     if verdict.standing_ns < 0.0 { Err(r.malformed("a bound below zero")) } else { Ok(verdict) }
