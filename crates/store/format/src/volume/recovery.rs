@@ -81,7 +81,7 @@ pub struct Recovered {
 struct Pieces {
     origin: Origin,
     synced: u64,
-    /// Journal, first record, records.
+    /// Journal, first record, records; in order when a file is assembled.
     frames: Vec<(u64, u64, Bytes)>,
 }
 
@@ -125,7 +125,10 @@ impl<D: Disk> Volume<D> {
         };
         let mut tails = BTreeMap::new();
         let mut ends = BTreeMap::new();
-        for (file, piece) in pieces {
+        for (file, mut piece) in pieces {
+            // The commits that a journal takes over from the journal before it stand behind its own
+            // first commits.
+            piece.frames.sort_by_key(|(journal, first, _)| (*journal, *first));
             let recovered = volume.assemble(&piece, &mut found.losses)?;
             tails.insert(file, recovered.tail.clone());
             ends.insert(file, recovered.records);
@@ -293,12 +296,8 @@ fn seal_data(origin: Origin, layout: Layout, number: u32, payload: &[u8]) -> Sea
 fn committed_behind(piece: &Pieces, layout: Layout, wanted: Range<u64>) -> (BytesMut, Option<u64>) {
     let (mut behind, mut end) = (BytesMut::new(), wanted.start);
     let size = layout.record_bytes();
-    // The commits that a journal takes over from the journal before it stand behind its own first
-    // commits.
-    let mut frames: Vec<_> = piece.frames.iter().collect();
-    frames.sort_by_key(|(journal, first, _)| (*journal, *first));
     let mut skipped = Vec::new();
-    for (_, first, records) in frames {
+    for (_, first, records) in &piece.frames {
         if end >= wanted.end {
             break;
         }

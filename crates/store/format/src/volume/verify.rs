@@ -116,8 +116,10 @@ fn chunk_segments(
         let number = chunk.saturating_mul(SEGMENTS_PER_CHUNK).saturating_add(slot as u32);
         match segment::expect(segment, kind, file, number) {
             Ok(header) => {
-                let layout = Layout::new(usize::from(header.entry_bytes))?;
-                if kind == Kind::Data && u64::from(header.count) < layout.records_per_segment() {
+                let is_partial =
+                    |layout: Layout| u64::from(header.count) < layout.records_per_segment();
+                let layout = Layout::new(usize::from(header.entry_bytes));
+                if kind == Kind::Data && layout.is_ok_and(is_partial) {
                     finding(format!("records of segment {number} are lost"));
                 }
                 seen.segments += 1;
