@@ -326,3 +326,27 @@ pub fn feed_file(messages: u64) -> (Vec<u8>, Vec<usize>) {
     }
     (bytes, starts)
 }
+
+/// The document of a page after its script ran, without the script and its data. `None`, and a line
+/// that says so, where there is no browser.
+pub fn dom_in_chromium(url: &str, profile: &Path) -> Option<String> {
+    let Ok(output) = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .args(["--virtual-time-budget=5000", "--dump-dom"])
+        .arg(url)
+        .output()
+    else {
+        println!("skipped: no chromium");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let dom = String::from_utf8_lossy(&output.stdout);
+    Some(dom.split("<script").next().unwrap_or_default().to_owned())
+}
+
+/// The address of a file for a browser.
+pub fn file_url(page: &Path) -> String {
+    format!("file://{}", page.display())
+}

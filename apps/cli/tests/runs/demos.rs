@@ -4,11 +4,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
-use super::common::{Demo, SMALL, Scratch, demo, is_root, say, start_demo};
+use super::common::{
+    Demo, SMALL, Scratch, demo, dom_in_chromium, file_url, is_root, say, start_demo,
+};
 
 /// Keys that the JSON of a demo must have.
 const KEYS: [&str; 9] = [
@@ -44,28 +45,17 @@ fn json_has_every_figure_and_nothing_is_lost() {
     }
     assert_eq!((demo.number("messages"), demo.number("delivered")), (1_500, 4_500));
     assert_eq!((demo.number("receivers"), demo.number("clock_error_us")), (3, 0));
-    if let Some(dom) = drawn(&demo.file("report.html")) {
+    if let Some(dom) = drawn_report(&demo) {
         assert!(!dom.contains("data-errors") && dom.matches("<svg viewBox").count() >= 8, "{dom}");
         assert!(dom.matches("<path").count() > 8, "curves are drawn");
     }
     report_has_a_line_per_message(&demo.file("fair.csv"), &demo.file(""), 1_500);
 }
 
-/// The page after its script has drawn, without the script; `None` where there is no browser.
-fn drawn(page: &Path) -> Option<String> {
-    let Ok(output) = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .arg(format!("--user-data-dir={}", page.with_file_name("browser").display()))
-        .args(["--virtual-time-budget=5000", "--dump-dom"])
-        .arg(format!("file://{}", page.display()))
-        .output()
-    else {
-        println!("skipped: no chromium");
-        return None;
-    };
-    let dom = String::from_utf8_lossy(&output.stdout);
-    Some(dom.split("<script").next().unwrap_or_default().to_owned())
+/// The report of a demo in a browser.
+fn drawn_report(demo: &Demo) -> Option<String> {
+    let url = file_url(&demo.file("report.html"));
+    dom_in_chromium(&url, &demo.file("browser"))
 }
 
 fn report_has_a_line_per_message(csv: &Path, run: &Path, messages: usize) {
@@ -204,7 +194,7 @@ fn every_mode_delivers_all_of_one_feed_and_is_compared_by_one_kind_of_stamp() {
     }
     assert!(demo.json["allowance_us"].as_f64().expect("a hold") > 0.0);
     assert!(demo.json["verdict"].as_str().is_some_and(|words| words.contains("even")));
-    if let Some(dom) = drawn(&demo.file("report.html")) {
+    if let Some(dom) = drawn_report(&demo) {
         assert!(!dom.contains("data-errors") && dom.contains("Delivery window by mode"), "{dom}");
     }
 }

@@ -3,31 +3,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
-use super::common::{Scratch, data, evenfall, eventually, finish, read_json, say, signal};
+use super::common::{
+    Scratch, data, dom_in_chromium, evenfall, eventually, file_url, finish, read_json, say, signal,
+};
 
 fn example(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans").join(name);
     path.display().to_string()
-}
-
-/// A page's document after its script ran, at a fragment of its address; `None` without a browser.
-fn dom_in_chromium(page: &Path, fragment: &str, profile: &Path) -> Option<String> {
-    let output = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .args(["--virtual-time-budget=5000", "--dump-dom"])
-        .arg(format!("file://{}{fragment}", page.display()))
-        .output()
-        .ok()?;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let dom = String::from_utf8_lossy(&output.stdout);
-    // The elements that the script made, without the script's source and its data.
-    Some(dom.split("<script").next().unwrap_or_default().to_owned())
 }
 
 #[test]
@@ -54,10 +39,8 @@ fn public_pairs_give_the_published_order_and_a_page() {
     assert!(best < random && random < worst, "{best} {random} {worst}");
     assert!(p90("MINMAX") <= best);
     let html = scratch.path("out").join("report.html");
-    let Some(dom) = dom_in_chromium(&html, "", &scratch.path("browser")) else {
-        println!("skipped: no chromium");
-        return;
-    };
+    let profile = scratch.path("browser");
+    let Some(dom) = dom_in_chromium(&file_url(&html), &profile) else { return };
     assert!(!dom.contains("data-errors"), "{}", &dom[..dom.len().min(2_000)]);
     // Distribution, spread, three series, the table, and the leaves of five groups.
     assert!(dom.contains("data-drawn=\"11\""), "{}", &dom[..dom.len().min(300)]);
@@ -67,7 +50,8 @@ fn public_pairs_give_the_published_order_and_a_page() {
 
 /// The first picture without the page: its words and colours are in it.
 fn draws_one_picture_alone(html: &Path, scratch: &Scratch) {
-    let alone = dom_in_chromium(html, "#picture=1", &scratch.path("browser")).expect("a browser");
+    let url = format!("{}#picture=1", file_url(html));
+    let alone = dom_in_chromium(&url, &scratch.path("browser")).expect("a browser");
     let body = alone.split_once("<body>").expect("a body").1;
     assert!(body.starts_with("<svg") && body.matches("<svg").count() == 1, "{body:.300}");
     for words in ["Delay of the worst leaf", "BEST weighted", "RAND", "fill=\"rgb("] {

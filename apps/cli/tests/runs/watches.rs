@@ -4,14 +4,13 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::Duration;
 
 use evenfall_runtime::http::{self, Method};
 use serde_json::Value;
 
-use super::common::{Scratch, evenfall, eventually, finish, say, signal};
+use super::common::{Scratch, dom_in_chromium, evenfall, eventually, finish, say, signal};
 
 /// How long a page may take. A test that waits longer fails by its own limit.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -156,7 +155,9 @@ fn a_run_is_watched_while_it_goes_on_and_a_killed_receiver_is_red_within_a_secon
     prometheus_has_fairness(run.http[0]);
     stat_is_a_table(&run.config);
     top_prints_lines(run.http[0]);
-    if let Some(dom) = drawn(watcher.page, &scratch.path("browser")) {
+    if let Some(dom) =
+        dom_in_chromium(&format!("http://{}/", watcher.page), &scratch.path("browser"))
+    {
         assert!(!dom.contains("data-errors"), "{dom}");
         assert!(dom.contains("all 2 receivers") && dom.contains("receiver-2"), "{dom}");
         assert!(dom.matches("class=\"tile").count() >= 6, "{dom}");
@@ -220,23 +221,6 @@ fn top_prints_lines(root: SocketAddr) {
     drop(out);
     let said = finish(child);
     assert!(said.ok, "{}", said.err);
-}
-
-/// The live page in a browser after some looks, without its script; `None` without a browser.
-fn drawn(page: SocketAddr, scratch: &Path) -> Option<String> {
-    let Ok(output) = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .arg(format!("--user-data-dir={}", scratch.display()))
-        .args(["--virtual-time-budget=3000", "--dump-dom"])
-        .arg(format!("http://{page}/"))
-        .output()
-    else {
-        println!("skipped: no chromium");
-        return None;
-    };
-    let dom = String::from_utf8_lossy(&output.stdout);
-    Some(dom.split("<script").next().unwrap_or_default().to_owned())
 }
 
 #[test]
