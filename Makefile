@@ -28,7 +28,7 @@ demo:
 
 # Cheapest first, and the tests last, so that their closing lines stand above the table of times.
 test:
-	+@MAKE="$(MAKE)" ./scripts/steps.sh tools fmt tidy deny api clippy doc lean deploy fuzz-briefly build unit
+	+@MAKE="$(MAKE)" ./scripts/steps.sh tools fmt tidy deny api clippy doc lean deploy fuzz-briefly build python unit
 
 fmt:
 	$(CARGO) fmt --all --check
