@@ -13,6 +13,7 @@ use evenfall_feed_formats::codec::{self, Clock, Codec};
 use evenfall_feed_formats::event::{Event, Events, PRICE_DECIMALS};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_runtime::address::look_up;
+use evenfall_runtime::settings;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -127,9 +128,7 @@ pub(crate) fn address_of(argument: &str, text: &str) -> PyResult<std::net::Socke
 
 /// The shared key in a file of 64 hexadecimal digits.
 pub(crate) fn read_key(path: PathBuf) -> PyResult<SharedKey> {
-    let named = |error: String| wrong_argument(format!("key: {}: {error}", path.display()));
-    let text = std::fs::read_to_string(&path).map_err(|error| named(error.to_string()))?;
-    SharedKey::from_hex(1, &text).map_err(|error| named(error.to_string()))
+    settings::read_key(&path).map_err(|error| wrong_argument(format!("key: {error}")))
 }
 
 /// What the feed has given so far.

@@ -14,6 +14,7 @@ use evenfall_core::Timestamp;
 use evenfall_host::interrupt;
 use evenfall_port::udp::link_mtu;
 use evenfall_query_member::{BurstRun, Phases};
+use evenfall_runtime::settings::read_key;
 use humantime::parse_duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -25,8 +26,8 @@ pub const LOCAL_RANKS_MAX: usize = 256;
 /// How long a waiting rank of this machine looks for arrivals before it sleeps, which spares most
 /// wake-ups of a burst.
 const YIELD_FOR: Duration = Duration::from_micros(200);
-/// Bytes of a key.
-const KEY_BYTES: usize = 16;
+/// What the key of a group is derived for.
+const KEY_CONTEXT: &str = "evenfall burst v1 datagrams";
 
 /// Where the ranks are, when they are not processes of this machine.
 #[derive(clap::Args, Debug)]
@@ -38,8 +39,8 @@ pub struct HostArgs {
     /// With --members: the number of this rank, from 0. Rank 0 prints the result.
     #[arg(long, value_name = "NUMBER", requires = "members")]
     rank: Option<usize>,
-    /// With --members: a file with the key of the group, 32 hexadecimal digits. Beyond loopback
-    /// nothing is sent without a key. The key authenticates datagrams and does not hide them.
+    /// With --members: the file of the shared key, which is the same at every host. Nothing is sent
+    /// beyond loopback without a key. The key authenticates datagrams and does not hide them.
     #[arg(long, value_name = "FILE", requires = "members")]
     key_file: Option<PathBuf>,
     /// How long a rank may be silent before the others end and name it.
@@ -57,21 +58,6 @@ fn read_members(file: &Path) -> Result<Vec<SocketAddr>, String> {
         line.trim().parse().map_err(|_| about(&words))
     };
     lines.map(address).collect()
-}
-
-fn read_key(file: &Path) -> Result<[u8; KEY_BYTES], String> {
-    let about = |error: &dyn std::fmt::Display| format!("--key-file {}: {error}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|error| about(&error))?;
-    let digits = text.trim();
-    let byte = |at: usize| {
-        let digits = digits.get(2 * at..2 * at + 2)?;
-        u8::from_str_radix(digits, 16).ok()
-    };
-    let bytes: Option<Vec<u8>> = (0..KEY_BYTES).map(byte).collect();
-    bytes
-        .filter(|_| digits.len() == 2 * KEY_BYTES)
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(|| about(&"a key has 32 hexadecimal digits"))
 }
 
 impl HostArgs {
@@ -98,10 +84,11 @@ impl HostArgs {
             let count = members.len();
             return Err(format!("--rank {rank}: {} has {count} lines", file.display()).into());
         };
-        let key = self.key_file.as_deref().map(read_key).transpose()?;
+        let key = self.key_file.as_deref().map(read_key).transpose();
+        let key = key.map_err(|why| format!("--key-file {why}"))?;
         let other = members.iter().find(|&&member| member != own).copied().unwrap_or(own);
         let mut settings = unlimited_settings(packet_bytes(link_mtu(own.ip(), other)?));
-        settings.shuffle.key = key;
+        settings.shuffle.key = key.as_ref().map(|key| key.derive(KEY_CONTEXT).1);
         settings.shuffle.silence_max = self.silence;
         let socket = GroupSocket::bind(own, options(key.is_some(), Duration::ZERO))?;
         Ok(socket.join(rank, members, settings)?)

@@ -1,4 +1,4 @@
-//! `evenfall sort`: records of all ranks in order.
+//! `evenfall sort` puts the records of all ranks in order.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ bytes with a sort by one process besides.
 
   evenfall sort --records 1000000 --ranks 4 --json
   evenfall sort --in records.bin --out sorted --ranks 4     sorted/part-00000 and following
-  evenfall sort --members ranks.txt --rank 2 --key-file k --in share.bin --out sorted";
+  evenfall sort --members ranks.txt --rank 2 --key-file evenfall.key --in share.bin --out sorted";
 
 /// Arguments of `evenfall sort`.
 #[derive(clap::Args, Debug)]
