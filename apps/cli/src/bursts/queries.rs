@@ -1,4 +1,4 @@
-//! `evenfall burst q1|q2|q3`: three queries over many ranks, on generated rows.
+//! `evenfall burst q1|q2|q3` answers one of three queries over the generated rows of many ranks.
 
 use evenfall_collectives_member::GroupMember;
 use evenfall_host::clock::process_cpu;

@@ -4,8 +4,7 @@ use evenfall_runtime::listing::printable;
 use serde_json::Value;
 
 use crate::watch::picture::{
-    NodeNews, NodePicture, RunPicture, percent, picture_node, picture_run, spoken_or_dash,
-    spoken_us,
+    NodeNews, NodePicture, RunPicture, picture_node, picture_run, spoken_or_dash, spoken_us,
 };
 use crate::watch::told::read_root;
 
@@ -36,20 +35,13 @@ pub fn root_lines(status: &Value) -> Option<Vec<String>> {
 }
 
 fn rates(picture: &RunPicture) -> String {
-    let held = picture.hold.map_or_else(
-        || format!("mode {}", picture.mode),
-        |hold| {
-            format!(
-                "mode {}, hold {} of {}",
-                picture.mode,
-                spoken_us(hold),
-                spoken_us(picture.hold_max)
-            )
-        },
-    );
+    let mode = match picture.hold {
+        Some(_) => format!("mode {}, {}", picture.mode, picture.spoken_hold()),
+        None => picture.spoken_hold(),
+    };
     let oml = &picture.span.oml_us;
     format!(
-        "{held}; latency (OML) {}, p99 {}; {} released, {} late, {} lost, {} repaired, over all \
+        "{mode}; latency (OML) {}, p99 {}; {} released, {} late, {} lost, {} repaired, over all \
          receivers",
         spoken_or_dash(oml.p50),
         spoken_or_dash(oml.p99),
@@ -61,10 +53,7 @@ fn rates(picture: &RunPicture) -> String {
 }
 
 fn node_line(node: &NodePicture) -> String {
-    let wins = match node.released {
-        0 => "-".to_owned(),
-        released => percent((node.hedge_wins as f64 / released as f64).min(1.0)),
-    };
+    let wins = node.spoken_hedge_wins();
     let clock = match (node.clock.as_str(), node.clock_bound) {
         ("same", _) => "one clock".to_owned(),
         (_, Some(bound)) => spoken_us(bound),

@@ -4,21 +4,20 @@
 //!  Fair: in the last 10 s 99.7 % of messages were in time at all 20 receivers; ...
 //!  2512 msg/s  hold 233 us of 50 ms  OML 128/204 us  window 68/410 us  late by 31 us  lost 0
 //!
-//!  NODE                 STATE         p50      p99  60 s        LATE   LOST  HEDGE    CLOCK
-//!  root leads
-//!   proxy-1             sound       41 us    88 us  ▁▁▂▁▁▁▁▁▁▁     0      0    0 %   2.1 us
-//!    receiver-1         sound      118 us   190 us  ▁▁▁▁▂▁▁▁▁▁     0      0   12 %   3.0 us
-//!    receiver-10        late       301 us  2204 us  ▁▂▇▇▇▂▂▇▇▇    41      0   64 %   3.9 us
+//!  NODE                STATE            p50      p99  60 s        LATE  LOST  CLK
+//! >proxy-1             sound          41 us    88 us  ▁▁▂▁▁▁▁▁▁▁     0     0  2.1
+//!   receiver-1         sound         118 us   190 us  ▁▁▁▁▂▁▁▁▁▁     0     0  3.0
+//!   receiver-10        late          301 us  2204 us  ▁▂▇▇▇▂▂▇▇▇    41     0  3.9
 //!
 //!  proxy-2 is replaced by spare-1
-//!  s sort: tree   Enter node   q quit
+//!  s sort: tree   Enter node   arrows move   q quit
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenfall_runtime::listing::printable;
 
-use crate::watch::picture::{NodePicture, RunMood, RunPicture, percent, spoken_or_dash, spoken_us};
+use crate::watch::picture::{NodePicture, RunMood, RunPicture, spoken_or_dash, spoken_us};
 
 /// Columns below which only the most important figures have room.
 const WIDE_MIN: usize = 80;
@@ -202,10 +201,6 @@ impl TopScreen {
             found.map_or_else(|| "the root".to_owned(), |node| node.name.clone())
         };
         let aunts: Vec<String> = node.aunts.iter().map(|id| name_of(*id)).collect();
-        let wins = match node.released {
-            0 => "-".to_owned(),
-            released => percent((node.hedge_wins as f64 / released as f64).min(1.0)),
-        };
         let rows = [
             ("node", node.name.clone()),
             ("role", node.role.clone()),
@@ -217,7 +212,7 @@ impl TopScreen {
             ("lost, last 10 s", format!("{}, {}", node.lost, node.recent_lost)),
             ("released messages", node.released.to_string()),
             ("repaired frames", node.repaired.to_string()),
-            ("hedge wins", wins),
+            ("hedge wins", node.spoken_hedge_wins()),
             (
                 "clock",
                 match node.clock_bound {
@@ -245,10 +240,7 @@ fn rates(picture: &RunPicture) -> String {
     let span = &picture.span;
     let both = |p: &[Option<f64>; 2]| p.map(spoken_or_dash).join("/");
     let rate = picture.rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"));
-    let hold = picture.hold.map_or_else(
-        || format!("mode {}", picture.mode),
-        |hold| format!("hold {} of {}", spoken_us(hold), spoken_us(picture.hold_max)),
-    );
+    let hold = picture.spoken_hold();
     format!(
         "{rate} msg/s  {hold}  OML {}  window {}  late by {}  lost {}  repaired {}",
         both(&[span.oml_us.p50, span.oml_us.p99]),

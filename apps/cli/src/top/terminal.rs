@@ -3,12 +3,15 @@
 
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 
 use super::screen::TopKey;
 
 /// Size of a terminal that does not tell its size.
 const SIZE_DEFAULT: (usize, usize) = (80, 24);
+
+/// Bytes of keys that may wait, as when somebody pastes a text. Further ones wait in the terminal.
+const KEYS_MAX: usize = 256;
 
 /// The terminal of this process, which is as before when this value is dropped.
 pub struct RawTerminal {
@@ -34,7 +37,7 @@ impl RawTerminal {
         let saved = run_stty(&["-g"])?;
         // Ctrl-C stays a signal.
         run_stty(&["-icanon", "-echo", "min", "1", "time", "0"])?;
-        let (sender, bytes) = channel();
+        let (sender, bytes) = sync_channel(KEYS_MAX);
         // The thread ends with the process, because a read of a terminal cannot be ended.
         std::thread::spawn(move || {
             for byte in io::stdin().lock().bytes() {
@@ -44,11 +47,13 @@ impl RawTerminal {
                 }
             }
         });
+        // Dropped, and the terminal is as before, when the screen cannot be written.
+        let terminal = Self { saved, bytes };
         let mut out = io::stdout();
         // Another screen, without a cursor.
         out.write_all(b"\x1b[?1049h\x1b[?25l")?;
         out.flush()?;
-        Ok(Self { saved, bytes })
+        Ok(terminal)
     }
 
     /// Columns and rows.

@@ -125,9 +125,33 @@ pub fn spoken_seconds(seconds: f64) -> String {
     }
 }
 
+/// Whether receivers hold messages until a deadline in this mode.
+fn is_holding(mode: &str) -> bool {
+    matches!(mode, "release" | "cloudex")
+}
+
+impl RunPicture {
+    /// How long messages are held, and the limit; the mode where none is held.
+    pub fn spoken_hold(&self) -> String {
+        match self.hold {
+            Some(hold) => format!("hold {} of {}", spoken_us(hold), spoken_us(self.hold_max)),
+            None => format!("mode {}", self.mode),
+        }
+    }
+}
+
+impl NodePicture {
+    /// The share of its messages that an extra copy brought first.
+    pub fn spoken_hedge_wins(&self) -> String {
+        match self.released {
+            0 => "-".to_owned(),
+            released => percent((self.hedge_wins as f64 / released as f64).min(1.0)),
+        }
+    }
+}
+
 /// The picture of a run whose nodes look like this.
 pub fn picture_run(tree: &ToldTree, rate: Option<f64>, nodes: Vec<NodePicture>) -> RunPicture {
-    let is_held = matches!(tree.mode.as_str(), "release" | "cloudex");
     let others = tree.roots.iter().filter(|root| root.id != tree.id);
     let mut picture = RunPicture {
         phase: tree.phase.clone(),
@@ -135,7 +159,7 @@ pub fn picture_run(tree: &ToldTree, rate: Option<f64>, nodes: Vec<NodePicture>) 
         root: Some(tree.name.clone()),
         standbys: others.map(|root| root.name.clone()).collect(),
         rate,
-        hold: is_held.then_some(tree.hold_ns as f64 / 1e3),
+        hold: is_holding(&tree.mode).then_some(tree.hold_ns as f64 / 1e3),
         hold_max: tree.hold_max_ns as f64 / 1e3,
         target: tree.target,
         messages: tree.messages,
@@ -185,7 +209,6 @@ pub fn picture_node(told: &ToldNode, tree: &ToldTree, news: NodeNews) -> NodePic
 fn judge_node(told: &ToldNode, tree: &ToldTree, news: NodeNews) -> (RunMood, String) {
     let is_over = tree.phase == "ending";
     let hold_us = tree.hold_ns as f64 / 1e3;
-    let is_held = matches!(tree.mode.as_str(), "release" | "cloudex");
     let word = |mood, word: &str| (mood, word.to_owned());
     if let Some(seconds) = news.silent_s.filter(|_| !is_over) {
         return (RunMood::Bad, format!("no answer for {}", spoken_seconds(seconds)));
@@ -211,7 +234,10 @@ fn judge_node(told: &ToldNode, tree: &ToldTree, news: NodeNews) -> (RunMood, Str
     if news.recent_late as f64 > allowed {
         return word(RunMood::Warn, "late");
     }
-    if is_held && told.role == "receiver" && told.delay_p99_us.is_some_and(|us| us > hold_us) {
+    if is_holding(&tree.mode)
+        && told.role == "receiver"
+        && told.delay_p99_us.is_some_and(|us| us > hold_us)
+    {
         return word(RunMood::Warn, "slow");
     }
     if told.age_ms.is_some_and(|age| age > FIGURES_OLD_MS) {
@@ -239,10 +265,11 @@ fn speak_recent(picture: &RunPicture) -> (RunMood, String) {
     let worst = worst_node(picture);
     let window = speak_window(picture);
     let Some(share) = span.on_time_share else {
-        let words = match (picture.mode.as_str(), window.is_empty()) {
-            ("release" | "cloudex", _) => "No message was judged in the last 10 s.".to_owned(),
-            (mode, false) => format!("Mode {mode} holds no message: {window}."),
-            (mode, true) => format!("Mode {mode} holds no message, and none was sent for 10 s."),
+        let mode = &picture.mode;
+        let words = match (is_holding(mode), window.is_empty()) {
+            (true, _) => "No message was judged in the last 10 s.".to_owned(),
+            (false, false) => format!("Mode {mode} holds no message: {window}."),
+            (false, true) => format!("Mode {mode} holds no message, and none was sent for 10 s."),
         };
         let mood = worst.map_or(RunMood::Idle, |node| node.mood);
         return (mood, with_reason(words, worst));

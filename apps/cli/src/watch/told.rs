@@ -14,12 +14,13 @@ pub struct ToldPercentiles {
 impl ToldPercentiles {
     /// The larger of two, as the figures of several trees are put together.
     fn widen(&mut self, other: &Self) {
-        let larger = |a: Option<f64>, b: Option<f64>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.max(b)),
-            (a, b) => a.or(b),
-        };
-        *self = Self { p50: larger(self.p50, other.p50), p99: larger(self.p99, other.p99) };
+        *self = Self { p50: larger_of(self.p50, other.p50), p99: larger_of(self.p99, other.p99) };
     }
+}
+
+/// The larger of two figures, where there are any.
+fn larger_of(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::max)
 }
 
 /// How even deliveries were in a span of time.
@@ -154,9 +155,8 @@ fn add_node(nodes: &mut Vec<ToldNode>, other: ToldNode) {
     let Some(node) = nodes.iter_mut().find(|node| node.id == other.id) else {
         return nodes.push(other);
     };
-    let larger = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
-    node.delay_p50_us = larger(node.delay_p50_us, other.delay_p50_us);
-    node.delay_p99_us = larger(node.delay_p99_us, other.delay_p99_us);
+    node.delay_p50_us = larger_of(node.delay_p50_us, other.delay_p50_us);
+    node.delay_p99_us = larger_of(node.delay_p99_us, other.delay_p99_us);
     node.released += other.released;
     node.late += other.late;
     node.lost += other.lost;

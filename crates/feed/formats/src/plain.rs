@@ -39,7 +39,7 @@ const VERSION: u8 = 1;
 pub enum PlainKind {
     /// A message.
     Message,
-    /// No message: the gateway is alive and has come this far.
+    /// The datagram has no message. The gateway is alive, and its next message has this number.
     Heartbeat,
     /// No message: the feed is over.
     End,
