@@ -93,6 +93,8 @@ test-long:
 	if minio=$$(./scripts/minio.sh); then export EVENFALL_MINIO=$$minio; fi; \
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace --all-features
 	$(CARGO) build --package evenfall-cli --features full
+	./scripts/zookeeper-clients.sh target/debug/evenfall
+	./scripts/zookeeper/differential.py target/debug/evenfall --calls 20000
 	./scripts/zookeeper-suites.sh target/debug/evenfall
 	KILL_EVERY=2 ./scripts/zookeeper-suites.sh target/debug/evenfall smoke zookeeper curator
 	./scripts/hadoop-contract.sh target/debug/evenfall

@@ -444,12 +444,13 @@ impl Keys {
             true => format!("{key}{number:010}").into(),
             false => key.as_str().into(),
         };
-        check_key(&key)?;
+        // In ZooKeeper's order: the parent, the rights, the name, and then what is there.
         if let Some(above) = above {
             caller.needs(rights::CREATE, above)?;
-            if above.kind == Kind::Ephemeral {
-                return Err(Refusal::EphemeralParent);
-            }
+        }
+        check_key(&key)?;
+        if above.is_some_and(|above| above.kind == Kind::Ephemeral) {
+            return Err(Refusal::EphemeralParent);
         }
         if self.entries.contains_key(&key) {
             return Err(Refusal::KeyExists);

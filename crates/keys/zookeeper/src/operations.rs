@@ -154,8 +154,9 @@ fn version(number: i32) -> Option<u32> {
     (number != -1).then_some(number as u32)
 }
 
-/// A new node, or why it is refused. The name of a numbered node may be its number alone, and its
-/// path then ends with a slash.
+/// A new node, or why it is refused. The order judges the name, because ZooKeeper says first that a
+/// parent is missing. The name of a numbered node may be its number alone, and its path then ends
+/// with a slash.
 fn new_node(
     number: i32,
     fields: &mut Fields<'_>,
@@ -173,10 +174,10 @@ fn new_node(
         3 => (Kind::Ephemeral, true),
         4 => (Kind::Container, false),
         5 | 6 if (1..=TTL_MS_MAX).contains(&ttl_ms) => (Kind::Timed(ttl_ms as u64), mode == 6),
-        _ => return Ok(Err(Refusal::BadKey)),
+        5 | 6 => return Ok(Err(Refusal::BadKey)),
+        _ => return Ok(Err(Refusal::Malformed)),
     };
-    let sample = if numbered { format!("{key}0") } else { key.clone() };
-    if !key.starts_with('/') || keys::check_key(&sample).is_err() {
+    if !key.starts_with('/') || key.contains('\0') || key.len() > keys::KEY_BYTES_MAX {
         return Ok(Err(Refusal::BadKey));
     }
     let existing = Existing::None;
@@ -253,8 +254,12 @@ fn multi(fields: &mut Fields<'_>, who: &[Identity]) -> Result<Request, Malformed
         if numbers.len() >= keys::OPS_MAX {
             return Ok(Request::Error(error::BAD_ARGUMENTS));
         }
-        let refuse = |refusal| Op::Refuse { key: String::new(), refusal };
-        ops.push(change(number, fields, who)?.unwrap_or_else(refuse));
+        ops.push(match change(number, fields, who)? {
+            // As in ZooKeeper, a kind of node that does not exist makes the whole call unreadable.
+            Err(Refusal::Malformed) => return Err(fields.malformed("a node of an unknown kind")),
+            Err(refusal) => Op::Refuse { key: String::new(), refusal },
+            Ok(op) => op,
+        });
         numbers.push(number);
     }
     Ok(Request::Write(Command::ChangeBy(who.to_vec(), ops), Shape::Multi(numbers)))
@@ -327,6 +332,10 @@ impl Request {
                 return Ok(Self::Read(Query::Range(prefix, first, count)));
             }
             op::EXISTS | op::GET_DATA | op::ADD_WATCH => match key(f)? {
+                // Of all reads, ZooKeeper looks for this byte in `exists` alone.
+                Ok(key) if number == op::EXISTS && key.contains('\0') => {
+                    return Ok(Self::Error(error::BAD_ARGUMENTS));
+                }
                 Ok(key) => return Self::of_key(number, key, f),
                 Err(refusal) => return Ok(Self::Error(error_of(refusal))),
             },
