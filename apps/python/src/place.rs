@@ -11,6 +11,7 @@ use std::time::Duration;
 use evenfall::recording::{Catalog, RecordingFiles, RecordingSnapshot, StoreTables};
 use evenfall::store::{RecordSource, Store, StoreConfig, StoreError};
 use evenfall_store_engine::StorePlaces;
+use evenfall_store_recording::names::near_names;
 use evenfall_store_recording::open_source;
 use pyo3::PyErr;
 
@@ -139,33 +140,4 @@ pub(crate) fn expect_place(place: &str) -> Result<(), PyErr> {
         return Err(not_found(words));
     }
     Ok(())
-}
-
-/// Names that are near to a name that nothing has, as the end of a sentence; up to five.
-pub(crate) fn near_names(name: &str, known: &[String]) -> String {
-    let wanted = name.to_lowercase();
-    let mut by_distance: Vec<(usize, &String)> =
-        known.iter().map(|other| (edit_distance(&wanted, &other.to_lowercase()), other)).collect();
-    by_distance.sort();
-    let nearest: Vec<&str> = by_distance.iter().take(5).map(|(_, name)| name.as_str()).collect();
-    match nearest.is_empty() {
-        true => String::new(),
-        false => format!("; the nearest are {}", nearest.join(", ")),
-    }
-}
-
-/// Characters to insert, delete or replace between two words (Levenshtein).
-fn edit_distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (above, letter) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = above + 1;
-        for (at, same) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *same);
-            diagonal = row[at + 1];
-            row[at + 1] = replaced.min(row[at] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
 }

@@ -11,9 +11,9 @@ use evenfall::store::StoreError;
 use evenfall_feed_formats::codec::Clock;
 use evenfall_feed_formats::event::PRICE_DECIMALS;
 use evenfall_feed_formats::itch::Stock;
-use evenfall_store_recording::BookDepth;
 use evenfall_store_recording::tables::messages_batch;
 use evenfall_store_recording::times::{TimeArg, TimeRangeError, resolve_range};
+use evenfall_store_recording::{BookDepth, DepthTime};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -253,7 +253,8 @@ impl PyRecording {
             let times = resolve_range(None, at, clock, span)
                 .map_err(|error| wrong_argument(error.to_string()))?;
             let stock = Stock::new(&symbol);
-            let depth = stock.map(|stock| opened.depth(stock, *times.end(), levels));
+            let at = DepthTime::Indexed(*times.end());
+            let depth = stock.map(|stock| opened.depth(Some(stock), at, levels, &|| true));
             let depth = depth.transpose().map_err(RowsError::from)?.flatten();
             let depth = depth.ok_or_else(|| {
                 not_found(format!("no message of {name} has named {symbol} by then"))

@@ -15,10 +15,11 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow_select::filter::filter_record_batch;
 use evenfall::recording::{RowSelection, Snapshot, TableName, Tables};
 use evenfall_feed_formats::codec::Clock;
+use evenfall_store_recording::names::near_names;
 use evenfall_store_recording::tables::TableError;
 
 use crate::errors::RowsError;
-use crate::place::{StorePlace, near_names};
+use crate::place::StorePlace;
 use crate::rows::RowSource;
 
 /// The zone of a clock, by its name in the IANA database.

@@ -298,9 +298,23 @@ impl Books {
         levels.into_iter().flatten().rev().copied()
     }
 
-    /// The venue's number of a symbol, for [`levels`](Self::levels).
-    pub fn locate(&self, symbol: Stock) -> Option<u16> {
-        self.symbols.locate(symbol).and_then(|locate| u16::try_from(locate).ok())
+    /// The venue's number of a symbol, for [`levels`](Self::levels). `None` stands for the only
+    /// security of messages that name none, such as LOBSTER's.
+    pub fn locate(&self, symbol: Option<Stock>) -> Option<u16> {
+        match symbol {
+            Some(symbol) => self.symbols.locate(symbol).and_then(|at| u16::try_from(at).ok()),
+            None => (self.symbols.is_empty() && !self.books.is_empty()).then_some(0),
+        }
+    }
+
+    /// The time that a message states, in nanoseconds since the origin of its format's clock.
+    /// `None` for messages that change no book.
+    pub fn stated_ns(format: Format, message: &[u8]) -> Option<u64> {
+        match format {
+            ITCH => View::decode(message).ok().map(|view| view.timestamp_ns()),
+            LOBSTER => LobsterLine::parse(message).map(|line| line.time_ns),
+            _ => None,
+        }
     }
 
     /// Takes the next message of the stream. Rows of the nanosecond before come first. Messages of

@@ -1,11 +1,11 @@
 //! Which tables a statement sees: a schema for each recording, and `public` for users' files.
 //!
-//! A table is opened when a statement that names it is planned, so that a statement sees what had
-//! been appended by then, and nothing that is appended while the statement runs.
+//! A recording is opened when a statement that names a table of it is planned. The statement sees
+//! what had been appended by then, and all tables of the recording end at the same message.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
@@ -24,7 +24,7 @@ pub(crate) struct StoreCatalog {
     /// The schema whose unknown names are sought in `public`.
     searched_first: String,
     /// Schemas beside those of the store: the catalogues of PostgreSQL.
-    others: std::sync::RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
+    others: Arc<RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>>,
 }
 
 impl fmt::Debug for StoreCatalog {
@@ -40,6 +40,16 @@ impl StoreCatalog {
         searched_first: String,
     ) -> Self {
         Self { tables, added, searched_first, others: Default::default() }
+    }
+
+    /// The same catalogue over the tables of one statement.
+    pub(crate) fn with_tables(&self, tables: Arc<dyn Tables>) -> Self {
+        Self {
+            tables,
+            added: Arc::clone(&self.added),
+            searched_first: self.searched_first.clone(),
+            others: Arc::clone(&self.others),
+        }
     }
 
     /// The recordings of a store, by name.
@@ -99,7 +109,7 @@ impl fmt::Debug for StoreSchema {
     }
 }
 
-fn store_error(error: TableError) -> DataFusionError {
+pub(crate) fn store_error(error: TableError) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 

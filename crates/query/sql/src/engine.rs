@@ -5,19 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use datafusion::catalog::TableProvider;
+use datafusion::catalog::{CatalogProviderList as _, MemoryCatalogProviderList, TableProvider};
 use datafusion::common::{DataFusionError, Result, plan_err};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
-use crate::asof::{self, PlanAsOfJoins, PushFiltersBelowAsOf};
+use crate::asof::{self, PlanTimeJoins, PushFiltersBelowTimeJoins};
+use crate::book::BookFunction;
 use crate::catalog::{PUBLIC, StoreCatalog};
 use crate::scan::SnapshotExec;
 use crate::{functions, syntax};
@@ -119,14 +120,16 @@ impl QueryEngine {
             .with_create_default_catalog_and_schema(false)
             .with_information_schema(true)
             .set_bool("datafusion.sql_parser.collect_spans", true)
+            // Without a zone, `TIMESTAMPTZ '...Z'` would lose the zone that it states.
+            .set_str("datafusion.execution.time_zone", "UTC")
             // Streams of the store are in order of time already. Keeping that order through a
             // repartition costs less than sorting again.
             .set_bool("datafusion.optimizer.prefer_existing_sort", true);
         let mut analyzers = datafusion::optimizer::Analyzer::new().rules;
-        analyzers.push(Arc::new(PlanAsOfJoins));
-        // Filters are pushed below as-of joins first, so that the other rules push them further.
+        analyzers.push(Arc::new(PlanTimeJoins));
+        // Filters are pushed below joins of time first, so that the other rules push them further.
         let mut optimizers = datafusion::optimizer::Optimizer::new().rules;
-        optimizers.insert(0, Arc::new(PushFiltersBelowAsOf));
+        optimizers.insert(0, Arc::new(PushFiltersBelowTimeJoins));
         let state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(Arc::clone(&self.runtime))
@@ -144,14 +147,15 @@ impl QueryEngine {
         for aggregate in functions::aggregate_functions() {
             context.register_udaf(aggregate);
         }
-        let catalog = StoreCatalog::new(
+        let catalog = Arc::new(StoreCatalog::new(
             Arc::clone(&self.tables),
             Arc::clone(&self.added),
             searched_first.clone(),
-        );
-        context.register_catalog(database, Arc::new(catalog));
-        let statement_bytes = self.limits.statement_bytes;
-        Ok(QuerySession { context, statement_bytes, searched_first })
+        ));
+        context.register_catalog(database, Arc::clone(&catalog) as _);
+        let tables = Arc::clone(&self.tables);
+        let (database, statement_bytes) = (database.to_owned(), self.limits.statement_bytes);
+        Ok(QuerySession { context, tables, catalog, database, statement_bytes, searched_first })
     }
 }
 
@@ -159,6 +163,9 @@ impl QueryEngine {
 #[derive(Clone)]
 pub struct QuerySession {
     context: SessionContext,
+    tables: Arc<dyn Tables>,
+    catalog: Arc<StoreCatalog>,
+    database: String,
     statement_bytes: usize,
     searched_first: String,
 }
@@ -205,9 +212,26 @@ impl QuerySession {
     /// The errors of the plan, and a statement that would change something.
     pub async fn plan(&self, mut statement: Statement) -> Result<LogicalPlan> {
         rewrite_statement(&mut statement)?;
-        let plan = self.context.state().statement_to_plan(statement).await?;
+        let plan = self.state_of_moment().statement_to_plan(statement).await?;
         check_reads_only(&plan)?;
         Ok(plan)
+    }
+
+    /// The state of the session over the tables of one statement.
+    fn state_of_moment(&self) -> SessionState {
+        let tables = self.tables.at_one_moment();
+        let mut state = self.context.state();
+        let catalogs = MemoryCatalogProviderList::new();
+        for name in state.catalog_list().catalog_names() {
+            if let Some(other) = state.catalog_list().catalog(&name) {
+                catalogs.register_catalog(name, other);
+            }
+        }
+        let catalog = self.catalog.with_tables(Arc::clone(&tables));
+        catalogs.register_catalog(self.database.clone(), Arc::new(catalog));
+        state.register_catalog_list(Arc::new(catalogs));
+        state.register_udtf("book", Arc::new(BookFunction::new(tables)));
+        state
     }
 
     /// Begins a planned statement.

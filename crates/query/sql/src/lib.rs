@@ -19,11 +19,15 @@
 //! | `syntax` | the words that DataFusion lacks, rewritten in the syntax tree |
 //! | `asof` | joins of time: condition, plan, operator |
 //! | `functions` | functions of time |
+//! | `book` | the order book of a symbol at a time |
 
 mod asof;
+mod book;
 mod catalog;
 mod engine;
 mod functions;
+#[cfg(test)]
+mod questions;
 mod scan;
 mod syntax;
 #[cfg(test)]

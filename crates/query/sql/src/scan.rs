@@ -312,6 +312,32 @@ impl SnapshotExec {
 }
 
 impl SnapshotExec {
+    /// The same rows as one part, where they are in order of time.
+    pub(crate) fn in_one_part(&self) -> Option<Self> {
+        let order = self.properties.output_ordering().cloned()?;
+        let first = order.first().expr.data_type(&self.schema).ok()?;
+        if !matches!(first, DataType::Timestamp(..)) {
+            return None;
+        }
+        let times = self.parts.first().filter(|_| self.parts.len() > 1)?.times.clone();
+        let ranges = self.parts.iter().flat_map(|part| part.ranges.iter().cloned()).collect();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new_with_orderings(Arc::clone(&self.schema), Some(order)),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Some(Self {
+            snapshot: Arc::clone(&self.snapshot),
+            columns: self.columns.clone(),
+            parts: vec![RowSelection { ranges, times }],
+            is_whole: self.is_whole,
+            schema: Arc::clone(&self.schema),
+            properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+
     /// Rows of the table that lie in no part.
     pub(crate) fn rows_skipped(&self) -> usize {
         let read: u64 = self.parts.iter().map(count_rows).sum();

@@ -4,14 +4,16 @@
 //! a ASOF JOIN b MATCH_CONDITION (m) ON c   becomes   a LEFT JOIN b ON c AND __match_condition(m)
 //! first(value, by)                         becomes   first_value(value ORDER BY by)
 //! last(value, by)                          becomes   last_value(value ORDER BY by)
-//! vwap(price, size)                        becomes   sum(price * size) / nullif(sum(size), 0)
+//! vwap(price, size)                        becomes   sum(price * size) / nullif(sum(s), 0)
+//!                                                    where s is the size beside a price
 //! ```
 
 use std::ops::ControlFlow;
 
 use datafusion::common::{DataFusionError, Result, plan_datafusion_err};
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArgumentList, FunctionArguments, Ident, JoinConstraint, JoinOperator, ObjectName,
     OrderByExpr, OrderByOptions, SelectItem, Statement, TableWithJoins, VisitMut, VisitorMut,
 };
@@ -148,7 +150,8 @@ fn order_call(name: &str, function: &Function, value: Expr, by: Expr) -> Expr {
     })
 }
 
-/// The volume-weighted average price. Without volume there is none, so it is null.
+/// The volume-weighted average price. Without volume there is none, so it is null. A size without a
+/// price weighs nothing: the trades of orders that were never added have no price.
 fn vwap_expression(function: &Function, price: Expr, size: Expr) -> Expr {
     let sum = |of: Expr| {
         let mut sum = call_function("sum", vec![of]);
@@ -157,15 +160,23 @@ fn vwap_expression(function: &Function, price: Expr, size: Expr) -> Expr {
     };
     let nested = |expr: Expr| Box::new(Expr::Nested(Box::new(expr)));
     let turnover = Expr::BinaryOp {
-        left: nested(price),
+        left: nested(price.clone()),
         op: BinaryOperator::Multiply,
         right: nested(size.clone()),
+    };
+    let priced = CaseWhen { condition: Expr::IsNotNull(nested(price)), result: size };
+    let size_of_priced = Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![priced],
+        else_result: None,
     };
     let zero = Expr::value(datafusion::sql::sqlparser::ast::Value::Number("0".into(), false));
     let ratio = Expr::BinaryOp {
         left: Box::new(sum(turnover)),
         op: BinaryOperator::Divide,
-        right: Box::new(call("nullif", vec![sum(size), zero])),
+        right: Box::new(call("nullif", vec![sum(size_of_priced), zero])),
     };
     Expr::Nested(Box::new(ratio))
 }

@@ -64,7 +64,7 @@ const OPEN_NS: i64 = 1_795_185_000_000_000_000;
 const OPEN_TS: u64 = 34_200_000_000_000;
 
 impl TestStore {
-    fn session(&self) -> QuerySession {
+    pub(crate) fn session(&self) -> QuerySession {
         let engine = QueryEngine::new(self.tables(), BTreeMap::new(), EngineLimits::default());
         engine.unwrap().session(None, "evenfall").unwrap()
     }
@@ -254,4 +254,85 @@ async fn functions_of_time_give_what_a_plain_sum_gives() {
     // Each price stood for two milliseconds until the next, and the last for no known time.
     let sql = "SELECT round(twap(price, ts) * 100000) FROM messages WHERE type = 'A'";
     assert_eq!(number(&session, sql).await, Some(10_000_035));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_size_without_a_price_weighs_nothing_in_a_vwap() {
+    let store = empty_store();
+    let session = store.session();
+    let sql = "SELECT vwap(price, size) FROM (VALUES (10, 1), (20, 3), (NULL, 96)) t(price, size)";
+    assert_eq!(number(&session, &sql.replace("vwap", "2 * vwap")).await, Some(34));
+    let sql = "SELECT vwap(price, size) FROM (VALUES (10, 0), (NULL, 5)) t(price, size)";
+    assert_eq!(number(&session, sql).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_tables_of_a_statement_end_at_one_message() {
+    let store = empty_store();
+    store.record("day", 0..4);
+    let session = store.session();
+    let sql = "SELECT (SELECT count(*) FROM messages) * 1000000 + (SELECT count(*) FROM raw) \
+               + (SELECT count(*) FROM trades) * 1000";
+    let statement = session.parse(sql).unwrap().pop().unwrap();
+    let plan = session.plan(statement).await.unwrap();
+    store.record("day", 4..9);
+    let running = session.start(plan).await.unwrap();
+    let batches: Vec<RecordBatch> = running.stream.try_collect().await.unwrap();
+    assert_eq!(batches[0].column(0).as_primitive::<Int64Type>().value(0), 8_004_008);
+    assert_eq!(number(&session, sql).await, Some(18_009_018));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_book_has_the_orders_of_its_moment() {
+    let store = empty_store();
+    // Orders of AAPL are 1, 4 and 7: 90, 93 and 96 shares are left of them.
+    store.record("day", 0..9);
+    let session = store.session();
+    let at =
+        |time: &str, levels: usize| format!("SELECT * FROM book('day', 'AAPL', {time}, {levels})");
+    let sum = |of: &str, from: String| format!("SELECT {of} FROM ({from}) b");
+    for (time, sizes) in [
+        ("TIMESTAMP '2026-11-20 09:30:00'", Some(100)),
+        ("'2026-11-20 09:30:00.000999999'", Some(100)),
+        // The moment's own messages are in it.
+        ("'09:30:00.001'", Some(90)),
+        ("TIMESTAMPTZ '2026-11-20T14:30:00.006Z'", Some(90 + 103)),
+        ("'2026-11-20T09:30:00.017-05:00'", Some(90 + 93 + 96)),
+        ("TIMESTAMP '2026-11-21 00:00:00'", Some(90 + 93 + 96)),
+        ("TIMESTAMP '2026-11-20 09:29:59.999999999'", None),
+        ("DATE '2026-11-20'", None),
+    ] {
+        let sql = sum("sum(size)", at(time, 10));
+        assert_eq!(number(&session, &sql).await, sizes, "{time}");
+    }
+    let end = "TIMESTAMP '2026-11-20 16:00:00'";
+    let sql = sum("round(max(price) * 10000)", at(end, 1));
+    assert_eq!(number(&session, &sql).await, Some(1_000_006));
+    let sql = sum("sum(level) * 100 + count(*) * 10 + sum(orders)", at(end, 2));
+    assert_eq!(number(&session, &sql).await, Some(322));
+    assert_eq!(
+        number(&session, &sum("count(*) FILTER (WHERE side <> 'B')", at(end, 9))).await,
+        Some(0)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_book_is_answered_with_what_there_is() {
+    let store = empty_store();
+    store.record("day", 0..9);
+    let session = store.session();
+    for (arguments, words) in [
+        ("'dya', 'AAPL', '09:31', 5", "there is no recording dya; the nearest are day"),
+        ("'day', 'APPL', '09:31', 5", "names the symbol APPL; the nearest are AAPL"),
+        ("'day', 'NOTASYMBOL', '09:31', 5", "names the symbol NOTASYMBOL; the nearest are"),
+        ("'day', NULL, '09:31', 5", "name one of them"),
+        ("'day', 'AAPL', 'noon', 5", "noon is no time: 2026-11-21"),
+        ("'day', 'AAPL', 5, 5", "5 in the place of a time"),
+        ("'day', 'AAPL', '09:31', 0", "ask for 1 or more"),
+        ("'day', 'AAPL', '09:31'", "found 3 arguments"),
+        ("'day', 'AAPL', '09:31', 1.5", "1.5 levels"),
+    ] {
+        let said = error(&session, &format!("SELECT * FROM book({arguments})")).await;
+        assert!(said.contains(words), "{arguments}: {said}");
+    }
 }

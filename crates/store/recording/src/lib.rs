@@ -16,6 +16,7 @@
 //! | [`rows`] | messages as rows: CSV, JSON, and batches of columns |
 //! | [`tables`] | `Tables` and `Snapshot`: recordings and files as tables of Arrow columns |
 //! | `times` | times as people write them |
+//! | [`names`] | names that a person may have meant |
 //! | `intake` | a feed file into a recording |
 //! | [`verify`] | a recording compared with its feed |
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ pub mod files;
 pub mod follow;
 #[cfg(feature = "feeds")]
 pub mod intake;
+pub mod names;
 pub mod records;
 pub mod replay;
 pub mod rows;
@@ -36,19 +38,19 @@ pub mod snapshot;
 pub mod tables;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "feeds")]
+#[cfg(any(feature = "feeds", feature = "arrow"))]
 pub mod times;
 pub mod verify;
 pub mod writer;
 
 pub use catalog::{Catalog, RecordingFiles, Recordings, open_source};
 #[cfg(feature = "arrow")]
-pub use depth::BookDepth;
+pub use depth::{BookDepth, DepthTime};
 pub use follow::RecordingFollower;
 pub use records::RecordedMessage;
 pub use replay::StreamReplay;
 pub use rows::MessageRow;
 pub use snapshot::{RecordingSnapshot, RowSelection};
 #[cfg(feature = "arrow")]
-pub use tables::{Snapshot, StoreTables, TableInfo, TableName, Tables};
+pub use tables::{BookRequest, Snapshot, StoreTables, TableInfo, TableName, Tables};
 pub use writer::RecordingWriter;

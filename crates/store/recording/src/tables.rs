@@ -21,20 +21,26 @@ mod batches;
 mod books;
 mod columns;
 
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, RangeInclusive};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, SchemaRef};
 use evenfall_feed_formats::books::BooksConfig;
+use evenfall_feed_formats::itch::Stock;
 use evenfall_store_engine::columns::Columns;
 use evenfall_store_engine::{Listed, RecordSource, StoreError};
 
 use self::batches::MessageTable;
 use self::books::{BookSnapshot, BookTable};
+pub use self::columns::PRICE_DIGITS;
 use crate::catalog::Catalog;
+use crate::depth::{BookDepth, DepthTime};
+use crate::names::near_names;
 use crate::rows::MessageRow;
 use crate::snapshot::{RecordingSnapshot, RowSelection};
+use crate::times::{RangeEnd, TimeArg, TimeRangeError, is_of_day};
 
 /// Rows of a batch.
 pub const BATCH_ROWS: usize = 8_192;
@@ -66,6 +72,29 @@ pub enum TableError {
         /// The orders that are followed ([`StoreTables::with_books`]).
         orders_max: usize,
     },
+    /// There is no recording of this name.
+    UnknownRecording {
+        /// The name.
+        name: String,
+        /// The recordings of the store.
+        known: Vec<String>,
+    },
+    /// No message of the recording names this symbol.
+    UnknownSymbol {
+        /// The recording.
+        recording: String,
+        /// The symbol; `None` asked for the only security of messages that name none.
+        symbol: Option<String>,
+        /// The symbols of the recording.
+        known: Vec<String>,
+    },
+    /// The time of a book is no moment of its recording.
+    WrongTime {
+        /// The recording.
+        recording: String,
+        /// What is wrong.
+        error: TimeRangeError,
+    },
 }
 
 impl std::fmt::Display for TableError {
@@ -80,6 +109,19 @@ impl std::fmt::Display for TableError {
             Self::TooManyOrders { table, orders_max } => {
                 write!(f, "table {table}: more than {orders_max} orders are in the books at a time")
             }
+            Self::UnknownRecording { name, known } => {
+                write!(f, "there is no recording {name}{}", near_names(name, known))
+            }
+            Self::UnknownSymbol { recording, symbol: Some(symbol), known } => {
+                let near = near_names(symbol, known);
+                write!(f, "no message of {recording} names the symbol {symbol}{near}")
+            }
+            Self::UnknownSymbol { recording, symbol: None, .. } => {
+                write!(f, "the messages of {recording} name their symbols: name one of them")
+            }
+            Self::WrongTime { recording, error } => {
+                write!(f, "the time of a book of {recording}: {error}")
+            }
         }
     }
 }
@@ -89,8 +131,12 @@ impl std::error::Error for TableError {
         match self {
             Self::Store(error) => error.source(),
             Self::Arrow(error) => error.source(),
-            Self::UnknownTable(_) | Self::UnknownColumn { .. } => None,
-            Self::TooManyOrders { .. } => None,
+            Self::WrongTime { error, .. } => error.source(),
+            Self::UnknownTable(_)
+            | Self::UnknownColumn { .. }
+            | Self::TooManyOrders { .. }
+            | Self::UnknownRecording { .. }
+            | Self::UnknownSymbol { .. } => None,
         }
     }
 }
@@ -192,6 +238,36 @@ pub trait Tables: Send + Sync {
     /// # Errors
     /// [`TableError::UnknownTable`], and the errors of the store.
     fn open(&self, name: &TableName) -> Result<Arc<dyn Snapshot>, TableError>;
+
+    /// The same tables for one statement: all tables of a recording end at one message, which is
+    /// the last one when the first of the tables is opened.
+    fn at_one_moment(&self) -> Arc<dyn Tables>;
+
+    /// The book of a symbol. `goes_on` is asked before each message. Once it says no, reading ends,
+    /// and the answer is of no use.
+    ///
+    /// # Errors
+    /// [`TableError::UnknownRecording`], [`TableError::UnknownSymbol`], [`TableError::WrongTime`]
+    /// and the errors of the store.
+    fn read_book(
+        &self,
+        asked: &BookRequest,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<BookDepth, TableError>;
+}
+
+/// Which book is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BookRequest {
+    /// The recording.
+    pub recording: String,
+    /// The symbol; `None` for the only security of messages that name none, such as LOBSTER's.
+    pub symbol: Option<String>,
+    /// The book is that after all messages which state this time or an earlier one. A date stands
+    /// for its midnight.
+    pub time: TimeArg,
+    /// Levels of each side at most.
+    pub levels: usize,
 }
 
 /// A table at one moment.
@@ -236,12 +312,17 @@ pub trait Snapshot: Send + Sync {
 pub struct StoreTables {
     source: Arc<dyn RecordSource>,
     books: BooksConfig,
+    /// The recordings that a statement has opened; `None` for tables of no single statement.
+    moment: Option<Arc<Mutex<OpenedRecordings>>>,
 }
+
+/// Recordings at one moment, by name.
+type OpenedRecordings = BTreeMap<String, Arc<RecordingSnapshot>>;
 
 impl StoreTables {
     /// Tables over this source.
     pub fn new(source: Arc<dyn RecordSource>) -> Self {
-        Self { source, books: BooksConfig::default() }
+        Self { source, books: BooksConfig::default(), moment: None }
     }
 
     /// Sets the limit of the books out of which trades and quotes are made.
@@ -252,6 +333,32 @@ impl StoreTables {
 
     fn file(&self, file: &Listed) -> Result<FileSnapshot, TableError> {
         Ok(FileSnapshot::open(&self.source, file)?)
+    }
+
+    /// A recording as it is now, or as the statement found it before; `None` when there is none of
+    /// this name.
+    fn opened(
+        &self,
+        catalog: &Catalog,
+        name: &str,
+    ) -> Result<Option<Arc<RecordingSnapshot>>, TableError> {
+        let open = || -> Result<Option<Arc<RecordingSnapshot>>, TableError> {
+            let Some(files) = catalog.recording(name) else { return Ok(None) };
+            let opened = RecordingSnapshot::open(Arc::clone(&self.source), files)?;
+            Ok(Some(Arc::new(opened)))
+        };
+        let Some(moment) = &self.moment else { return open() };
+        // The lock is held while the recording is opened, so that two tables of a statement which
+        // are opened side by side do not open it twice.
+        let mut moment = moment.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = moment.get(name) {
+            return Ok(Some(Arc::clone(opened)));
+        }
+        let opened = open()?;
+        if let Some(opened) = &opened {
+            moment.insert(name.to_owned(), Arc::clone(opened));
+        }
+        Ok(opened)
     }
 
     fn recording(
@@ -321,11 +428,69 @@ impl Tables for StoreTables {
             let file = catalog.file(&name.table).ok_or_else(unknown)?;
             return Ok(Arc::new(self.file(file)?));
         };
-        let files = catalog.recording(recording).ok_or_else(unknown)?;
         let table = RecordingTable::named(&name.table).ok_or_else(unknown)?;
-        let opened = Arc::new(RecordingSnapshot::open(Arc::clone(&self.source), files)?);
+        let opened = self.opened(&catalog, recording)?.ok_or_else(unknown)?;
         self.recording(opened, table)
     }
+
+    fn at_one_moment(&self) -> Arc<dyn Tables> {
+        let moment = Some(Arc::new(Mutex::new(OpenedRecordings::new())));
+        Arc::new(Self { moment, ..self.clone() })
+    }
+
+    fn read_book(
+        &self,
+        asked: &BookRequest,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<BookDepth, TableError> {
+        let catalog = Catalog::read(&*self.source)?;
+        let name = &asked.recording;
+        let Some(opened) = self.opened(&catalog, name)? else {
+            let known = catalog.recordings().map(|recording| recording.name.clone()).collect();
+            return Err(TableError::UnknownRecording { name: name.clone(), known });
+        };
+        let at = DepthTime::Stated(moment_of(&opened, asked.time)?);
+        let symbol = asked.symbol.as_deref();
+        // A text that is no symbol of any venue is a symbol that no message names.
+        let stock = symbol.map(Stock::new);
+        let found = match stock {
+            Some(None) => None,
+            Some(stock) => opened.depth(stock, at, asked.levels, goes_on)?,
+            None => opened.depth(None, at, asked.levels, goes_on)?,
+        };
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        // A symbol that only later messages name has an empty book.
+        let known = opened.named_symbols(goes_on)?;
+        let is_named_later = match symbol {
+            Some(symbol) => known.iter().any(|other| other == symbol.trim_end()),
+            None => known.is_empty(),
+        };
+        match is_named_later {
+            true => Ok(BookDepth::default()),
+            false => Err(TableError::UnknownSymbol {
+                recording: name.clone(),
+                symbol: asked.symbol.clone(),
+                known,
+            }),
+        }
+    }
+}
+
+/// The instant of a time, by the clock of the recording's venue.
+fn moment_of(recording: &RecordingSnapshot, time: TimeArg) -> Result<i64, TableError> {
+    let wrong = |error| TableError::WrongTime { recording: recording.name().to_owned(), error };
+    let clock = recording.venue_clock()?;
+    let mut only_day = None;
+    if time.lacks_day()
+        && let Some((first, last)) = recording.span()?.filter(|(first, _)| !is_of_day(*first))
+    {
+        let date = clock.date_of(first).filter(|date| clock.date_of(last) == Some(*date));
+        only_day = Some(date.ok_or_else(|| wrong(TimeRangeError::SeveralDays))?);
+    }
+    let at = time.resolve(clock, only_day, RangeEnd::First);
+    at.ok_or_else(|| wrong(TimeRangeError::Beyond))
 }
 
 /// Messages as rows of a recording's table `messages`, with all of its columns.

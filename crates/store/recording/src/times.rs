@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use evenfall_feed_formats::Date;
-use evenfall_feed_formats::codec::Clock;
+use evenfall_feed_formats::codec::{Clock, DAY_NS};
 use evenfall_store_format::retention::TIMES_OF_DAY_END_NS;
 
 /// The allowed forms of a time.
@@ -124,6 +124,13 @@ pub fn resolve_range(
 }
 
 impl TimeArg {
+    /// What the venue's wall clock shows, as nanoseconds since 1970 of that clock. `None` for years
+    /// that no calendar has.
+    pub fn of_wall_ns(wall_ns: i64) -> Option<Self> {
+        let day_ns = wall_ns.rem_euclid(DAY_NS as i64);
+        Some(Self::Civil(Clock::Epoch.date_of(wall_ns)?, day_ns.unsigned_abs()))
+    }
+
     /// Whether the time is on a day that the messages must tell.
     pub fn lacks_day(self) -> bool {
         matches!(self, Self::OfDay(_))

@@ -312,30 +312,75 @@ fn sorted(mut quotes: Vec<QuoteRow>) -> Vec<QuoteRow> {
     quotes
 }
 
+/// Messages of a seed. Half of them share their nanosecond with the message before.
+fn random_session(seed: u64) -> Vec<Owned> {
+    let mut prng = Prng::new(seed);
+    let mut time_ns = 0;
+    let next = |_| {
+        time_ns += prng.below(2);
+        random_message(&mut prng, time_ns)
+    };
+    (0..400).map(next).collect()
+}
+
+fn plain_rows(messages: &[Owned]) -> (Vec<TradeRow>, Vec<QuoteRow>) {
+    let mut plain = PlainBooks::default();
+    for (place, message) in messages.iter().enumerate() {
+        let next = messages.get(place + 1).map(Owned::timestamp_ns);
+        plain.take(message, next != Some(message.timestamp_ns()));
+    }
+    // A security may get its symbol within the nanosecond of its first quote.
+    (plain.trades, sorted(plain.quotes))
+}
+
 #[test]
 fn trades_and_quotes_are_those_of_a_plain_program() {
     for seed in 0..60 {
-        let mut prng = Prng::new(seed);
-        let mut time_ns = 0;
-        let messages: Vec<Owned> = (0..400)
-            .map(|_| {
-                // Half of the messages share their nanosecond with the message before.
-                time_ns += prng.below(2);
-                random_message(&mut prng, time_ns)
-            })
-            .collect();
-        let mut plain = PlainBooks::default();
-        for (place, message) in messages.iter().enumerate() {
-            let next = messages.get(place + 1).map(Owned::timestamp_ns);
-            plain.take(message, next != Some(message.timestamp_ns()));
-        }
+        let messages = random_session(seed);
         let bytes: Vec<Vec<u8>> = messages.iter().map(encoded).collect();
         let (trades, quotes) = rows_of(ITCH, &bytes);
-        assert_eq!(trades, plain.trades, "seed {seed}");
-        // A security may get its symbol within the nanosecond of its first quote.
-        assert_eq!(sorted(quotes), sorted(plain.quotes), "seed {seed}");
-        assert!(plain.trades.len() > 50, "the test has to trade");
+        let plain = plain_rows(&messages);
+        assert!(plain.0.len() > 50, "the test has to trade");
+        assert_eq!((trades, sorted(quotes)), plain, "seed {seed}");
     }
+}
+
+#[test]
+fn the_plain_program_refuses_quotes_from_the_middle_of_a_nanosecond() {
+    let messages = random_session(1);
+    let mut books = Books::new(BooksConfig::default());
+    let mut quotes = Vec::new();
+    let mut each = |row| {
+        if let BookRow::Quote(quote) = row {
+            quotes.push(quote);
+        }
+    };
+    for message in &messages {
+        books.take(ITCH, &encoded(message), &mut each);
+        // The mutant: each message ends its nanosecond.
+        books.end_nanosecond(&mut each);
+    }
+    assert_ne!(sorted(quotes), plain_rows(&messages).1);
+}
+
+#[test]
+fn the_plain_program_refuses_a_trade_with_the_price_of_another_order() {
+    let messages = random_session(1);
+    let mut books = Books::new(BooksConfig::default());
+    let (mut trades, mut last_price) = (Vec::new(), None);
+    for message in &messages {
+        books.take(ITCH, &encoded(message), &mut |row| {
+            if let BookRow::Trade(trade) = row {
+                // The mutant: an execution has the price of the order that came last.
+                let price = if trade.kind == "E" { last_price } else { trade.price };
+                trades.push(TradeRow { price, ..trade });
+            }
+        });
+        if let Owned::AddOrder(add) = message {
+            last_price = Some(add.price.0.into());
+        }
+    }
+    assert_ne!(trades, plain_rows(&messages).0);
 }
 
 /// Fields of a message of security 1 about 100 shares.
@@ -468,7 +513,7 @@ fn a_new_day_or_another_security_begins_with_an_empty_book() {
     assert_eq!((books.live_orders(), books.levels(1, OrderSide::Bid).count()), (1, 1));
     books.take(ITCH, &start.encode(), &mut each);
     assert_eq!((books.live_orders(), books.levels(1, OrderSide::Bid).count()), (0, 0));
-    assert_eq!(books.locate(other), None, "the add named the first security again");
+    assert_eq!(books.locate(Some(other)), None, "the add named the first security again");
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn without_casts(expr: &Expr) -> &Expr {
 }
 
 /// A limit as whole units of a time's type: numbers for integers, durations for timestamps.
-fn in_units(value: &ScalarValue, time: &DataType) -> Option<i64> {
+pub(super) fn in_units(value: &ScalarValue, time: &DataType) -> Option<i64> {
     let unit_ns = match time {
         DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
         DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
@@ -229,7 +229,7 @@ pub(super) fn check_time(time: &Expr, side: &DFSchema) -> Result<()> {
     )
 }
 
-fn is_time(kind: &DataType) -> bool {
+pub(super) fn is_time(kind: &DataType) -> bool {
     kind.is_integer() || matches!(kind, DataType::Timestamp(..) | DataType::Date32)
 }
 
@@ -246,6 +246,6 @@ pub(super) fn whole_numbers(times: &dyn arrow::array::Array) -> Result<arrow::ar
     };
     match numbers.as_primitive_opt::<arrow::datatypes::Int64Type>() {
         Some(numbers) => Ok(numbers.clone()),
-        None => internal_err!("times of an as-of join are no whole numbers"),
+        None => internal_err!("times of a join of time are no whole numbers"),
     }
 }

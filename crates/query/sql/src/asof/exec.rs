@@ -1,4 +1,4 @@
-//! The as-of join as an operator: partitions by key, both sides in order of time.
+//! A join of time as an operator: partitions by key, both sides in order of time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,9 @@ use datafusion::physical_plan::{
 use futures_util::{TryStreamExt as _, stream};
 
 use super::condition;
-use super::merge::{AsOfMerge, AsOfRule, KeyEncoder, SideBatch, Step};
+use super::merge::{AsOfMerge, KeyEncoder, SideBatch, Step, TimeMerge};
+use super::node::TimeRule;
+use super::window::WindowMerge;
 
 /// One side of the join: its input, its time and its keys.
 #[derive(Clone, Debug)]
@@ -49,19 +51,21 @@ impl JoinSide {
 
 /// The operator.
 #[derive(Debug)]
-pub struct AsOfJoinExec {
+pub struct TimeJoinExec {
     left: JoinSide,
     right: JoinSide,
-    rule: AsOfRule,
+    rule: TimeRule,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl AsOfJoinExec {
-    pub(super) fn new(left: JoinSide, right: JoinSide, rule: AsOfRule, schema: SchemaRef) -> Self {
+impl TimeJoinExec {
+    pub(super) fn new(left: JoinSide, right: JoinSide, rule: TimeRule, schema: SchemaRef) -> Self {
+        // Left columns come first in the output, and left rows keep their order.
+        let order = left.input.output_ordering().cloned();
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(&schema)),
+            EquivalenceProperties::new_with_orderings(Arc::clone(&schema), order),
             left.input.output_partitioning().clone(),
             left.input.pipeline_behavior(),
             left.input.boundedness(),
@@ -71,13 +75,13 @@ impl AsOfJoinExec {
     }
 }
 
-impl DisplayAs for AsOfJoinExec {
+impl DisplayAs for TimeJoinExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys = self.left.keys.iter().zip(&self.right.keys);
         let keys: Vec<_> = keys.map(|(left, right)| format!("{left} = {right}")).collect();
         write!(
             f,
-            "AsOfJoinExec: {} with {}, {:?}, on=[{}]",
+            "TimeJoinExec: {} with {}, {:?}, on=[{}]",
             self.left.time,
             self.right.time,
             self.rule,
@@ -86,9 +90,9 @@ impl DisplayAs for AsOfJoinExec {
     }
 }
 
-impl ExecutionPlan for AsOfJoinExec {
+impl ExecutionPlan for TimeJoinExec {
     fn name(&self) -> &'static str {
-        "AsOfJoinExec"
+        "TimeJoinExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -109,7 +113,7 @@ impl ExecutionPlan for AsOfJoinExec {
     }
 
     fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
-        let descending = self.rule.looks_forward;
+        let descending = self.rule.is_descending();
         vec![self.left.required_order(descending), self.right.required_order(descending)]
     }
 
@@ -141,7 +145,7 @@ impl ExecutionPlan for AsOfJoinExec {
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let Ok([left, right]) = <[_; 2]>::try_from(children) else {
-            return internal_err!("an as-of join has two inputs");
+            return internal_err!("a join of time has two inputs");
         };
         let left = JoinSide { input: left, ..self.left.clone() };
         let right = JoinSide { input: right, ..self.right.clone() };
@@ -166,14 +170,16 @@ impl ExecutionPlan for AsOfJoinExec {
         let types = self.left.keys.iter().map(|key| key.data_type(&self.left.input.schema()));
         let types = types.collect::<Result<Vec<_>>>()?;
         let reservation =
-            MemoryConsumer::new(format!("AsOfJoin[{partition}]")).register(context.memory_pool());
-        let merge = AsOfMerge::new(
-            self.rule,
-            &self.right.input.schema(),
-            Arc::clone(&self.schema),
-            !types.is_empty(),
-        );
+            MemoryConsumer::new(format!("TimeJoin[{partition}]")).register(context.memory_pool());
         let rows = context.session_config().batch_size();
+        let (right_schema, output) = (self.right.input.schema(), Arc::clone(&self.schema));
+        let has_keys = !types.is_empty();
+        let merge: Box<dyn TimeMerge> = match self.rule {
+            TimeRule::AsOf(rule) => Box::new(AsOfMerge::new(rule, &right_schema, output, has_keys)),
+            TimeRule::Window(rule) => {
+                Box::new(WindowMerge::new(rule, &right_schema, output, has_keys, rows))
+            }
+        };
         let running = RunningJoin {
             merge,
             encoder: KeyEncoder::new(&types)?,
@@ -220,7 +226,7 @@ impl SideStream {
 
 /// One partition at work.
 struct RunningJoin {
-    merge: AsOfMerge,
+    merge: Box<dyn TimeMerge>,
     encoder: KeyEncoder,
     left: SideStream,
     right: SideStream,

@@ -17,6 +17,7 @@ use arrow::compute::interleave;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::row::{RowConverter, Rows, SortField};
+use datafusion::common::hash_utils::RandomState;
 
 /// Which right row a left row takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd)]
@@ -30,6 +31,16 @@ pub struct AsOfRule {
 }
 
 impl AsOfRule {
+    /// The comparison of the left time with the right time.
+    pub(super) fn comparison_sign(self) -> &'static str {
+        match (self.looks_forward, self.is_strict) {
+            (false, false) => ">=",
+            (false, true) => ">",
+            (true, false) => "<=",
+            (true, true) => "<",
+        }
+    }
+
     /// Whether a right row of this time has passed when the left row is at `left`.
     fn has_passed(self, right: i64, left: i64) -> bool {
         match (self.looks_forward, self.is_strict) {
@@ -56,7 +67,7 @@ pub(super) struct SideBatch {
 }
 
 impl SideBatch {
-    fn time(&self, row: usize) -> Option<i64> {
+    pub(super) fn time(&self, row: usize) -> Option<i64> {
         use arrow::array::Array as _;
         self.times.is_valid(row).then(|| self.times.value(row))
     }
@@ -97,6 +108,75 @@ impl KeyEncoder {
     }
 }
 
+/// Key bytes to dense numbers. Without keys there is the number 0 alone.
+#[derive(Default)]
+pub(super) struct KeyNumbers {
+    // Keys come from feeds, so that the hash has a seed.
+    numbers: HashMap<Box<[u8]>, usize, RandomState>,
+}
+
+impl KeyNumbers {
+    /// The number of a row's key. `insert` is called for each new key.
+    pub(super) fn number_or_insert(
+        &mut self,
+        side: &SideBatch,
+        row: usize,
+        insert: impl FnOnce(),
+    ) -> usize {
+        let Some(keys) = &side.keys else { return 0 };
+        let key = keys.row(row).data();
+        if let Some(number) = self.numbers.get(key) {
+            return *number;
+        }
+        let number = self.numbers.len();
+        self.numbers.insert(key.into(), number);
+        insert();
+        number
+    }
+
+    /// The number of a row's key, if the other side has had it.
+    pub(super) fn number(&self, side: &SideBatch, row: usize) -> Option<usize> {
+        match &side.keys {
+            None => Some(0),
+            Some(keys) => self.numbers.get(keys.row(row).data()).copied(),
+        }
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        // An entry has the key, its allocation and its place in the table: 96 bytes for a symbol.
+        self.numbers.len() * 96
+    }
+}
+
+/// One row of nulls, which stands for the right row of a left row without a match.
+pub(super) fn row_of_nulls(right: &SchemaRef) -> RecordBatch {
+    let nulls = right.fields().iter().map(|field| new_null_array(field.data_type(), 1));
+    // Columns that are never null on the right are null here, so the schema of this one row
+    // differs from the schema of the right side.
+    let fields = right.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+    let schema = arrow::datatypes::Schema::new(fields.collect::<Vec<_>>());
+    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(1));
+    let nulls = RecordBatch::try_new_with_options(schema.into(), nulls.collect(), &options);
+    nulls.expect("one row of nulls fits its own schema")
+}
+
+/// A merge of two streams in order of time. It is driven in steps: [`advance`](Self::advance) says
+/// which batch it needs.
+pub(super) trait TimeMerge: Send {
+    /// The next batch of the left side.
+    fn add_left(&mut self, side: SideBatch);
+
+    /// The next batch of the right side; `None` at its end.
+    fn add_right(&mut self, side: Option<SideBatch>);
+
+    /// Bytes of held batches and keys, for the memory limit.
+    fn memory_bytes(&self) -> usize;
+
+    /// Goes on until something is needed or joined.
+    fn advance(&mut self) -> Result<Step, ArrowError>;
+}
+
 /// The place of a held right row.
 #[derive(Clone, Copy)]
 struct HeldRow {
@@ -109,8 +189,7 @@ struct HeldRow {
 pub(super) struct AsOfMerge {
     rule: AsOfRule,
     output: SchemaRef,
-    /// Key bytes to a dense number. Without keys there is the number 0 alone.
-    numbers: HashMap<Box<[u8]>, usize>,
+    numbers: KeyNumbers,
     /// The held row of each key.
     held: Vec<Option<HeldRow>>,
     /// Batches that held rows lie in; slot 0 is one row of nulls.
@@ -139,19 +218,12 @@ pub(super) enum Step {
 
 impl AsOfMerge {
     pub(super) fn new(rule: AsOfRule, right: &SchemaRef, output: SchemaRef, keys: bool) -> Self {
-        let nulls = right.fields().iter().map(|field| new_null_array(field.data_type(), 1));
-        // Columns that are never null on the right are null here, so the schema of this one row
-        // differs from the schema of the right side.
-        let fields = right.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
-        let schema = arrow::datatypes::Schema::new(fields.collect::<Vec<_>>());
-        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(1));
-        let nulls = RecordBatch::try_new_with_options(schema.into(), nulls.collect(), &options);
         Self {
             rule,
             output,
-            numbers: HashMap::new(),
+            numbers: KeyNumbers::default(),
             held: if keys { Vec::new() } else { vec![None] },
-            slots: vec![nulls.expect("one row of nulls fits its own schema")],
+            slots: vec![row_of_nulls(right)],
             right: None,
             right_slot: None,
             right_row: 0,
@@ -162,29 +234,26 @@ impl AsOfMerge {
             matches: Vec::new(),
         }
     }
+}
 
-    /// The next batch of the left side.
-    pub(super) fn add_left(&mut self, side: SideBatch) {
+impl TimeMerge for AsOfMerge {
+    fn add_left(&mut self, side: SideBatch) {
         self.left = Some(side);
         (self.left_row, self.left_begin) = (0, 0);
     }
 
-    /// The next batch of the right side; `None` at its end.
-    pub(super) fn add_right(&mut self, side: Option<SideBatch>) {
+    fn add_right(&mut self, side: Option<SideBatch>) {
         self.right_ended = side.is_none();
         self.right = side;
         (self.right_row, self.right_slot) = (0, None);
     }
 
-    /// Bytes of held batches and keys, for the memory limit.
-    pub(super) fn memory_bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         let batches: usize = self.slots.iter().map(RecordBatch::get_array_memory_size).sum();
-        // An entry has the key, its allocation and its place in the table: 96 bytes for a symbol.
-        batches + self.numbers.len() * 96 + self.held.len() * size_of::<Option<HeldRow>>()
+        batches + self.numbers.memory_bytes() + self.held.len() * size_of::<Option<HeldRow>>()
     }
 
-    /// Goes on until something is needed or joined.
-    pub(super) fn advance(&mut self) -> Result<Step, ArrowError> {
+    fn advance(&mut self) -> Result<Step, ArrowError> {
         let Some(left) = self.left.take() else { return Ok(Step::NeedLeft) };
         let rows = left.batch.num_rows();
         while self.left_row < rows {
@@ -205,7 +274,9 @@ impl AsOfMerge {
         }
         Ok(self.join_rows(&left)?.map_or(Step::NeedLeft, Step::Joined))
     }
+}
 
+impl AsOfMerge {
     /// Holds each right row that has passed at this time of the left side. Returns whether no
     /// further right row can have passed; `false` asks for the next batch.
     fn pass_right_rows(&mut self, time: i64) -> bool {
@@ -216,20 +287,8 @@ impl AsOfMerge {
                 if !self.rule.has_passed(right_time, time) {
                     return true;
                 }
-                let number = match &right.keys {
-                    None => 0,
-                    Some(keys) => {
-                        let key = keys.row(row).data();
-                        match self.numbers.get(key) {
-                            Some(number) => *number,
-                            None => {
-                                self.numbers.insert(key.into(), self.held.len());
-                                self.held.push(None);
-                                self.held.len() - 1
-                            }
-                        }
-                    }
-                };
+                let held = &mut self.held;
+                let number = self.numbers.number_or_insert(right, row, || held.push(None));
                 let slot = *self.right_slot.get_or_insert_with(|| {
                     self.slots.push(right.batch.clone());
                     self.slots.len() - 1
@@ -243,10 +302,7 @@ impl AsOfMerge {
     }
 
     fn matched_row(&self, left: &SideBatch, time: i64) -> (usize, usize) {
-        let number = match &left.keys {
-            None => Some(0),
-            Some(keys) => self.numbers.get(keys.row(self.left_row).data()).copied(),
-        };
+        let number = self.numbers.number(left, self.left_row);
         let held = number.and_then(|number| self.held[number]);
         let held = held.filter(|held| self.rule.is_near_enough(held.time, time));
         held.map_or((0, 0), |held| (held.slot, held.row))

@@ -7,7 +7,7 @@ use datafusion::common::{Column, DFSchema, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, when};
 
 use super::merge::AsOfRule;
-use super::node::{AsOfJoin, KeyPair};
+use super::node::{KeyPair, TimeJoin, TimeRule};
 
 /// Names of the two copies of the right side. A name in a statement cannot begin so by accident.
 const BEFORE: &str = "__row_before";
@@ -31,8 +31,8 @@ pub(super) fn plan_nearest(
             .map(|key| Ok(KeyPair { left: key.left.clone(), right: of_copy(&key.right)? }))
             .collect::<Result<Vec<_>>>()?;
         let times = KeyPair { left: times.left.clone(), right: of_copy(&times.right)? };
-        let rule = AsOfRule { looks_forward, is_strict: false, tolerance };
-        plan = Arc::new(AsOfJoin::plan(plan, Arc::new(copy), keys, times, rule)?);
+        let rule = TimeRule::AsOf(AsOfRule { looks_forward, is_strict: false, tolerance });
+        plan = Arc::new(TimeJoin::plan(plan, Arc::new(copy), keys, times, rule)?);
     }
     let before = rename_columns(&times.right, &right_schema, BEFORE)?;
     let after = rename_columns(&times.right, &right_schema, AFTER)?;

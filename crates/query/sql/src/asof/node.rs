@@ -1,4 +1,4 @@
-//! The as-of join as a node of the logical plan, and the rules that make it and push filters below.
+//! A join of time as a node of the logical plan, and the rules that make it and push filters below.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -20,17 +20,34 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use super::condition::{self, MatchCondition};
 use super::merge::AsOfRule;
 use super::nearest;
+use super::window::{WindowCondition, WindowRule};
 use crate::scan::APPEND_ORDER;
 
-/// Left rows beside the right row that was last (or is next) at their times.
+/// Which right rows stand beside a left row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd)]
+pub enum TimeRule {
+    /// The row that was last (or is next) at the time of the left row.
+    AsOf(AsOfRule),
+    /// All rows within a window around the time of the left row.
+    Window(WindowRule),
+}
+
+impl TimeRule {
+    /// Whether both sides are read from the latest time to the earliest.
+    pub(super) fn is_descending(self) -> bool {
+        matches!(self, Self::AsOf(rule) if rule.looks_forward)
+    }
+}
+
+/// Left rows beside right rows of times near to their own. Each left row comes at least once.
 #[derive(Clone, Debug)]
-pub struct AsOfJoin {
+pub struct TimeJoin {
     pub(super) left: Arc<LogicalPlan>,
     pub(super) right: Arc<LogicalPlan>,
     pub(super) keys: Vec<KeyPair>,
     pub(super) left_time: Expr,
     pub(super) right_time: Expr,
-    pub(super) rule: AsOfRule,
+    pub(super) rule: TimeRule,
     schema: DFSchemaRef,
 }
 
@@ -41,13 +58,13 @@ pub(super) struct KeyPair {
     pub(super) right: Expr,
 }
 
-impl AsOfJoin {
+impl TimeJoin {
     fn new(
         left: Arc<LogicalPlan>,
         right: Arc<LogicalPlan>,
         keys: Vec<KeyPair>,
         times: KeyPair,
-        rule: AsOfRule,
+        rule: TimeRule,
     ) -> Result<Self> {
         let schema = build_join_schema(left.schema(), right.schema(), &JoinType::Left)?;
         let schema = Arc::new(schema);
@@ -60,7 +77,7 @@ impl AsOfJoin {
         right: Arc<LogicalPlan>,
         keys: Vec<KeyPair>,
         times: KeyPair,
-        rule: AsOfRule,
+        rule: TimeRule,
     ) -> Result<LogicalPlan> {
         let node = Arc::new(Self::new(left, right, keys, times, rule)?);
         Ok(LogicalPlan::Extension(Extension { node }))
@@ -78,7 +95,7 @@ impl AsOfJoin {
     }
 }
 
-impl PartialEq for AsOfJoin {
+impl PartialEq for TimeJoin {
     fn eq(&self, other: &Self) -> bool {
         self.left == other.left
             && self.right == other.right
@@ -87,24 +104,27 @@ impl PartialEq for AsOfJoin {
     }
 }
 
-impl Eq for AsOfJoin {}
+impl Eq for TimeJoin {}
 
-impl Hash for AsOfJoin {
+impl Hash for TimeJoin {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.left, &self.right, self.rule, self.expressions()).hash(state);
     }
 }
 
-impl PartialOrd for AsOfJoin {
+impl PartialOrd for TimeJoin {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         // Plans are compared for equality only.
         (self == other).then_some(Ordering::Equal)
     }
 }
 
-impl UserDefinedLogicalNodeCore for AsOfJoin {
+impl UserDefinedLogicalNodeCore for TimeJoin {
     fn name(&self) -> &str {
-        "AsOfJoin"
+        match self.rule {
+            TimeRule::AsOf(_) => "AsOfJoin",
+            TimeRule::Window(_) => "WindowJoin",
+        }
     }
 
     fn inputs(&self) -> Vec<&LogicalPlan> {
@@ -123,15 +143,18 @@ impl UserDefinedLogicalNodeCore for AsOfJoin {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = match (self.rule.looks_forward, self.rule.is_strict) {
-            (false, false) => ">=",
-            (false, true) => ">",
-            (true, false) => "<=",
-            (true, true) => "<",
-        };
-        write!(f, "AsOfJoin: {} {sign} {}", self.left_time, self.right_time)?;
-        if let Some(most) = self.rule.tolerance {
-            write!(f, " within {most}")?;
+        match self.rule {
+            TimeRule::AsOf(rule) => {
+                let sign = rule.comparison_sign();
+                write!(f, "AsOfJoin: {} {sign} {}", self.left_time, self.right_time)?;
+                if let Some(most) = rule.tolerance {
+                    write!(f, " within {most}")?;
+                }
+            }
+            TimeRule::Window(WindowRule { from, to }) => {
+                let (left, right) = (&self.left_time, &self.right_time);
+                write!(f, "WindowJoin: {right} - {left} BETWEEN {from} AND {to}")?;
+            }
         }
         for key in &self.keys {
             write!(f, ", {} = {}", key.left, key.right)?;
@@ -143,10 +166,10 @@ impl UserDefinedLogicalNodeCore for AsOfJoin {
         let mut inputs = inputs.into_iter().map(Arc::new);
         let mut exprs = exprs.into_iter();
         let (Some(left), Some(right)) = (inputs.next(), inputs.next()) else {
-            return plan_err!("an as-of join has two inputs");
+            return plan_err!("a join of time has two inputs");
         };
         let (Some(left_time), Some(right_time)) = (exprs.next(), exprs.next()) else {
-            return plan_err!("an as-of join has two times");
+            return plan_err!("a join of time has two times");
         };
         let mut keys = Vec::with_capacity(self.keys.len());
         while let (Some(left), Some(right)) = (exprs.next(), exprs.next()) {
@@ -183,21 +206,23 @@ impl UserDefinedLogicalNodeCore for AsOfJoin {
     }
 }
 
-/// Makes [`AsOfJoin`] of a left join whose condition carries the mark of `ASOF JOIN`.
+/// Makes [`TimeJoin`] of a left join whose condition carries the mark of `ASOF JOIN`, and of a left
+/// join whose condition is a window of time. Other joins are left as they are.
 #[derive(Debug)]
-pub struct PlanAsOfJoins;
+pub struct PlanTimeJoins;
 
-impl AnalyzerRule for PlanAsOfJoins {
+impl AnalyzerRule for PlanTimeJoins {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|plan| match plan {
-            LogicalPlan::Join(join) if has_mark(&join) => Ok(Transformed::yes(plan_join(join)?)),
+            LogicalPlan::Join(join) if has_mark(&join) => Ok(Transformed::yes(plan_as_of(join)?)),
+            LogicalPlan::Join(join) => plan_window(join),
             other => Ok(Transformed::no(other)),
         })
         .map(|transformed| transformed.data)
     }
 
     fn name(&self) -> &str {
-        "plan_as_of_joins"
+        "plan_joins_of_time"
     }
 }
 
@@ -209,7 +234,7 @@ fn has_mark(join: &Join) -> bool {
     })
 }
 
-fn plan_join(join: Join) -> Result<LogicalPlan> {
+fn plan_as_of(join: Join) -> Result<LogicalPlan> {
     let (left, right) = (join.left, join.right);
     let mut keys: Vec<KeyPair> =
         join.on.into_iter().map(|(left, right)| KeyPair { left, right }).collect();
@@ -233,10 +258,21 @@ fn plan_join(join: Join) -> Result<LogicalPlan> {
     if found.is_nearest {
         return nearest::plan_nearest(left, right, keys, times, found.rule.tolerance);
     }
-    AsOfJoin::plan(left, right, keys, times, found.rule)
+    TimeJoin::plan(left, right, keys, times, TimeRule::AsOf(found.rule))
 }
 
-fn key_pair(part: &Expr, left: &DFSchema, right: &DFSchema) -> Option<KeyPair> {
+/// A window join where the condition says one, and the same join otherwise.
+fn plan_window(join: Join) -> Result<Transformed<LogicalPlan>> {
+    let Some(found) = WindowCondition::parse(&join)? else {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    };
+    let right = filter_plan(join.right, found.of_right)?;
+    let times = KeyPair { left: found.left, right: found.right };
+    let rule = TimeRule::Window(found.rule);
+    TimeJoin::plan(join.left, right, found.keys, times, rule).map(Transformed::yes)
+}
+
+pub(super) fn key_pair(part: &Expr, left: &DFSchema, right: &DFSchema) -> Option<KeyPair> {
     let Expr::BinaryExpr(BinaryExpr { left: a, op: Operator::Eq, right: b }) = part else {
         return None;
     };
@@ -248,16 +284,16 @@ fn key_pair(part: &Expr, left: &DFSchema, right: &DFSchema) -> Option<KeyPair> {
     }
 }
 
-/// Pushes filters on left columns below an as-of join, and filters on keys to both sides.
+/// Pushes filters on left columns below a join of time, and filters on keys to both sides.
 ///
-/// Every left row stays once whatever the right side has, so a filter on left columns may come
+/// Every left row stays whatever the right side has, so a filter on left columns may come
 /// first. A filter that names keys alone also holds for the right rows of the left rows that stay.
 #[derive(Debug)]
-pub struct PushFiltersBelowAsOf;
+pub struct PushFiltersBelowTimeJoins;
 
-impl OptimizerRule for PushFiltersBelowAsOf {
+impl OptimizerRule for PushFiltersBelowTimeJoins {
     fn name(&self) -> &str {
-        "push_filters_below_as_of"
+        "push_filters_below_joins_of_time"
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {
@@ -273,7 +309,7 @@ impl OptimizerRule for PushFiltersBelowAsOf {
         let LogicalPlan::Extension(extension) = filter.input.as_ref() else {
             return Ok(Transformed::no(plan));
         };
-        let Some(join) = extension.node.as_any().downcast_ref::<AsOfJoin>() else {
+        let Some(join) = extension.node.as_any().downcast_ref::<TimeJoin>() else {
             return Ok(Transformed::no(plan));
         };
         let parts = split_conjunction_owned(filter.predicate.clone());

@@ -219,3 +219,208 @@ async fn a_condition_that_says_nothing_is_refused_with_an_example() {
         assert!(error.as_ref().is_some_and(|error| error.contains(words)), "{sql}: {error:?}");
     }
 }
+
+/// A window, in plain words: the first and the last right time of a left time.
+struct PlainWindow {
+    sql: &'static str,
+    takes: fn(i64, i64) -> bool,
+}
+
+const WINDOWS: [PlainWindow; 8] = [
+    PlainWindow {
+        sql: "b.ts BETWEEN a.ts - 2 AND a.ts + 1",
+        takes: |l, r| l - 2 <= r && r <= l + 1,
+    },
+    PlainWindow { sql: "b.ts BETWEEN a.ts AND 3 + a.ts", takes: |l, r| l <= r && r <= l + 3 },
+    PlainWindow { sql: "b.ts >= a.ts - 4 AND b.ts < a.ts", takes: |l, r| l - 4 <= r && r < l },
+    PlainWindow {
+        sql: "a.ts - 1 < b.ts AND a.ts + 6 >= b.ts",
+        takes: |l, r| l - 1 < r && r <= l + 6,
+    },
+    PlainWindow {
+        sql: "b.ts BETWEEN a.ts - 50 AND a.ts - 20",
+        takes: |l, r| l - 50 <= r && r <= l - 20,
+    },
+    PlainWindow {
+        sql: "b.ts BETWEEN a.ts + 5 AND a.ts + 9",
+        takes: |l, r| l + 5 <= r && r <= l + 9,
+    },
+    // Nothing lies in a window that ends before it begins.
+    PlainWindow { sql: "b.ts BETWEEN a.ts + 2 AND a.ts - 2", takes: |_, _| false },
+    PlainWindow {
+        sql: "b.ts BETWEEN a.ts - 1000 AND a.ts + 1000",
+        takes: |l, r| (l - r).abs() <= 1000,
+    },
+];
+
+/// The right rows beside a left row, in order; one `None` where there are none.
+fn plain_window(
+    left: PlainRow,
+    right: &[PlainRow],
+    window: &PlainWindow,
+    by_key: bool,
+) -> Vec<Option<i64>> {
+    let is_beside = |row: &&PlainRow| {
+        let is_near = left.ts.zip(row.ts).is_some_and(|(l, r)| (window.takes)(l, r));
+        is_near && (!by_key || (left.key.is_some() && left.key == row.key))
+    };
+    let mut found: Vec<_> = right.iter().filter(is_beside).map(|row| Some(row.seq)).collect();
+    found.sort_unstable();
+    if found.is_empty() { vec![None] } else { found }
+}
+
+fn windows_of(window: &PlainWindow, by_key: bool) -> String {
+    let on = if by_key { "AND a.symbol = b.symbol" } else { "" };
+    format!("SELECT a.seq, b.seq FROM a LEFT JOIN b ON {} {on}", window.sql)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_window_has_the_rows_of_its_definition() {
+    for number in 0..12 {
+        let mut seed = QuerySeed::new(number + 100);
+        let (a, b) = (seed.below(60), seed.below(80));
+        let (left, right) = (rows(&mut seed, a), rows(&mut seed, b));
+        for window in &WINDOWS {
+            for by_key in [true, false] {
+                let sql = windows_of(window, by_key);
+                let shape = (1 + seed.below(20) as usize, 1 + seed.below(3) as usize, 2);
+                let mut found = joined(&left, &right, &sql, shape).await;
+                assert_eq!(found.len(), left.len(), "seed {number}: {sql}");
+                found.values_mut().for_each(|rows| rows.sort_unstable());
+                for row in &left {
+                    let wanted = plain_window(*row, &right, window, by_key);
+                    assert_eq!(found[&row.seq], wanted, "seed {number}, row {row:?}: {sql}");
+                }
+            }
+        }
+    }
+}
+
+/// Whether the definitions refuse what another join answers, for some drawn rows.
+async fn is_refused(sql: &str, wanted: impl Fn(PlainRow, &[PlainRow]) -> Vec<Option<i64>>) -> bool {
+    let mut seed = QuerySeed::new(3);
+    let (left, right) = (rows(&mut seed, 60), rows(&mut seed, 80));
+    let found = joined(&left, &right, sql, (9, 2, 2)).await;
+    left.iter().any(|row| found[&row.seq] != wanted(*row, &right))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_definitions_refuse_joins_that_are_wrong_by_one_row_or_one_nanosecond() {
+    // The rule of an as-of join, and an answer of another rule in its place.
+    for (rule, wrong) in [
+        // The next row, and the row at the same time.
+        (0, "a.ts <= b.ts"),
+        (0, "a.ts > b.ts"),
+        (3, "a.ts <= b.ts"),
+        // A tolerance that leaves out its own limit, or takes one more.
+        (4, "a.ts >= b.ts AND a.ts - b.ts < 2"),
+        (4, "a.ts >= b.ts AND a.ts - b.ts <= 3"),
+        (5, "a.ts >= b.ts"),
+    ] {
+        let sql = |condition: &str| {
+            let on = "ON a.symbol = b.symbol";
+            format!("SELECT a.seq, b.seq FROM a ASOF JOIN b MATCH_CONDITION ({condition}) {on}")
+        };
+        let condition = CONDITIONS[rule];
+        let wanted =
+            |row: PlainRow, right: &[PlainRow]| vec![plain_match(row, right, condition, true)];
+        assert!(!is_refused(&sql(condition.sql), wanted).await, "{}", condition.sql);
+        assert!(is_refused(&sql(wrong), wanted).await, "{wrong} for {}", condition.sql);
+    }
+    // Windows that leave out one of their ends, or take one more.
+    for wrong in [
+        "b.ts > a.ts - 2 AND b.ts <= a.ts + 1",
+        "b.ts >= a.ts - 2 AND b.ts < a.ts + 1",
+        "b.ts BETWEEN a.ts - 3 AND a.ts + 1",
+        "b.ts BETWEEN a.ts - 2 AND a.ts + 2",
+    ] {
+        let wrong = PlainWindow { sql: wrong, takes: |_, _| false };
+        let wanted =
+            |row: PlainRow, right: &[PlainRow]| plain_window(row, right, &WINDOWS[0], true);
+        assert!(!is_refused(&windows_of(&WINDOWS[0], true), wanted).await);
+        assert!(is_refused(&windows_of(&wrong, true), wanted).await, "{}", wrong.sql);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn windows_are_added_up_and_their_filters_keep_every_left_row() {
+    let mut seed = QuerySeed::new(5);
+    let (left, right) = (rows(&mut seed, 50), rows(&mut seed, 90));
+    let sql = "SELECT a.seq, count(b.seq) FROM a LEFT JOIN b ON b.ts BETWEEN a.ts - 2 AND a.ts + 1 \
+               AND a.symbol = b.symbol AND b.seq > 30 WHERE a.symbol <> 'S2' GROUP BY a.seq";
+    let found = joined(&left, &right, sql, (7, 2, 2)).await;
+    let later: Vec<_> = right.iter().filter(|row| row.seq > 30).copied().collect();
+    let kept = left.iter().filter(|row| row.key.is_some_and(|key| key != 2));
+    let wanted: BTreeMap<_, _> = kept
+        .map(|row| {
+            let beside = plain_window(*row, &later, &WINDOWS[0], true);
+            (row.seq, vec![Some(beside.iter().flatten().count() as i64)])
+        })
+        .collect();
+    assert_eq!(found, wanted);
+}
+
+#[tokio::test]
+async fn only_a_window_of_one_time_becomes_a_window_join() {
+    let store = empty_store();
+    let mut added: BTreeMap<String, Arc<dyn TableProvider>> = BTreeMap::new();
+    added.insert("a".into(), table(&[], 1, 1));
+    added.insert("b".into(), table(&[], 1, 1));
+    let engine = QueryEngine::new(store.tables(), added, EngineLimits::default()).unwrap();
+    let session = engine.session(None, "evenfall").unwrap();
+    for (on, is_window) in [
+        ("b.ts BETWEEN a.ts - 5 AND a.ts", true),
+        ("b.ts BETWEEN a.ts - 5 AND a.ts AND a.symbol = b.symbol AND b.seq > 3", true),
+        ("b.ts >= a.ts - 5", false),
+        ("b.ts BETWEEN a.ts - 5 AND a.seq", false),
+        ("b.ts BETWEEN a.ts - a.seq AND a.ts", false),
+        ("b.ts BETWEEN a.ts - 5 AND a.ts AND a.seq > 3", false),
+        ("b.ts NOT BETWEEN a.ts - 5 AND a.ts", false),
+        ("b.ts BETWEEN a.ts - 5 AND a.ts OR a.symbol = b.symbol", false),
+    ] {
+        let sql = format!("EXPLAIN SELECT * FROM a LEFT JOIN b ON {on}");
+        let batches: Vec<RecordBatch> =
+            session.run(&sql).await.unwrap().stream.try_collect().await.unwrap();
+        let plan = arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string();
+        assert_eq!(plan.contains("WindowJoin"), is_window, "{sql}\n{plan}");
+    }
+}
+
+#[test]
+fn a_window_join_holds_one_window_of_rows() {
+    use super::merge::{KeyEncoder, Step, TimeMerge as _};
+    use super::window::{WindowMerge, WindowRule};
+    const BATCH: i64 = 100;
+    let schema = Arc::new(Schema::new(vec![Field::new("ts", DataType::Int64, true)]));
+    let output = Arc::new(Schema::new(vec![
+        Field::new("l", DataType::Int64, true),
+        Field::new("r", DataType::Int64, true),
+    ]));
+    let rule = WindowRule { from: -150, to: 0 };
+    let mut merge = WindowMerge::new(rule, &schema, output, false, 64);
+    let mut encoder = KeyEncoder::new(&[]).unwrap();
+    let mut side = |from: i64| {
+        let times: Int64Array = (from..from + BATCH).collect();
+        let batch = RecordBatch::try_new(schema.clone(), vec![Arc::new(times.clone())]).unwrap();
+        encoder.side(batch, times, &[]).unwrap()
+    };
+    let (mut left, mut right, mut most, mut pairs) = (0, 0, 0, 0);
+    while left < 1_000 * BATCH {
+        match merge.advance().unwrap() {
+            Step::NeedLeft => {
+                merge.add_left(side(left));
+                left += BATCH;
+            }
+            Step::NeedRight => {
+                merge.add_right(Some(side(right)));
+                right += BATCH;
+            }
+            Step::Joined(batch) => pairs += batch.num_rows() as i64,
+        }
+        most = most.max(merge.memory_bytes());
+    }
+    // The left rows of the last batch are not joined yet.
+    assert!(pairs > 150 * (left - 2 * BATCH), "{pairs}");
+    // A window of 151 rows lies in three batches at most, and one more is read ahead.
+    assert!(most < 4 * BATCH as usize * 64, "{most} bytes");
+}

@@ -16,8 +16,8 @@ use evenfall_feed_formats::itch::Stock;
 use crate::records::RecordedMessage;
 use crate::rows::UTC;
 
-/// Digits of a price.
-const PRICE_DIGITS: u8 = 18;
+/// Digits of a price in tables.
+pub const PRICE_DIGITS: u8 = 18;
 
 /// A column of `messages`, `trades` or `quotes`. Values are named as traders name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

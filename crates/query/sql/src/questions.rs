@@ -1,0 +1,77 @@
+//! What traders ask about a real day, beside DuckDB over tables that a program in Python has made.
+//!
+//! `tests/questions.sql` has the statements. `tests/questions.py` reads the feed by itself, keeps
+//! books of its own, and compares both answers.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use arrow::ipc::writer::StreamWriter;
+use evenfall_feed_formats::dates::Date;
+use evenfall_store_engine::Level;
+use evenfall_store_recording::RecordingWriter;
+use evenfall_store_recording::intake::{FeedDay, record_feed};
+use futures_util::TryStreamExt as _;
+
+use crate::tests::{TestStore, empty_store};
+
+const FEED: &str = "itch/nasdaq_20191230_aapl.itch50";
+
+/// What the comparison needs, or a line that says what is missing.
+fn needed() -> Result<(PathBuf, PathBuf), &'static str> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let beside = || root.join("../shared/data");
+    let data = std::env::var_os("EVENFALL_DATA").map_or_else(beside, PathBuf::from);
+    let feed = data.join(FEED);
+    let python = root.join("target/venv-store/bin/python");
+    match (feed.is_file(), python.exists()) {
+        (false, _) => Err("skipped: no data (set EVENFALL_DATA)"),
+        (_, false) => Err("skipped: no Python with duckdb in target/venv-store (make deps)"),
+        (true, true) => Ok((feed, python)),
+    }
+}
+
+fn record(feed: &Path) -> TestStore {
+    let store = empty_store();
+    let mut writer = RecordingWriter::new(&store.store, "aapl", 1, Level::Memory).unwrap();
+    let day = FeedDay { date: Some(Date::constant(2019, 12, 30)) };
+    let file = Box::new(std::fs::File::open(feed).unwrap());
+    let mut messages = evenfall_feed_formats::open(file, "aapl").unwrap();
+    record_feed(&mut writer, &mut *messages, day, &mut || true).unwrap();
+    drop(writer);
+    store
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_of_traders_have_the_answers_of_an_independent_reader() {
+    let (feed, python) = match needed() {
+        Ok(found) => found,
+        Err(why) => return println!("{why}"),
+    };
+    let store = record(&feed);
+    let session = store.session();
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let asked = tests.join("questions.sql");
+    let text = std::fs::read_to_string(&asked).unwrap();
+    let answers = tempfile::tempdir().unwrap();
+    for (number, block) in (1..).zip(text.split("\n-- question ").skip(1)) {
+        let (title, rest) = block.split_once('\n').unwrap();
+        let sql = rest.split("\n-- duckdb\n").next().unwrap();
+        let running = session.run(sql).await;
+        let mut running = running.unwrap_or_else(|error| panic!("{title}: {error}"));
+        let file = std::fs::File::create(answers.path().join(format!("{number}.arrow"))).unwrap();
+        let mut writer = StreamWriter::try_new(file, &running.stream.schema()).unwrap();
+        let mut next = async || running.stream.try_next().await;
+        while let Some(batch) = next().await.unwrap_or_else(|error| panic!("{title}: {error}")) {
+            writer.write(&batch).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+    let mut command = Command::new(python);
+    command.arg(tests.join("questions.py")).arg(&feed).arg(&asked).arg(answers.path());
+    let compared = command.output().unwrap();
+    let said = String::from_utf8_lossy(&compared.stdout);
+    let errors = String::from_utf8_lossy(&compared.stderr);
+    assert!(compared.status.success(), "{said}{errors}");
+    println!("{said}");
+}
