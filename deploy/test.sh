@@ -50,12 +50,31 @@ if command -v kubectl >/dev/null; then
   sed 's/"docker"/"kubernetes"/' plans/docker.toml >"$cluster/plan.toml"
   "$evenfall" plan deploy "$cluster/plan.toml" --out "$cluster/pool" \
     --hosts a=10.0.0.1,b=10.0.0.2,c=10.0.0.3,d=10.0.0.4,e=10.0.0.5,f=10.0.0.6 >/dev/null
-  pods=$(kubectl kustomize "$cluster" | grep -c '^kind: Deployment$') || true
-  [[ $pods -eq 6 ]] || fail "kustomize gives $pods deployments of 6"
+  pods=$(kubectl kustomize "$cluster" | grep -c 'key: metadata.name$') || true
+  [[ $pods -eq 6 ]] || fail "kustomize places agents on $pods hosts of 6"
   rm -r "$cluster"
-  say "kustomize makes $pods deployments of a pod (no cluster: nothing was applied)"
+  say "kustomize makes one set of agents on $pods hosts (no cluster: nothing was applied)"
 else
   say "skipped: no kubectl, manifests not put together"
+fi
+
+if [[ -x target/venv-deploy/bin/kubernetes-validate ]]; then
+  objects=$(mktemp -d)
+  "$evenfall" config default >"$objects/evenfall.toml"
+  for node in 0:root 1:proxy 2:receiver 3:recorder 4:agent; do
+    printf '\n[[node]]\nname = "%s-%s"\nid = %s\nrole = "%s"\naddress = "10.0.0.%s:9000"\nhttp = "10.0.0.%s:9180"\n' \
+      "${node#*:}" "${node%:*}" "${node%:*}" "${node#*:}" "${node%:*}" "${node%:*}"
+  done >>"$objects/evenfall.toml"
+  (umask 077 && printf '%064x' 1 >"$objects/key")
+  "$evenfall" generate kubernetes "$objects/evenfall.toml" --storage 100Gi --set "run.key_file=$objects/key" \
+    --hosts a=10.0.0.0,b=10.0.0.1,c=10.0.0.2,d=10.0.0.3,agent-4=10.0.0.4 --out "$objects/all.json" 2>/dev/null
+  python3 -c 'import json, sys; [print("---", json.dumps(one), sep="\n") for one in json.load(sys.stdin)["items"]]' \
+    <"$objects/all.json" >"$objects/all.yaml"
+  target/venv-deploy/bin/kubernetes-validate --strict --quiet "$objects/all.yaml" || fail "the objects of generate"
+  rm -r "$objects"
+  say "the schemas of Kubernetes take the objects that generate makes"
+else
+  say "skipped: no kubernetes-validate (scripts/deps.sh installs it), objects of generate unchecked"
 fi
 
 if [[ $(id -u) -ne 0 ]] || ! command -v dockerd >/dev/null || ! command -v docker >/dev/null; then

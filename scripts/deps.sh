@@ -26,6 +26,7 @@ wanted=(
   "mpicc     libopenmpi-dev   MPI_Alltoallv beside bench shuffle (bench-peers/shuffle)"
   "mpirun    openmpi-bin      the same"
   "ovsdb-tool openvswitch-switch the test of flows of files through switches"
+  "promtool  prometheus       the rules of alerts that evenfall generate makes"
 )
 
 missing=()
@@ -69,13 +70,19 @@ if [[ ! -x target/venv-webhdfs/bin/python ]]; then
   echo "missing: hdfs and fsspec (pip, into target/venv-webhdfs), for the test of files with clients of WebHDFS"
 fi
 
+objects=0
+if [[ ! -x target/venv-deploy/bin/kubernetes-validate ]]; then
+  objects=1
+  echo "missing: kubernetes-validate (pip, into target/venv-deploy), for the check of objects of Kubernetes"
+fi
+
 mold=0
 if [[ ! -x bench-peers/moldudp/target/release/moldudp-peer ]]; then
   mold=1
   echo "missing: moldudp-peer (cargo, in bench-peers/moldudp), for the test of gateways with a foreign client"
 fi
 
-if [[ ${#missing[@]} -eq 0 && $mold -eq 0 && $fuzzer -eq 0 && $readers -eq 0 && $zookeeper -eq 0 && $webhdfs -eq 0 ]]; then
+if [[ ${#missing[@]} -eq 0 && $mold -eq 0 && $fuzzer -eq 0 && $readers -eq 0 && $zookeeper -eq 0 && $webhdfs -eq 0 && $objects -eq 0 ]]; then
   [[ ${1:-} == --check ]] || echo "all there"
   exit 0
 fi
@@ -103,6 +110,11 @@ if [[ $webhdfs -eq 1 ]]; then
   echo "installing hdfs and fsspec with pip"
   python3 -m venv target/venv-webhdfs && target/venv-webhdfs/bin/pip install --quiet hdfs==2.7.3 \
     fsspec==2026.9.0 requests==2.34.2 || rm -rf target/venv-webhdfs
+fi
+if [[ $objects -eq 1 ]]; then
+  echo "installing kubernetes-validate with pip"
+  python3 -m venv target/venv-deploy && target/venv-deploy/bin/pip install --quiet kubernetes-validate==1.37.0 \
+    || rm -rf target/venv-deploy
 fi
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 

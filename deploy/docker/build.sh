@@ -27,7 +27,7 @@ COPY certs /etc/ssl/certs
 COPY --chown=65534:65534 state /var/lib/evenfall
 WORKDIR /var/lib/evenfall
 USER 65534:65534
-# Set HEALTH_HTTP to the `http` address of the container's node, such as 127.0.0.1:9100. While it is empty, nobody is
+# Set HEALTH_HTTP to the `http` address of the container's node, such as 127.0.0.1:9180. While it is empty, nobody is
 # asked, and the container counts as healthy.
 ENV HEALTH_HTTP=""
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["/evenfall", "stat", "--healthy"]

@@ -20,6 +20,7 @@
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`tap`] | `evenfall tap`: a feed as a participant takes it |
 //! | [`config`] | `evenfall config check\|default` |
+//! | [`generate`] | `evenfall generate prometheus\|alerts\|grafana\|systemd\|kubernetes` |
 //! | [`completions`] | `evenfall completions bash\|zsh\|fish` |
 //! | `man` | `evenfall man DIR`: manual pages, in a build with the feature |
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ mod config;
 mod demo;
 mod feed;
 mod files;
+mod generate;
 mod instrument;
 mod keys;
 mod local;
@@ -109,6 +111,8 @@ enum Command {
     Tap(tap::Args),
     /// Check a settings file, or print one with every default.
     Config(config::Args),
+    /// Make files for Prometheus, Grafana, systemd and Kubernetes out of a settings file.
+    Generate(generate::Args),
     /// Print a script that completes these commands in a shell.
     Completions(completions::Args),
     /// Write the manual pages of all commands.
@@ -137,6 +141,7 @@ fn command(cli: Cli) -> Outcome {
         Command::Feed(args) => feed::main(&args),
         Command::Tap(args) => tap::main(&args),
         Command::Config(args) => config::main(&args),
+        Command::Generate(args) => generate::main(&args),
         Command::Completions(args) => completions::main(&args),
         #[cfg(feature = "man")]
         Command::Man(args) => man::main(&args),

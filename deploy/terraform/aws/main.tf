@@ -47,12 +47,12 @@ resource "aws_route_table_association" "pool" {
   route_table_id = aws_route_table.pool.id
 }
 
-# Feed 9000/udp, agents 9400/tcp and udp, health and metrics 9100 and 9101/tcp.
+# Feed 9000/udp, agents 9400/tcp and udp, health and metrics 9180 and 9181/tcp.
 resource "aws_security_group" "pool" {
   name   = var.name
   vpc_id = aws_vpc.pool.id
   dynamic "ingress" {
-    for_each = [["udp", 9000, 9000], ["udp", 9400, 9400], ["tcp", 9100, 9101], ["tcp", 9400, 9400]]
+    for_each = [["udp", 9000, 9000], ["udp", 9400, 9400], ["tcp", 9180, 9181], ["tcp", 9400, 9400]]
     content {
       protocol    = ingress.value[0]
       from_port   = ingress.value[1]

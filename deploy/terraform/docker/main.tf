@@ -49,7 +49,7 @@ resource "docker_container" "agent" {
   image        = var.image == "" ? "evenfall:local" : var.image
   command      = ["run", "agent", "--name", each.key, "--config", "/etc/evenfall/agents.toml"]
   network_mode = "container:${docker_container.machine[each.key].id}"
-  env          = ["HEALTH_HTTP=${each.value.address}:9100"]
+  env          = ["HEALTH_HTTP=${each.value.address}:9180"]
   restart      = "on-failure"
 
   volumes {
@@ -98,7 +98,7 @@ resource "docker_container" "feed" {
   name         = "${each.key}-feed"
   image        = var.image == "" ? "evenfall:local" : var.image
   network_mode = "container:${docker_container.machine[each.key].id}"
-  env          = ["HEALTH_HTTP=${each.value.address}:9101"]
+  env          = ["HEALTH_HTTP=${each.value.address}:9181"]
   restart      = "on-failure"
   command = [
     "run", each.value.feed_role, "--name", each.value.feed_name,

@@ -41,7 +41,7 @@ resource "google_compute_subnetwork" "pool" {
   ip_cidr_range = var.subnet
 }
 
-# Feed 9000/udp, agents 9400/tcp and udp, health and metrics 9100 and 9101/tcp.
+# Feed 9000/udp, agents 9400/tcp and udp, health and metrics 9180 and 9181/tcp.
 resource "google_compute_firewall" "pool" {
   name          = "${var.name}-inside"
   network       = google_compute_network.pool.name
@@ -52,7 +52,7 @@ resource "google_compute_firewall" "pool" {
   }
   allow {
     protocol = "tcp"
-    ports    = ["9100-9101", "9400"]
+    ports    = ["9180-9181", "9400"]
   }
 }
 

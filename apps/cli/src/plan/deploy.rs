@@ -8,7 +8,6 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use evenfall_core::MacKey;
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_placement_planner::tree::Shape;
 use evenfall_placement_survey::experiment::Experiment;
@@ -16,13 +15,14 @@ use evenfall_placement_survey::experiment::file::{Pool, Provider};
 use serde_json::json;
 
 use crate::Outcome;
+use crate::generate::pod::{self, NODE_NAME, RolePod, check_host_name};
 
 /// Port of the agents, over TCP and UDP.
 const AGENT_PORT: u16 = 9_400;
 /// Port of the feed on every machine.
 const FEED_PORT: u16 = 9_000;
-/// Port of metrics and health.
-const HTTP_PORT: u16 = 9_100;
+/// Port of metrics and health. 9100 is the port of Prometheus' own exporter of a host's figures.
+const HTTP_PORT: u16 = 9_180;
 /// The first address of a subnet that a machine gets. Clouds keep lower addresses for themselves.
 const FIRST_HOST: u32 = 10;
 
@@ -56,11 +56,6 @@ pub struct Args {
     #[arg(long)]
     feed_fanout: Option<u16>,
 }
-
-/// Bytes of a label's value on Kubernetes.
-const LABEL_BYTES_MAX: usize = 63;
-/// Bytes of the name of an object on Kubernetes, of which a pod's suffix takes a part.
-const OBJECT_NAME_BYTES_MAX: usize = 230;
 
 struct Machine {
     name: String,
@@ -105,7 +100,7 @@ fn machines(args: &Args, pool: &Pool) -> Result<Vec<Machine>, String> {
     };
     let all: Vec<Machine> = args.hosts.iter().map(parse).collect::<Result<_, _>>()?;
     if pool.provider == Provider::Kubernetes {
-        all.iter().try_for_each(|machine| check_node_name(&machine.name))?;
+        all.iter().try_for_each(|machine| check_host_name(&machine.name))?;
     }
     if all.len() != pool.count as usize {
         return Err(format!(
@@ -129,9 +124,6 @@ fn planned(file: &Path) -> Result<String, String> {
     document["on"] = toml_edit::Item::Table(on);
     Ok(document.to_string())
 }
-
-/// Processors of an agent on Kubernetes: one for the probes, one for all other work.
-const AGENT_CPUS: u32 = 2;
 
 /// The beginning of every settings file.
 fn settings_head(args: &Args) -> String {
@@ -193,113 +185,24 @@ fn feed(args: &Args, roles: &[(String, &str, &Machine)], shape: Shape) -> String
     text
 }
 
-/// Refuses a name that no node of Kubernetes has.
-fn check_node_name(name: &str) -> Result<(), String> {
-    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_part = |part: &str| {
-        let ends = part.bytes().next().into_iter().chain(part.bytes().last());
-        !part.is_empty() && part.bytes().all(|byte| is_plain(byte) || byte == b'-') && { ends }
-            .all(is_plain)
-    };
-    match name.len() <= OBJECT_NAME_BYTES_MAX && name.split('.').all(is_part) {
-        true => Ok(()),
-        false => Err(format!(
-            "--hosts {name}: a node of Kubernetes has a name of a-z, 0-9, '-' and '.', and \
-             {OBJECT_NAME_BYTES_MAX} bytes at most: give the name that `kubectl get nodes` shows"
-        )),
-    }
-}
-
-/// A name as the value of a label. A longer name ends in a code of the whole name, so that two long
-/// names with one beginning stay two.
-fn label(name: &str) -> String {
-    if name.len() <= LABEL_BYTES_MAX {
-        return name.to_owned();
-    }
-    let code = format!("-{:016x}", MacKey::new(1, &[0; 16]).mac(&[name.as_bytes()]));
-    // Names of nodes are ASCII.
-    let kept = name[..LABEL_BYTES_MAX - code.len()].trim_end_matches(['-', '.']);
-    format!("{kept}{code}")
-}
-
 /// One pod on every node of the cluster, in its host's network, because agents are known by
-/// address. The arguments of a pod cannot be changed, so a deployment makes each pod and replaces
-/// it. Edited settings also replace the pod, because kustomize names settings by their content.
+/// address. An agent is called as its host. Edited settings replace the pods, because kustomize
+/// names settings by their content.
 fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
     let image = if pool.image.is_empty() { "evenfall:local" } else { &pool.image };
-    let agent = |machine: &Machine| {
-        let name = format!("agent-{}", machine.name);
-        let labels = json!({
-            "app.kubernetes.io/name": "evenfall", "app.kubernetes.io/instance": label(&name),
-        });
-        let pod = pod(machine, image);
-        json!({
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": name, "namespace": "evenfall", "labels": labels},
-            "spec": {
-                "replicas": 1,
-                // Two pods cannot bind one port of a host, so the old pod ends before the new pod
-                // starts.
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": pod},
-            },
-        })
+    let pod = RolePod {
+        role: "agent",
+        name: NODE_NAME,
+        image,
+        settings: "agents.toml",
+        settings_map: "evenfall-settings",
+        address_port: AGENT_PORT,
+        http_port: Some(HTTP_PORT),
+        claim: None,
     };
-    let items: Vec<_> = all.iter().map(agent).collect();
-    json!({"apiVersion": "v1", "kind": "List", "items": items})
-}
-
-fn pod(machine: &Machine, image: &str) -> serde_json::Value {
-    // Requests and limits are the same number of whole processors. A kubelet with the static CPU
-    // policy then gives the container processors of its own, on which releases may spin.
-    let resources = json!({"cpu": AGENT_CPUS, "memory": "1Gi"});
-    json!({
-        "hostNetwork": true,
-        // Nodes that are reserved for a feed are tainted `evenfall=...`.
-        "tolerations": [{"key": "evenfall", "operator": "Exists"}],
-        // The label with the name of a node may have another, shorter value than the name.
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchFields": [
-                {"key": "metadata.name", "operator": "In", "values": [machine.name]},
-            ]}],
-        }}},
-        "restartPolicy": "Always",
-        "containers": [{
-            "name": "agent",
-            "image": image,
-            "args": ["run", "agent", "--name", machine.name,
-                     "--config", "/etc/evenfall/agents.toml"],
-            "ports": [
-                {"containerPort": AGENT_PORT, "protocol": "TCP", "name": "control"},
-                {"containerPort": AGENT_PORT, "protocol": "UDP", "name": "probes"},
-                {"containerPort": HTTP_PORT, "protocol": "TCP", "name": "http"},
-            ],
-            "livenessProbe": {
-                "httpGet": {"path": "/healthz", "port": HTTP_PORT}, "periodSeconds": 5,
-            },
-            "readinessProbe": {"tcpSocket": {"port": AGENT_PORT}, "periodSeconds": 2},
-            "resources": {"requests": resources, "limits": resources},
-            "securityContext": {
-                "seccompProfile": {"type": "RuntimeDefault"},
-                "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
-                "runAsNonRoot": true, "runAsUser": 65_534,
-                "capabilities": {"drop": ["ALL"]},
-            },
-            "volumeMounts": [
-                {"name": "settings", "mountPath": "/etc/evenfall", "readOnly": true},
-                {"name": "state", "mountPath": "/var/lib/evenfall"},
-            ],
-        }],
-        "volumes": [
-            {"name": "settings", "projected": {"sources": [
-                {"configMap": {"name": "evenfall-settings"}},
-                {"secret": {"name": "evenfall-key"}},
-            ]}},
-            {"name": "state", "emptyDir": {}},
-        ],
-    })
+    let hosts: Vec<&str> = all.iter().map(|machine| machine.name.as_str()).collect();
+    let agents = pod::daemon_set("agents", "evenfall", &hosts, &pod);
+    json!({"apiVersion": "v1", "kind": "List", "items": [agents]})
 }
 
 fn save(dir: &Path, name: &str, text: &str) -> Result<(), String> {

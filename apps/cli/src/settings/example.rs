@@ -43,7 +43,7 @@ const NODES: &str = r#"
 # id = 1
 # role = "root"
 # address = "127.0.0.1:9000"
-# http = "127.0.0.1:9100"
+# http = "127.0.0.1:9180"
 #
 # [[node]]
 # name = "proxy-1"

@@ -35,6 +35,7 @@ mod feeds;
 #[cfg(feature = "files")]
 mod files;
 mod gateways;
+mod generated;
 mod hosts;
 mod operations;
 mod pages;
