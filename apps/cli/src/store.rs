@@ -3,6 +3,7 @@
 mod append;
 mod backing;
 mod create;
+mod ls;
 mod output;
 pub mod proof;
 mod read;
@@ -25,7 +26,6 @@ use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::Loss;
 use evenfall_store_recording::Catalog;
 use humantime::parse_duration;
-use serde_json::json;
 
 use self::backing::Backing;
 use crate::Outcome;
@@ -42,7 +42,7 @@ enum Command {
     /// Serve the store on a port of this machine, until a signal comes.
     Serve(serve::Serve),
     /// List the files and recordings.
-    Ls(Ls),
+    Ls(ls::Ls),
     /// Create a file or an empty recording, and keep the options for later appends to it.
     Create(create::Create),
     /// Record a feed file, every message byte for byte; or append records from a table.
@@ -79,16 +79,6 @@ struct Place {
     fresh: bool,
 }
 
-/// Arguments of `evenfall store ls`.
-#[derive(clap::Args, Debug)]
-struct Ls {
-    #[command(flatten)]
-    place: Place,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    json: bool,
-}
-
 /// Arguments of `evenfall store retain`.
 #[derive(clap::Args, Debug)]
 struct Retain {
@@ -121,7 +111,7 @@ struct Delete {
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Serve(args) => serve::serve(args),
-        Command::Ls(args) => ls(args),
+        Command::Ls(args) => ls::list_store(args),
         Command::Create(args) => create::create(args),
         Command::Append(args) => append::append(args),
         Command::Read(args) => read::read(args),
@@ -256,21 +246,6 @@ impl Place {
         }
         Ok(Arc::new(Archive::open(&objects_at(&self.dir)?)?))
     }
-}
-
-fn ls(args: &Ls) -> Outcome {
-    for file in args.place.source()?.listed()? {
-        let bytes = file.records * u64::from(file.schema.record_bytes);
-        if args.json {
-            let schema = &file.schema;
-            let line = json!({"name": file.name, "records": file.records, "bytes": bytes,
-                "schema": schema});
-            println!("{line}");
-        } else {
-            println!("{:>12} records {bytes:>14} bytes  {}", file.records, printable(&file.name));
-        }
-    }
-    Ok(())
 }
 
 fn feed_of(path: &Path) -> Feed {

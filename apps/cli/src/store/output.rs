@@ -38,7 +38,36 @@ pub enum Format {
     Arrow,
 }
 
+/// Endings of names, and the formats that they stand for.
+const ENDINGS: [(&str, Format); 8] = [
+    ("csv", Format::Csv),
+    ("json", Format::Json),
+    ("jsonl", Format::Json),
+    ("ndjson", Format::Json),
+    ("parquet", Format::Parquet),
+    ("arrow", Format::Arrow),
+    ("arrows", Format::Arrow),
+    ("ipc", Format::Arrow),
+];
+
 impl Format {
+    /// The format of a file by the ending of its name.
+    ///
+    /// # Errors
+    /// No format has this ending.
+    pub fn of_name(path: &Path) -> Result<Self, String> {
+        let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        let known = ENDINGS.iter().find(|(known, _)| *known == ending);
+        known.map(|(_, format)| *format).ok_or_else(|| {
+            let all: Vec<&str> = ENDINGS.iter().map(|(ending, _)| *ending).collect();
+            format!(
+                "{}: no format has this ending; end the name in one of {}, or give --format",
+                path.display(),
+                all.join(", ")
+            )
+        })
+    }
+
     /// Whether the format has columns of values in place of text.
     pub fn is_columnar(self) -> bool {
         matches!(self, Self::Parquet | Self::Arrow)

@@ -9,6 +9,7 @@ use std::time::Duration;
 use evenfall_core::StorageError;
 use evenfall_feed_formats::codec::Clock;
 use evenfall_host::interrupt;
+use evenfall_runtime::listing::printable;
 use evenfall_store_engine::{Listed, RecordSource};
 use evenfall_store_format::layout::record_time;
 use evenfall_store_recording::times::{self, TimeArg, TimeRangeError};
@@ -22,6 +23,9 @@ use crate::Outcome;
 /// How often a followed file is checked for new records.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Names that an error lists.
+const NAMES_SHOWN: usize = 8;
+
 type Failure = Box<dyn std::error::Error>;
 
 /// The choice of records: a subject and two times.
@@ -29,8 +33,9 @@ type Failure = Box<dyn std::error::Error>;
 struct Choice {
     #[command(flatten)]
     place: Place,
-    /// A file, a recording, or a symbol in the recordings, such as aapl.
-    name: String,
+    /// A file, a recording, or a symbol in the recordings, such as aapl. Not needed where the store
+    /// has one recording, or no recording and one file.
+    name: Option<String>,
     /// First time: a date, "2026-11-21 09:30" or 09:30 by the venue's clock; an instant such as
     /// 2026-11-21T14:30:00Z or with any offset; or a number with its unit, such as 1577716200s.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
@@ -42,12 +47,16 @@ struct Choice {
 
 /// Arguments of `evenfall store read`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  evenfall store read ticks day --from 09:30 --to 09:31
+  evenfall store read ticks aapl --out aapl.csv")]
 pub struct Read {
     #[command(flatten)]
     choice: Choice,
-    /// Format of the output.
-    #[arg(long, value_enum, default_value = "csv")]
-    format: Format,
+    /// Format of the output. Without it, the ending of the file's name states the format, and
+    /// standard output is CSV.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Unit of times in Parquet and Arrow. Spark reads us alone.
     #[arg(long, value_enum, default_value = "ns")]
     time_unit: TimeUnit,
@@ -58,6 +67,9 @@ pub struct Read {
 
 /// Arguments of `evenfall store tail`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  evenfall store tail ticks -n 20
+  evenfall store tail tcp://127.0.0.1:7410 feed --follow")]
 pub struct Tail {
     #[command(flatten)]
     choice: Choice,
@@ -74,18 +86,43 @@ pub struct Tail {
 
 /// Arguments of `evenfall store export`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  evenfall store export ticks day --out day.parquet
+  evenfall store export ticks day --out day.csv")]
 pub struct Export {
     #[command(flatten)]
     choice: Choice,
-    /// Format of the output.
-    #[arg(long, value_enum, default_value = "parquet")]
-    format: Format,
+    /// Format of the output. Without it, the ending of the file's name states the format.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Unit of times in Parquet and Arrow. Spark reads us alone.
     #[arg(long, value_enum, default_value = "ns")]
     time_unit: TimeUnit,
     /// The file to write. The file takes its name when it is complete.
     #[arg(long, short)]
     out: PathBuf,
+}
+
+impl Choice {
+    /// The name, or the only one that can be meant.
+    fn name_in(&self, catalog: &Catalog) -> Result<String, String> {
+        if let Some(name) = &self.name {
+            return Ok(name.clone());
+        }
+        let recordings: Vec<&str> = catalog.recordings().map(|one| one.name.as_str()).collect();
+        let files: Vec<&str> = catalog.files().map(|file| file.name.as_str()).collect();
+        match (&*recordings, &*files) {
+            ([only], _) | ([], [only]) => Ok((*only).to_owned()),
+            ([], []) => Err("the store is empty".into()),
+            _ => {
+                let all: Vec<String> = { recordings.iter().chain(&files) }
+                    .take(NAMES_SHOWN)
+                    .map(|name| printable(name).to_string())
+                    .collect();
+                Err(format!("name what to read: {}; `store ls` lists all", all.join(", ")))
+            }
+        }
+    }
 }
 
 /// What a name stands for, at one moment.
@@ -116,7 +153,7 @@ impl Question {
     fn of(choice: &Choice) -> Result<Self, Failure> {
         let source = choice.place.source()?;
         let catalog = Catalog::read(&*source)?;
-        let name = &choice.name;
+        let name = &choice.name_in(&catalog)?;
         let open = |files| RecordingSnapshot::open(Arc::clone(&source), files);
         let subject = if let Some(file) = catalog.file(name) {
             Subject::File(file.clone())
@@ -325,13 +362,16 @@ fn write(choice: &Choice, target: Target<'_>) -> Result<u64, Failure> {
 
 /// Runs `store read`.
 pub fn read(args: &Read) -> Outcome {
-    let (format, time_unit, path) = (args.format, args.time_unit, args.out.as_deref());
+    let (time_unit, path) = (args.time_unit, args.out.as_deref());
+    let named = path.map(Format::of_name);
+    let format = args.format.map_or_else(|| named.unwrap_or(Ok(Format::Csv)), Ok)?;
     write(&args.choice, Target { format, time_unit, path }).map(drop)
 }
 
 /// Runs `store export`.
 pub fn export(args: &Export) -> Outcome {
-    let (format, time_unit, path) = (args.format, args.time_unit, Some(&*args.out));
+    let (time_unit, path) = (args.time_unit, Some(&*args.out));
+    let format = args.format.map_or_else(|| Format::of_name(&args.out), Ok)?;
     let count = write(&args.choice, Target { format, time_unit, path })?;
     println!("{count} rows in {}", args.out.display());
     Ok(())

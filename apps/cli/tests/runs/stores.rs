@@ -360,6 +360,30 @@ fn retention_and_deletion_are_orders_of_the_command_line() {
 }
 
 #[test]
+fn one_recording_needs_no_name_and_a_file_has_the_format_of_its_ending() {
+    let recorded = Recorded::prepare(300);
+    let day = ["--feed", &recorded.feed, "--date", "2026-11-20"];
+    assert!(recorded.store(&[&["append", "feed"][..], &day].concat()).ok);
+    let listed = recorded.store(&["ls"]).out;
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+    assert!(listed.contains("300 messages") && listed.contains("2026-11-20T"), "{listed}");
+    let out = |ending: &str| recorded.scratch.path(&format!("out.{ending}")).display().to_string();
+    for (ending, begin) in [("csv", &b"stream,"[..]), ("parquet", b"PAR1"), ("json", b"{")] {
+        let said = recorded.store(&["export", "--out", &out(ending)]);
+        assert!(said.ok, "{}", said.err);
+        assert!(fs::read(out(ending)).expect("a file").starts_with(begin), "{ending}");
+    }
+    let said = recorded.store(&["export", "--out", &out("xls")]);
+    assert!(!said.ok && said.err.contains("no format has this ending"), "{}", said.err);
+
+    assert!(recorded.store(&[&["append", "again"][..], &day].concat()).ok);
+    let said = recorded.store(&["tail"]);
+    assert!(!said.ok && said.err.contains("again, feed"), "{}", said.err);
+    let files = recorded.store(&["ls", "--files"]).out;
+    assert!(files.lines().count() > 2 && files.contains("again.0."), "{files}");
+}
+
+#[test]
 fn a_query_that_finds_nothing_says_what_there_is() {
     let scratch = Scratch::beside();
     let (dir, feed) = (scratch.path("store"), scratch.path("f.itch50").display().to_string());
