@@ -185,14 +185,15 @@ pub fn main(args: &Args) -> Outcome {
         }
         Target::Alerts { source, hold_for, on_time, window } => {
             let inventory = Inventory::load(source)?;
-            let limits = alerts::Limits::of(&inventory, **hold_for, *on_time, **window)?;
+            let limits = alerts::AlertLimits::of(&inventory, **hold_for, *on_time, **window)?;
             (source, alerts::rules(&inventory, &limits)?)
         }
-        Target::Grafana { source } => (source, grafana::dashboard(&Inventory::load(source)?)?),
-        Target::Systemd { source } => (source, systemd::commands(&Inventory::load(source)?)),
+        Target::Grafana { source } => (source, grafana::make_dashboard(&Inventory::load(source)?)?),
+        Target::Systemd { source } => (source, systemd::unit_script(&Inventory::load(source)?)),
         Target::Kubernetes { source, hosts, image, storage, namespace, with } => {
             let inventory = Inventory::load(source)?;
-            let cluster = kubernetes::Cluster::new(hosts, image, namespace, storage.as_deref())?;
+            let cluster =
+                kubernetes::ClusterPlan::new(hosts, image, namespace, storage.as_deref())?;
             let monitors = with.contains(&Extra::PrometheusOperator);
             (source, kubernetes::objects(&inventory, &cluster, monitors)?)
         }

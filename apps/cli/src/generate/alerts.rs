@@ -26,14 +26,14 @@ pub const HOLD_FOR: Duration = Duration::from_secs(15);
 pub const WINDOW: Duration = Duration::from_millis(5);
 
 /// The limits of all rules.
-pub struct Limits {
+pub struct AlertLimits {
     hold_for: Duration,
     on_time: f64,
     window: Duration,
     hold_max: Option<Duration>,
 }
 
-impl Limits {
+impl AlertLimits {
     /// The limits without options.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ fn rule(
 }
 
 /// The rules of a feed: fairness, latency, losses.
-fn feed_rules(limits: &Limits) -> Vec<AlertRule> {
+fn feed_rules(limits: &AlertLimits) -> Vec<AlertRule> {
     let (on_time, window) = (limits.on_time, limits.window.as_secs_f64());
     let quantile = |share: &str, metric: &str| {
         format!("histogram_quantile({share}, sum by (le) (rate(evenfall_{metric}_bucket[1m])))")
@@ -115,8 +115,8 @@ fn feed_rules(limits: &Limits) -> Vec<AlertRule> {
         rule(
             "EvenfallReceiverLate",
             "warn",
-            "sum by (node) (rate(evenfall_late_messages_total{role!=\"root\"}[1m])) / \
-             (sum by (node) (rate(evenfall_released_messages_total{role!=\"root\"}[1m])) > 0) > 0.05"
+            "sum by (node) (rate(evenfall_late_messages_total{role!=\"root\"}[1m])) / (sum by \
+             (node) (rate(evenfall_released_messages_total{role!=\"root\"}[1m])) > 0) > 0.05"
                 .into(),
             "{{ $labels.node }} releases {{ $value | humanizePercentage }} of its messages late.",
         ),
@@ -150,7 +150,7 @@ fn feed_rules(limits: &Limits) -> Vec<AlertRule> {
     rules
 }
 
-/// The rules of machines, clocks and disks.
+/// The rules of nodes and clocks.
 fn machine_rules() -> Vec<AlertRule> {
     vec![
         rule(
@@ -180,8 +180,8 @@ fn machine_rules() -> Vec<AlertRule> {
         rule(
             "EvenfallClockAboveWindow",
             "warn",
-            "max(evenfall_clock_assumed_seconds) > \
-             scalar(histogram_quantile(0.99, sum by (le) (rate(evenfall_window_seconds_bucket[1m]))))"
+            "max(evenfall_clock_assumed_seconds) > scalar(histogram_quantile(0.99, \
+             sum by (le) (rate(evenfall_window_seconds_bucket[1m]))))"
                 .into(),
             "Clocks may err by {{ $value | humanizeDuration }}, more than the delivery window: the \
              clocks decide which receiver is first.",
@@ -192,6 +192,12 @@ fn machine_rules() -> Vec<AlertRule> {
             "evenfall_clock_lost + evenfall_clock_disrupted + evenfall_clock_liars > 0".into(),
             "{{ $value }} clocks of the mesh are not measured, left their bounds, or lie.",
         ),
+    ]
+}
+
+/// The rules of disks, buckets and racks.
+fn storage_rules() -> Vec<AlertRule> {
+    vec![
         rule(
             "EvenfallRecorderStands",
             "page",
@@ -229,11 +235,11 @@ fn machine_rules() -> Vec<AlertRule> {
     ]
 }
 
-fn all_rules(limits: &Limits) -> Vec<AlertRule> {
-    feed_rules(limits).into_iter().chain(machine_rules()).collect()
+fn all_rules(limits: &AlertLimits) -> Vec<AlertRule> {
+    { feed_rules(limits).into_iter() }.chain(machine_rules()).chain(storage_rules()).collect()
 }
 
-fn hold_for(limits: &Limits) -> String {
+fn hold_for(limits: &AlertLimits) -> String {
     humantime::format_duration(limits.hold_for).to_string().replace(' ', "")
 }
 
@@ -241,7 +247,10 @@ fn hold_for(limits: &Limits) -> String {
 ///
 /// # Errors
 /// No node serves metrics.
-pub fn rules(inventory: &Inventory, limits: &Limits) -> Result<String, Box<dyn std::error::Error>> {
+pub fn rules(
+    inventory: &Inventory,
+    limits: &AlertLimits,
+) -> Result<String, Box<dyn std::error::Error>> {
     inventory.observed_nodes()?;
     let mut text = format!(
         "# Made by `evenfall generate alerts {}`.\ngroups:\n  - name: evenfall\n    rules:\n",
@@ -252,8 +261,8 @@ pub fn rules(inventory: &Inventory, limits: &Limits) -> Result<String, Box<dyn s
         let (expression, summary) = (json!(expression), json!(summary));
         let _ = write!(
             text,
-            "      - alert: {name}\n        expr: {expression}\n        for: {}\n        \
-             labels: {{severity: {severity}}}\n        annotations:\n          summary: {summary}\n",
+            "      - alert: {name}\n        expr: {expression}\n        for: {}\n        labels: \
+             {{severity: {severity}}}\n        annotations:\n          summary: {summary}\n",
             hold_for(limits)
         );
     }
@@ -261,7 +270,7 @@ pub fn rules(inventory: &Inventory, limits: &Limits) -> Result<String, Box<dyn s
 }
 
 /// The rules as an object of the operator of Prometheus.
-pub fn operator_rules(limits: &Limits) -> serde_json::Value {
+pub fn operator_rules(limits: &AlertLimits) -> serde_json::Value {
     let each = |rule: AlertRule| {
         json!({
             "alert": rule.name, "expr": rule.expression, "for": hold_for(limits),

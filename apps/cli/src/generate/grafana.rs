@@ -17,7 +17,7 @@ struct Panel {
     lines: &'static [(&'static str, &'static str)],
 }
 
-const fn shows(
+const fn new_panel(
     title: &'static str,
     unit: &'static str,
     lines: &'static [(&'static str, &'static str)],
@@ -26,12 +26,12 @@ const fn shows(
 }
 
 const PANELS: [Panel; 12] = [
-    shows(
+    new_panel(
         "Messages in time at every receiver, P(F)",
         "percentunit",
         &[("P(F)", "evenfall_on_time_share and evenfall_leads == 1")],
     ),
-    shows(
+    new_panel(
         "Delivery window",
         "s",
         &[
@@ -45,12 +45,12 @@ const PANELS: [Panel; 12] = [
             ),
         ],
     ),
-    shows(
+    new_panel(
         "Messages per second",
         "short",
         &[("published", "sum(rate(evenfall_published_messages_total[1m]))")],
     ),
-    shows(
+    new_panel(
         "Latency to the slowest receiver",
         "s",
         &[
@@ -62,15 +62,16 @@ const PANELS: [Panel; 12] = [
             ("hold", "max(evenfall_hold_seconds)"),
         ],
     ),
-    shows(
+    new_panel(
         "Release lateness, p99",
         "s",
         &[(
             "p99",
-            "histogram_quantile(0.99, sum by (le) (rate(evenfall_release_lateness_seconds_bucket[1m])))",
+            "histogram_quantile(0.99, \
+             sum by (le) (rate(evenfall_release_lateness_seconds_bucket[1m])))",
         )],
     ),
-    shows(
+    new_panel(
         "Late messages by receiver",
         "short",
         &[(
@@ -78,7 +79,7 @@ const PANELS: [Panel; 12] = [
             "topk(8, sum by (node) (rate(evenfall_late_messages_total{role!=\"root\"}[1m])))",
         )],
     ),
-    shows(
+    new_panel(
         "Lost messages by receiver",
         "short",
         &[(
@@ -86,12 +87,12 @@ const PANELS: [Panel; 12] = [
             "sum by (node) (increase(evenfall_lost_messages_total{role!=\"root\"}[1m])) > 0",
         )],
     ),
-    shows(
+    new_panel(
         "Repairs",
         "short",
         &[("{{role}} {{node}}", "sum by (role, node) (rate(evenfall_repairs_sent_total[1m])) > 0")],
     ),
-    shows(
+    new_panel(
         "Replacements of proxies",
         "short",
         &[
@@ -100,20 +101,20 @@ const PANELS: [Panel; 12] = [
             ("undone", "sum(evenfall_replacements_undone_total)"),
         ],
     ),
-    shows("Error bound of the clocks", "s", &[("{{node}}", "evenfall_clock_assumed_seconds")]),
-    shows(
+    new_panel("Error bound of the clocks", "s", &[("{{node}}", "evenfall_clock_assumed_seconds")]),
+    new_panel(
         "Recorded messages per second",
         "short",
         &[("{{node}}", "rate(evenfall_kept_messages_total[1m])")],
     ),
-    shows(
+    new_panel(
         "Nodes that do not answer",
         "short",
         &[("{{role}} {{node}}", "up{job=\"evenfall\"} == 0")],
     ),
 ];
 
-fn panel(at: usize, Panel { title, unit, lines }: &Panel) -> Value {
+fn draw_panel(at: usize, Panel { title, unit, lines }: &Panel) -> Value {
     let line = |(at, (legend, expression)): (usize, &(&str, &str))| {
         let letter = char::from(b'A' + at as u8).to_string();
         json!({"refId": letter, "expr": expression, "legendFormat": legend})
@@ -133,9 +134,9 @@ fn panel(at: usize, Panel { title, unit, lines }: &Panel) -> Value {
 ///
 /// # Errors
 /// No node serves metrics.
-pub fn dashboard(inventory: &Inventory) -> Result<String, Box<dyn std::error::Error>> {
+pub fn make_dashboard(inventory: &Inventory) -> Result<String, Box<dyn std::error::Error>> {
     inventory.observed_nodes()?;
-    let panels: Vec<_> = PANELS.iter().enumerate().map(|(at, one)| panel(at, one)).collect();
+    let panels: Vec<_> = PANELS.iter().enumerate().map(|(at, one)| draw_panel(at, one)).collect();
     let dashboard = json!({
         "title": "evenfall", "uid": "evenfall", "tags": ["evenfall"],
         "description": format!("Made by `evenfall generate grafana {}`.", inventory.file),

@@ -11,8 +11,9 @@ use evenfall_core::MacKey;
 use evenfall_runtime::settings::Node;
 use serde_json::{Value, json};
 
+use super::Inventory;
+use super::alerts::{self, AlertLimits};
 use super::pod::{self, NODE_NAME, RolePod, check_host_name};
-use super::{Inventory, alerts};
 
 /// The file of the settings in their map.
 const SETTINGS: &str = "evenfall.toml";
@@ -27,7 +28,7 @@ struct ClusterHost {
 }
 
 /// Where the nodes run.
-pub struct Cluster {
+pub struct ClusterPlan {
     hosts: Vec<ClusterHost>,
     image: String,
     namespace: String,
@@ -35,7 +36,7 @@ pub struct Cluster {
     storage: Option<String>,
 }
 
-impl Cluster {
+impl ClusterPlan {
     /// # Errors
     /// A host that is no `NAME=ADDRESS`, and a name that no host of a cluster has.
     pub fn new(
@@ -85,11 +86,11 @@ impl Cluster {
             }
         }
         let hosts: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
-        let pod = self.pod(first, NODE_NAME, settings_map);
-        Ok(Some(pod::daemon_set("agents", &self.namespace, &hosts, &pod)))
+        let pod = self.role_pod(first, NODE_NAME, settings_map);
+        Ok(Some(pod::make_daemon_set("agents", &self.namespace, &hosts, &pod)))
     }
 
-    fn pod<'a>(&'a self, node: &'a Node, name: &'a str, settings_map: &'a str) -> RolePod<'a> {
+    fn role_pod<'a>(&'a self, node: &'a Node, name: &'a str, settings_map: &'a str) -> RolePod<'a> {
         RolePod {
             role: &node.role,
             name,
@@ -126,11 +127,11 @@ impl Cluster {
 }
 
 /// What only the operator of Prometheus knows.
-fn monitors(
+fn operator_objects(
     inventory: &Inventory,
     namespace: &str,
 ) -> Result<[Value; 2], Box<dyn std::error::Error>> {
-    let limits = alerts::Limits::of_defaults(inventory)?;
+    let limits = AlertLimits::of_defaults(inventory)?;
     let metadata = json!({"name": "evenfall", "namespace": namespace});
     let of_evenfall = json!({"matchLabels": {"app.kubernetes.io/name": "evenfall"}});
     let monitor = json!({
@@ -155,7 +156,7 @@ fn monitors(
 /// become one name.
 pub fn objects(
     inventory: &Inventory,
-    cluster: &Cluster,
+    cluster: &ClusterPlan,
     has_operator: bool,
 ) -> Result<String, Box<dyn std::error::Error>> {
     let content = MacKey::new(1, &[0; 16]).mac(&[inventory.text.as_bytes()]);
@@ -182,13 +183,13 @@ pub fn objects(
             return Err(format!("node {}: another node becomes {name} too", node.name).into());
         }
         let claim = cluster.claim(node, &name)?;
-        let mut pod = cluster.pod(node, &node.name, &settings_map);
+        let mut pod = cluster.role_pod(node, &node.name, &settings_map);
         pod.claim = claim.is_some().then_some(name.as_str());
         items.extend(claim);
-        items.push(pod::deployment(&name, namespace, cluster.host_of(node)?, &pod));
+        items.push(pod::make_deployment(&name, namespace, cluster.host_of(node)?, &pod));
     }
     if has_operator {
-        items.extend(monitors(inventory, namespace)?);
+        items.extend(operator_objects(inventory, namespace)?);
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     Ok(serde_json::to_string_pretty(&list)? + "\n")

@@ -53,7 +53,7 @@ pub fn check_host_name(name: &str) -> Result<(), String> {
 
 /// A name as the value of a label. A longer name ends in a code of the whole name, so that two long
 /// names with one beginning stay two.
-pub fn label(name: &str) -> String {
+pub fn label_value(name: &str) -> String {
     if name.len() <= LABEL_BYTES_MAX {
         return name.to_owned();
     }
@@ -63,16 +63,16 @@ pub fn label(name: &str) -> String {
     format!("{kept}{code}")
 }
 
-fn labels(name: &str, role: &str) -> Value {
+fn role_labels(name: &str, role: &str) -> Value {
     json!({
-        "app.kubernetes.io/name": "evenfall", "app.kubernetes.io/instance": label(name),
+        "app.kubernetes.io/name": "evenfall", "app.kubernetes.io/instance": label_value(name),
         "app.kubernetes.io/component": role,
     })
 }
 
 /// A pod on each of these hosts.
-pub fn daemon_set(name: &str, namespace: &str, hosts: &[&str], pod: &RolePod<'_>) -> Value {
-    let labels = labels(name, pod.role);
+pub fn make_daemon_set(name: &str, namespace: &str, hosts: &[&str], pod: &RolePod<'_>) -> Value {
+    let labels = role_labels(name, pod.role);
     json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -86,8 +86,8 @@ pub fn daemon_set(name: &str, namespace: &str, hosts: &[&str], pod: &RolePod<'_>
 
 /// A pod on one host. The arguments of a pod cannot be changed, so a deployment makes the pod and
 /// replaces it.
-pub fn deployment(name: &str, namespace: &str, host: &str, pod: &RolePod<'_>) -> Value {
-    let labels = labels(name, pod.role);
+pub fn make_deployment(name: &str, namespace: &str, host: &str, pod: &RolePod<'_>) -> Value {
+    let labels = role_labels(name, pod.role);
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -107,7 +107,9 @@ impl RolePod<'_> {
     fn spec(&self, hosts: &[&str]) -> Value {
         // The label with the name of a node may have another, shorter value than the name. A field
         // takes one value, and a host that fits one of the terms is taken.
-        let term = |host: &&str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [host]}]});
+        let is_host =
+            |host: &str| json!({"key": "metadata.name", "operator": "In", "values": [host]});
+        let term = |host: &&str| json!({"matchFields": [is_host(*host)]});
         let state = match self.claim {
             Some(claim) => {
                 json!({"name": "state", "persistentVolumeClaim": {"claimName": claim}})
@@ -125,7 +127,7 @@ impl RolePod<'_> {
             "affinity": affinity,
             "restartPolicy": "Always",
             "securityContext": {"runAsNonRoot": true, "runAsUser": USER, "fsGroup": USER},
-            "containers": [self.container()],
+            "containers": [self.make_container()],
             "volumes": [
                 {"name": "settings", "projected": {"sources": [
                     {"configMap": {"name": self.settings_map}},
@@ -136,7 +138,7 @@ impl RolePod<'_> {
         })
     }
 
-    fn container(&self) -> Value {
+    fn make_container(&self) -> Value {
         // Requests and limits are the same number of whole processors. A kubelet with the static
         // CPU policy then gives the container processors of its own, on which releases may spin.
         let resources = json!({"cpu": ROLE_CPUS, "memory": "1Gi"});

@@ -18,7 +18,7 @@ fn settings_file(role: &str) -> &'static str {
 
 /// A shell script with a part for each host. Roles of `[[node]]` become instances of the unit in
 /// `deploy/systemd/evenfall@.service`.
-pub fn commands(inventory: &Inventory) -> String {
+pub fn unit_script(inventory: &Inventory) -> String {
     let mut hosts: BTreeMap<IpAddr, Vec<(&str, &str)>> = BTreeMap::new();
     for node in &inventory.nodes {
         let units = hosts.entry(node.address.ip()).or_default();

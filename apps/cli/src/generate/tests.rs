@@ -36,7 +36,7 @@ fn inventory() -> Inventory {
 
 #[test]
 fn limits_of_alerts_follow_from_the_settings() {
-    let rules = alerts::Limits::of_defaults(&inventory()).expect("limits");
+    let rules = alerts::AlertLimits::of_defaults(&inventory()).expect("limits");
     let text = alerts::rules(&inventory(), &rules).expect("rules");
     // 99 % of 20 ms, and five times the .6 % that the deadline's rule allows.
     assert!(text.contains("evenfall_hold_seconds >= 0.0198"), "{text}");
@@ -53,7 +53,7 @@ fn a_node_without_an_address_for_metrics_is_not_scraped() {
 fn each_node_has_a_pod_on_the_host_with_its_address() {
     let hosts = ["a=10.0.0.1".to_owned(), "b=10.0.0.2".to_owned()];
     let cluster =
-        kubernetes::Cluster::new(&hosts, "evenfall:local", "feed", None).expect("cluster");
+        kubernetes::ClusterPlan::new(&hosts, "evenfall:local", "feed", None).expect("cluster");
     let list = kubernetes::objects(&inventory(), &cluster, true).expect("objects");
     let list: serde_json::Value = serde_json::from_str(&list).expect("JSON");
     let items = list["items"].as_array().expect("items");
@@ -72,7 +72,7 @@ fn each_node_has_a_pod_on_the_host_with_its_address() {
 
 #[test]
 fn a_node_on_no_host_of_the_cluster_is_named() {
-    let cluster = kubernetes::Cluster::new(&["a=10.0.0.1".into()], "image", "feed", None);
+    let cluster = kubernetes::ClusterPlan::new(&["a=10.0.0.1".into()], "image", "feed", None);
     let cluster = cluster.expect("one");
     let error = kubernetes::objects(&inventory(), &cluster, false).expect_err("desk_1 has no host");
     let error = error.to_string();
@@ -81,7 +81,7 @@ fn a_node_on_no_host_of_the_cluster_is_named() {
 
 #[test]
 fn a_host_starts_its_own_nodes_alone() {
-    let text = systemd::commands(&inventory());
+    let text = systemd::unit_script(&inventory());
     let (_, second) = text.split_once("10.0.0.2)").expect("the second host");
     assert!(second.contains("evenfall@receiver:desk_1") && !second.contains("evenfall@root"));
 }

@@ -201,7 +201,7 @@ fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
         claim: None,
     };
     let hosts: Vec<&str> = all.iter().map(|machine| machine.name.as_str()).collect();
-    let agents = pod::daemon_set("agents", "evenfall", &hosts, &pod);
+    let agents = pod::make_daemon_set("agents", "evenfall", &hosts, &pod);
     json!({"apiVersion": "v1", "kind": "List", "items": [agents]})
 }
 
