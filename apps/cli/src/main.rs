@@ -20,6 +20,7 @@
 //! | [`feed`] | `evenfall feed play\|info\|make`: files, and a file as a live session |
 //! | [`tap`] | `evenfall tap`: a feed as a participant takes it |
 //! | [`config`] | `evenfall config check\|default` |
+//! | [`init`], [`key`] | `evenfall init`, `evenfall key new`: a settings file, and a key |
 //! | [`generate`] | `evenfall generate prometheus\|alerts\|grafana\|systemd\|kubernetes` |
 //! | [`completions`] | `evenfall completions bash\|zsh\|fish` |
 //! | `man` | `evenfall man DIR`: manual pages, in a build with the feature |
@@ -36,7 +37,9 @@ mod demo;
 mod feed;
 mod files;
 mod generate;
+mod init;
 mod instrument;
+mod key;
 mod keys;
 mod local;
 #[cfg(feature = "man")]
@@ -72,6 +75,10 @@ struct Cli {
 enum Command {
     /// Multicast a feed fairly between processes on this machine, and judge the run.
     Demo(demo::Args),
+    /// Write a settings file for a run, with a key where nodes are on several hosts.
+    Init(init::Args),
+    /// Make the shared key of a run.
+    Key(key::Args),
     /// Run one process of a run that a settings file describes.
     Run(run::Args),
     /// Print the figures of a finished run and write its page.
@@ -123,6 +130,8 @@ enum Command {
 fn command(cli: Cli) -> Outcome {
     match cli.command {
         Command::Demo(args) => demo::main(&args),
+        Command::Init(args) => init::main(&args),
+        Command::Key(args) => key::main(&args),
         Command::Run(args) => run::main(&args),
         Command::Report(args) => report::main(&args),
         Command::Stat(args) => stat::main(&args),
