@@ -5,10 +5,10 @@
 //! that must first be woken. The machine therefore installs a [`Forward`], which is a plain value:
 //!
 //! ```text
-//!  arrival ── source? ── matches? ── route? ── window: first copy? ── group takes it?
-//!                │           │          │              │                     │
-//!                no          no         no       seen, or behind             no
-//!                └───────────┴──────────┴──────────────┴─────────────────────┘
+//!  arrival ── source? ── matches? ── route? ── code? ── window: first copy? ── group takes it?
+//!                │           │          │        │            │                     │
+//!                no          no         no       no     seen, or behind             no
+//!                └───────────┴──────────┴────────┴────────────┴─────────────────────┘
 //!                     handed in unmarked: the machine decides, as without any install
 //!
 //!  all yes: the copies leave with the patched head, and the arrival is handed in as well,
@@ -22,6 +22,10 @@
 //! Every rule is a fixed offset and a few bytes, so that the verifier for kernel programs accepts
 //! the loops over these rules. [`Forwarder`] carries the rules out in plain code. Ports in user
 //! space and the simulator use it, and tests compare a port in the kernel with it.
+
+mod code;
+
+pub use code::HopCode;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -169,12 +173,15 @@ pub struct Forward {
     pub head_bytes: u8,
     /// Changes between the head that arrived and the head that leaves.
     pub patches: Vec<Patch>,
+    /// The code of the hop. A datagram with a wrong code is left to the machine. The code of a
+    /// copy is written after all patches. `None` when the datagrams have no code.
+    pub code: Option<HopCode>,
 }
 
 impl Forward {
     /// Whether the value keeps the limits of this module and all patches lie inside the head.
     pub fn is_sound(&self) -> bool {
-        let Self { sources, matches, routes, window, head_bytes, patches, .. } = self;
+        let Self { sources, matches, routes, window, head_bytes, patches, code, .. } = self;
         let head = usize::from(*head_bytes);
         let lists = [sources.len(), matches.len(), routes.len(), patches.len()];
         lists.iter().all(|len| *len <= ENTRIES_MAX)
@@ -183,6 +190,7 @@ impl Forward {
             && usize::from(window.at) + 8 <= head
             && (1..=WINDOW_FRAMES_MAX).contains(&window.frames)
             && patches.iter().all(|patch| patch.end() <= head)
+            && code.as_ref().is_none_or(|code| code.is_sound(head))
     }
 
     /// The group for this datagram and the number that the datagram carries.
@@ -192,12 +200,14 @@ impl Forward {
         if !self.sources.contains(&arrival.from) || !fits(&self.matches) {
             return None;
         }
-        if datagram.len() < usize::from(self.head_bytes) {
-            return None;
-        }
+        let (head, body) = datagram.split_at_checked(usize::from(self.head_bytes))?;
         let at = usize::from(self.window.at);
         let number = datagram.get(at..at + 8)?.try_into().map(u64::from_le_bytes).ok()?;
         let route = self.routes.iter().find(|route| fits(&route.matches))?;
+        // The code costs most, so it is the last question.
+        if self.code.as_ref().is_some_and(|code| !code.fits(head, body)) {
+            return None;
+        }
         Some((route.to, number))
     }
 
@@ -205,7 +215,8 @@ impl Forward {
     fn head(&self, datagram: &[u8], clock: &Clock, now: Timestamp) -> Head {
         let mut head = [0; HEAD_BYTES_MAX];
         let head = &mut head[..usize::from(self.head_bytes)];
-        head.copy_from_slice(&datagram[..head.len()]);
+        let (arrived, body) = datagram.split_at(head.len());
+        head.copy_from_slice(arrived);
         for patch in &self.patches {
             match patch {
                 Patch::Bytes(field) => {
@@ -216,6 +227,9 @@ impl Forward {
                     head[usize::from(*at)..usize::from(*at) + 8].copy_from_slice(&sent);
                 }
             }
+        }
+        if let Some(code) = &self.code {
+            code.write(head, body);
         }
         Head::new(head)
     }
@@ -399,7 +413,7 @@ mod tests {
 
     use super::*;
     use crate::machine::StampedBy;
-    use crate::{ClockError, Prng};
+    use crate::{ClockError, MacKey, Prng};
 
     const ID: ForwardId = ForwardId(1);
 
@@ -421,7 +435,47 @@ mod tests {
             window: Window { at: 5, frames },
             head_bytes: 21,
             patches: vec![Patch::Bytes(Field::new(0, &[99])), Patch::SyncTime(13)],
+            code: None,
         })
+    }
+
+    const KEY: [u8; 16] = [3; 16];
+
+    /// The same rules with a code at the end of a longer head. It covers the other 21 bytes and
+    /// the last two of the body.
+    fn keyed() -> Arc<Forward> {
+        let code = Some(HopCode::new(&KEY, 21, 2, 21));
+        Arc::new(Forward { head_bytes: 29, code, ..(*rules(64)).clone() })
+    }
+
+    fn keyed_arrival(number: u64) -> Arrival {
+        let plain = arrival(1, number);
+        let code = MacKey::new(0, &KEY).mac(&[&plain.datagram[..21], b"dy"]).to_le_bytes();
+        let datagram = [&plain.datagram[..21], &code, b"body"].concat();
+        Arrival { datagram: datagram.into(), ..plain }
+    }
+
+    #[test]
+    fn a_keyed_table_sends_on_what_has_the_right_code_and_writes_its_own() {
+        let mut forwarder = Forwarder::default();
+        assert_eq!(forwarder.install(0, ID, Some(&keyed())), Installed::Taken);
+        let sent = offer(&mut forwarder, keyed_arrival(5)).unwrap();
+        let (head, code) = sent.head.as_slice().split_at(21);
+        assert_eq!((head[0], &head[5..13]), (99, &5_u64.to_le_bytes()[..]));
+        let right = MacKey::new(0, &KEY).mac(&[head, b"dy"]);
+        assert_eq!(code, right.to_le_bytes(), "over the head that leaves");
+        let covered = (0..29).chain(31..33);
+        for at in covered.filter(|at| !(5..13).contains(at)) {
+            let mut flipped = keyed_arrival(6).datagram.to_vec();
+            flipped[at] ^= 1;
+            let flipped = Arrival { datagram: flipped.into(), ..keyed_arrival(6) };
+            assert!(offer(&mut forwarder, flipped).is_none(), "byte {at}");
+        }
+        let short = keyed_arrival(6).datagram.slice(..30);
+        assert!(offer(&mut forwarder, Arrival { datagram: short, ..keyed_arrival(6) }).is_none());
+        assert!(offer(&mut forwarder, keyed_arrival(6)).is_some(), "a forgery marks no number");
+        let told = ForwardCounters { forwarded: 2, ..ForwardCounters::default() };
+        assert_eq!(counters(&mut forwarder), [told]);
     }
 
     fn arrival(view: u32, number: u64) -> Arrival {
@@ -514,6 +568,8 @@ mod tests {
         let unsound = [
             Forward { head_bytes: 20, ..(*rules(64)).clone() },
             Forward { head_bytes: 129, ..(*rules(64)).clone() },
+            Forward { head_bytes: 28, ..(*keyed()).clone() },
+            Forward { code: Some(HopCode::new(&KEY, 22, 2, 21)), ..(*keyed()).clone() },
             Forward { sources: vec![source(); ENTRIES_MAX + 1], ..(*rules(64)).clone() },
             (*rules(0)).clone(),
             (*rules(WINDOW_FRAMES_MAX + 1)).clone(),

@@ -3,7 +3,7 @@
 //! The table states in fixed offsets how `Relay` itself treats the first copy of a live frame:
 //!
 //! ```text
-//!  offset 0..6    magic, version, kind Data, class Live, no key           must match
+//!  offset 0..6    magic, version, kind Data, class Live, key id           must match
 //!         8..24   stream, epoch, run id                                   must match
 //!        24..32   frame number                                            at most once
 //!        57       level                                                   becomes the proxy's
@@ -37,16 +37,17 @@ const EARLIER_AT: u16 = 68;
 const SENT_AT: u16 = 72;
 
 /// The table of a proxy for its present and its last place, with the groups of both. `None` when
-/// the proxy forwards nothing or the stream is keyed.
+/// the proxy forwards nothing.
 pub(crate) fn table(up: &Uplink, groups: (GroupId, GroupId)) -> Option<Forward> {
-    let place = up.place.as_ref().filter(|_| up.out.seal.key_id() == 0)?;
+    let place = up.place.as_ref()?;
     if !feeds(place) && !up.previous.as_ref().is_some_and(feeds) {
         return None;
     }
     let (epoch, run_id) = up.out.run;
     let (kind, stream) = (Kind::Data, up.who.stream);
-    let fixed =
-        Fixed { class: Class::Live, run_id, kind, ..Fixed::control(kind, stream, epoch, 0) };
+    let key_id = up.out.seal.key_id();
+    let control = Fixed::control(kind, stream, epoch, 0);
+    let fixed = Fixed { class: Class::Live, run_id, kind, key_id, ..control };
     let hop = Hop { from: up.who.id, level: up.out.level, sent: SyncTime::ZERO, ..Hop::default() };
     let header = encode_header(&fixed, &hop);
     let field = |from: u16, to: u16| Field::new(from, &header[usize::from(from)..usize::from(to)]);
@@ -74,6 +75,7 @@ pub(crate) fn table(up: &Uplink, groups: (GroupId, GroupId)) -> Option<Forward> 
             Patch::SyncTime(SENT_AT),
             Patch::Bytes(field(MAC_OFFSET as u16, HEADER_BYTES as u16)),
         ],
+        code: up.out.seal.hop_code(),
     })
 }
 

@@ -3,9 +3,12 @@
 //! The root seals a body once, so that every copy has the same bytes. The seal is ChaCha20-Poly1305
 //! under a key that is derived for the stream, epoch and run id. The frame number is the nonce, and
 //! the fixed header is the associated data. Every datagram also carries a short code of the hop
-//! that sent it: SipHash-2-4 (a keyed function of 64 bits) over the header and the whole body. A
-//! proxy therefore never opens a body and never forwards a body that was changed on the way, and a
-//! receiver never trusts an unopened body.
+//! that sent it: SipHash-2-4 (a keyed function of 64 bits) over the header and the body. Of a
+//! sealed body the code covers only the tag, so that a kernel program computes it in the same short
+//! time for every length ([`HopCode`]). A proxy therefore never opens a body, and sends no frame on
+//! that a node without the key made. The proxy does send a frame on whose sealed bytes were changed
+//! on the way. A receiver opens a body before it counts the frame, so the changed frame is missing
+//! there, and is repaired.
 //!
 //! The run id is a random number that the root draws at its start. Two runs that begin in the same
 //! second, or under a clock that was set back, therefore seal under different keys, and no nonce is
@@ -14,9 +17,10 @@
 use bytes::{Bytes, BytesMut};
 pub use evenfall_core::SharedKey;
 pub use evenfall_core::cipher::TAG_BYTES;
+use evenfall_core::forward::HopCode;
 use evenfall_core::{Cipher, MacKey, Malformed};
 
-use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, MAC_OFFSET, encode_header};
+use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, Kind, MAC_OFFSET, encode_header};
 
 /// Stream, epoch and run id. Each combination has its own body key.
 type RunOfStream = (u32, u32, u64);
@@ -32,6 +36,7 @@ pub(crate) struct Seal {
 struct Keyed {
     id: u8,
     master: [u8; 32],
+    hop: [u8; 16],
     mac: MacKey,
     /// The cipher of the last stream and run. An overlay has one stream and one run at a time.
     body: Option<(RunOfStream, Cipher)>,
@@ -41,8 +46,9 @@ impl Seal {
     pub(crate) fn new(key: Option<&SharedKey>) -> Self {
         let keyed = key.map(|key| {
             let mac = blake3::derive_key("evenfall multicast v2 hop authentication", key.secret());
-            let mac = MacKey::new(key.id(), mac.first_chunk().expect("32 bytes"));
-            Box::new(Keyed { id: key.id(), master: *key.secret(), mac, body: None })
+            let hop: [u8; 16] = *mac.first_chunk().expect("32 bytes");
+            let mac = MacKey::new(key.id(), &hop);
+            Box::new(Keyed { id: key.id(), master: *key.secret(), hop, mac, body: None })
         });
         Self { keyed }
     }
@@ -92,15 +98,23 @@ impl Seal {
         opened.ok_or(Malformed { what: forged, offset: HEADER_BYTES })
     }
 
-    fn mac(keyed: &Keyed, header: &[u8], body: &[u8]) -> u64 {
-        keyed.mac.mac(&[&header[..MAC_OFFSET], body])
+    /// The code of a hop over a frame of the feed, as a port checks and writes it.
+    pub(crate) fn hop_code(&self) -> Option<HopCode> {
+        let keyed = self.keyed.as_ref()?;
+        Some(HopCode::new(&keyed.hop, MAC_OFFSET as u8, TAG_BYTES as u8, MAC_OFFSET as u8))
+    }
+
+    fn mac(keyed: &Keyed, kind: Kind, header: &[u8], body: &[u8]) -> u64 {
+        // Only the bodies of the feed are sealed. The body of every other kind is covered whole.
+        let from = if kind == Kind::Data { body.len().saturating_sub(TAG_BYTES) } else { 0 };
+        keyed.mac.mac(&[&header[..MAC_OFFSET], &body[from..]])
     }
 
     /// The header of a copy that leaves now.
     pub(crate) fn header(&self, fixed: &Fixed, hop: &Hop, body: &[u8]) -> [u8; HEADER_BYTES] {
         let mut header = encode_header(fixed, hop);
         if let Some(keyed) = &self.keyed {
-            let mac = Self::mac(keyed, &header, body);
+            let mac = Self::mac(keyed, fixed.kind, &header, body);
             header[MAC_OFFSET..].copy_from_slice(&mac.to_le_bytes());
         }
         header
@@ -112,8 +126,11 @@ impl Seal {
             return Err(Malformed { what: "sealed under another key, or none", offset: 5 });
         }
         let Some(keyed) = &self.keyed else { return Ok(()) };
+        if datagram.fixed.kind == Kind::Data && datagram.body.len() < TAG_BYTES {
+            return Err(Malformed { what: "a body without its tag", offset: HEADER_BYTES });
+        }
         let header = encode_header(&datagram.fixed, &datagram.hop);
-        if Self::mac(keyed, &header, &datagram.body) == datagram.mac {
+        if Self::mac(keyed, datagram.fixed.kind, &header, &datagram.body) == datagram.mac {
             Ok(())
         } else {
             Err(Malformed { what: "message authentication failed", offset: MAC_OFFSET })
@@ -175,15 +192,23 @@ mod tests {
     }
 
     #[test]
-    fn a_body_changed_on_the_way_is_refused_before_anybody_opens_it() {
+    fn a_body_changed_on_the_way_is_refused_by_its_code_or_by_who_opens_it() {
         let key = SharedKey::new(1, [7; 32]);
         let mut seal = Seal::new(Some(&key));
         let sealed = seal.seal(&frame(), BytesMut::from(&b"body"[..]));
-        let header = seal.header(&frame(), &Hop::default(), &sealed);
-        let mut bytes = [&header[..], &sealed].concat();
-        bytes[HEADER_BYTES] ^= 1;
-        let datagram = crate::wire::parse(&bytes.into()).unwrap();
-        assert!(seal.verify(&datagram).is_err());
+        let report = Fixed { kind: Kind::Report, class: Class::Control, ..frame() };
+        for (fixed, covered_from) in [(frame(), 4), (report, 0)] {
+            let header = seal.header(&fixed, &Hop::default(), &sealed);
+            for at in 0..sealed.len() {
+                let mut bytes = [&header[..], &sealed].concat();
+                bytes[HEADER_BYTES + at] ^= 1;
+                let datagram = crate::wire::parse(&bytes.into()).unwrap();
+                assert_eq!(seal.verify(&datagram).is_err(), at >= covered_from, "byte {at}");
+                assert!(seal.open(&fixed, &datagram.body).is_err());
+            }
+            let short = [&header[..], &sealed[..TAG_BYTES - 1]].concat();
+            assert!(seal.verify(&crate::wire::parse(&short.into()).unwrap()).is_err());
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ use evenfall_core::{Class, Format, Malformed, NodeId, Reader, SyncTime};
 /// "EF" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EF");
 /// Version of this layout. A datagram of another version is refused by its number.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// Bytes of the fixed part.
 pub const FIXED_BYTES: usize = 57;
 /// Bytes in front of the body.
@@ -215,7 +215,7 @@ impl Fixed {
         }
         if r.u8()? != VERSION {
             return Err(Malformed {
-                what: "another version of the evenfall wire (this is 2)",
+                what: "another version of the evenfall wire (this is 4)",
                 offset: 2,
             });
         }
@@ -412,9 +412,13 @@ mod tests {
             assert!(parse(&Bytes::copy_from_slice(&bytes[..len])).is_err());
         }
         let mut other = bytes;
-        other[2] = 1;
+        other[2] = VERSION - 1;
         let error = parse(&Bytes::copy_from_slice(&other)).unwrap_err();
-        assert!(error.to_string().contains("version"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("version of the evenfall wire (this is {VERSION})"))
+        );
     }
 
     #[test]

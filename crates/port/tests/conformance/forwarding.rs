@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenfall_core::forward::{Field, Match, Patch, Route, Window};
+use evenfall_core::forward::{Field, HopCode, Match, Patch, Route, Window};
 use evenfall_core::{
     Arrival, Class, ClockError, ClockReading, Destination, Forward, ForwardCounters, ForwardId,
-    GroupId, Head, Install, Installed, Transmit,
+    GroupId, Head, Install, Installed, MacKey, Transmit,
 };
 use evenfall_host::clock::MonotonicClock;
 use evenfall_port::{Answer, Options, Port};
@@ -60,6 +60,7 @@ impl Line {
             window: Window { at: 2, frames: 1_000 },
             head_bytes: 18,
             patches: vec![Patch::Bytes(Field::new(1, &[hop])), Patch::SyncTime(10)],
+            code: None,
         }
     }
 
@@ -159,6 +160,70 @@ pub fn matching_datagrams_are_sent_on_once_and_handed_in_as_well(kind: &Ports) {
     line.ports[0].send(0, other).unwrap();
     flush(line.ports[0].as_mut());
     assert!(!receive(line.proxy(), 1)[0].is_forwarded);
+    line.silent();
+}
+
+const KEY: [u8; 16] = *b"a key of a hop  ";
+/// The part of a keyed head in front of the code.
+const COVERED_BYTES: usize = 24;
+
+fn code_of(head: &[u8], body: &[u8]) -> [u8; 8] {
+    MacKey::new(0, &KEY).mac(&[&head[..COVERED_BYTES], &body[body.len() - 16..]]).to_le_bytes()
+}
+
+/// The head of a datagram of this number, six spare bytes and the code; then a body of two words
+/// and the 16 bytes that the code covers.
+fn keyed_datagram(number: u64) -> [Vec<u8>; 2] {
+    let (head, _) = datagram(PUBLISHER, number);
+    let body = b"not covered, and the tag of a seal".to_vec();
+    let mut head = [head.as_slice(), &[0; 6]].concat();
+    head.extend(code_of(&head, &body));
+    [head, body]
+}
+
+pub fn a_keyed_table_checks_the_code_and_writes_its_own(kind: &Ports) {
+    let mut line = Line::new(kind, &Options::default());
+    line.install_group();
+    let code = Some(HopCode::new(&KEY, COVERED_BYTES as u8, 16, COVERED_BYTES as u8));
+    let head_bytes = COVERED_BYTES as u8 + 8;
+    let rules = Forward { head_bytes, code, ..line.rules(PROXY) };
+    line.proxy().install(0, &Install::Forward(TABLE, Some(Arc::new(rules)))).unwrap();
+    let to = one(line.ports[1].as_ref());
+    let publish = |line: &mut Line, number: u64, flip: Option<usize>| {
+        let [mut head, mut body] = keyed_datagram(number);
+        match flip {
+            Some(at) if at < head.len() => head[at] ^= 1,
+            Some(at) => body[at - usize::from(head_bytes)] ^= 1,
+            None => {}
+        }
+        let transmit = Transmit::new(Class::Live, to, Head::new(&head), body.into());
+        line.ports[0].send(0, transmit).unwrap();
+        flush(line.ports[0].as_mut());
+        let arrived = receive(line.proxy(), 1);
+        (arrived[0].datagram.clone(), arrived[0].is_forwarded)
+    };
+    let length = 32 + keyed_datagram(0)[1].len();
+    // The hop, a spare byte, the code, and the first and the last covered byte of the body.
+    for at in [1, 20, 24, 31, length - 16, length - 1] {
+        assert!(!publish(&mut line, 5, Some(at)).1, "byte {at} is forged");
+    }
+    line.silent();
+    let (datagram, is_forwarded) = publish(&mut line, 5, None);
+    assert_eq!(is_forwarded, kind.forwards(), "a forgery marks no number");
+    assert_eq!(datagram[..], keyed_datagram(5).concat()[..], "as it came");
+    let (flipped, is_forwarded) = publish(&mut line, 6, Some(32));
+    assert_eq!(is_forwarded, kind.forwards(), "whoever opens the body notices");
+    if !kind.forwards() {
+        return line.silent();
+    }
+    for receiver in &mut line.ports[2..] {
+        let got = receive(receiver.as_mut(), 2);
+        for (arrival, came) in got.iter().zip([&datagram, &flipped]) {
+            let (head, body) = arrival.datagram.split_at(32);
+            assert_eq!((head[1], &head[2..10], body), (PROXY, &came[2..10], &came[32..]));
+            assert_eq!(head[COVERED_BYTES..], code_of(head, body), "over the head that left");
+        }
+    }
     line.silent();
 }
 

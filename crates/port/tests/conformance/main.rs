@@ -123,6 +123,7 @@ over_all! {
     forwarding:
         a_table_is_taken_or_ignored_and_ignored_tables_do_nothing
         matching_datagrams_are_sent_on_once_and_handed_in_as_well
+        a_keyed_table_checks_the_code_and_writes_its_own
         counters_come_back_and_begin_again
         a_table_is_replaced_between_two_datagrams
         a_forgotten_table_does_nothing
