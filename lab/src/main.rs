@@ -7,5 +7,5 @@ use evenfall_lab::commands;
 use evenfall_runtime::program;
 
 fn main() -> ExitCode {
-    program::main("evenfall-lab", commands::command)
+    program::main("evenfall-lab", std::convert::identity, commands::command)
 }

@@ -29,10 +29,6 @@ use crate::services::{self, CONFIG};
 
 /// Arguments of `evenfall generate`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:
-  evenfall generate prometheus evenfall.toml --out prometheus.yml
-  evenfall generate alerts evenfall.toml --out evenfall-alerts.yml
-  evenfall generate kubernetes evenfall.toml --hosts node-a=10.0.0.4 | kubectl apply -f -")]
 pub struct Args {
     #[command(subcommand)]
     target: Target,

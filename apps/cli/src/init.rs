@@ -13,9 +13,6 @@ use crate::{Outcome, key};
 
 /// Arguments of `evenfall init`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:
-  evenfall init --proxies 2 --receivers 4 --feed day.itch50
-  evenfall init --hosts 10.0.0.4,10.0.0.5,10.0.0.6,10.0.0.7 --proxies 1 --receivers 2")]
 pub struct Args {
     /// The settings file to write. An existing file stays.
     #[arg(default_value = CONFIG)]

@@ -18,9 +18,6 @@ pub const EVERYBODY_READS: u32 = 0o644;
 
 /// Arguments of `evenfall key`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:
-  evenfall key new
-  evenfall key new /etc/evenfall/evenfall.key")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,

@@ -34,6 +34,7 @@ mod clock;
 mod completions;
 mod config;
 mod demo;
+mod examples;
 mod feed;
 mod files;
 mod generate;
@@ -158,5 +159,5 @@ fn command(cli: Cli) -> Outcome {
 }
 
 fn main() -> ExitCode {
-    program::main("evenfall", command)
+    program::main("evenfall", examples::add_examples, command)
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
 
+use crate::examples::add_examples;
 use crate::{Cli, Outcome};
 
 /// Arguments of `evenfall man`.
@@ -23,7 +24,7 @@ pub fn main(args: &Args) -> Outcome {
 fn write(dir: &Path) -> Result<usize, Box<dyn std::error::Error>> {
     let said = |error: std::io::Error| format!("{}: {error}", dir.display());
     std::fs::create_dir_all(dir).map_err(said)?;
-    clap_mangen::generate_to(Cli::command(), dir).map_err(said)?;
+    clap_mangen::generate_to(add_examples(Cli::command()), dir).map_err(said)?;
     Ok(std::fs::read_dir(dir).map_err(said)?.count())
 }
 

@@ -104,8 +104,13 @@ pub fn counted(number: usize, thing: &str) -> String {
 }
 
 /// Parses the arguments and runs the command. When it returns, all printed text is written.
-fn run<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode {
-    let arguments = match P::try_parse() {
+fn run<P: clap::Parser>(
+    name: &str,
+    describe: fn(clap::Command) -> clap::Command,
+    command: fn(P) -> Outcome,
+) -> ExitCode {
+    let parsed = describe(P::command()).try_get_matches();
+    let arguments = match parsed.and_then(|mut matches| P::from_arg_matches_mut(&mut matches)) {
         Ok(arguments) => arguments,
         // Help goes to standard output, and mistakes go to standard error.
         Err(words) if words.use_stderr() => {
@@ -150,8 +155,13 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Runs a program: parses its arguments, runs the command, and returns the exit code.
-pub fn main<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode {
+/// Runs a program: parses its arguments, runs the command, and returns the exit code. `describe`
+/// may add to the help of the commands.
+pub fn main<P: clap::Parser>(
+    name: &str,
+    describe: fn(clap::Command) -> clap::Command,
+    command: fn(P) -> Outcome,
+) -> ExitCode {
     let standard = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !panic.payload().is::<Unwritten>() {
@@ -159,7 +169,7 @@ pub fn main<P: clap::Parser>(name: &str, command: fn(P) -> Outcome) -> ExitCode 
         }
     }));
     // The panic unwinds, so that processes and threads beside the command are ended.
-    std::panic::catch_unwind(|| run(name, command)).unwrap_or_else(|panic| {
+    std::panic::catch_unwind(|| run(name, describe, command)).unwrap_or_else(|panic| {
         match panic.downcast_ref() {
             // The reader of the output has seen enough, as with `| head`.
             Some(Unwritten(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,

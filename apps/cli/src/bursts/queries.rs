@@ -15,9 +15,7 @@ use crate::Outcome;
 /// Notes below the list of options.
 const AFTER: &str = "\
 Rows are generated at the ranks, before the time begins. Every answer is compared with that of a
-plain program that has all rows in one place; the command fails when they differ.
-
-  evenfall burst q2 --local 4 --records 100000 --json";
+plain program that has all rows in one place; the command fails when they differ.";
 
 /// Arguments of `evenfall burst`.
 #[derive(clap::Args, Debug)]

@@ -32,11 +32,7 @@ const ONE_LEVEL_RANKS: usize = 10;
 const AFTER: &str = "\
 A record has 100 bytes: 10 bytes of key, then 90 bytes of value. Records are kept in memory. Equal
 keys keep their order. Every run checks that the output is the input in order; --verify compares all
-bytes with a sort by one process besides.
-
-  evenfall sort --records 1000000 --ranks 4 --json
-  evenfall sort --in records.bin --out sorted --ranks 4     sorted/part-00000 and following
-  evenfall sort --members ranks.txt --rank 2 --key-file evenfall.key --in share.bin --out sorted";
+bytes with a sort by one process besides.";
 
 /// Arguments of `evenfall sort`.
 #[derive(clap::Args, Debug)]

@@ -13,9 +13,6 @@ use crate::Outcome;
 
 /// Arguments of `evenfall store ls`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:
-  evenfall store ls ticks
-  evenfall store ls tcp://127.0.0.1:7410 --json")]
 pub struct Ls {
     #[command(flatten)]
     place: Place,

@@ -47,9 +47,6 @@ struct Choice {
 
 /// Arguments of `evenfall store read`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:
-  evenfall store read ticks day --from 09:30 --to 09:31
-  evenfall store read ticks aapl --out aapl.csv")]
 pub struct Read {
     #[command(flatten)]
     choice: Choice,
@@ -67,9 +64,6 @@ pub struct Read {
 
 /// Arguments of `evenfall store tail`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:
-  evenfall store tail ticks -n 20
-  evenfall store tail tcp://127.0.0.1:7410 feed --follow")]
 pub struct Tail {
     #[command(flatten)]
     choice: Choice,
@@ -86,9 +80,6 @@ pub struct Tail {
 
 /// Arguments of `evenfall store export`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:
-  evenfall store export ticks day --out day.parquet
-  evenfall store export ticks day --out day.csv")]
 pub struct Export {
     #[command(flatten)]
     choice: Choice,
