@@ -14,6 +14,8 @@ use evenfall_store_format::layout::parse_chunk_name;
 use rustix::fs::{Advice, FlockOperation};
 use rustix::io::Errno;
 
+use crate::read_part::read_part;
+
 /// Files that are kept open. A thousand streams are written in turns, and opening a file costs one
 /// more system call.
 const OPEN_MAX: usize = 512;
@@ -126,10 +128,7 @@ impl Directory {
     fn read_disk(&self, name: &str, offset: u64, len: usize) -> Result<Bytes, StorageError> {
         let read = || -> std::io::Result<Bytes> {
             let file = self.file(name, false)?;
-            let there = file.metadata()?.len().saturating_sub(offset);
-            let mut bytes = vec![0; len.min(there as usize)];
-            file.read_exact_at(&mut bytes, offset)?;
-            Ok(Bytes::from(bytes))
+            read_part(&file, offset, len)
         };
         match read() {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Bytes::new()),

@@ -50,6 +50,7 @@ pub mod level;
 pub mod names;
 mod parts;
 pub mod protocol;
+mod read_part;
 pub mod seal;
 pub mod source;
 mod uploads;

@@ -14,7 +14,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -25,6 +25,7 @@ use evenfall_core::{Objects, PutOutcome, StorageError};
 use rustix::fs::{Advice, FlockOperation};
 
 use super::{Fetch, Place};
+use crate::read_part::read_part;
 
 /// How long a swap waits for another process that swaps in the same directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -84,13 +85,6 @@ fn remove_dead(path: &Path) -> bool {
     // A lock over NFS needs a file that is open to write.
     let Ok(file) = OpenOptions::new().write(true).open(path) else { return false };
     is_held(&file, path).unwrap_or(false) && std::fs::remove_file(path).is_ok()
-}
-
-fn read(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
-    let there = file.metadata()?.len().saturating_sub(offset);
-    let mut bytes = vec![0; len.min(usize::try_from(there).unwrap_or(usize::MAX))];
-    file.read_exact_at(&mut bytes, offset)?;
-    Ok(bytes.into())
 }
 
 impl Folder {
@@ -238,7 +232,7 @@ impl Place for Folder {
             let _ =
                 rustix::fs::fadvise(file, offset, NonZeroU64::new(len as u64), Advice::WillNeed);
         }
-        Box::new(move || folder.found(&name, opened.and_then(|file| read(&file, offset, len))))
+        Box::new(move || folder.found(&name, opened.and_then(|file| read_part(&file, offset, len))))
     }
 }
 
@@ -272,7 +266,7 @@ impl Objects for Folder {
 
     fn get(&self, name: &str, offset: u64, len: usize) -> Result<Option<Bytes>, StorageError> {
         let opened = File::open(self.path.join(name));
-        self.found(name, opened.and_then(|file| read(&file, offset, len)))
+        self.found(name, opened.and_then(|file| read_part(&file, offset, len)))
     }
 
     fn delete(&self, name: &str) -> Result<(), StorageError> {
