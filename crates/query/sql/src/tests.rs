@@ -336,3 +336,49 @@ async fn a_wrong_book_is_answered_with_what_there_is() {
         assert!(said.contains(words), "{arguments}: {said}");
     }
 }
+
+/// Files of the store have no nulls and no text: time, key and value.
+fn stored_file(store: &TestStore, name: &str, rows: &[(i64, u32)]) {
+    let fields = [("time", FieldType::Time), ("key", FieldType::U32), ("value", FieldType::U32)];
+    let file = store.store.create(name, &Schema::of(&fields)).unwrap();
+    let mut records = Vec::new();
+    for (value, (time, key)) in (0u32..).zip(rows) {
+        records.extend((OPEN_NS + time).to_le_bytes());
+        records.extend(key.to_le_bytes());
+        records.extend(value.to_le_bytes());
+    }
+    store.store.append(&file, &records, Level::Memory).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_in_order_of_time_are_joined_without_a_sort() {
+    let store = empty_store();
+    // Several segments of 16 KiB, which are several parts of a scan.
+    let left: Vec<(i64, u32)> = (0..4_000).map(|row| (10 * row, row as u32 % 3)).collect();
+    let right: Vec<(i64, u32)> = (0..6_000).map(|row| (7 * row, row as u32 % 3)).collect();
+    stored_file(&store, "a", &left);
+    stored_file(&store, "b", &right);
+    let session = store.session();
+    let last = |time: i64, key: u32| {
+        let at = right.iter().rposition(|(other, of)| *other <= time && *of == key);
+        at.map_or(0, |at| at as i64)
+    };
+    let wanted: i64 = left.iter().map(|(time, key)| last(*time, *key)).sum();
+    let as_of = "SELECT sum(b.value) FROM a ASOF JOIN b MATCH_CONDITION (a.time >= b.time) \
+                 ON a.key = b.key";
+    let window = "SELECT sum(b.value) FROM a LEFT JOIN b ON b.time BETWEEN \
+                  a.time - INTERVAL '50 nanoseconds' AND a.time AND a.key = b.key";
+    let beside = |time: i64, key: u32| {
+        let rows = (0i64..).zip(&right);
+        let is_beside = |other: i64, of: u32| time - 50 <= other && other <= time && of == key;
+        let values = rows.filter(|(_, (other, of))| is_beside(*other, *of)).map(|(value, _)| value);
+        values.sum::<i64>()
+    };
+    let wanted_beside: i64 = left.iter().map(|(time, key)| beside(*time, *key)).sum();
+    for (sql, wanted) in [(as_of, wanted), (window, wanted_beside)] {
+        assert_eq!(number(&session, sql).await, Some(wanted), "{sql}");
+        let plan = rows(&session, &format!("EXPLAIN {sql}")).await;
+        let plan = arrow::util::pretty::pretty_format_batches(&plan).unwrap().to_string();
+        assert!(!plan.contains("Sort") && plan.contains("in 1 parts"), "{plan}");
+    }
+}

@@ -13,6 +13,8 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{
     Distribution, EquivalenceProperties, LexOrdering, OrderingRequirements, PhysicalSortExpr,
 };
+use datafusion::physical_plan::coop::make_cooperative;
+use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
@@ -70,6 +72,7 @@ impl TimeJoinExec {
             left.input.pipeline_behavior(),
             left.input.boundedness(),
         );
+        let properties = properties.with_scheduling_type(SchedulingType::Cooperative);
         let metrics = ExecutionPlanMetricsSet::new();
         Self { left, right, rule, schema, properties: Arc::new(properties), metrics }
     }
@@ -191,7 +194,10 @@ impl ExecutionPlan for TimeJoinExec {
             has_ended: false,
         };
         let batches = stream::try_unfold(running, RunningJoin::next_batch);
-        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
+        // A left row may have millions of pairs, for which no input is read. The stream gives the
+        // thread back between them, so that a cancel is heard.
+        let adapter = RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches);
+        Ok(make_cooperative(Box::pin(adapter)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
