@@ -203,7 +203,7 @@ ORDER BY seq
 SELECT q.ts, t.ts AS trade_ts, t.price
 FROM (SELECT * FROM quotes WHERE ts % 10 = 0) q
 ASOF JOIN (SELECT symbol, ts, last(price, seq) AS price FROM trades GROUP BY symbol, ts) t
-  MATCH_CONDITION (nearest(q.ts, t.ts)) ON q.symbol = t.symbol ORDER BY q.ts
+  MATCH_CONDITION (nearest(q.ts, t.ts)) ON q.symbol = t.symbol ORDER BY q.ts, q.symbol
 -- duckdb
 WITH t AS (SELECT symbol, ts, last(price ORDER BY seq) AS price FROM trades GROUP BY symbol, ts),
      q AS (SELECT * FROM quotes WHERE ts % 10 = 0),
@@ -213,15 +213,15 @@ WITH t AS (SELECT symbol, ts, last(price ORDER BY seq) AS price FROM trades GROU
            FROM b ASOF LEFT JOIN t ON b.symbol = t.symbol AND b.ts <= t.ts)
 SELECT ts, CASE WHEN b_ts IS NULL OR a_ts - ts < ts - b_ts THEN a_ts ELSE b_ts END AS trade_ts,
        CASE WHEN b_ts IS NULL OR a_ts - ts < ts - b_ts THEN a_price ELSE b_price END AS price
-FROM both_sides ORDER BY ts
+FROM both_sides ORDER BY ts, symbol
 
 -- question the last trade before each quote, where trades have equal times
 SELECT q.ts, t.seq, t.price
-FROM quotes q ASOF JOIN trades t MATCH_CONDITION (q.ts >= t.ts) ON q.symbol = t.symbol ORDER BY q.ts
+FROM quotes q ASOF JOIN trades t MATCH_CONDITION (q.ts >= t.ts) ON q.symbol = t.symbol ORDER BY q.ts, q.symbol
 -- duckdb
 SELECT q.ts, t.seq, t.price FROM quotes q
 ASOF LEFT JOIN (SELECT symbol, ts, max(seq) AS seq, last(price ORDER BY seq) AS price FROM trades GROUP BY symbol, ts) t
-  ON q.symbol = t.symbol AND q.ts >= t.ts ORDER BY q.ts
+  ON q.symbol = t.symbol AND q.ts >= t.ts ORDER BY q.ts, q.symbol
 
 -- question trades inside, at and outside the quote before them
 SELECT t.side, CASE WHEN t.price < q.bid THEN 'below' WHEN t.price = q.bid THEN 'bid' WHEN t.price < q.ask THEN 'inside'
