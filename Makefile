@@ -11,7 +11,7 @@ TEST_THREADS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? 3 * cores : 6)))
 # `NO_INSTALL=1` also keeps scripts from downloading what they compare with.
 export NO_INSTALL
 
-.PHONY: help demo test test-long bench deploy deps tools fmt clippy tidy features lean build unit python doc deny api fuzz fuzz-briefly
+.PHONY: help demo test test-long bench deploy deps tools fmt clippy tidy features lean bpf build unit python doc deny api fuzz fuzz-briefly
 
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
@@ -28,13 +28,17 @@ demo:
 
 # Cheapest first, and the tests last, so that their closing lines stand above the table of times.
 test:
-	+@MAKE="$(MAKE)" ./scripts/steps.sh tools fmt tidy deny api clippy doc lean deploy fuzz-briefly build python unit
+	+@MAKE="$(MAKE)" ./scripts/steps.sh tools fmt tidy bpf deny api clippy doc lean deploy fuzz-briefly build python unit
 
 fmt:
 	$(CARGO) fmt --all --check
 
 tidy:
 	$(CARGO) xtask tidy
+
+# The program that forwards in the kernel: whether its committed object is what its source compiles to.
+bpf:
+	./scripts/bpf.sh
 
 # Each feature alone, because all other steps build with all features. A part of `make test-long`,
 # for it checks sixty builds.

@@ -5,6 +5,7 @@ mod cast;
 mod content;
 mod faults;
 mod folder;
+mod forwarding;
 mod modes;
 mod participant;
 mod record;
@@ -40,6 +41,7 @@ use evenfall_multicast_service::report::text;
 use faults::Fault;
 pub use folder::write_key;
 use folder::{Folder, KEY_FILE, PIPED_FEED, SETTINGS_FILE};
+use forwarding::Forwarded;
 use humantime::parse_duration;
 use participant::{Doors, GATEWAY, GatewayWord, HandedOn, Participant};
 use takeover::{Takeovers, Voting};
@@ -136,6 +138,10 @@ pub struct Args {
     /// Authenticate every datagram and seal bodies under a fresh key.
     #[arg(long)]
     key: bool,
+    /// The kind of port that moves datagrams: udp, or tc, by which the kernel forwards at the
+    /// proxies.
+    #[arg(long, value_name = "KIND")]
+    port: Option<String>,
     /// Harm a process while the feed runs: kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS,
     /// slow:NAME@SECONDS+DURATION, which delays all its datagrams from then on, or
     /// step:NAME@SECONDS+DURATION (or -DURATION), which sets its host's clock. Times count from
@@ -318,6 +324,9 @@ fn prepare(
     };
     let mut settings =
         Settings { run, course, feed, clock, multicast, nodes, ..Settings::default() };
+    if let Some(port) = &args.port {
+        settings.io.port.clone_from(port);
+    }
     if cast::plants_delays(args) {
         settings.inject.file = Some(PathBuf::from(cast::DELAYS_FILE));
         fs::write(args.dir.join(cast::DELAYS_FILE), cast::far_receivers(args, &settings).0)?;
@@ -331,7 +340,9 @@ fn prepare(
     fs::write(&path, toml::to_string(&table)?)?;
     // The settings are read as the processes will read them, so that a mistake in --set is reported
     // once and before the run.
-    Ok((Settings::load(&path, &args.set)?, expected))
+    let settings = Settings::load(&path, &args.set)?;
+    forwarding::check_sums(&settings, lab)?;
+    Ok((settings, expected))
 }
 
 fn settings_path(dir: &Path) -> PathBuf {
@@ -464,6 +475,7 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
     let played = cast::play(args, &settings, lab.as_ref(), expected.messages, progress)
         .map_err(|words| stopped(&words))?;
     let tapped = participant.map(Participant::finish);
+    let forwarded = Forwarded::of(args, &settings, lab.as_ref());
     drop((lab, live_page));
     if played.stopped && !played.is_fed {
         return Err(stopped("stopped before the first message was sent"));
@@ -485,7 +497,7 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
         let sent = || sent(args, &settings, &expected);
         tapped.map(|tapped| HandedOn::of(&summary(args, GATEWAY), tapped, &sent()))
     });
-    let shown = handed_on.as_ref().ok().and_then(Option::as_ref);
+    let shown = Shown::of(handed_on.as_ref().ok(), &forwarded);
     let (report, judged) = match judge(args, &settings, &expected, &played, shown, progress) {
         Ok(judged) => judged,
         // When there is nothing to judge, the reason from the play is the better error.
@@ -517,7 +529,7 @@ fn judge(
     settings: &Settings,
     expected: &Expected,
     played: &Played,
-    handed_on: Option<&HandedOn>,
+    shown: Shown<'_>,
     progress: &Progress,
 ) -> Result<(Report, Vec<Judged>), Box<dyn std::error::Error>> {
     let dir = &settings.run.dir;
@@ -536,7 +548,7 @@ fn judge(
         let voting = Voting::of(&last_root(args, settings));
         let is_whole = !last_root(args, settings).is_null();
         let (report, judged) = (&report, &judged[..]);
-        let found = Found { report, judged, is_whole, takeovers, voting, handed_on };
+        let found = Found { report, judged, is_whole, takeovers, voting, shown };
         show(args, expected, &found, played)?;
     }
     Ok((report, judged))
@@ -551,12 +563,56 @@ struct Found<'a> {
     takeovers: Takeovers,
     /// What voting cost; `None` without standbys, and when no root sent the feed to its end.
     voting: Option<Voting>,
+    shown: Shown<'a>,
+}
+
+/// What is shown of a run beside its report.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
     /// The figures of the gateway, if there is one.
     handed_on: Option<&'a HandedOn>,
+    /// What the ports of the proxies did.
+    forwarded: &'a Forwarded,
+}
+
+impl<'a> Shown<'a> {
+    fn of(handed_on: Option<&'a Option<HandedOn>>, forwarded: &'a Forwarded) -> Self {
+        Self { handed_on: handed_on.and_then(Option::as_ref), forwarded }
+    }
 }
 
 fn unsent(expected: &Expected, report: &Report) -> u64 {
     expected.messages.saturating_sub(report.outcome.results.messages)
+}
+
+fn found_as_json(
+    args: &Args,
+    expected: &Expected,
+    found: &Found<'_>,
+    played: &Played,
+) -> Result<Value, serde_json::Error> {
+    let Found { report, judged, shown, .. } = *found;
+    let equal = judged.iter().filter(|receiver| receiver.is_equal).count();
+    let mut json = serde_json::to_value(&report.outcome.results)?;
+    json["messages"] = expected.messages.into();
+    json["unsent"] = unsent(expected, report).into();
+    json["stopped"] = played.stopped.into();
+    json["content_hash"] = expected.hash.as_str().into();
+    json["receivers_with_equal_content"] = equal.into();
+    json["report"] = args.dir.join("report.html").display().to_string().into();
+    json["warnings"] = report.warnings.clone().into();
+    if args.standby {
+        json["voting"] = serde_json::to_value(&found.voting)?;
+        json["takeovers"] = serde_json::to_value(found.takeovers.results())?;
+    }
+    if let Some(handed_on) = shown.handed_on {
+        json["gateway"] = handed_on.to_json();
+    }
+    let forwarded = serde_json::to_value(shown.forwarded)?;
+    if let (Some(all), Value::Object(more)) = (json.as_object_mut(), forwarded) {
+        all.extend(more);
+    }
+    Ok(json)
 }
 
 fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) -> Outcome {
@@ -565,22 +621,7 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) ->
     let results = &report.outcome.results;
     let equal = judged.iter().filter(|receiver| receiver.is_equal).count();
     if args.json {
-        let mut json = serde_json::to_value(results)?;
-        json["messages"] = expected.messages.into();
-        json["unsent"] = unsent.into();
-        json["stopped"] = played.stopped.into();
-        json["content_hash"] = expected.hash.as_str().into();
-        json["receivers_with_equal_content"] = equal.into();
-        json["report"] = args.dir.join("report.html").display().to_string().into();
-        json["warnings"] = report.warnings.clone().into();
-        if args.standby {
-            json["voting"] = serde_json::to_value(&found.voting)?;
-            json["takeovers"] = serde_json::to_value(found.takeovers.results())?;
-        }
-        if let Some(handed_on) = found.handed_on {
-            json["gateway"] = handed_on.to_json();
-        }
-        println!("{json}");
+        println!("{}", found_as_json(args, expected, found, played)?);
         return Ok(());
     }
     println!("{}", report::verdict::sentence(report));
@@ -624,7 +665,8 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) ->
         found.voting.iter().for_each(|voting| println!("{voting}"));
         found.takeovers.results().iter().for_each(|takeover| println!("{takeover}"));
     }
-    found.handed_on.iter().for_each(|handed_on| println!("{}", handed_on.say()));
+    found.shown.handed_on.iter().for_each(|handed_on| println!("{}", handed_on.say()));
+    found.shown.forwarded.say().iter().for_each(|line| println!("{line}"));
     for warning in &report.warnings {
         println!("note: {warning}");
     }

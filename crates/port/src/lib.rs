@@ -20,6 +20,7 @@
 //! | [`memory`] | [`Switch`](memory::Switch): ports of one process, without sockets |
 //! | [`run`] | [`Loop`](run::Loop): machines on a port, by the rule of the contract |
 //! | `sealed` | `Sealed`: seals the datagrams of another port under a key (feature `sealed`) |
+//! | `tc` | a UDP socket beside which the kernel forwards, by `evenfall-port-ebpf` (feature `ebpf`) |
 //!
 //! Without a key nothing is bound, and nothing is sent, beyond loopback: see [`Options::keyed`].
 //!
@@ -102,6 +103,8 @@ pub mod run;
 #[cfg(feature = "sealed")]
 pub mod sealed;
 mod sys;
+#[cfg(feature = "ebpf")]
+mod tc;
 pub mod udp;
 mod wait;
 
@@ -135,6 +138,8 @@ kinds! {
     /// A UDP socket of the kernel.
     #[default]
     Udp: "udp",
+    /// A UDP socket, beside which the kernel forwards streams (feature `ebpf`).
+    Tc: "tc",
 }
 
 impl Kind {
@@ -142,6 +147,7 @@ impl Kind {
     pub fn forwards(self) -> bool {
         match self {
             Self::Udp => false,
+            Self::Tc => true,
         }
     }
 
@@ -150,6 +156,10 @@ impl Kind {
     pub fn lacks(self) -> Option<&'static str> {
         match self {
             Self::Udp => None,
+            #[cfg(feature = "ebpf")]
+            Self::Tc => evenfall_port_ebpf::lacks(),
+            #[cfg(not(feature = "ebpf"))]
+            Self::Tc => Some("the feature ebpf"),
         }
     }
 
@@ -157,7 +167,7 @@ impl Kind {
     /// [`DATAGRAM_BYTES_MAX`].
     pub fn datagram_bytes_max(self) -> usize {
         match self {
-            Self::Udp => DATAGRAM_BYTES_MAX,
+            Self::Udp | Self::Tc => DATAGRAM_BYTES_MAX,
         }
     }
 
@@ -165,7 +175,7 @@ impl Kind {
     /// addresses reach each other. The addresses are on loopback, so that no key is needed.
     pub fn test_address(self, number: usize) -> SocketAddr {
         match (self, number) {
-            (Self::Udp, _) => (Ipv4Addr::LOCALHOST, 0).into(),
+            (Self::Udp | Self::Tc, _) => (Ipv4Addr::LOCALHOST, 0).into(),
         }
     }
 
@@ -198,6 +208,10 @@ pub fn open(address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Erro
     }
     match options.kind {
         Kind::Udp => Ok(Box::new(udp::UdpDriver::bind(address, options)?)),
+        #[cfg(feature = "ebpf")]
+        Kind::Tc => Ok(Box::new(tc::open(address, options)?)),
+        #[cfg(not(feature = "ebpf"))]
+        Kind::Tc => Err(lacking(options.kind, "the feature ebpf")),
     }
 }
 

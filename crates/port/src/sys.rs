@@ -120,9 +120,9 @@ impl From<SocketAddr> for RawAddress {
     }
 }
 
-/// Room for the control messages of one datagram. An arrival has a segment size and three time
-/// stamps (88 bytes). A departure that comes back has three time stamps and, over IPv6, the error
-/// that carries its number (128 bytes).
+/// Room for the control messages of one datagram. An arrival has a segment size, a mark and three
+/// time stamps (112 bytes). A departure that comes back has three time stamps and, over IPv6, the
+/// error that carries its number (128 bytes).
 pub(crate) const CONTROL_BYTES: usize = 128;
 
 /// A control buffer, aligned as `cmsghdr` wants it.

@@ -81,40 +81,54 @@ fn key_several_trees_and_spares_deliver_everything() {
     assert!(!report.contains(key.trim()), "the key stays out of the report");
 }
 
-#[test]
-fn lab_delivers_everything_and_leaves_no_namespace() {
+/// Runs a small demo in hosts of its own, of which no host may be left. `None` where there can be
+/// no hosts.
+fn lab_demo(more: &[&str]) -> Option<Demo> {
     if !is_root() {
         println!("skipped: not root");
-        return;
+        return None;
     }
     let scratch = Scratch::new();
-    let child = start_demo(&scratch, &small(&["--lab"]));
+    let args: Vec<&str> = ["--lab"].iter().chain(more).copied().collect();
+    let child = start_demo(&scratch, &small(&args));
     let prefix = format!("ef{}-", child.id());
     let demo = Demo::of(scratch, child);
     if demo.said.err.contains("iproute2") || demo.said.err.contains("Operation not permitted") {
         println!("skipped: no namespaces here: {}", demo.said.err);
-        return;
+        return None;
     }
-    demo.is_whole(3);
     let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let left = names.filter(|name| name.file_name().to_string_lossy().starts_with(&prefix));
     assert_eq!(left.count(), 0, "namespaces of the demo");
+    Some(demo)
+}
+
+#[test]
+fn lab_delivers_everything_and_leaves_no_namespace() {
+    if let Some(demo) = lab_demo(&[]) {
+        demo.is_whole(3);
+        assert_eq!((demo.number("forwarded_by_port"), demo.number("checksum_errors")), (0, 0));
+    }
+}
+
+#[test]
+fn the_kernel_forwards_a_keyed_feed_and_every_receiver_gets_all() {
+    if let Some(lacks) = evenfall_port::Kind::Tc.lacks() {
+        println!("skipped: ports of kind tc: {lacks}");
+        return;
+    }
+    let Some(demo) = lab_demo(&["--key", "--port", "tc"]) else { return };
+    demo.is_whole(3);
+    assert_eq!((demo.json["port"].as_str(), demo.number("checksum_errors")), (Some("tc"), 0));
+    let (all, by_port) = (demo.number("forwarded"), demo.number("forwarded_by_port"));
+    // The first frames of the rehearsal come before the tables.
+    assert!(by_port * 10 >= all * 9, "{by_port} of {all}");
 }
 
 /// Clocks that differ by seconds would spread releases over seconds, however quick the machine is.
 #[test]
 fn planted_clocks_are_found_and_nothing_is_lost_or_spread() {
-    if !is_root() {
-        println!("skipped: not root");
-        return;
-    }
-    let scratch = Scratch::new();
-    let child = start_demo(&scratch, &small(&["--lab", "--plant-clocks", "10s,100ppm"]));
-    let demo = Demo::of(scratch, child);
-    if demo.said.err.contains("iproute2") || demo.said.err.contains("Operation not permitted") {
-        println!("skipped: no namespaces here: {}", demo.said.err);
-        return;
-    }
+    let Some(demo) = lab_demo(&["--plant-clocks", "10s,100ppm"]) else { return };
     demo.is_whole(3);
     let error_us = demo.json["clock_error_us"].as_f64().expect("a bound");
     assert!(error_us > 0.0 && error_us < 1e6, "{}", demo.json);

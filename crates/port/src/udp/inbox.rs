@@ -63,6 +63,8 @@ pub(super) struct Ancillary {
     pub(super) host_ns: Option<u64>,
     /// The number of a departure that came back with its stamp.
     pub(super) departure: Option<u32>,
+    /// The mark of the packet, where the kernel tells marks.
+    mark: Option<u32>,
 }
 
 pub(super) struct Inbox {
@@ -83,6 +85,8 @@ pub(super) struct Inbox {
     stamps: Option<HostStamps>,
     /// Whether the last batch was not full.
     is_drained: bool,
+    /// The mark of a packet that was sent on beside the socket.
+    pub(super) mark: Option<u32>,
 }
 
 // SAFETY: the raw pointers in `iovecs` and `messages` lead to memory that the inbox owns and that
@@ -109,6 +113,7 @@ impl Inbox {
             retired_max: half / CHUNK_BYTES,
             stamps: options.kernel_timestamps.then(HostStamps::default),
             is_drained: false,
+            mark: None,
         }
     }
 
@@ -201,6 +206,7 @@ impl Inbox {
             0 => len.max(1),
             bytes => bytes,
         };
+        let is_forwarded = self.mark.is_some() && ancillary.mark == self.mark;
         let whole = self.take(at, len, segment, counters);
         counters.received_bytes += len as u64;
         let mut start = 0;
@@ -211,7 +217,7 @@ impl Inbox {
                 None => Bytes::copy_from_slice(&self.buffers[at][start..end]),
             };
             counters.received += 1;
-            out.push(Arrival::new(from, datagram, received, stamped_by));
+            out.push(Arrival { from, datagram, received, stamped_by, is_forwarded });
             start = end;
             if start >= len {
                 break;
@@ -299,6 +305,9 @@ pub(super) fn ancillary(header: &libc::msghdr) -> Ancillary {
                     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
                     let ns = seconds * 1_000_000_000 + time.tv_nsec as u64;
                     found.host_ns = (ns > 0).then_some(ns);
+                }
+                (libc::SOL_SOCKET, libc::SO_MARK) => {
+                    found.mark = Some(data.cast::<u32>().read_unaligned());
                 }
                 (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR) => {
                     let error = data.cast::<libc::sock_extended_err>().read_unaligned();

@@ -32,7 +32,7 @@ mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use evenfall_core::{Arrival, Class, Install, Installed, Timestamp, Transmit};
+use evenfall_core::{Arrival, Class, ClockReading, Install, Installed, Timestamp, Transmit};
 
 use self::inbox::Inbox;
 use self::inject::DelayLine;
@@ -57,8 +57,25 @@ pub fn link_mtu(from: IpAddr, to: SocketAddr) -> Result<u32, Error> {
     })
 }
 
-/// One UDP socket that drives machines. The socket ignores forwarding installs, because the kernel
-/// would have to wake this process for each datagram anyway.
+/// What carries out forwarding installs beside a socket. It marks the packets that it has sent on,
+/// and the socket still gets every datagram.
+pub(crate) trait Beside: Send {
+    #[cfg_attr(not(feature = "ebpf"), allow(dead_code, reason = "only the kernel marks"))]
+    /// The mark of a packet that was sent on.
+    fn mark(&self) -> u32;
+
+    /// Adopts a group or a table. A group is also the socket's own.
+    fn install(&mut self, owner: usize, install: &Install) -> Installed;
+
+    /// Appends the counters that have grown. The call is cheap, because a loop calls it each turn.
+    fn answers(&mut self, out: &mut Vec<Answer>);
+
+    /// Adopts a reading of the synchronised clock.
+    fn adopt_clock(&mut self, reading: ClockReading);
+}
+
+/// One UDP socket that drives machines. By itself the socket ignores forwarding installs, because
+/// the kernel would have to wake this process for each datagram anyway.
 pub struct UdpDriver {
     socket: Socket,
     options: Options,
@@ -70,6 +87,7 @@ pub struct UdpDriver {
     blocked: Blocked,
     /// Whether the last wait ended by an arrival or by a stamp of a departure.
     is_roused: bool,
+    beside: Option<Box<dyn Beside>>,
 }
 
 impl UdpDriver {
@@ -93,7 +111,21 @@ impl UdpDriver {
             counters: Counters::default(),
             blocked: Blocked::No,
             is_roused: false,
+            beside: None,
         })
+    }
+
+    /// From now on forwarding installs go to what `open` opens for the address of this socket.
+    #[cfg(feature = "ebpf")]
+    pub(crate) fn forward_beside(
+        &mut self,
+        open: impl FnOnce(SocketAddr) -> Result<Box<dyn Beside>, Error>,
+    ) -> Result<(), Error> {
+        let beside = open(self.socket.local)?;
+        self.socket.tell_marks()?;
+        self.inbox.mark = Some(beside.mark());
+        self.beside = Some(beside);
+        Ok(())
     }
 
     /// Longest datagram that may be a segment of a larger send; zero when every datagram is sent by
@@ -105,7 +137,10 @@ impl UdpDriver {
 
 impl Port for UdpDriver {
     fn install(&mut self, owner: usize, install: &Install) -> Result<Installed, Error> {
-        let installed = self.outbox.install(owner, install, &self.options)?;
+        let mut installed = self.outbox.install(owner, install, &self.options)?;
+        if let Some(beside) = &mut self.beside {
+            installed = beside.install(owner, install);
+        }
         self.counters.installs_ignored += u64::from(installed == Installed::Ignored);
         Ok(installed)
     }
@@ -171,6 +206,15 @@ impl Port for UdpDriver {
 
     fn answers(&mut self, out: &mut Vec<Answer>) {
         self.outbox.take_answers(out, &mut self.counters);
+        if let Some(beside) = &mut self.beside {
+            beside.answers(out);
+        }
+    }
+
+    fn adopt_clock(&mut self, reading: ClockReading) {
+        if let Some(beside) = &mut self.beside {
+            beside.adopt_clock(reading);
+        }
     }
 
     fn local_addr(&self) -> SocketAddr {

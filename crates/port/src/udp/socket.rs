@@ -17,6 +17,10 @@ const STAMPS_BOTH_WAYS: libc::c_uint = libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_OPT_ID
     | libc::SOF_TIMESTAMPING_OPT_TSONLY;
 
+/// `SO_RCVMARK` of `asm-generic/socket.h`: an arrival comes with the mark of its packet.
+#[cfg(feature = "ebpf")]
+const SO_RCVMARK: libc::c_int = 75;
+
 /// A bound, non-blocking UDP socket.
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -79,6 +83,15 @@ impl Socket {
 
     pub(super) fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// Makes the kernel tell the mark of each arrival.
+    #[cfg(feature = "ebpf")]
+    pub(super) fn tell_marks(&self) -> Result<(), Error> {
+        set_option(self.fd(), libc::SOL_SOCKET, SO_RCVMARK, 1).map_err(|source| {
+            let what = "see the marks of arrivals (SO_RCVMARK)".into();
+            os(what, source, "grant CAP_NET_ADMIN")
+        })
     }
 
     /// Memory of the datagrams that wait in the socket; 0 where the kernel does not tell.

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use evenfall_core::{Arrival, Class, Destination, Head, Transmit};
 use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
+use evenfall_host::lab::Lab;
 use evenfall_port::memory::Switch;
 use evenfall_port::{Answer, DATAGRAM_BYTES_MAX, Kind, Options, Port, Wake};
 
@@ -25,7 +26,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 enum Ports {
     Opened(Kind),
-    Memory { forwards: bool },
+    /// Ports of hosts of a lab, with a virtual link between any two hosts.
+    Hosts {
+        kind: Kind,
+        lab: Lab,
+    },
+    Memory {
+        forwards: bool,
+    },
 }
 
 impl Ports {
@@ -35,18 +43,37 @@ impl Ports {
         Kind::available(skip).map(Self::Opened)
     }
 
+    /// Ports of every kind in hosts, which compute and check all checksums.
+    fn in_hosts() -> impl Iterator<Item = Self> {
+        let skip = |name: &str, lacks: &str| println!("skipped: {name} in hosts: {lacks}");
+        Kind::available(skip).filter_map(|kind| {
+            let lab = Lab::new(4).and_then(|lab| {
+                (0..lab.hosts()).try_for_each(|host| lab.turn_off_checksums(host))?;
+                Ok(lab)
+            });
+            let lab = lab.inspect_err(|error| println!("skipped: hosts: {error}")).ok()?;
+            Some(Self::Hosts { kind, lab })
+        })
+    }
+
     /// Whether the ports carry out a forwarding install.
     fn forwards(&self) -> bool {
         match self {
-            Self::Opened(kind) => kind.forwards(),
+            Self::Opened(kind) | Self::Hosts { kind, .. } => kind.forwards(),
             Self::Memory { forwards } => *forwards,
         }
+    }
+
+    /// Whether the copies of a forwarded datagram wait in the queues of the port. The kernel's
+    /// copies do not.
+    fn queues_copies(&self) -> bool {
+        !matches!(self, Self::Opened(Kind::Tc) | Self::Hosts { kind: Kind::Tc, .. })
     }
 
     /// Bytes of the longest datagram that the ports carry.
     fn datagram_bytes_max(&self) -> usize {
         match self {
-            Self::Opened(kind) => kind.datagram_bytes_max(),
+            Self::Opened(kind) | Self::Hosts { kind, .. } => kind.datagram_bytes_max(),
             Self::Memory { .. } => DATAGRAM_BYTES_MAX,
         }
     }
@@ -58,6 +85,11 @@ impl Ports {
             let options = options.clone();
             match self {
                 Self::Opened(kind) => self.open(kind.test_address(number), options).unwrap(),
+                Self::Hosts { kind, lab } => {
+                    let address = (lab.address(number), 0).into();
+                    let options = Options { kind: *kind, ..options.keyed() };
+                    lab.within(number, || evenfall_port::open(address, options)).unwrap().unwrap()
+                }
                 Self::Memory { forwards: false } => Box::new(switch.port(options).unwrap()),
                 Self::Memory { forwards: true } => {
                     Box::new(switch.port(options).unwrap().forwarding())
@@ -70,7 +102,9 @@ impl Ports {
     /// Opens a port at an address.
     fn open(&self, address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error> {
         match self {
-            Self::Opened(kind) => evenfall_port::open(address, Options { kind: *kind, ..options }),
+            Self::Opened(kind) | Self::Hosts { kind, .. } => {
+                evenfall_port::open(address, Options { kind: *kind, ..options })
+            }
             Self::Memory { .. } => Ok(Box::new(Switch::new().port_at(address, options)?)),
         }
     }
@@ -78,7 +112,11 @@ impl Ports {
 
 /// Runs each test over the ports of each row. A failing test shows its ports.
 macro_rules! over_all {
-    ($($room:ident: $($name:ident)*;)*) => {
+    (body: $($body:ident)*; forwarding: $($forwarding:ident)*;) => {
+        over_all!(@all body: $($body)*; forwarding: $($forwarding)*;);
+        over_all!(@row in_hosts, Ports::in_hosts(); forwarding: $($forwarding)*;);
+    };
+    (@all $($room:ident: $($name:ident)*;)*) => {
         over_all!(@row opened, Ports::opened(); $($room: $($name)*;)*);
         over_all!(@row memory, [Ports::Memory { forwards: false }]; $($room: $($name)*;)*);
         over_all!(@row memory_forwarding, [Ports::Memory { forwards: true }];

@@ -1,0 +1,106 @@
+//! What the ports of the proxies forwarded, and whether the packets were sound.
+
+use std::fs;
+
+use evenfall_host::lab::Lab;
+use evenfall_multicast_service::Settings;
+use evenfall_multicast_service::settings::RoleName;
+use evenfall_port::Kind;
+use serde::Serialize;
+
+use super::{Args, summary};
+
+/// The forwarding of all proxies of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Forwarded {
+    /// The kind of port.
+    port: String,
+    /// Frames that the proxies sent on, by hand or by their ports.
+    forwarded: u64,
+    /// The part of these frames that the ports sent on.
+    forwarded_by_port: u64,
+    /// Datagrams that the hosts of the lab dropped because their checksum was wrong; `None` without
+    /// a lab.
+    checksum_errors: Option<u64>,
+}
+
+/// Makes hosts compute and check all checksums where the kernel rewrites packets. Virtual links
+/// otherwise take the sums of each other on trust.
+pub fn check_sums(settings: &Settings, lab: Option<&Lab>) -> Result<(), String> {
+    let forwards = Kind::named(&settings.io.port).is_some_and(Kind::forwards);
+    let Some(lab) = lab.filter(|_| forwards) else { return Ok(()) };
+    (0..lab.hosts()).try_for_each(|host| lab.turn_off_checksums(host)).map_err(|e| e.to_string())
+}
+
+/// Datagrams that the hosts of a lab dropped so far because of their checksum.
+fn checksum_errors(lab: &Lab) -> u64 {
+    let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
+    let of =
+        |host| lab.within(host, read).map_or(0, |text| find_column(&text, "Udp:", "InCsumErrors"));
+    (0..lab.hosts()).map(of).sum()
+}
+
+/// The number in a column of `/proc/net/snmp`, whose lines come in pairs of names and numbers.
+fn find_column(text: &str, line: &str, name: &str) -> u64 {
+    let mut lines = text.lines().filter(|text| text.starts_with(line));
+    let (Some(names), Some(numbers)) = (lines.next(), lines.next()) else { return 0 };
+    let at = names.split_whitespace().position(|known| known == name);
+    at.and_then(|at| numbers.split_whitespace().nth(at)?.parse().ok()).unwrap_or(0)
+}
+
+impl Forwarded {
+    /// What the summaries of the proxies say, and the hosts. A proxy that was killed wrote none.
+    pub fn of(args: &Args, settings: &Settings, lab: Option<&Lab>) -> Self {
+        let mut all = Self {
+            port: settings.io.port.clone(),
+            forwarded: 0,
+            forwarded_by_port: 0,
+            checksum_errors: lab.map(checksum_errors),
+        };
+        for node in settings.nodes.iter().filter(|node| node.role == RoleName::Proxy) {
+            let status = &summary(args, &node.name)["status"];
+            all.forwarded += status["forwarded"].as_u64().unwrap_or(0);
+            all.forwarded_by_port += status["forwarded_by_port"].as_u64().unwrap_or(0);
+        }
+        all
+    }
+
+    /// A line for people; `None` where the ports forward nothing.
+    pub fn say(&self) -> Option<String> {
+        let Self { port, forwarded, forwarded_by_port, checksum_errors } = self;
+        (*forwarded_by_port > 0).then(|| {
+            let wrong = checksum_errors.map_or(String::new(), |n| format!(", {n} wrong checksums"));
+            format!("proxies: {forwarded_by_port} of {forwarded} frames sent on by {port}{wrong}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_column_of_a_name_is_found() {
+        let text = "Ip: Forwarding\nIp: 1\nUdp: InDatagrams NoPorts InCsumErrors\nUdp: 7 0 3\n";
+        assert_eq!(find_column(text, "Udp:", "InCsumErrors"), 3);
+        assert_eq!(
+            (find_column(text, "Udp:", "Other"), find_column("", "Udp:", "InCsumErrors")),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn a_run_that_its_ports_did_not_help_says_nothing() {
+        let none = Forwarded {
+            port: "udp".into(),
+            forwarded: 9,
+            forwarded_by_port: 0,
+            checksum_errors: None,
+        };
+        assert_eq!(none.say(), None);
+        let some =
+            Forwarded { port: "tc".into(), forwarded_by_port: 8, checksum_errors: Some(0), ..none };
+        let said = some.say().unwrap();
+        assert_eq!(said, "proxies: 8 of 9 frames sent on by tc, 0 wrong checksums");
+    }
+}
