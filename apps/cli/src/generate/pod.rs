@@ -109,7 +109,7 @@ impl RolePod<'_> {
         // takes one value, and a host that fits one of the terms is taken.
         let is_host =
             |host: &str| json!({"key": "metadata.name", "operator": "In", "values": [host]});
-        let term = |host: &&str| json!({"matchFields": [is_host(*host)]});
+        let term = |host: &&str| json!({"matchFields": [is_host(host)]});
         let state = match self.claim {
             Some(claim) => {
                 json!({"name": "state", "persistentVolumeClaim": {"claimName": claim}})
