@@ -6,6 +6,7 @@
 #                             root or with password-less sudo), cargo-fuzz by cargo where there is a nightly
 #                             Rust, three Python packages by pip into target/venv-store, a client of
 #                             ZooKeeper into target/venv-zookeeper, two of WebHDFS into target/venv-webhdfs,
+#                             drivers of SQL into target/venv-query,
 #                             and a client of MoldUDP64 by cargo in bench-peers/moldudp
 #   NO_INSTALL=1 scripts/deps.sh   the same as --check, and no failure
 #   scripts/deps.sh --check   only say what is missing; exit 1 if anything is
@@ -25,6 +26,7 @@ wanted=(
   "unzip     unzip            feed files that come as zip archives"
   "mpicc     libopenmpi-dev   MPI_Alltoallv beside bench shuffle (bench-peers/shuffle)"
   "mpirun    openmpi-bin      the same"
+  "psql      postgresql-client SQL by the client of PostgreSQL"
   "ovsdb-tool openvswitch-switch the test of flows of files through switches"
   "promtool  prometheus       the rules of alerts that evenfall generate makes"
 )
@@ -76,13 +78,20 @@ if [[ ! -x target/venv-deploy/bin/kubernetes-validate ]]; then
   echo "missing: kubernetes-validate (pip, into target/venv-deploy), for the check of objects of Kubernetes"
 fi
 
+query=0
+if [[ ! -x target/venv-query/bin/python ]]; then
+  query=1
+  echo "missing: psycopg, SQLAlchemy, pandas, asyncpg and the drivers of ADBC (pip, into target/venv-query), for the test" \
+    "of SQL with clients that are not ours"
+fi
+
 mold=0
 if [[ ! -x bench-peers/moldudp/target/release/moldudp-peer ]]; then
   mold=1
   echo "missing: moldudp-peer (cargo, in bench-peers/moldudp), for the test of gateways with a foreign client"
 fi
 
-if [[ ${#missing[@]} -eq 0 && $mold -eq 0 && $fuzzer -eq 0 && $readers -eq 0 && $zookeeper -eq 0 && $webhdfs -eq 0 && $objects -eq 0 ]]; then
+if [[ ${#missing[@]} -eq 0 && $mold -eq 0 && $fuzzer -eq 0 && $readers -eq 0 && $zookeeper -eq 0 && $webhdfs -eq 0 && $objects -eq 0 && $query -eq 0 ]]; then
   [[ ${1:-} == --check ]] || echo "all there"
   exit 0
 fi
@@ -115,6 +124,12 @@ if [[ $objects -eq 1 ]]; then
   echo "installing kubernetes-validate with pip"
   python3 -m venv target/venv-deploy && target/venv-deploy/bin/pip install --quiet kubernetes-validate==1.37.0 \
     || rm -rf target/venv-deploy
+fi
+if [[ $query -eq 1 ]]; then
+  echo "installing drivers of SQL with pip"
+  python3 -m venv target/venv-query && target/venv-query/bin/pip install --quiet 'psycopg[binary]==3.3.9' \
+    SQLAlchemy==2.1.9 pandas==3.1.1 asyncpg==0.32.0 adbc-driver-flightsql==1.13.0 adbc-driver-postgresql==1.13.0 \
+    pyarrow==26.0.1 || rm -rf target/venv-query
 fi
 [[ ${#missing[@]} -gt 0 ]] || exit 0
 

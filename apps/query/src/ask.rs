@@ -4,8 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use evenfall_query_sql::QueryEngine;
-use evenfall_query_sql::datafusion::common::DataFusionError;
+use evenfall_query_sql::{QUERY_STACK_BYTES, QueryEngine, statement_error};
 use futures_util::TryStreamExt as _;
 
 use crate::output::{Output, OutputFormat};
@@ -41,6 +40,7 @@ pub(crate) fn ask(args: AskArgs) -> Outcome {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(args.engine.limits().threads)
+        .thread_stack_size(QUERY_STACK_BYTES)
         .enable_all()
         .build()?;
     let engine = open::open_engine(&args.engine, runtime.handle())?;
@@ -67,13 +67,13 @@ pub(crate) fn ask(args: AskArgs) -> Outcome {
 async fn run(engine: &QueryEngine, args: &AskArgs, sql: &str) -> Outcome {
     let database = args.engine.recording.as_deref().unwrap_or("evenfall");
     let session = engine.session(args.engine.recording.as_deref(), database)?;
-    let mut query = session.run(sql).await.map_err(|error| error_words(&error, sql))?;
+    let mut query = session.run(sql).await.map_err(|error| statement_error(&error, sql))?;
     let mut output = Output::begin(args.format, args.out.as_deref(), &query.stream.schema())?;
     let begun = Instant::now();
     let mut progress = Progress::new(begun);
     let mut rows = 0;
     while let Some(batch) =
-        query.stream.try_next().await.map_err(|error| error_words(&error, sql))?
+        query.stream.try_next().await.map_err(|error| statement_error(&error, sql))?
     {
         rows += batch.num_rows();
         output.write(&batch)?;
@@ -93,16 +93,6 @@ async fn run(engine: &QueryEngine, args: &AskArgs, sql: &str) -> Outcome {
         eprintln!("{timing}");
     }
     Ok(())
-}
-
-/// An error with the line of the statement that it points at.
-fn error_words(error: &DataFusionError, sql: &str) -> String {
-    let root = error.find_root().strip_backtrace();
-    let span = error.diagnostic().and_then(|diagnostic| diagnostic.span);
-    let Some(span) = span else { return root };
-    let line = sql.lines().nth((span.start.line as usize).saturating_sub(1)).unwrap_or_default();
-    let column = (span.start.column as usize).saturating_sub(1);
-    format!("{root}\n  {line}\n  {}^", " ".repeat(column))
 }
 
 /// Rows so far, on a terminal and after two seconds.

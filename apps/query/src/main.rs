@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::Parser;
-use evenfall_query_sql::EngineLimits;
+use evenfall_query_sql::{EngineLimits, QUERY_STACK_BYTES};
 
 /// What a command ends with.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -34,11 +34,11 @@ struct AskCli {
     args: ask::AskArgs,
 }
 
-/// Answers clients of PostgreSQL until Ctrl-C.
+/// Answers clients of PostgreSQL and of Arrow Flight SQL until Ctrl-C.
 #[derive(Parser)]
 #[command(name = "evenfall query serve", version)]
 #[command(after_help = "Example:
-  evenfall query serve recorded --pg 127.0.0.1:5433
+  evenfall query serve recorded --pg 127.0.0.1:5433 --flight 127.0.0.1:5434
   psql -h 127.0.0.1 -p 5433 evenfall")]
 struct ServeCli {
     #[command(flatten)]
@@ -130,11 +130,21 @@ fn main() -> ExitCode {
     // A place may have any name but this one: the first word alone tells both forms apart, and a
     // directory of that name is written ./serve.
     let mut arguments: Vec<_> = std::env::args_os().collect();
-    let outcome = if arguments.get(1).is_some_and(|word| word == "serve") {
-        arguments.remove(1);
-        serve::serve(ServeCli::parse_from(arguments).args)
-    } else {
-        ask::ask(AskCli::parse_from(arguments).args)
+    let work = move || {
+        if arguments.get(1).is_some_and(|word| word == "serve") {
+            arguments.remove(1);
+            serve::serve(ServeCli::parse_from(arguments).args).map_err(|error| error.to_string())
+        } else {
+            ask::ask(AskCli::parse_from(arguments).args).map_err(|error| error.to_string())
+        }
+    };
+    // The first thread of a process has the stack that its shell gives; statements need more.
+    let thread = std::thread::Builder::new().stack_size(QUERY_STACK_BYTES).spawn(work);
+    let outcome = match thread.map(std::thread::JoinHandle::join) {
+        Ok(Ok(outcome)) => outcome,
+        // The panic has printed its words.
+        Ok(Err(_)) => return ExitCode::FAILURE,
+        Err(error) => Err(error.to_string()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use async_trait::async_trait;
 use pgwire::api::cancel::CancelHandler;
+use pgwire::api::{ClientInfo, PidSecretKeyGenerator as _, RandomPidSecretKeyGenerator};
 use pgwire::messages::cancel::CancelRequest;
 use pgwire::messages::startup::SecretKey;
 use tokio::sync::watch;
@@ -17,6 +18,8 @@ use tokio::sync::watch;
 #[derive(Debug, Default)]
 pub(crate) struct CancelRegistry {
     connections: Mutex<HashMap<i32, Registered>>,
+    /// Numbers connections, each by a number of its own.
+    generator: RandomPidSecretKeyGenerator,
 }
 
 #[derive(Debug)]
@@ -28,10 +31,18 @@ struct Registered {
 }
 
 impl CancelRegistry {
-    pub(crate) fn register(&self, pid: i32, secret: SecretKey, cancels: &Arc<watch::Sender<u64>>) {
+    /// Numbers a connection, and gives the number and the secret by which its client cancels.
+    pub(crate) fn register(
+        &self,
+        client: &dyn ClientInfo,
+        cancels: &Arc<watch::Sender<u64>>,
+    ) -> (i32, SecretKey) {
+        let (pid, secret) = self.generator.generate(client);
+        let registered = Registered { secret: secret.clone(), cancels: Arc::downgrade(cancels) };
         let mut connections = self.connections.lock().expect("no panic holds the lock");
         connections.retain(|_, registered| registered.cancels.strong_count() > 0);
-        connections.insert(pid, Registered { secret, cancels: Arc::downgrade(cancels) });
+        connections.insert(pid, registered);
+        (pid, secret)
     }
 }
 
@@ -41,7 +52,7 @@ impl CancelHandler for CancelRegistry {
         let connections = self.connections.lock().expect("no panic holds the lock");
         // A wrong secret is answered by silence, as PostgreSQL does.
         if let Some(registered) = connections.get(&request.pid)
-            && registered.secret == request.secret_key
+            && registered.secret.eq_value(&request.secret_key)
             && let Some(cancels) = registered.cancels.upgrade()
         {
             cancels.send_modify(|count| *count += 1);

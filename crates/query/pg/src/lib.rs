@@ -6,16 +6,27 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `server` | the listener, its limit of connections, and the watch over vanished clients |
-//! | `session` | one connection: its statements, plain and prepared |
+//! | `server` | the listener |
+//! | `connection` | one connection, from its first byte to its last |
+//! | `messages` | the messages of a client, each within its limits |
+//! | `session` | the statements of a connection |
+//! | `prepared` | prepared statements: parsed, bound, described, executed |
+//! | `catalogue` | PostgreSQL's own catalogue, as far as clients ask for it |
 //! | `settings` | `SET`, `SHOW` and transactions |
 //! | `values` | parameters in, rows out |
+//! | `errors` | errors in the words and codes of PostgreSQL |
 //! | `cancel` | which statement a cancel request ends |
 
 mod cancel;
+mod catalogue;
+mod connection;
+mod errors;
+pub mod fuzzing;
+mod messages;
+mod prepared;
 mod server;
 mod session;
 mod settings;
 mod values;
 
-pub use server::{PgLimits, PgListener};
+pub use server::PgListener;

@@ -1,42 +1,44 @@
 //! One connection: its statements, plain and prepared.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow_pg::datatypes::{arrow_schema_to_pg_fields, encode_recordbatch};
 use async_trait::async_trait;
-use datafusion::common::{DataFusionError, ScalarValue};
-use datafusion::logical_expr::{ColumnarValue, LogicalPlan, Volatility, create_udf};
+use datafusion::common::DataFusionError;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::Statement;
-use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
-use evenfall_query_sql::{QueryEngine, QuerySession, RunningQuery};
+use evenfall_query_sql::{QueryEngine, QuerySession, run_on};
 use futures_util::{Sink, StreamExt as _, stream};
-use pgwire::api::portal::{Format, Portal};
-use pgwire::api::query::{ExtendedQueryHandler, SimpleQueryHandler};
+use pgwire::api::portal::Format;
+use pgwire::api::query::SimpleQueryHandler;
 use pgwire::api::results::{DataRowEncoder, FieldInfo, QueryResponse, Response, Tag};
-use pgwire::api::stmt::QueryParser;
 use pgwire::api::store::PortalStore;
 use pgwire::api::{ClientInfo, ClientPortalStore, Type};
-use pgwire::error::{ErrorInfo, PgWireError, PgWireResult};
+use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::types::format::FormatOptions;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
 
+use crate::catalogue;
+use crate::errors::{sql_error, user_error};
+use crate::prepared::{HeldNames, Prepared};
 use crate::settings::{ConnectionSettings, SettingsAnswer};
 use crate::values;
 
-/// What `version()` answers. SQLAlchemy refuses a server whose version begins otherwise.
-const VERSION: &str = concat!("PostgreSQL 16.6 (evenfall ", env!("CARGO_PKG_VERSION"), ")");
+/// Statements of one text. All of them are planned before the first one is answered.
+const STATEMENTS_AT_ONCE: usize = 100;
 
-/// Batches that wait for a slow client. The query waits while they do.
-const BATCHES_WAITING: usize = 2;
+/// How old a plan may be when it runs. A plan reads what had been appended when it was made, so
+/// that a statement that was prepared earlier is planned again.
+const PLAN_AGE_MAX: Duration = Duration::from_millis(1);
 
 /// The database of a connection that names none.
 pub(crate) const DEFAULT_DATABASE: &str = "evenfall";
@@ -50,28 +52,39 @@ pub(crate) struct PgSession {
     compute: Handle,
     /// Made when the first statement comes, because the database is known by then.
     session: tokio::sync::Mutex<Option<QuerySession>>,
-    settings: Mutex<ConnectionSettings>,
+    settings: Arc<Mutex<ConnectionSettings>>,
     compatibility: PostgresCompatibilityParser,
+    /// The prepared statements that this connection keeps.
+    pub(crate) held: Mutex<HeldNames>,
     /// How often this connection was cancelled; it also counts a client that vanished.
     pub(crate) cancels: Arc<watch::Sender<u64>>,
 }
 
-/// A statement with its plan.
+/// A statement that can be answered.
 #[derive(Clone, Debug)]
 pub(crate) enum Statements {
     /// Rows.
-    Query(Box<LogicalPlan>),
+    Query(PlannedStatement),
     /// An answer of the settings, made anew at each execution.
     Setting(Box<Statement>),
 }
 
-/// A prepared statement.
+/// A statement, and the plan that was made of it last.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared {
-    statement: Statements,
-    pub(crate) parameter_types: Vec<Type>,
-    schema: Arc<Schema>,
+pub(crate) struct PlannedStatement {
+    statement: DfStatement,
+    fresh: Arc<Mutex<Option<(Instant, LogicalPlan)>>>,
 }
+
+impl PlannedStatement {
+    fn take_fresh(&self) -> Option<LogicalPlan> {
+        let (made, plan) = self.fresh.lock().expect("no panic holds the lock").take()?;
+        (made.elapsed() <= PLAN_AGE_MAX).then_some(plan)
+    }
+}
+
+/// Ends when a statement must end early, with the reason.
+type StatementEnd = Pin<Box<dyn Future<Output = PgWireError> + Send>>;
 
 impl PgSession {
     pub(crate) fn new(
@@ -84,21 +97,54 @@ impl PgSession {
             recording,
             compute,
             session: tokio::sync::Mutex::default(),
-            settings: Mutex::default(),
+            settings: Arc::default(),
             compatibility: PostgresCompatibilityParser::new(),
+            held: Mutex::default(),
             cancels: Arc::new(watch::Sender::new(0)),
         }
     }
 
+    /// Forgets the prepared statements that a `DEALLOCATE` or a `DISCARD` names.
+    pub(crate) fn forget_prepared<C>(&self, client: &C, statement: &Statement)
+    where
+        C: ClientPortalStore,
+        C::PortalStore: PortalStore,
+    {
+        let name = match statement {
+            Statement::Deallocate { name, .. } => name.value.as_str(),
+            Statement::Discard { .. } => "all",
+            _ => return,
+        };
+        let mut held = self.held.lock().expect("no panic holds the lock");
+        for name in held.take_statements(name) {
+            client.portal_store().rm_statement(&name);
+        }
+    }
+
+    /// Bytes that a statement may have.
+    pub(crate) fn statement_bytes(&self) -> usize {
+        self.engine.limits().statement_bytes
+    }
+
+    /// Takes the settings that a client sends when it connects.
+    pub(crate) fn apply_startup(&self, parameters: &BTreeMap<String, String>) -> PgWireResult<()> {
+        let mut settings = self.settings.lock().expect("no panic holds the lock");
+        settings.apply_startup(parameters).map_err(|unknown| unknown.into_error())
+    }
+
     /// The session of this connection.
-    async fn session(&self, client: &(impl ClientInfo + Sync)) -> PgWireResult<QuerySession> {
+    pub(crate) async fn session(
+        &self,
+        client: &(impl ClientInfo + Sync),
+    ) -> PgWireResult<QuerySession> {
         let mut session = self.session.lock().await;
         if let Some(session) = session.as_ref() {
             return Ok(session.clone());
         }
         let database = client.metadata().get("database");
         let database = database.map_or(DEFAULT_DATABASE, String::as_str);
-        let made = self.make_session(database, None).await?;
+        let path = self.settings.lock().expect("no panic holds the lock").search_path();
+        let made = self.make_session(database, path).await?;
         Ok(session.insert(made).clone())
     }
 
@@ -116,28 +162,21 @@ impl PgSession {
         });
         let (session, database) =
             made.await.map_err(values::wrap_error)?.map_err(|e| sql_error(e, ""))?;
-        datafusion_pg_catalog::pg_catalog::setup_pg_catalog(
-            session.datafusion_context(),
-            &database,
-            EmptyContextProvider,
-        )
-        .map_err(|error| sql_error(*error, ""))?;
-        session.datafusion_context().register_udf(create_udf(
-            "version",
-            Vec::new(),
-            DataType::Utf8,
-            Volatility::Stable,
-            Arc::new(|_| Ok(ColumnarValue::Scalar(ScalarValue::from(VERSION)))),
-        ));
+        catalogue::add_catalogue(&session, &database, &self.settings)
+            .map_err(|error| sql_error(error, ""))?;
         Ok(session)
     }
 
     /// Parses a text. Statements about PostgreSQL's own catalogue are rewritten for DataFusion;
     /// a user's own statements are left as they are.
-    fn parse(&self, session: &QuerySession, sql: &str) -> PgWireResult<Vec<DfStatement>> {
-        if names_catalog(sql) {
-            session.check_length(sql).map_err(|error| sql_error(error, sql))?;
-            let statements = self.compatibility.parse(sql);
+    pub(crate) fn parse(
+        &self,
+        session: &QuerySession,
+        sql: &str,
+    ) -> PgWireResult<Vec<DfStatement>> {
+        if catalogue::names_catalogue(sql) {
+            session.check_text(sql).map_err(|error| sql_error(error, sql))?;
+            let statements = self.compatibility.parse(&catalogue::known_words(sql));
             let statements =
                 statements.map_err(|error| sql_error(DataFusionError::from(error), sql))?;
             return Ok(statements
@@ -148,13 +187,13 @@ impl PgSession {
         session.parse(sql).map_err(|error| sql_error(error, sql))
     }
 
-    async fn prepare(
+    /// Plans a statement, for now and for later.
+    pub(crate) async fn prepare(
         &self,
-        client: &(impl ClientInfo + Sync),
+        session: &QuerySession,
         statement: DfStatement,
         sql: &str,
     ) -> PgWireResult<Prepared> {
-        let session = self.session(client).await?;
         if let DfStatement::Statement(statement) = &statement {
             let schema = self.setting_schema(statement)?;
             if let Some(schema) = schema {
@@ -162,7 +201,8 @@ impl PgSession {
                 return Ok(Prepared { statement, parameter_types: Vec::new(), schema });
             }
         }
-        let plan = session.plan(statement).await.map_err(|error| sql_error(error, sql))?;
+        let mut end = self.end_of_statement();
+        let plan = self.plan(session, statement.clone(), sql, &mut end).await?;
         let types = plan.get_parameter_types().map_err(|error| sql_error(error, sql))?;
         let mut names: Vec<_> = types.into_iter().collect();
         // Parameters are numbered from $1 on, and the map has no order.
@@ -171,7 +211,25 @@ impl PgSession {
             names.iter().map(|(_, kind)| kind.as_ref().map_or(Type::TEXT, values::parameter_type));
         let parameter_types = parameter_types.collect();
         let schema = values::outgoing_schema(plan.schema().as_arrow());
-        Ok(Prepared { statement: Statements::Query(Box::new(plan)), parameter_types, schema })
+        let fresh = Arc::new(Mutex::new(Some((Instant::now(), plan))));
+        let statement = Statements::Query(PlannedStatement { statement, fresh });
+        Ok(Prepared { statement, parameter_types, schema })
+    }
+
+    /// Plans a statement on the threads of queries.
+    async fn plan(
+        &self,
+        session: &QuerySession,
+        statement: DfStatement,
+        sql: &str,
+        end: &mut StatementEnd,
+    ) -> PgWireResult<LogicalPlan> {
+        let session = session.clone();
+        let planned = run_on(&self.compute, async move { session.plan(statement).await });
+        tokio::select! {
+            planned = planned => planned.flatten().map_err(|error| sql_error(error, sql)),
+            error = end => Err(error),
+        }
     }
 
     /// The columns of a statement that the settings answer; `None` for every other statement.
@@ -186,12 +244,15 @@ impl PgSession {
             | Statement::StartTransaction { .. }
             | Statement::Commit { .. }
             | Statement::Rollback { .. }
+            | Statement::Savepoint { .. }
+            | Statement::ReleaseSavepoint { .. }
+            | Statement::Deallocate { .. }
             | Statement::Discard { .. } => Ok(Some(Arc::new(Schema::empty()))),
             _ => Ok(None),
         }
     }
 
-    async fn answer_setting(
+    pub(crate) async fn answer_setting(
         &self,
         client: &(impl ClientInfo + Sync),
         statement: &Statement,
@@ -203,10 +264,7 @@ impl PgSession {
         };
         let answer = match answer {
             Some(Ok(answer)) => answer,
-            Some(Err(unknown)) => {
-                let what = format!("unrecognized configuration parameter \"{}\"", unknown.0);
-                return Err(user_error("42704", &what, None));
-            }
+            Some(Err(unknown)) => return Err(unknown.into_error()),
             None => return Err(user_error("0A000", "the statement is not supported", None)),
         };
         Ok(match answer {
@@ -216,9 +274,7 @@ impl PgSession {
             SettingsAnswer::SearchPath(path) => {
                 let database = client.metadata().get("database").cloned();
                 let database = database.unwrap_or_else(|| DEFAULT_DATABASE.to_owned());
-                let first = path.split(',').next().unwrap_or_default();
-                let first = first.trim().trim_matches('"').to_owned();
-                let made = self.make_session(&database, Some(first)).await?;
+                let made = self.make_session(&database, path).await?;
                 *self.session.lock().await = Some(made);
                 Response::Execution(Tag::new("SET"))
             }
@@ -235,36 +291,50 @@ impl PgSession {
         })
     }
 
-    /// Begins a plan. The rows end at a cancel request, at the statement's time limit, and when the
-    /// client has gone.
-    async fn run_plan(
+    /// Runs a statement. The rows end at a cancel request, at the statement's time limit, and when
+    /// the client has gone. `bind` puts the values of parameters into the plan.
+    pub(crate) async fn run_query(
         &self,
         session: &QuerySession,
-        plan: LogicalPlan,
+        query: &PlannedStatement,
+        bind: impl FnOnce(LogicalPlan) -> Result<LogicalPlan, DataFusionError> + Send + 'static,
         format: &Format,
     ) -> PgWireResult<Response> {
-        let (timeout, options) = {
+        let mut end = self.end_of_statement();
+        let plan = match query.take_fresh() {
+            Some(plan) => plan,
+            None => self.plan(session, query.statement.clone(), "", &mut end).await?,
+        };
+        let starting = {
+            let session = session.clone();
+            run_on(&self.compute, async move { session.start(bind(plan)?).await })
+        };
+        let running = tokio::select! {
+            running = starting => running.flatten().map_err(|error| sql_error(error, ""))?,
+            error = &mut end => return Err(error),
+        };
+        let options = {
             let settings = self.settings.lock().expect("no panic holds the lock");
             let mut options = FormatOptions::default();
             settings.time_zone().clone_into(&mut options.time_zone);
-            (settings.statement_timeout(), Arc::new(options))
+            Arc::new(options)
         };
-        let running = session.start(plan).await.map_err(|error| sql_error(error, ""))?;
         let schema = values::outgoing_schema(&running.stream.schema());
         let fields = Arc::new(arrow_schema_to_pg_fields(&schema, format, Some(options))?);
         let encoded = Arc::clone(&fields);
-        let rows = in_background(running, self.compute.clone()).flat_map(move |batch| {
-            let rows = batch.map_err(|error| sql_error(error, ""));
-            let rows = rows.and_then(|batch| values::outgoing_batch(&batch, &schema));
-            match rows {
-                Ok(batch) => {
-                    let rows = encode_recordbatch(Arc::clone(&encoded), batch);
-                    stream::iter(rows.collect::<Vec<_>>())
-                }
-                Err(error) => stream::iter(vec![Err(error)]),
+        // Rows become text on the threads of queries, so that a client with many rows holds no
+        // other client up.
+        let rows = running.on_threads_of(&self.compute, move |batch| {
+            let batch = batch.map_err(|error| sql_error(error, ""));
+            let batch = batch.and_then(|batch| values::outgoing_batch(&batch, &schema));
+            match batch {
+                Ok(batch) => encode_recordbatch(Arc::clone(&encoded), batch).collect::<Vec<_>>(),
+                Err(error) => vec![Err(error)],
             }
         });
-        let end = self.end_of_statement(timeout);
+        let rows = rows.flat_map(|rows| {
+            stream::iter(rows.unwrap_or_else(|error| vec![Err(sql_error(error, ""))]))
+        });
         // The first error ends the rows, whoever makes it.
         let ended = stream::once(end).map(Err);
         let rows =
@@ -274,15 +344,13 @@ impl PgSession {
         Ok(Response::Query(QueryResponse::new(fields, rows)))
     }
 
-    /// Ends when the statement must end early, with the reason.
-    fn end_of_statement(
-        &self,
-        timeout: Option<Duration>,
-    ) -> impl Future<Output = PgWireError> + Send + 'static {
+    /// What ends a statement that begins now.
+    fn end_of_statement(&self) -> StatementEnd {
+        let timeout = self.settings.lock().expect("no panic holds the lock").statement_timeout();
         let mut cancels = self.cancels.subscribe();
         // Cancels before this statement were for earlier ones.
         cancels.mark_unchanged();
-        async move {
+        Box::pin(async move {
             let cancelled = async {
                 // The sender lives as long as the connection.
                 if cancels.changed().await.is_err() {
@@ -299,49 +367,8 @@ impl PgSession {
                     user_error("57014", "canceling statement due to statement timeout", None)
                 }
             }
-        }
+        })
     }
-}
-
-/// The batches of a query that runs on the threads of queries, so that a cancel request is heard
-/// while the query computes. The query ends with the stream.
-fn in_background(
-    mut running: RunningQuery,
-    compute: Handle,
-) -> impl futures_util::Stream<Item = datafusion::common::Result<RecordBatch>> + Send {
-    let (sender, receiver) = mpsc::channel(BATCHES_WAITING);
-    let mut task = JoinSet::new();
-    let reading = async move {
-        while let Some(batch) = running.stream.next().await {
-            // Nobody receives any more: the client has gone.
-            if sender.send(batch).await.is_err() {
-                break;
-            }
-        }
-    };
-    task.spawn_on(reading, &compute);
-    stream::unfold((receiver, task), |(mut receiver, task)| async move {
-        receiver.recv().await.map(|batch| (batch, (receiver, task)))
-    })
-}
-
-/// Whether a text is about PostgreSQL's own catalogue or functions.
-fn names_catalog(sql: &str) -> bool {
-    let lower = sql.to_ascii_lowercase();
-    let words = [
-        "pg_",
-        "information_schema",
-        "version()",
-        "current_",
-        "has_",
-        "::reg",
-        "quote_ident",
-        "parse_ident",
-        "format_type",
-        "array_upper",
-        "session_user",
-    ];
-    words.iter().any(|word| lower.contains(word))
 }
 
 #[async_trait]
@@ -354,183 +381,26 @@ impl SimpleQueryHandler for PgSession {
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
         let session = self.session(client).await?;
+        let statements = self.parse(&session, sql)?;
+        if statements.len() > STATEMENTS_AT_ONCE {
+            let words = format!(
+                "the text has {} statements; {STATEMENTS_AT_ONCE} are taken at once",
+                statements.len()
+            );
+            return Err(user_error("54000", &words, None));
+        }
         let mut responses = Vec::new();
-        for statement in self.parse(&session, sql)? {
-            let prepared = self.prepare(client, statement, sql).await?;
+        for statement in statements {
+            let prepared = self.prepare(&session, statement, sql).await?;
             let format = Format::UnifiedText;
-            responses.push(match prepared.statement {
+            responses.push(match &prepared.statement {
                 Statements::Setting(statement) => {
-                    self.answer_setting(client, &statement, &format).await?
+                    self.forget_prepared(client, statement);
+                    self.answer_setting(client, statement, &format).await?
                 }
-                Statements::Query(plan) => self.run_plan(&session, *plan, &format).await?,
+                Statements::Query(query) => self.run_query(&session, query, Ok, &format).await?,
             });
         }
         Ok(responses)
-    }
-}
-
-/// The prepared statements of a connection.
-pub(crate) struct PreparedStatements(pub(crate) Arc<PgSession>);
-
-#[async_trait]
-impl ExtendedQueryHandler for PreparedStatements {
-    type Statement = Prepared;
-    type QueryParser = PgSession;
-
-    fn query_parser(&self) -> Arc<Self::QueryParser> {
-        Arc::clone(&self.0)
-    }
-
-    async fn do_query<C>(
-        &self,
-        client: &mut C,
-        portal: &Portal<Self::Statement>,
-        _max_rows: usize,
-    ) -> PgWireResult<Response>
-    where
-        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
-        C::PortalStore: PortalStore<Statement = Self::Statement>,
-        C::Error: Debug,
-        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-    {
-        let prepared = &portal.statement.statement;
-        let format = &portal.result_column_format;
-        match &prepared.statement {
-            Statements::Setting(statement) => {
-                self.0.answer_setting(client, statement, format).await
-            }
-            Statements::Query(plan) => {
-                let session = self.0.session(client).await?;
-                let mut plan = plan.as_ref().clone();
-                if !prepared.parameter_types.is_empty() {
-                    let bound = values::bind_parameters(portal)?;
-                    plan = plan
-                        .replace_params_with_values(&bound)
-                        .map_err(|error| sql_error(error, ""))?;
-                }
-                self.0.run_plan(&session, plan, format).await
-            }
-        }
-    }
-}
-
-#[async_trait]
-impl QueryParser for PgSession {
-    type Statement = Prepared;
-
-    async fn parse_sql<C>(
-        &self,
-        client: &C,
-        sql: &str,
-        _types: &[Option<Type>],
-    ) -> PgWireResult<Option<Self::Statement>>
-    where
-        C: ClientInfo + Unpin + Send + Sync,
-    {
-        let session = self.session(client).await?;
-        let mut statements = self.parse(&session, sql)?;
-        match (statements.pop(), statements.is_empty()) {
-            (None, _) => Ok(None),
-            (Some(statement), true) => self.prepare(client, statement, sql).await.map(Some),
-            (Some(_), false) => Err(user_error(
-                "42601",
-                "cannot insert multiple commands into a prepared statement",
-                None,
-            )),
-        }
-    }
-
-    fn get_parameter_types(&self, statement: &Self::Statement) -> PgWireResult<Vec<Type>> {
-        Ok(statement.parameter_types.clone())
-    }
-
-    fn get_result_schema(
-        &self,
-        statement: &Self::Statement,
-        column_format: Option<&Format>,
-    ) -> PgWireResult<Vec<FieldInfo>> {
-        let format = column_format.unwrap_or(&Format::UnifiedBinary);
-        arrow_schema_to_pg_fields(&statement.schema, format, None)
-    }
-}
-
-/// An error by its code, with a hint where there is one.
-pub(crate) fn user_error(code: &str, what: &str, position: Option<usize>) -> PgWireError {
-    let mut info = ErrorInfo::new("ERROR".to_owned(), code.to_owned(), what.to_owned());
-    info.position = position.map(|at| at.to_string());
-    PgWireError::UserError(Box::new(info))
-}
-
-/// Another layer's error under a code.
-pub(crate) fn plain_error(code: &str, error: impl std::fmt::Display) -> PgWireError {
-    user_error(code, &error.to_string(), None)
-}
-
-/// An error of the engine, with PostgreSQL's code for its kind and the place in the statement.
-pub(crate) fn sql_error(error: DataFusionError, sql: &str) -> PgWireError {
-    use datafusion::common::SchemaError;
-    let position = place(&error, sql);
-    let root = error.find_root();
-    let code = match root {
-        DataFusionError::SQL(..) => "42601",
-        DataFusionError::SchemaError(error, _) => match error.as_ref() {
-            SchemaError::FieldNotFound { .. } => "42703",
-            SchemaError::AmbiguousReference { .. } => "42702",
-            _ => "42P10",
-        },
-        DataFusionError::Plan(what) if what.contains("not found") && what.contains("table") => {
-            "42P01"
-        }
-        DataFusionError::Plan(what) if what.contains("Invalid function") => "42883",
-        DataFusionError::Plan(what) if what.contains("only statements that read") => "25006",
-        DataFusionError::Plan(_) => "42000",
-        DataFusionError::NotImplemented(_) => "0A000",
-        DataFusionError::ResourcesExhausted(_) => "53200",
-        DataFusionError::ArrowError(..) | DataFusionError::Execution(_) => "22000",
-        DataFusionError::External(_) => "58030",
-        _ => "XX000",
-    };
-    user_error(code, &root.strip_backtrace(), position)
-}
-
-/// The place of an error as PostgreSQL counts it: characters from 1.
-fn place(error: &DataFusionError, sql: &str) -> Option<usize> {
-    if let Some(span) = error.diagnostic().and_then(|diagnostic| diagnostic.span) {
-        return character_of(sql, span.start.line as usize, span.start.column as usize);
-    }
-    // The parser has its place in its words: "... at Line: 1, Column: 8".
-    let text = error.to_string();
-    let line = number_after(&text, "Line: ")?;
-    let column = number_after(&text, "Column: ")?;
-    character_of(sql, line, column)
-}
-
-fn number_after(text: &str, word: &str) -> Option<usize> {
-    let rest = &text[text.rfind(word)? + word.len()..];
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    rest[..end].parse().ok()
-}
-
-fn character_of(sql: &str, line: usize, column: usize) -> Option<usize> {
-    let before: usize =
-        sql.split('\n').take(line.checked_sub(1)?).map(|line| line.chars().count() + 1).sum();
-    Some(before + column)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_counts_characters_over_lines() {
-        assert_eq!(character_of("select\nfrom x", 2, 1), Some(8));
-        assert_eq!(number_after("found: x at Line: 3, Column: 14", "Line: "), Some(3));
-        assert_eq!(number_after("found: x at Line: 3, Column: 14", "Column: "), Some(14));
-    }
-
-    #[test]
-    fn a_users_statement_is_not_rewritten() {
-        assert!(!names_catalog("SELECT symbol, vwap(price, shares) FROM trades GROUP BY symbol"));
-        assert!(names_catalog("SELECT oid FROM pg_class"));
     }
 }

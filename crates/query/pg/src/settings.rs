@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use datafusion::sql::sqlparser::ast::{Expr, Set, Statement, Value};
+use pgwire::error::PgWireError;
+
+use crate::errors::user_error;
 
 /// What a connection has set.
 #[derive(Debug)]
@@ -26,12 +29,40 @@ pub(crate) enum SettingsAnswer {
     /// One row of one column.
     Shown { name: String, value: String },
     /// The settings change what names mean.
-    SearchPath(String),
+    SearchPath(Option<String>),
 }
 
-/// A name that is unknown to `SHOW`.
+/// A setting that is not taken, or unknown to `SHOW`.
 #[derive(Debug, PartialEq)]
-pub(crate) struct UnknownSetting(pub(crate) String);
+pub(crate) enum RefusedSetting {
+    Unknown(String),
+    /// The setting would hold more than a connection may.
+    TooLong(String),
+}
+
+impl RefusedSetting {
+    pub(crate) fn into_error(self) -> PgWireError {
+        match self {
+            Self::Unknown(name) => {
+                let words = format!("unrecognized configuration parameter \"{name}\"");
+                user_error("42704", &words, None)
+            }
+            Self::TooLong(name) => {
+                let words = format!(
+                    "{name}: a setting has {SETTING_BYTES} bytes at most, and a connection has \
+                     {SETTINGS_MAX} settings"
+                );
+                user_error("54000", &words, None)
+            }
+        }
+    }
+}
+
+/// Bytes of a setting's name and value.
+const SETTING_BYTES: usize = 1_024;
+
+/// Settings of a connection. The server knows two dozen, and remembers others for their client.
+const SETTINGS_MAX: usize = 100;
 
 impl Default for ConnectionSettings {
     fn default() -> Self {
@@ -49,7 +80,7 @@ impl Default for ConnectionSettings {
             ("lc_collate", "C"),
             ("lc_ctype", "C"),
             ("max_identifier_length", "63"),
-            ("search_path", "\"$user\", public"),
+            ("search_path", DEFAULT_PATH),
             ("server_encoding", "UTF8"),
             ("server_version", SERVER_VERSION),
             ("server_version_num", "160006"),
@@ -64,6 +95,9 @@ impl Default for ConnectionSettings {
     }
 }
 
+/// The search path of a connection that sets none: the recording of its database comes first.
+const DEFAULT_PATH: &str = "\"$user\", public";
+
 /// The version of PostgreSQL whose answers clients may expect.
 pub(crate) const SERVER_VERSION: &str = "16.6";
 
@@ -72,9 +106,16 @@ impl ConnectionSettings {
     pub(crate) fn answer(
         &mut self,
         statement: &Statement,
-    ) -> Option<Result<SettingsAnswer, UnknownSetting>> {
+    ) -> Option<Result<SettingsAnswer, RefusedSetting>> {
         match statement {
             Statement::StartTransaction { .. } => Some(Ok(SettingsAnswer::Begun)),
+            Statement::Deallocate { .. } => Some(Ok(SettingsAnswer::Done("DEALLOCATE"))),
+            // Nothing is written, so that there is nothing to go back to.
+            Statement::Savepoint { .. } => Some(Ok(SettingsAnswer::Done("SAVEPOINT"))),
+            Statement::ReleaseSavepoint { .. } => Some(Ok(SettingsAnswer::Done("RELEASE"))),
+            Statement::Rollback { savepoint: Some(_), .. } => {
+                Some(Ok(SettingsAnswer::Done("ROLLBACK")))
+            }
             Statement::Commit { .. } => Some(Ok(SettingsAnswer::Ended("COMMIT"))),
             Statement::Rollback { .. } => Some(Ok(SettingsAnswer::Ended("ROLLBACK"))),
             Statement::Discard { .. } => {
@@ -90,7 +131,7 @@ impl ConnectionSettings {
         }
     }
 
-    fn set(&mut self, set: &Set) -> Result<SettingsAnswer, UnknownSetting> {
+    fn set(&mut self, set: &Set) -> Result<SettingsAnswer, RefusedSetting> {
         match set {
             Set::SingleAssignment { variable, values, .. } => {
                 let name = variable.to_string();
@@ -103,20 +144,24 @@ impl ConnectionSettings {
         }
     }
 
-    fn assign(&mut self, name: &str, value: String) -> Result<SettingsAnswer, UnknownSetting> {
+    fn assign(&mut self, name: &str, value: String) -> Result<SettingsAnswer, RefusedSetting> {
         let name = name.trim_matches('"').to_ascii_lowercase();
         if name.starts_with("datafusion.") {
-            return Err(UnknownSetting(name));
+            return Err(RefusedSetting::Unknown(name));
         }
         let value = value.trim_matches('\'').to_owned();
-        self.values.insert(name.clone(), value.clone());
+        let is_full = self.values.len() >= SETTINGS_MAX && !self.values.contains_key(&name);
+        if name.len() + value.len() > SETTING_BYTES || is_full {
+            return Err(RefusedSetting::TooLong(name.chars().take(64).collect()));
+        }
+        self.values.insert(name.clone(), value);
         match name.as_str() {
-            "search_path" => Ok(SettingsAnswer::SearchPath(value)),
+            "search_path" => Ok(SettingsAnswer::SearchPath(self.search_path())),
             _ => Ok(SettingsAnswer::Done("SET")),
         }
     }
 
-    fn show(&self, name: &str) -> Result<SettingsAnswer, UnknownSetting> {
+    fn show(&self, name: &str) -> Result<SettingsAnswer, RefusedSetting> {
         let lower = name.to_ascii_lowercase();
         let lower = match lower.as_str() {
             "time_zone" => "timezone",
@@ -127,8 +172,41 @@ impl ConnectionSettings {
             Some(value) => {
                 Ok(SettingsAnswer::Shown { name: lower.to_owned(), value: value.clone() })
             }
-            None => Err(UnknownSetting(name.to_owned())),
+            None => Err(RefusedSetting::Unknown(name.to_owned())),
         }
+    }
+
+    /// Takes what a client sends when it connects: settings by their names, and settings in the
+    /// words of a command line (`options`). Names that the server does not know are passed over.
+    pub(crate) fn apply_startup(
+        &mut self,
+        parameters: &BTreeMap<String, String>,
+    ) -> Result<(), RefusedSetting> {
+        let options = parameters.get("options").map(String::as_str).unwrap_or_default();
+        let options = options.split_whitespace().filter_map(|word| {
+            let word = word.trim_start_matches("-c").trim_start_matches("--");
+            word.split_once('=').map(|(name, value)| (name.replace('-', "_"), value.to_owned()))
+        });
+        let named = parameters.iter().map(|(name, value)| (name.clone(), value.clone()));
+        for (name, value) in named.chain(options) {
+            let name = name.to_ascii_lowercase();
+            if self.values.contains_key(&name) {
+                self.assign(&name, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first schema of the search path; `None` for the path that nobody has set.
+    pub(crate) fn search_path(&self) -> Option<String> {
+        let path = self.values.get("search_path")?;
+        let first = path.split(',').next().unwrap_or_default().trim().trim_matches('"');
+        (path != DEFAULT_PATH && !first.is_empty()).then(|| first.to_owned())
+    }
+
+    /// The value of a setting.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        self.values.get(&name.to_ascii_lowercase()).map(String::as_str)
     }
 
     /// How long a statement may take; `None` without a limit.
@@ -184,7 +262,7 @@ mod tests {
         assert_eq!(settings.statement_timeout(), Some(Duration::from_secs(2)));
         let shown = SettingsAnswer::Shown { name: "statement_timeout".into(), value: "2s".into() };
         assert_eq!(answer(&mut settings, "SHOW statement_timeout"), shown);
-        let path = SettingsAnswer::SearchPath("aapl".into());
+        let path = SettingsAnswer::SearchPath(Some("aapl".into()));
         assert_eq!(answer(&mut settings, "SET search_path TO aapl"), path);
         answer(&mut settings, "SET statement_timeout = 0");
         assert_eq!(settings.statement_timeout(), None);
@@ -195,6 +273,6 @@ mod tests {
         let sql = "SET datafusion.execution.batch_size = 1";
         let statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
         let refused = ConnectionSettings::default().answer(&statements[0]).unwrap();
-        assert_eq!(refused, Err(UnknownSetting("datafusion.execution.batch_size".into())));
+        assert_eq!(refused, Err(RefusedSetting::Unknown("datafusion.execution.batch_size".into())));
     }
 }

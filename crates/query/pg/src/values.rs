@@ -9,7 +9,8 @@ use pgwire::api::Type;
 use pgwire::api::portal::Portal;
 use pgwire::error::{PgWireError, PgWireResult};
 
-use crate::session::{Prepared, plain_error};
+use crate::errors::plain_error;
+use crate::prepared::Prepared;
 
 /// The type that a column leaves by. PostgreSQL has no unsigned integers, and a driver that reads
 /// nanoseconds as digits of its own would be wrong: psycopg reads `.000155705` as `.155705`.
@@ -79,8 +80,14 @@ fn microseconds(column: &ArrayRef, kind: &DataType) -> PgWireResult<ArrayRef> {
 /// # Errors
 /// A value that is none of its type.
 pub(crate) fn bind_parameters(portal: &Portal<Prepared>) -> PgWireResult<ParamValues> {
-    let types = &portal.statement.statement.parameter_types;
-    let values = types.iter().enumerate().map(|(at, kind)| bind_parameter(portal, at, kind));
+    let stored = &portal.statement;
+    let values = (0..portal.parameters.len()).map(|at| {
+        // The client's word for a type goes before the statement's: its bytes are of that type.
+        let said = stored.parameter_types.get(at).cloned().flatten();
+        let said = said.filter(|kind| *kind != Type::UNKNOWN);
+        let kind = said.or_else(|| stored.statement.parameter_types.get(at).cloned());
+        bind_parameter(portal, at, &kind.unwrap_or(Type::TEXT))
+    });
     let values = values.collect::<PgWireResult<Vec<ScalarValue>>>()?;
     Ok(ParamValues::from(values))
 }

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use datafusion::catalog::{CatalogProviderList as _, MemoryCatalogProviderList, TableProvider};
 use datafusion::common::{DataFusionError, Result, plan_err};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -20,7 +20,9 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use crate::asof::{self, PlanTimeJoins, PushFiltersBelowTimeJoins};
 use crate::book::BookFunction;
 use crate::catalog::{PUBLIC, StoreCatalog};
-use crate::scan::SnapshotExec;
+use crate::nesting::check_nesting;
+use crate::running::{RunningQuery, StopAtDrop};
+use crate::stop::{QueryStop, hear_stops};
 use crate::{functions, syntax};
 use evenfall_store_recording::tables::Tables;
 
@@ -176,24 +178,29 @@ impl QuerySession {
         &self.context
     }
 
+    /// The name of the catalogue, which is the database that the client named.
+    pub fn catalog_name(&self) -> String {
+        self.database.clone()
+    }
+
     /// The schema that is searched first.
     pub fn searched_first(&self) -> &str {
         &self.searched_first
     }
 
-    /// Refuses a text that is too long.
+    /// Refuses a text that is too long, or that nests too deeply for the stack of a thread.
     ///
     /// # Errors
-    /// The length and the limit.
-    pub fn check_length(&self, sql: &str) -> Result<()> {
-        if sql.len() <= self.statement_bytes {
-            return Ok(());
+    /// What is too much, and the limit.
+    pub fn check_text(&self, sql: &str) -> Result<()> {
+        if sql.len() > self.statement_bytes {
+            return plan_err!(
+                "the statement has {} bytes; {} are taken (--statement-bytes)",
+                sql.len(),
+                self.statement_bytes
+            );
         }
-        plan_err!(
-            "the statement has {} bytes; {} are taken (--statement-bytes)",
-            sql.len(),
-            self.statement_bytes
-        )
+        check_nesting(sql)
     }
 
     /// Parses the statements of a text.
@@ -201,9 +208,22 @@ impl QuerySession {
     /// # Errors
     /// The place of a mistake, and a text that is too long.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
-        self.check_length(sql)?;
+        self.check_text(sql)?;
         let mut parser = DFParserBuilder::new(sql).with_dialect(&PostgreSqlDialect {}).build()?;
         parser.parse_statements().map(Vec::from)
+    }
+
+    /// Parses a text of one statement.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and a text of none or of several.
+    pub fn parse_one(&self, sql: &str) -> Result<Statement> {
+        let mut statements = self.parse(sql)?;
+        let count = statements.len();
+        match (statements.pop(), count) {
+            (Some(statement), 1) => Ok(statement),
+            _ => plan_err!("one statement is asked for, and there are {count}"),
+        }
     }
 
     /// Plans a statement that only reads.
@@ -241,9 +261,12 @@ impl QuerySession {
     pub async fn start(&self, plan: LogicalPlan) -> Result<RunningQuery> {
         let begun = Instant::now();
         let physical = self.context.state().create_physical_plan(&plan).await?;
+        let stop = QueryStop::default();
+        let physical = hear_stops(physical, &stop)?;
+        let stop = StopAtDrop(stop);
         let task = self.context.task_ctx();
         let stream = execute_stream(Arc::clone(&physical), task)?;
-        Ok(RunningQuery { stream, physical, planned_in: begun.elapsed() })
+        Ok(RunningQuery { stream, physical, stop, planned_in: begun.elapsed() })
     }
 
     /// Runs a text of one statement.
@@ -252,11 +275,7 @@ impl QuerySession {
     /// As [`parse`](Self::parse), [`plan`](Self::plan) and [`start`](Self::start).
     pub async fn run(&self, sql: &str) -> Result<RunningQuery> {
         let begun = Instant::now();
-        let mut statements = self.parse(sql)?;
-        let (Some(statement), true) = (statements.pop(), statements.is_empty()) else {
-            return plan_err!("one statement is asked for, and there are {}", statements.len());
-        };
-        let plan = self.plan(statement).await?;
+        let plan = self.plan(self.parse_one(sql)?).await?;
         let mut running = self.start(plan).await?;
         running.planned_in = begun.elapsed();
         Ok(running)
@@ -283,41 +302,4 @@ fn check_reads_only(plan: &LogicalPlan) -> Result<()> {
         )),
         other => other,
     })
-}
-
-/// A query that runs.
-pub struct RunningQuery {
-    /// The rows. Dropping it ends the query.
-    pub stream: SendableRecordBatchStream,
-    physical: Arc<dyn ExecutionPlan>,
-    /// Time from the text to the plan.
-    pub planned_in: Duration,
-}
-
-impl RunningQuery {
-    /// Bytes that the operators have spilled so far.
-    pub fn spilled_bytes(&self) -> usize {
-        self.sum(&|plan| plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or(0))
-    }
-
-    /// Rows that the store has handed over so far.
-    pub fn rows_read(&self) -> usize {
-        self.sum(&|plan| match plan.downcast_ref::<SnapshotExec>() {
-            Some(scan) => scan.metrics().and_then(|metrics| metrics.output_rows()).unwrap_or(0),
-            None => 0,
-        })
-    }
-
-    /// Rows of the tables that lie in no part of a scan, because their times were not asked for.
-    pub fn rows_skipped(&self) -> usize {
-        self.sum(&|plan| plan.downcast_ref::<SnapshotExec>().map_or(0, SnapshotExec::rows_skipped))
-    }
-
-    fn sum(&self, of: &dyn Fn(&dyn ExecutionPlan) -> usize) -> usize {
-        fn below(plan: &dyn ExecutionPlan, of: &dyn Fn(&dyn ExecutionPlan) -> usize) -> usize {
-            let children = plan.children();
-            of(plan) + children.iter().map(|child| below(child.as_ref(), of)).sum::<usize>()
-        }
-        below(self.physical.as_ref(), of)
-    }
 }

@@ -20,18 +20,32 @@
 //! | `asof` | joins of time: condition, plan, operator |
 //! | `functions` | functions of time |
 //! | `book` | the order book of a symbol at a time |
+//! | `running`, `stop` | a query that runs, and what ends it early |
+//! | `nesting` | how deeply a statement may nest |
+//! | `words` | where an error points, and the places of parameters |
+//! | `door` | the listeners of all protocols: loopback, seats, clients that do nothing |
 
 mod asof;
 mod book;
 mod catalog;
+mod door;
 mod engine;
 mod functions;
+mod nesting;
 #[cfg(test)]
 mod questions;
+mod running;
 mod scan;
+mod stop;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use datafusion;
-pub use engine::{EngineLimits, QueryEngine, QuerySession, RunningQuery};
+pub use door::{DoorLimits, DoorSocket, QueryDoor};
+pub use engine::{EngineLimits, QueryEngine, QuerySession};
+pub use nesting::QUERY_STACK_BYTES;
+pub use running::{BackgroundRows, RunningQuery, run_on};
+pub use stop::QueryStop;
+pub use words::{number_placeholders, statement_error};

@@ -53,7 +53,7 @@ use evenfall_feed_formats::itch::{AddOrder, Alpha, Code, OrderExecuted, Price4};
 use evenfall_store_engine::Level;
 use evenfall_store_format::{FieldType, Schema};
 use evenfall_store_recording::RecordingWriter;
-use futures_util::TryStreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use crate::{EngineLimits, QueryEngine, QuerySession};
 
@@ -380,5 +380,29 @@ async fn files_in_order_of_time_are_joined_without_a_sort() {
         let plan = rows(&session, &format!("EXPLAIN {sql}")).await;
         let plan = arrow::util::pretty::pretty_format_batches(&plan).unwrap().to_string();
         assert!(!plan.contains("Sort") && plan.contains("in 1 parts"), "{plan}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_ends_a_join_that_finds_nothing() {
+    let store = empty_store();
+    let session = store.session();
+    let compute = tokio::runtime::Handle::current();
+    for sql in [
+        "SELECT count(*) FROM generate_series(1, 1000000) AS a(x)
+         JOIN generate_series(1, 1000000) AS b(y) ON a.x + b.y < 0",
+        "SELECT count(*) FROM generate_series(1, 1000000) AS a(x)
+         JOIN generate_series(1, 1000000) AS b(y)
+         ON a.x / 2000000 = b.y / 2000000 AND a.x + b.y < 0",
+    ] {
+        let running = session.run(sql).await.unwrap();
+        let stop = running.stop();
+        let mut rows = running.on_threads_of(&compute, |batch| batch);
+        let early = std::time::Duration::from_millis(300);
+        assert!(tokio::time::timeout(early, rows.next()).await.is_err(), "{sql} has an end");
+        stop.stop();
+        // The join gives the error of the stop; without the stop it would compute for hours.
+        let error = rows.next().await.unwrap().flatten().unwrap_err();
+        assert!(error.to_string().contains("was stopped"), "{error}");
     }
 }

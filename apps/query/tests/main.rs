@@ -1,5 +1,11 @@
-//! The program as people start it. Because of this test, `cargo test` builds the program, which the
-//! pages of docs/ and the Python package start too.
+//! The program as people start it, and its doors as clients see them. Because of this test, `cargo
+//! test` builds the program, which the pages of docs/ and the Python package start too.
+
+mod clients;
+mod doors;
+mod limits;
+mod pg;
+mod served;
 
 use std::process::Command;
 

@@ -1,0 +1,17 @@
+SET extra_float_digits = 2;
+SET application_name = 'PostgreSQL JDBC Driver';
+SHOW TRANSACTION ISOLATION LEVEL;
+SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
+BEGIN READ ONLY;
+SELECT 1;
+COMMIT;
+SET TIMEZONE TO 'UTC';
+SELECT current_database(), current_user;
+SELECT nspname AS TABLE_SCHEM, NULL AS TABLE_CATALOG FROM pg_catalog.pg_namespace WHERE nspname <> 'pg_toast' AND (nspname !~ '^pg_temp_' OR nspname = (pg_catalog.current_schemas(true))[1]) ORDER BY TABLE_SCHEM;
+SELECT schemaname, tablename, has_table_privilege(current_user, '"' || schemaname || '"' || '.' || '"' || tablename || '"', 'SELECT') FROM pg_catalog.pg_tables WHERE schemaname NOT IN ('information_schema', 'pg_catalog');
+SELECT schemaname, matviewname FROM pg_catalog.pg_matviews;
+SELECT n.nspname AS schema, c.relname AS name, CASE c.relkind WHEN 'r' THEN 'TABLE' WHEN 'v' THEN 'VIEW' ELSE NULL END AS type, d.description FROM pg_catalog.pg_class AS c INNER JOIN pg_catalog.pg_namespace AS n ON c.relnamespace = n.oid LEFT JOIN pg_catalog.pg_description AS d ON c.oid = d.objoid AND d.objsubid = 0 WHERE c.relkind IN ('r', 'p', 'v', 'f', 'm') AND n.nspname !~ '^information_schema|catalog_history|pg_' ORDER BY type, schema, name;
+SELECT c.column_name AS name, c.udt_name AS database_type, c.ordinal_position - 1 AS database_position, c.table_schema AS table_schema, c.table_name AS table_name FROM information_schema.columns AS c WHERE c.table_schema !~ '^information_schema|catalog_history|pg_' AND c.table_schema IN ('day') ORDER BY table_schema, table_name, database_position;
+SELECT nspname, typname FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid IN (SELECT DISTINCT enumtypid FROM pg_enum e);
+SELECT has_schema_privilege('day', 'USAGE'), has_any_column_privilege('day.messages', 'SELECT');
+SELECT date_trunc('minute', "day"."messages"."time") AS "time", count(*) AS "count" FROM "day"."messages" WHERE "day"."messages"."type" = 'A' GROUP BY date_trunc('minute', "day"."messages"."time") ORDER BY date_trunc('minute', "day"."messages"."time") ASC LIMIT 2000;
