@@ -59,7 +59,7 @@ def sqlalchemy_with_pandas():
 
     engine = sqlalchemy.create_engine(f"postgresql+psycopg://anyone@{PG}/day")
     with engine.connect() as connection:
-        frame = pandas.read_sql("SELECT symbol, shares, price, time FROM messages WHERE type = 'A'", connection)
+        frame = pandas.read_sql("SELECT symbol, shares, price, time FROM messages WHERE type = 'A' ORDER BY seq", connection)
         equal(len(frame), 300)
         equal(int(frame["shares"].sum()), sum(100 + order for order in range(300)))
         equal(frame["time"].iloc[0].to_pydatetime(), FIRST)
