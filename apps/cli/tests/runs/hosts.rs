@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Child;
 
 use evenfall_core::Prng;
+use evenfall_multicast_machine::wire;
 use serde_json::Value;
 
 use super::common::{Said, Scratch, evenfall, eventually, finish, read_json, say, write_key};
@@ -187,7 +188,8 @@ fn attack(hosts: &Hosts, prng: &mut Prng, keyed: bool) {
             let length = (prng.next_u64() % 300) as usize;
             let mut bytes: Vec<u8> = (0..length).map(|_| prng.next_u64() as u8).collect();
             if number % 2 == 0 && bytes.len() >= 88 {
-                bytes[..3].copy_from_slice(b"EF\x03");
+                bytes[..2].copy_from_slice(&wire::MAGIC.to_le_bytes());
+                bytes[2] = wire::VERSION;
                 // Without a key, any process on loopback may send datagrams about membership in the
                 // name of a node, so these kinds are left out.
                 let kinds: &[u8] =
