@@ -383,11 +383,14 @@ async fn files_in_order_of_time_are_joined_without_a_sort() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_stop_ends_a_join_that_finds_nothing() {
     let store = empty_store();
     let session = store.session();
-    let compute = tokio::runtime::Handle::current();
+    // As at the doors, a statement begins and goes on at threads of its own. On the thread of this
+    // test it would leave nobody to look at the clock.
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let compute = threads.handle().clone();
     for sql in [
         "SELECT count(*) FROM generate_series(1, 1000000) AS a(x)
          JOIN generate_series(1, 1000000) AS b(y) ON a.x + b.y < 0",
@@ -395,7 +398,8 @@ async fn a_stop_ends_a_join_that_finds_nothing() {
          JOIN generate_series(1, 1000000) AS b(y)
          ON a.x / 2000000 = b.y / 2000000 AND a.x + b.y < 0",
     ] {
-        let running = session.run(sql).await.unwrap();
+        let session = session.clone();
+        let running = compute.spawn(async move { session.run(sql).await }).await.unwrap().unwrap();
         let stop = running.stop();
         let mut rows = running.on_threads_of(&compute, |batch| batch);
         let early = std::time::Duration::from_millis(300);
@@ -405,4 +409,5 @@ async fn a_stop_ends_a_join_that_finds_nothing() {
         let error = rows.next().await.unwrap().flatten().unwrap_err();
         assert!(error.to_string().contains("was stopped"), "{error}");
     }
+    threads.shutdown_background();
 }
