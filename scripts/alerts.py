@@ -2,7 +2,7 @@
 """The settings and rules that `evenfall generate` makes, with a real Prometheus. Each rule fires on figures that it is
 for. Beside a run of five processes nothing may fire while the run is well, and processes that end fire their alerts.
 
-    alerts.py PROGRAM [--quiet SECONDS] [--port PORT]
+    alerts.py PROGRAM [--quiet SECONDS] [--host ADDRESS] [--port PORT]
 
 Exit code 0: all is right. 1: an alert fires that should not, or the other way round. 3: there is no Prometheus (Debian's
 package prometheus has it).
@@ -79,20 +79,20 @@ def tests_of_rules():
     return json.dumps({"rule_files": ["evenfall-alerts.yml"], "evaluation_interval": "10s", "tests": tests})
 
 
-def settings(port):
+def settings(host, port):
     # No message may be late on a busy machine, so that messages are lost or late by a fault alone.
     text = '[feed]\nfit = "10m"\n[feed.synthetic]\nmessages = 300000\n[multicast.deadline]\nhold_max = "400ms"\n'
     for number, (name, role) in enumerate(ROLES.items()):
-        text += f'[[node]]\nname = "{name}"\nid = {number}\nrole = "{role}"\naddress = "127.0.0.1:{port + number}"\n'
-        text += f'http = "127.0.0.1:{port + 10 + number}"\n' + ('record = "ticks"\n' if role == "recorder" else "")
+        text += f'[[node]]\nname = "{name}"\nid = {number}\nrole = "{role}"\naddress = "{host}:{port + number}"\n'
+        text += f'http = "{host}:{port + 10 + number}"\n' + ('record = "ticks"\n' if role == "recorder" else "")
     return text
 
 
 class Run:
     """The processes of the run and of Prometheus."""
 
-    def __init__(self, program, directory, port):
-        self.program, self.directory, self.port, self.processes = program, directory, port, {}
+    def __init__(self, program, directory, host, port):
+        self.program, self.directory, self.host, self.port, self.processes = program, directory, host, port, {}
 
     def path(self, name):
         return os.path.join(self.directory, name)
@@ -107,7 +107,7 @@ class Run:
 
     def begin(self):
         with open(self.path("evenfall.toml"), "w", encoding="utf8") as out:
-            out.write(settings(self.port))
+            out.write(settings(self.host, self.port))
         self.generate("prometheus", "prometheus.yml", "--interval", "1s")
         self.generate("alerts", "evenfall-alerts.yml", "--for", "2s")
         with open(self.path("tests.yml"), "w", encoding="utf8") as out:
@@ -124,10 +124,10 @@ class Run:
         for name, role in reversed(ROLES.items()):
             self.start(name, [self.program, "run", role, "--config", "evenfall.toml", "--name", name])
         self.start("prometheus", ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=tsdb",
-                                  f"--web.listen-address=127.0.0.1:{self.port + 20}"])
+                                  f"--web.listen-address={self.host}:{self.port + 20}"])
 
     def ask(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port + 20}/api/v1/{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.host}:{self.port + 20}/api/v1/{path}", timeout=10) as answer:
             return json.load(answer)["data"]
 
     def firing(self):
@@ -137,7 +137,7 @@ class Run:
 
     def check_metrics(self):
         for number, name in enumerate(ROLES):
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port + 10 + number}/metrics", timeout=10) as page:
+            with urllib.request.urlopen(f"http://{self.host}:{self.port + 10 + number}/metrics", timeout=10) as page:
                 said = subprocess.run(["promtool", "check", "metrics"], input=page.read(), capture_output=True)
             if said.returncode:
                 raise SystemExit(f"promtool refuses the metrics of {name}:\n{said.stderr.decode()}")
@@ -193,13 +193,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("program")
     parser.add_argument("--quiet", type=int, default=30)
-    parser.add_argument("--port", type=int, default=26_400)
+    parser.add_argument("--host", default="127.0.0.1", help="a loopback address for all ports")
+    parser.add_argument("--port", type=int, default=29_400)
     options = parser.parse_args()
     if not shutil.which("prometheus") or not shutil.which("promtool"):
         print("skipped: no Prometheus (Debian's package prometheus)")
         return 3
     with tempfile.TemporaryDirectory() as directory:
-        run = Run(os.path.realpath(options.program), directory, options.port)
+        run = Run(os.path.realpath(options.program), directory, options.host, options.port)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
             run.begin()
