@@ -1,4 +1,5 @@
-//! `evenfall generate`: files for the programs around a run, out of its settings file.
+//! `evenfall generate` makes files for Prometheus, Grafana, systemd and Kubernetes out of the
+//! settings file of a run.
 //!
 //! | module | file |
 //! |---|---|
@@ -18,13 +19,16 @@ mod systemd;
 #[cfg(test)]
 mod tests;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_runtime::settings::{Document, Node};
 
 use crate::Outcome;
+use crate::output_file::open_output;
 use crate::services::{self, CONFIG};
 
 /// Arguments of `evenfall generate`.
@@ -72,7 +76,8 @@ enum Target {
         #[command(flatten)]
         source: Source,
     },
-    /// Objects of Kubernetes: settings, a deployment for each node, one set of agents, monitors.
+    /// Objects of Kubernetes: a map of the settings, a deployment for each node, and one DaemonSet
+    /// for all agents.
     Kubernetes {
         #[command(flatten)]
         source: Source,
@@ -161,16 +166,27 @@ impl Inventory {
     }
 }
 
-/// Writes what was made to its place. A file has its name only when it is whole.
-fn deliver(out: Option<&Path>, text: &str) -> Outcome {
-    let Some(path) = out else {
-        print!("{text}");
-        return Ok(());
-    };
-    let beside = path.with_added_extension("partial");
-    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
-    written.map_err(|error| format!("--out {}: {error}", path.display()))?;
-    eprintln!("{} is written", path.display());
+/// A time in the words of Prometheus, which knows no fractions.
+///
+/// # Errors
+/// A time below a millisecond.
+fn prometheus_time(time: Duration) -> Result<String, String> {
+    match time.as_millis() {
+        0 => Err(format!("{}: must be 1ms or longer", humantime::format_duration(time))),
+        whole if whole % 1_000 == 0 => Ok(format!("{}s", whole / 1_000)),
+        whole => Ok(format!("{whole}ms")),
+    }
+}
+
+/// Writes what was made to its place.
+fn deliver(path: Option<&Path>, text: &str) -> Outcome {
+    let (mut out, file) = open_output(path)?;
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    file.keep()?;
+    if let Some(path) = path {
+        eprintln!("{} is written", path.display());
+    }
     Ok(())
 }
 

@@ -46,6 +46,7 @@ mod local;
 #[cfg(feature = "man")]
 mod man;
 mod missing;
+mod output_file;
 #[cfg(test)]
 mod pages;
 mod plan;

@@ -19,8 +19,8 @@ pub struct Forwarded {
     forwarded: u64,
     /// The part of these frames that the ports sent on.
     forwarded_by_port: u64,
-    /// Datagrams that the hosts of the lab dropped because their checksum was wrong; `None` without
-    /// a lab.
+    /// Datagrams with a wrong checksum, which the hosts of the lab dropped. A run without a lab has
+    /// no number.
     checksum_errors: Option<u64>,
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::Inventory;
 use super::prometheus::JOB;
+use super::{Inventory, prometheus_time};
 
 /// P(F) below which a run with a deadline of Jasper's rule is alerted: its rule gives 91 % when all
 /// is well (docs/results/multicast.md).
@@ -27,7 +27,8 @@ pub const WINDOW: Duration = Duration::from_millis(5);
 
 /// The limits of all rules.
 pub struct AlertLimits {
-    hold_for: Duration,
+    /// How long a condition must hold, in Prometheus' words.
+    hold_for: String,
     on_time: f64,
     window: Duration,
     hold_max: Option<Duration>,
@@ -62,6 +63,7 @@ impl AlertLimits {
         let longest = deadline("hold_max")?;
         let longest = longest.as_ref().and_then(|text| text.as_str());
         let hold_max = longest.map(humantime::parse_duration).transpose()?;
+        let hold_for = prometheus_time(hold_for)?;
         Ok(Self { hold_for, on_time: on_time.unwrap_or(follows.max(0.0)), window, hold_max })
     }
 }
@@ -239,10 +241,6 @@ fn all_rules(limits: &AlertLimits) -> Vec<AlertRule> {
     { feed_rules(limits).into_iter() }.chain(machine_rules()).chain(storage_rules()).collect()
 }
 
-fn hold_for(limits: &AlertLimits) -> String {
-    humantime::format_duration(limits.hold_for).to_string().replace(' ', "")
-}
-
 /// A file of rules.
 ///
 /// # Errors
@@ -263,7 +261,7 @@ pub fn rules(
             text,
             "      - alert: {name}\n        expr: {expression}\n        for: {}\n        labels: \
              {{severity: {severity}}}\n        annotations:\n          summary: {summary}\n",
-            hold_for(limits)
+            limits.hold_for
         );
     }
     Ok(text)
@@ -273,7 +271,7 @@ pub fn rules(
 pub fn operator_rules(limits: &AlertLimits) -> serde_json::Value {
     let each = |rule: AlertRule| {
         json!({
-            "alert": rule.name, "expr": rule.expression, "for": hold_for(limits),
+            "alert": rule.name, "expr": rule.expression, "for": limits.hold_for,
             "labels": {"severity": rule.severity}, "annotations": {"summary": rule.summary},
         })
     };

@@ -130,7 +130,7 @@ fn draw_panel(at: usize, Panel { title, unit, lines }: &Panel) -> Value {
     })
 }
 
-/// A dashboard, to be imported as it is. It asks for its source of data.
+/// A dashboard that Grafana imports without changes. Grafana asks the user for the source of data.
 ///
 /// # Errors
 /// No node serves metrics.

@@ -70,7 +70,7 @@ impl ClusterPlan {
         })
     }
 
-    /// The agents, which are called as their hosts, so that one DaemonSet starts all of them.
+    /// One DaemonSet for all agents. Each agent has the name of its host.
     fn agents(&self, agents: &[&Node], settings_map: &str) -> Result<Option<Value>, String> {
         let Some(first) = agents.first() else { return Ok(None) };
         for agent in agents {
@@ -79,8 +79,8 @@ impl ClusterPlan {
                 && agent.http.map(|http| http.port()) == first.http.map(|http| http.port());
             if host != agent.name || !has_ports {
                 return Err(format!(
-                    "node {}: all agents are one DaemonSet, so each must be called as its host \
-                     ({host}) and have the ports of {}",
+                    "node {}: all agents are one DaemonSet, so each must have the name of its host \
+                     ({host}) and the ports of {}",
                     agent.name, first.name
                 ));
             }

@@ -15,7 +15,7 @@ pub const NODE_NAME: &str = "$(NODE_NAME)";
 /// A pod with one role, in the network of its host, because nodes are known by address.
 pub struct RolePod<'a> {
     pub role: &'a str,
-    /// The node of the settings; [`NODE_NAME`] for the one that is called as the host.
+    /// The name of the node in the settings. With [`NODE_NAME`] it is the name of the host.
     pub name: &'a str,
     pub image: &'a str,
     /// The file of the settings in their map.

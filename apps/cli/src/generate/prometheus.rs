@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::Inventory;
+use super::{Inventory, prometheus_time};
 
 /// The job under which all nodes are scraped. The rules name it too.
 pub const JOB: &str = "evenfall";
@@ -12,13 +12,13 @@ pub const JOB: &str = "evenfall";
 /// to its metrics, so that `up` of a dead node has them too.
 ///
 /// # Errors
-/// No node serves metrics.
+/// No node serves metrics, or the interval is none.
 pub fn settings(
     inventory: &Inventory,
     interval: Duration,
     rules: &str,
 ) -> Result<String, Box<dyn std::error::Error>> {
-    let interval = humantime::format_duration(interval).to_string().replace(' ', "");
+    let interval = prometheus_time(interval)?;
     let mut text = format!(
         "# Made by `evenfall generate prometheus {}`.\n\
          global:\n  scrape_interval: {interval}\n  evaluation_interval: {interval}\n\

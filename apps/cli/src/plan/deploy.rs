@@ -186,7 +186,7 @@ fn feed(args: &Args, roles: &[(String, &str, &Machine)], shape: Shape) -> String
 }
 
 /// One pod on every node of the cluster, in its host's network, because agents are known by
-/// address. An agent is called as its host. Edited settings replace the pods, because kustomize
+/// address. An agent has the name of its host. Edited settings replace the pods, because kustomize
 /// names settings by their content.
 fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
     let image = if pool.image.is_empty() { "evenfall:local" } else { &pool.image };

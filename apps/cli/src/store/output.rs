@@ -1,16 +1,14 @@
 //! Writes records and messages as CSV, JSON lines, Parquet or Arrow, to standard output or a file.
-//!
-//! A file is written beside its final name, and takes that name when it is complete. A file of that
-//! name stays as it was when the command fails or is killed.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 
 use clap::ValueEnum;
 use evenfall_store_engine::export::{csv, csv_header};
 use evenfall_store_format::Schema;
 use evenfall_store_recording::rows::{self as messages, MessageRow};
+
+use crate::output_file::{Out, UnfinishedFile, open_output};
 
 #[cfg(feature = "arrow")]
 use self::columns::MessageColumns;
@@ -23,7 +21,6 @@ pub use self::columns::write_file;
 pub use self::columns_absent::write_file;
 
 type Failure = Box<dyn std::error::Error>;
-type Out = Box<dyn Write + Send>;
 
 /// A format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -92,92 +89,6 @@ pub struct Target<'a> {
     pub path: Option<&'a Path>,
 }
 
-/// A file whose errors name it.
-struct Named {
-    file: File,
-    path: PathBuf,
-}
-
-impl Named {
-    fn name(&self, error: &io::Error) -> io::Error {
-        io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
-    }
-}
-
-impl Write for Named {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes).map_err(|error| self.name(&error))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush().map_err(|error| self.name(&error))
-    }
-}
-
-/// A file that is written beside its final name. Without [`keep`](Self::keep) it is removed.
-struct UnfinishedFile {
-    /// Where the bytes are; `None` once they have their name, and for standard output and devices.
-    beside: Option<PathBuf>,
-    path: PathBuf,
-}
-
-impl UnfinishedFile {
-    /// Gives the file its name, after its bytes have reached the disk.
-    fn keep(mut self) -> Result<(), Failure> {
-        let Some(beside) = &self.beside else { return Ok(()) };
-        let named = |error: io::Error| format!("{}: {error}", self.path.display());
-        File::open(beside).and_then(|file| file.sync_all()).map_err(named)?;
-        fs::rename(beside, &self.path).map_err(named)?;
-        self.beside = None;
-        Ok(())
-    }
-}
-
-impl Drop for UnfinishedFile {
-    fn drop(&mut self) {
-        if let Some(beside) = &self.beside {
-            // The error that kept the file from its name is the one to report.
-            let _ = fs::remove_file(beside);
-        }
-    }
-}
-
-/// Opens the output.
-fn to(path: Option<&Path>) -> Result<(Out, UnfinishedFile), Failure> {
-    let Some(path) = path else {
-        let unnamed = UnfinishedFile { beside: None, path: PathBuf::new() };
-        return Ok((Box::new(BufWriter::new(evenfall_runtime::program::Stdout)), unnamed));
-    };
-    let named = |error: io::Error| format!("{}: {error}", path.display());
-    let there = fs::metadata(path).ok();
-    let is_device = there.as_ref().is_some_and(|there| !there.is_file() && !there.is_dir());
-    let (beside, target) = match there {
-        // A device or a pipe cannot be replaced.
-        Some(_) if is_device => (None, path.to_owned()),
-        Some(there) if there.is_dir() => {
-            return Err(format!("{}: this is a directory: name a file", path.display()).into());
-        }
-        // A link stays a link, and the file behind it is replaced.
-        Some(_) => {
-            let target = fs::canonicalize(path).map_err(named)?;
-            (Some(beside(&target)), target)
-        }
-        None => (Some(beside(path)), path.to_owned()),
-    };
-    let file = match &beside {
-        Some(beside) => File::create(beside),
-        None => File::options().write(true).open(&target),
-    };
-    let file = file.map_err(named)?;
-    let out = BufWriter::new(Named { file, path: path.to_owned() });
-    Ok((Box::new(out), UnfinishedFile { beside, path: target }))
-}
-
-fn beside(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}.unfinished", std::process::id()))
-}
-
 /// Writes the records of a file as CSV.
 pub struct RecordLines {
     schema: Schema,
@@ -190,7 +101,7 @@ impl RecordLines {
         if target.format == Format::Json {
             return Err("the records of a file can be written as csv, parquet or arrow".into());
         }
-        let (mut out, file) = to(target.path)?;
+        let (mut out, file) = open_output(target.path)?;
         writeln!(out, "{}", csv_header(schema))?;
         Ok(Self { schema: schema.clone(), out, file })
     }
@@ -225,12 +136,12 @@ impl Messages {
     pub fn begin(target: Target<'_>) -> Result<Self, Failure> {
         Ok(match target.format {
             Format::Csv => {
-                let (mut out, file) = to(target.path)?;
+                let (mut out, file) = open_output(target.path)?;
                 writeln!(out, "{}", messages::COLUMNS.join(","))?;
                 Self::Csv(out, Unfinished(file))
             }
             Format::Json => {
-                let (out, file) = to(target.path)?;
+                let (out, file) = open_output(target.path)?;
                 Self::Json(out, Unfinished(file))
             }
             Format::Parquet | Format::Arrow => {
@@ -277,7 +188,7 @@ mod columns {
     use evenfall_store_recording::rows::{MessageBatchWriter, MessageRow};
     use evenfall_store_recording::{RowSelection, StoreTables, TableName, Tables as _};
 
-    use super::{Failure, Format, Out, Target, TimeUnit, UnfinishedFile, to};
+    use super::{Failure, Format, Out, Target, TimeUnit, UnfinishedFile, open_output};
 
     fn form(target: Target<'_>) -> (BatchFormat, TimeResolution) {
         let format = match target.format {
@@ -301,7 +212,7 @@ mod columns {
         let table = StoreTables::new(Arc::clone(source)).open(&TableName::of_file(name))?;
         let schema = &table.info().schema;
         let (format, resolution) = form(target);
-        let (out, file) = to(target.path)?;
+        let (out, file) = open_output(target.path)?;
         let mut writer = BatchWriter::new(format, resolution, schema, out)?;
         let columns: Vec<usize> = (0..schema.fields().len()).collect();
         let mut written = Ok(());
@@ -323,7 +234,7 @@ mod columns {
     impl MessageColumns {
         pub fn begin(target: Target<'_>) -> Result<Self, Failure> {
             let (format, resolution) = form(target);
-            let (out, file) = to(target.path)?;
+            let (out, file) = open_output(target.path)?;
             Ok(Self { writer: MessageBatchWriter::new(format, resolution, out)?, file })
         }
 
@@ -379,6 +290,8 @@ mod columns_absent {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn target(format: Format, path: &Path) -> Target<'_> {
@@ -421,17 +334,7 @@ mod tests {
         Messages::begin(target(Format::Json, &link)).and_then(Messages::finish).expect("written");
         assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
         assert_eq!(fs::read_to_string(&path).expect("a file"), "");
-        let refused = to(Some(directory.path())).err().expect("a refusal").to_string();
+        let refused = open_output(Some(directory.path())).err().expect("a refusal").to_string();
         assert!(refused.contains("this is a directory"), "{refused}");
-    }
-
-    #[test]
-    fn a_full_disk_under_the_output_is_named() {
-        let (mut full, file) = to(Some(Path::new("/dev/full"))).expect("a device");
-        let error = full.write_all(b"word").and_then(|()| full.flush()).expect_err("no room");
-        assert!(error.to_string().starts_with("/dev/full: "), "{error}");
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        file.keep().expect("a device is not renamed");
-        assert!(Path::new("/dev/full").exists());
     }
 }

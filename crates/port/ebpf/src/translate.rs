@@ -38,7 +38,8 @@ impl Template {
     }
 }
 
-/// The rules as the program reads them. `group` gives the slot of a group.
+/// Translates the rules into the table that the kernel program reads. `group` finds the slot of a
+/// group in the kernel.
 ///
 /// # Errors
 /// In words for people, which rule the program cannot carry out. The machine then goes on by hand.

@@ -169,7 +169,7 @@ fn type_oid(name: &str) -> Option<i64> {
     Some(i64::from(kind.oid()))
 }
 
-/// `current_setting(name)`: the setting of this connection.
+/// The SQL function `current_setting(name)` answers with the setting of this connection.
 #[derive(Debug)]
 struct CurrentSetting {
     settings: Arc<Mutex<ConnectionSettings>>,

@@ -22,8 +22,8 @@ const BATCHES_WAITING: usize = 2;
 
 /// A query that runs.
 pub struct RunningQuery {
-    /// The rows. Dropping it ends the query where the query yields; [`QueryStop`] ends it inside
-    /// joins as well.
+    /// The rows. A query whose stream is dropped ends at the next place where it yields. A
+    /// [`QueryStop`] ends the query inside joins as well.
     pub stream: SendableRecordBatchStream,
     pub(crate) physical: Arc<dyn ExecutionPlan>,
     pub(crate) stop: StopAtDrop,
