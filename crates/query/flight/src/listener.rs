@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use bytes::{Buf as _, Bytes};
-use evenfall_query_sql::{DoorLimits, DoorSocket, QueryDoor, QueryEngine};
+use evenfall_query_sql::{
+    BESIDE_STATEMENT_BYTES, BudgetShare, DoorLimits, DoorSocket, LongMessageBudget, QueryDoor,
+    QueryEngine, UNCOUNTED_BYTES,
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tonic::Status;
 use tonic::codegen::{Body, Service, StdError, http};
@@ -30,18 +32,6 @@ const STREAMS_PER_CONNECTION: u32 = 16;
 
 /// Bytes of the headers of a call. Those of drivers have some hundred.
 const HEADER_BYTES: u32 = 16 << 10;
-
-/// What a request holds beside its statement.
-const BESIDE_STATEMENT: usize = 64 << 10;
-
-/// Bytes of a request that are not counted against the budget of all connections.
-const UNCOUNTED_BYTES: usize = 16 << 10;
-
-/// Bytes of a permit of the budget.
-const PERMIT_BYTES: usize = 1 << 10;
-
-/// Bytes of all requests together that are longer than what is not counted.
-const ALL_REQUESTS_BYTES: usize = 64 << 20;
 
 /// Bytes by which a client of HTTP/2 begins (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
@@ -117,16 +107,13 @@ impl FlightListener {
 struct RequestBounds {
     request_bytes: usize,
     request_time: Duration,
-    budget: Arc<Semaphore>,
+    budget: LongMessageBudget,
 }
 
 impl RequestBounds {
     fn new(statement_bytes: usize, request_time: Duration) -> Self {
-        // A statement that the limit allows fits into the budget, whatever the limit.
-        let bytes = ALL_REQUESTS_BYTES.max(statement_bytes.saturating_mul(2));
-        let permits = (bytes / PERMIT_BYTES).min(Semaphore::MAX_PERMITS);
-        let request_bytes = statement_bytes.saturating_add(BESIDE_STATEMENT);
-        Self { request_bytes, request_time, budget: Arc::new(Semaphore::new(permits)) }
+        let request_bytes = statement_bytes.saturating_add(BESIDE_STATEMENT_BYTES);
+        Self { request_bytes, request_time, budget: LongMessageBudget::new(statement_bytes) }
     }
 }
 
@@ -238,7 +225,7 @@ struct BoundedBody<B> {
     late: Pin<Box<Sleep>>,
     bytes: usize,
     /// The request's share of the budget, kept until its body has been read and dropped.
-    shares: Vec<OwnedSemaphorePermit>,
+    shares: Vec<BudgetShare>,
 }
 
 impl<B> BoundedBody<B> {
@@ -252,16 +239,13 @@ impl<B> BoundedBody<B> {
         if self.bytes <= UNCOUNTED_BYTES {
             return Ok(());
         }
-        let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
-        match Arc::clone(&self.bounds.budget).try_acquire_many_owned(permits) {
-            Ok(share) => {
-                self.shares.push(share);
-                Ok(())
-            }
-            Err(_) => Err(Status::resource_exhausted(
+        let share = self.bounds.budget.take_share(bytes).ok_or_else(|| {
+            Status::resource_exhausted(
                 "long requests of other clients hold the memory for requests; ask again later",
-            )),
-        }
+            )
+        })?;
+        self.shares.push(share);
+        Ok(())
     }
 }
 

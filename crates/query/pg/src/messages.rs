@@ -18,10 +18,10 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use evenfall_query_sql::{BESIDE_STATEMENT_BYTES, BudgetShare, LongMessageBudget, UNCOUNTED_BYTES};
 use pgwire::messages::cancel::CancelRequest;
 use pgwire::messages::extendedquery::{Bind, Close, Describe, Execute, Flush, Parse, Sync};
 use pgwire::messages::simplequery::Query;
@@ -29,7 +29,6 @@ use pgwire::messages::startup::{GssEncRequest, SecretKey, SslRequest, Startup};
 use pgwire::messages::terminate::Terminate;
 use pgwire::messages::{PgWireFrontendMessage, SslNegotiationMetaMessage};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The first packet of a connection, as in PostgreSQL.
 const STARTUP_BYTES: usize = 10_000;
@@ -39,18 +38,6 @@ const PASSWORD_BYTES: usize = 1_024;
 
 /// Messages without a statement and without values: they hold two names at most.
 const SMALL_BYTES: usize = 10_000;
-
-/// What a statement's message holds beside the statement: its name and the types of parameters.
-const BESIDE_STATEMENT: usize = 64 << 10;
-
-/// Messages up to this length are not counted against the budget of all connections.
-const UNCOUNTED_BYTES: usize = 16 << 10;
-
-/// Bytes of a permit of the budget.
-const PERMIT_BYTES: usize = 1 << 10;
-
-/// Longer messages of all connections together.
-const ALL_MESSAGES_BYTES: usize = 64 << 20;
 
 /// Bytes that are asked of the socket at once.
 const READ_BYTES: usize = 8 << 10;
@@ -65,23 +52,19 @@ pub(crate) struct MessageBounds {
     statement_bytes: usize,
     /// Time from the first byte of a message to its last.
     message_time: Duration,
-    /// The budget of longer messages, in permits.
-    budget: Arc<Semaphore>,
+    budget: LongMessageBudget,
 }
 
 impl MessageBounds {
     pub(crate) fn new(statement_bytes: usize, message_time: Duration) -> Self {
-        // A statement that the limit allows fits into the budget, whatever the limit.
-        let bytes = ALL_MESSAGES_BYTES.max(statement_bytes.saturating_mul(2));
-        let permits = (bytes / PERMIT_BYTES).min(Semaphore::MAX_PERMITS);
-        Self { statement_bytes, message_time, budget: Arc::new(Semaphore::new(permits)) }
+        Self { statement_bytes, message_time, budget: LongMessageBudget::new(statement_bytes) }
     }
 
     /// Bytes of a message of this type, its length included, and the option that sets the limit.
     fn limit_of(&self, kind: u8) -> (usize, &'static str) {
         match kind {
             b'Q' | b'P' | b'B' => {
-                let limit = self.statement_bytes.saturating_add(BESIDE_STATEMENT);
+                let limit = self.statement_bytes.saturating_add(BESIDE_STATEMENT_BYTES);
                 (limit, " (--statement-bytes)")
             }
             b'p' => (PASSWORD_BYTES, ""),
@@ -149,7 +132,7 @@ pub(crate) struct MessageReader {
     refused_left: usize,
     /// The share of a longer message in the budget, kept until the next message begins: the message
     /// is worked on meanwhile.
-    share: Option<OwnedSemaphorePermit>,
+    share: Option<BudgetShare>,
 }
 
 impl fmt::Debug for MessageReader {
@@ -252,19 +235,14 @@ impl MessageReader {
         if length <= UNCOUNTED_BYTES {
             return Ok(());
         }
-        let permits = u32::try_from(length.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
-        match Arc::clone(&self.bounds.budget).try_acquire_many_owned(permits) {
-            Ok(share) => {
-                self.share = Some(share);
-                Ok(())
-            }
-            Err(_) => {
-                self.refused_left = length + 1;
-                let words = "long statements of other clients hold the memory for statements; \
-                             ask again later";
-                Err(MessageRefusal::refuse_one("53200", words.to_owned(), kind))
-            }
+        self.share = self.bounds.budget.take_share(length);
+        if self.share.is_some() {
+            return Ok(());
         }
+        self.refused_left = length + 1;
+        let words = "long statements of other clients hold the memory for statements; ask again \
+                     later";
+        Err(MessageRefusal::refuse_one("53200", words.to_owned(), kind))
     }
 
     /// Reads at least one byte, and room for as many as are wanted.

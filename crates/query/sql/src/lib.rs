@@ -27,6 +27,7 @@
 
 mod asof;
 mod book;
+mod budget;
 mod catalog;
 mod door;
 mod engine;
@@ -42,6 +43,7 @@ mod syntax;
 mod tests;
 mod words;
 
+pub use budget::{BESIDE_STATEMENT_BYTES, BudgetShare, LongMessageBudget, UNCOUNTED_BYTES};
 pub use datafusion;
 pub use door::{DoorLimits, DoorSocket, QueryDoor};
 pub use engine::{EngineLimits, QueryEngine, QuerySession};

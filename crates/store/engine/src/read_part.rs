@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt as _;
 
 use bytes::Bytes;
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
 
 /// The most bytes that are read at once. A journal turns to the next at 64 MiB or at four times
 /// what it began with, and it begins with 16 KiB for each file that is written. So 4 GiB are a
@@ -28,8 +29,17 @@ pub fn read_part(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
         let why = format!("there is no memory for {wanted} bytes");
         io::Error::new(ErrorKind::OutOfMemory, why)
     })?;
-    bytes.resize(wanted as usize, 0);
-    file.read_exact_at(&mut bytes, offset)?;
+    while bytes.len() < wanted as usize {
+        // Into memory that was not written before: zeros first would cost as much as the read.
+        let at = offset + bytes.len() as u64;
+        match rustix::io::pread(file, spare_capacity(&mut bytes), at) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // An allocator may give more room than was asked for, and a read fills all of it.
+    bytes.truncate(wanted as usize);
     Ok(bytes.into())
 }
 
