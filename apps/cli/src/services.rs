@@ -54,6 +54,7 @@ mod absent {
                     nouns: ["replica of keys", "replicas of keys"],
                     help: "Keeps ordered keys; this build lacks the role",
                     keys: &["keys", "rack"],
+                    keeps_data: true,
                 }]
             }
         }

@@ -41,6 +41,8 @@ pub struct RoleSpec {
     pub help: &'static str,
     /// The keys of `[[node]]` that this role uses beside name, id, role, address and http.
     pub keys: &'static [&'static str],
+    /// Whether the role has data that must outlive its process, such as a log or a recording.
+    pub keeps_data: bool,
 }
 
 impl RoleSpec {

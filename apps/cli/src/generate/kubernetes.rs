@@ -8,18 +8,18 @@
 use std::net::IpAddr;
 
 use evenfall_core::MacKey;
+use evenfall_runtime::service;
 use evenfall_runtime::settings::Node;
 use serde_json::{Value, json};
 
 use super::Inventory;
+use crate::services::SERVICES;
+
 use super::alerts::{self, AlertLimits};
 use super::pod::{self, NODE_NAME, RolePod, check_host_name};
 
 /// The file of the settings in their map.
 const SETTINGS: &str = "evenfall.toml";
-
-/// The roles whose data must outlive their pods.
-const KEEPERS: [&str; 5] = ["recorder", "store", "keys", "nameserver", "dataserver"];
 
 /// A host of the cluster.
 struct ClusterHost {
@@ -104,8 +104,8 @@ impl ClusterPlan {
     }
 
     /// The claim of a volume for a role that keeps data.
-    fn claim(&self, node: &Node, name: &str) -> Result<Option<Value>, String> {
-        if !KEEPERS.contains(&node.role.as_str()) {
+    fn claim(&self, node: &Node, name: &str) -> Result<Option<Value>, Box<dyn std::error::Error>> {
+        if !service::find_role(SERVICES, &node.role)?.1.keeps_data {
             return Ok(None);
         }
         let storage = self.storage.as_ref().ok_or_else(|| {

@@ -16,6 +16,7 @@ const ROLES: &[RoleSpec] = &[
         nouns: [NAMESERVER, "nameservers"],
         help: "Keeps the names of replicated files, and the places of their copies",
         keys: &["advertise", "files"],
+        keeps_data: true,
     },
     RoleSpec {
         word: DATASERVER,
@@ -23,6 +24,7 @@ const ROLES: &[RoleSpec] = &[
         nouns: [DATASERVER, "dataservers"],
         help: "Keeps copies of replicated files",
         keys: &["advertise", "files", "rack"],
+        keeps_data: true,
     },
     RoleSpec {
         word: FLOWSERVER,
@@ -30,6 +32,7 @@ const ROLES: &[RoleSpec] = &[
         nouns: [FLOWSERVER, "flowservers"],
         help: "Chooses the copies from which clients read, by the flows that it knows",
         keys: &["advertise"],
+        keeps_data: false,
     },
 ];
 

@@ -23,6 +23,7 @@ const ROLES: &[RoleSpec] = &[RoleSpec {
     help: "Keeps ordered keys for `evenfall kv` and for ZooKeeper's clients: with --name a replica \
            of the settings file, else replicas of this machine",
     keys: &["keys", "rack"],
+    keeps_data: true,
 }];
 
 /// Opens the service that says which racks have vanished, by its address.

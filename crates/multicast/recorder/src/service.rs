@@ -21,6 +21,7 @@ const ROLES: &[RoleSpec] = &[RoleSpec {
     help: "Receives like a receiver, keeps every message in a store, and answers nodes that missed \
            messages",
     keys: &["record", "serve"],
+    keeps_data: true,
 }];
 
 /// Serves readers of a store at an address until the returned value is dropped.

@@ -20,6 +20,7 @@ const ROLES: &[RoleSpec] = &[
         nouns: ["root", "roots"],
         help: "Reads the feed, sets the deadline of each message and builds the tree",
         keys: &[],
+        keeps_data: false,
     },
     RoleSpec {
         word: "standby",
@@ -28,6 +29,7 @@ const ROLES: &[RoleSpec] = &[
         help: "Votes with the root on every frame, and goes on with the feed when the root dies. A \
                run has no standby, two or four",
         keys: &[],
+        keeps_data: false,
     },
     RoleSpec {
         word: "author",
@@ -36,6 +38,7 @@ const ROLES: &[RoleSpec] = &[
         help: "Reads the feed in place of the root, and publishes it to the root that leads. The \
                author outlives the root, and goes on where it was when it is started again",
         keys: &[],
+        keeps_data: false,
     },
     RoleSpec {
         word: "proxy",
@@ -43,6 +46,7 @@ const ROLES: &[RoleSpec] = &[
         nouns: ["proxy", "proxies"],
         help: "Forwards messages to its children",
         keys: &["tree"],
+        keeps_data: false,
     },
     RoleSpec {
         word: "receiver",
@@ -50,6 +54,7 @@ const ROLES: &[RoleSpec] = &[
         nouns: ["receiver", "receivers"],
         help: "Holds each message until its deadline and releases it then",
         keys: &["from"],
+        keeps_data: false,
     },
 ];
 

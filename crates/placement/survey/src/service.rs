@@ -16,6 +16,7 @@ const ROLES: &[RoleSpec] = &[RoleSpec {
     nouns: ["agent", "agents"],
     help: "Measures delays when `evenfall plan live` asks",
     keys: &[],
+    keeps_data: false,
 }];
 
 /// Agents.

@@ -11,6 +11,7 @@ const TOYS: &[RoleSpec] = &[
         nouns: ["train", "trains"],
         help: "Runs",
         keys: &["track"],
+        keeps_data: false,
     },
     RoleSpec {
         word: "pony",
@@ -18,6 +19,7 @@ const TOYS: &[RoleSpec] = &[
         nouns: ["pony of wood", "ponies of wood"],
         help: "Rocks",
         keys: &[],
+        keeps_data: false,
     },
 ];
 

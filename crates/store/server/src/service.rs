@@ -18,6 +18,7 @@ const ROLES: &[RoleSpec] = &[RoleSpec {
     nouns: [STORE, "stores"],
     help: "Serves a store on a port of this machine",
     keys: &["store"],
+    keeps_data: true,
 }];
 
 /// Servers of stores.

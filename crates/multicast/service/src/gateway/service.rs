@@ -19,6 +19,7 @@ const ROLES: &[RoleSpec] = &[RoleSpec {
     help: "Receives like a receiver, and hands each message on at its release to participants who \
            have neither our code nor our key: by UDP, as MoldUDP64 or plain",
     keys: &["participants", "rerequest", "requesters", "interface"],
+    keeps_data: false,
 }];
 
 /// Gateways.
