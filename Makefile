@@ -11,7 +11,7 @@ TEST_THREADS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? 3 * cores : 6)))
 # `NO_INSTALL=1` also keeps scripts from downloading what they compare with.
 export NO_INSTALL
 
-.PHONY: help demo test test-long bench deploy deps tools fmt clippy tidy features lean bpf build unit python doc deny api fuzz fuzz-briefly
+.PHONY: help demo test test-long bench deploy deps tools fmt clippy tidy features lean bpf build unit python c doc deny api fuzz fuzz-briefly
 
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
@@ -28,7 +28,7 @@ demo:
 
 # Cheapest first, and the tests last, so that their closing lines stand above the table of times.
 test:
-	+@MAKE="$(MAKE)" ./scripts/steps.sh tools fmt tidy bpf deny api clippy doc lean deploy fuzz-briefly build python unit
+	+@MAKE="$(MAKE)" ./scripts/steps.sh tools fmt tidy bpf deny api clippy doc lean deploy fuzz-briefly build python c unit
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -84,6 +84,10 @@ unit:
 python:
 	./scripts/python.sh
 
+# The C library, as `make build` has built it, with its examples in C and C++.
+c:
+	./scripts/c.sh
+
 # Images, units and manifests, and six containers with a Docker engine where there can be one.
 deploy:
 	./deploy/test.sh
@@ -103,6 +107,7 @@ test-long:
 	KILL_EVERY=2 ./scripts/zookeeper-suites.sh target/debug/evenfall smoke zookeeper curator
 	./scripts/hadoop-contract.sh target/debug/evenfall
 	./scripts/python.sh --wheel
+	./scripts/c.sh --install
 	./scripts/same-everywhere.sh
 	$(MAKE) features
 

@@ -5,7 +5,7 @@
 //! that is allowed, `AND` needs both and binds closer. `MIT/Apache-2.0`, as older crates write, is
 //! an `OR`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Finding;
 
@@ -30,19 +30,52 @@ pub(crate) const TREE: [&str; 11] = [
 ];
 
 /// The licences that the list allows.
-///
-/// # Errors
-/// When there is no such list.
-pub(crate) fn allowed(list: &str) -> Result<BTreeSet<String>, String> {
-    let after = list.split_once("\nallow = [").map(|(_, after)| after);
-    let body = after.and_then(|after| after.split_once(']')).map(|(body, _)| body);
-    let body = body.ok_or_else(|| format!("{LIST_FILE} has no `allow = [` of licences"))?;
-    Ok(body.split('"').skip(1).step_by(2).map(str::to_owned).collect())
+pub(crate) struct AllowedLicences {
+    everywhere: BTreeSet<String>,
+    /// Of one crate, and what it may have beside: `{ crate = "name", allow = ["licence"] }`, each
+    /// on a line of its own.
+    exceptions: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl AllowedLicences {
+    /// Reads the list.
+    ///
+    /// # Errors
+    /// When there is no such list.
+    pub(crate) fn read(list: &str) -> Result<Self, String> {
+        let after = list.split_once("\nallow = [").map(|(_, after)| after);
+        let body = after.and_then(|after| after.split_once(']')).map(|(body, _)| body);
+        let body = body.ok_or_else(|| format!("{LIST_FILE} has no `allow = [` of licences"))?;
+        let everywhere = quoted(body).collect();
+        let entries = list.lines().filter(|line| line.trim_start().starts_with("{ crate = "));
+        let exceptions = entries.filter_map(|line| {
+            let mut words = quoted(line);
+            words.next().map(|name| (name, everywhere_and(&everywhere, words)))
+        });
+        Ok(Self { exceptions: exceptions.collect(), everywhere })
+    }
+
+    /// What a crate may have.
+    fn of(&self, name: &str) -> &BTreeSet<String> {
+        self.exceptions.get(name).unwrap_or(&self.everywhere)
+    }
+}
+
+fn everywhere_and(
+    everywhere: &BTreeSet<String>,
+    more: impl Iterator<Item = String>,
+) -> BTreeSet<String> {
+    everywhere.iter().cloned().chain(more).collect()
+}
+
+/// The texts between quotation marks.
+fn quoted(text: &str) -> impl Iterator<Item = String> {
+    text.split('"').skip(1).step_by(2).map(str::to_owned)
 }
 
 /// Packages whose licence or source is not allowed, and how many packages there are. Our own crates
 /// lie below `root`.
-pub(crate) fn check(allowed: &BTreeSet<String>, tree: &str, root: &str) -> (Vec<Finding>, usize) {
+pub(crate) fn check(allowed: &AllowedLicences, tree: &str, root: &str) -> (Vec<Finding>, usize) {
     let is_ours = |source: &str| source.starts_with(&format!("({root}"));
     let mut findings = Vec::new();
     // A package that was listed before ends in an asterisk; trees are apart by an empty line.
@@ -51,7 +84,9 @@ pub(crate) fn check(allowed: &BTreeSet<String>, tree: &str, root: &str) -> (Vec<
     for line in &lines {
         let (package, licence) = line.rsplit_once('|').unwrap_or((line, ""));
         let mut words_of = package.split(' ');
-        let name = [words_of.next(), words_of.next()].map(Option::unwrap_or_default).join(" ");
+        let [crate_name, version] =
+            [words_of.next(), words_of.next()].map(Option::unwrap_or_default);
+        let name = format!("{crate_name} {version}");
         let mut found = |what: String, instead: &str| {
             findings.push(Finding::new("Cargo.lock", 1, what, instead));
         };
@@ -61,7 +96,7 @@ pub(crate) fn check(allowed: &BTreeSet<String>, tree: &str, root: &str) -> (Vec<
         }
         if licence.is_empty() {
             found(format!("{name} says no licence"), "take another crate");
-        } else if !Expression(&words(licence)).satisfied_by(allowed) {
+        } else if !Expression(&words(licence)).satisfied_by(allowed.of(crate_name)) {
             let instead = "take another crate, or allow the licence in deny.toml with the reason";
             found(format!("{name} is licensed {licence}"), instead);
         }
@@ -127,10 +162,15 @@ impl Expression<'_> {
 mod tests {
     use super::*;
 
-    const LIST: &str = "[licenses]\n# Why.\nallow = [\n  \"MIT\",\n  \"Apache-2.0\",\n]\n";
+    const LIST: &str = "[licenses]\n# Why.\nallow = [\n  \"MIT\",\n  \"Apache-2.0\",\n]\n\
+                        exceptions = [\n  { crate = \"maker\", allow = [\"MPL-2.0\"] },\n]\n";
+
+    fn list() -> AllowedLicences {
+        AllowedLicences::read(LIST).expect("a list")
+    }
 
     fn is_allowed(licence: &str) -> bool {
-        Expression(&words(licence)).satisfied_by(&allowed(LIST).expect("a list"))
+        Expression(&words(licence)).satisfied_by(&list().everywhere)
     }
 
     #[test]
@@ -156,19 +196,21 @@ mod tests {
     fn a_package_of_another_licence_or_source_is_named() {
         let tree = "ours v0.1.0 (/here/ours)|MIT\ngood v1.0.0|MIT\ngood v1.0.0|MIT (*)\n\
                     derive v1.0.0 (proc-macro)|MIT\nviral v2.0.0|GPL-3.0\nwithout v3.0.0|\n\
-                    stray v4.0.0 (https://a.b/c#1)|MIT\n\nours v0.1.0 (/here/ours)|MIT\n";
-        let (findings, count) = check(&allowed(LIST).expect("a list"), tree, "/here");
+                    stray v4.0.0 (https://a.b/c#1)|MIT\nmaker v1.0.0|MPL-2.0\n\
+                    other v1.0.0|MPL-2.0\n\nours v0.1.0 (/here/ours)|MIT\n";
+        let (findings, count) = check(&list(), tree, "/here");
         let said: Vec<_> = findings.iter().map(|finding| finding.what.as_str()).collect();
         let wanted = [
+            "other v1.0.0 is licensed MPL-2.0",
             "stray v4.0.0 comes from (https://a.b/c#1)",
             "viral v2.0.0 is licensed GPL-3.0",
             "without v3.0.0 says no licence",
         ];
-        assert_eq!((said.as_slice(), count), (&wanted[..], 6));
+        assert_eq!((said.as_slice(), count), (&wanted[..], 8));
     }
 
     #[test]
     fn a_list_that_is_missing_is_said() {
-        assert!(allowed("[bans]\n").is_err());
+        assert!(AllowedLicences::read("[bans]\n").is_err());
     }
 }

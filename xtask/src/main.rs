@@ -109,7 +109,7 @@ fn lists(root: &Path) -> Checked {
 }
 
 fn licences(root: &Path) -> Checked {
-    let allowed = licences::allowed(&tree::read(&root.join(licences::LIST_FILE))?)?;
+    let allowed = licences::AllowedLicences::read(&tree::read(&root.join(licences::LIST_FILE))?)?;
     let listed = tree::run(root, &tree::cargo(), &licences::TREE)?;
     let (findings, count) = licences::check(&allowed, &listed, &root.display().to_string());
     Ok((findings, format!("{count} packages")))

@@ -2,6 +2,6 @@
 
 pub use evenfall_multicast_service::settings::{Settings, Subscription};
 pub use evenfall_multicast_service::subscriber::{
-    Message, QueueLimits, SubscribeError, Subscriber, Update, UpdateBatch, UpdateBatches,
+    Message, QueueLimits, SubscribeError, Subscriber, Update, UpdateBatch, UpdateBatches, WakeCall,
 };
 pub use evenfall_multicast_service::{Config, RoleError};

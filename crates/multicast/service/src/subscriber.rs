@@ -41,7 +41,7 @@ use evenfall_runtime::SettingsError;
 mod queue;
 
 use queue::UpdateQueue;
-pub use queue::{QueueLimits, UpdateBatch};
+pub use queue::{QueueLimits, UpdateBatch, WakeCall};
 
 /// One message, released.
 #[derive(Clone, Debug)]
@@ -281,6 +281,14 @@ impl Subscriber {
     /// whether [`next`](Iterator::next) answers at once.
     pub fn wait(&mut self, time: Duration) -> bool {
         self.is_done || self.start().queue.wait(time)
+    }
+
+    /// Has this called by the receiver's thread whenever an update comes after none was waiting,
+    /// and when the stream ends; at once when an update waits already. A program that waits for
+    /// several things at once writes to a descriptor here. The call must not block: it delays
+    /// releases.
+    pub fn call_when_filled(&mut self, call: WakeCall) {
+        self.start().queue.call_when_filled(call);
     }
 
     /// Takes all updates that wait, `most` of them at most (at least one), under one lock. Without

@@ -11,7 +11,7 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use evenfall_core::Timestamp;
@@ -57,6 +57,9 @@ struct WaitingUpdate {
     since: Timestamp,
 }
 
+/// What a program that waits elsewhere has called when there is something to take.
+pub type WakeCall = Arc<dyn Fn() + Send + Sync>;
+
 #[derive(Default)]
 struct State {
     waiting: VecDeque<WaitingUpdate>,
@@ -65,6 +68,8 @@ struct State {
     is_closed: bool,
     /// The program found no update, and must be woken.
     is_asleep: bool,
+    /// Called when the first update comes into an empty queue, and at the end.
+    wake_call: Option<WakeCall>,
 }
 
 /// The queue.
@@ -96,8 +101,9 @@ impl UpdateQueue {
             return Err(QueueLimits { messages: state.waiting.len(), bytes: state.bytes });
         }
         state.bytes = bytes_after;
+        let was_empty = state.waiting.is_empty();
         state.waiting.extend(updates.drain(..).map(|update| WaitingUpdate { update, since }));
-        self.wake_program(state);
+        self.wake_program(state, was_empty);
         Ok(())
     }
 
@@ -105,15 +111,30 @@ impl UpdateQueue {
     pub fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
-        self.wake_program(state);
+        self.wake_program(state, true);
     }
 
-    /// Wakes the program if it sleeps. `notify_one` is a system call even when nobody waits.
-    fn wake_program(&self, mut state: MutexGuard<'_, State>) {
+    /// Has this called, by the receiver's thread, whenever the first update comes into an empty
+    /// queue and when the queue closes; at once when there is something to take already.
+    pub fn call_when_filled(&self, call: WakeCall) {
+        let mut state = self.lock();
+        state.wake_call = Some(call);
+        if state.is_closed || !state.waiting.is_empty() {
+            self.wake_program(state, true);
+        }
+    }
+
+    /// Wakes the program if it sleeps, and calls it if it waits elsewhere for a queue that was
+    /// empty. `notify_one` is a system call even when nobody waits.
+    fn wake_program(&self, mut state: MutexGuard<'_, State>, was_empty: bool) {
         let was_asleep = core::mem::take(&mut state.is_asleep);
+        let call = state.wake_call.clone().filter(|_| was_empty);
         drop(state);
         if was_asleep {
             self.came.notify_one();
+        }
+        if let Some(call) = call {
+            call();
         }
     }
 

@@ -104,3 +104,23 @@ fn a_sleeping_program_is_woken_by_a_release_and_by_the_end() {
     queue.close();
     assert_eq!(program.join().unwrap(), [40, 40, 40], "a wake-up a release, not a message");
 }
+
+#[test]
+fn a_program_that_waits_elsewhere_is_called_once_for_all_that_it_has_not_taken() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let (queue, calls) = (UpdateQueue::new(QueueLimits::default()), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&calls);
+    let count = move || calls.load(Ordering::Relaxed);
+    queue.push(&mut release(0..1)).unwrap();
+    queue.call_when_filled(Arc::new(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    }));
+    assert_eq!(count(), 1, "an update waits already");
+    queue.push(&mut release(1..3)).unwrap();
+    assert_eq!(count(), 1, "the program was called and has not taken yet");
+    queue.take_batch(9, Some(SHORT)).unwrap();
+    queue.push(&mut release(3..4)).unwrap();
+    assert_eq!(count(), 2);
+    queue.close();
+    assert_eq!(count(), 3, "the end is told even while an update waits");
+}
