@@ -93,7 +93,7 @@ deploy:
 	./deploy/test.sh
 
 # Runs with MinIO, when it can be built or found. Without MinIO, its tests print that they are
-# skipped. When there are a JDK and Maven, all tests of ZooKeeper's clients run, then a part of them
+# skipped. When there are a JDK and Maven, two drivers of JDBC and all tests of ZooKeeper's clients run, then a part of them
 # again while replicas are killed, and then Hadoop's own tests of file systems. Builds the wheel of
 # the Python package, and tests it in each Python from 3.11 on. Ends with three builds of the
 # scenarios, which must give the same digests.
@@ -101,6 +101,7 @@ test-long:
 	if minio=$$(./scripts/minio.sh); then export EVENFALL_MINIO=$$minio; fi; \
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace --all-features
 	$(CARGO) build --package evenfall-cli --features full
+	./scripts/query/doors.sh target/debug/evenfall target/debug/evenfall-query
 	./scripts/zookeeper-clients.sh target/debug/evenfall
 	./scripts/zookeeper/differential.py target/debug/evenfall --calls 20000
 	./scripts/zookeeper-suites.sh target/debug/evenfall

@@ -69,6 +69,28 @@ fn psql_lists_and_describes_tables() {
 }
 
 #[test]
+fn questions_of_traders_have_one_answer_at_every_door() {
+    let python = repository().join("target/venv-query/bin/python");
+    let has_psql = Command::new("psql").arg("--version").output().is_ok();
+    if !python.is_file() || !has_psql {
+        println!("skipped: no psql, or no Python drivers in target/venv-query (make deps)");
+        return;
+    }
+    let dir = record_day();
+    let served = Served::start(dir.path(), &[]);
+    let mut script = Command::new(python);
+    script.arg(repository().join("scripts/query/questions.py"));
+    script.arg(env!("CARGO_BIN_EXE_evenfall-query")).arg(dir.path());
+    script.args([&served.pg, &served.flight]);
+    // The books that the questions ask for are of another day.
+    let output = script.args(["--recording", "day", "--without", "book("]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+}
+
+#[test]
 fn python_drivers_read_what_was_recorded() {
     let python = repository().join("target/venv-query/bin/python");
     if !python.is_file() {
