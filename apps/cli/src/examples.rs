@@ -21,6 +21,8 @@ evenfall stat --healthy --http 127.0.0.1:9180"),
     ("watch", "evenfall watch --config evenfall.toml
 evenfall watch --root 127.0.0.1:9180"),
     ("top", "evenfall top --root 127.0.0.1:9180"),
+    ("host check", "evenfall host check
+evenfall host check evenfall.toml --interface eth0 --json"),
     ("plan deploy", "evenfall plan deploy plans/docker.toml --out pool --subnet 10.213.77.0/24"),
     ("plan live", "evenfall plan live --config agents.toml --depth 2 --fanout 2 --apply feed.toml"),
     ("plan lab", "evenfall plan lab --hosts 10 --slow 3,7"),

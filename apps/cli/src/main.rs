@@ -21,6 +21,7 @@
 //! | [`tap`] | `evenfall tap`: a feed as a participant takes it |
 //! | [`config`] | `evenfall config check\|default` |
 //! | [`init`], [`key`] | `evenfall init`, `evenfall key new`: a settings file, and a key |
+//! | [`host`] | `evenfall host check`: what of this host delays a feed |
 //! | [`generate`] | `evenfall generate prometheus\|alerts\|grafana\|systemd\|kubernetes` |
 //! | [`completions`] | `evenfall completions bash\|zsh\|fish` |
 //! | `man` | `evenfall man DIR`: manual pages, in a build with the feature |
@@ -38,6 +39,7 @@ mod examples;
 mod feed;
 mod files;
 mod generate;
+mod host;
 mod init;
 mod instrument;
 mod key;
@@ -120,6 +122,8 @@ enum Command {
     Tap(tap::Args),
     /// Check a settings file, or print one with every default.
     Config(config::Args),
+    /// Check this host: what of it delays a feed, and what mends it.
+    Host(host::Args),
     /// Make files for Prometheus, Grafana, systemd and Kubernetes out of a settings file.
     Generate(generate::Args),
     /// Print a script that completes these commands in a shell.
@@ -152,6 +156,7 @@ fn command(cli: Cli) -> Outcome {
         Command::Feed(args) => feed::main(&args),
         Command::Tap(args) => tap::main(&args),
         Command::Config(args) => config::main(&args),
+        Command::Host(args) => host::main(&args),
         Command::Generate(args) => generate::main(&args),
         Command::Completions(args) => completions::main(&args),
         #[cfg(feature = "man")]

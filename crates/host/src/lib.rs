@@ -4,6 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`clock`] | [`MonotonicClock`](clock::MonotonicClock), [`SyncSource`](clock::SyncSource) |
+//! | [`check`] | what of the host delays a feed, and what mends it |
 //! | [`interrupt`] | SIGINT and SIGTERM as a flag and a wake-up |
 //! | [`pin`] | cores and scheduling of a thread |
 //! | [`ports`] | free ports for servers that are told theirs |
@@ -21,6 +22,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("evenfall-host knows Linux only: clocks, namespaces, eventfd");
 
+pub mod check;
 pub mod clock;
 mod error;
 pub mod interrupt;

@@ -1,0 +1,94 @@
+//! `evenfall host`: what of this host delays a feed, and the command that mends it.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use evenfall_host::check::{self, FactVerdict, HostFacts, HostFinding, HostWants};
+use evenfall_runtime::settings::Io;
+use serde_json::json;
+
+use crate::Outcome;
+use crate::services;
+
+/// Arguments of `evenfall host`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Look at cores, clock, buffers, rights and network cards, and say what of them delays a feed
+    /// and what mends it. Nothing is changed.
+    Check {
+        /// The settings file of the run, for its buffers and its kind of port. Without it, the
+        /// defaults are taken.
+        config: Option<PathBuf>,
+        /// A network card. The option may be given several times. By default all cards that are up
+        /// and have received a packet.
+        #[arg(long, value_name = "NAME")]
+        interface: Vec<String>,
+        /// Print the findings as JSON: `about`, `verdict` (good, unknown, costly), `found`, `why`,
+        /// `mend`.
+        #[arg(long)]
+        json: bool,
+        /// End with an error when a finding is costly.
+        #[arg(long)]
+        strict: bool,
+    },
+}
+
+pub fn main(args: &Args) -> Outcome {
+    let Command::Check { config, interface, json, strict } = &args.command;
+    let io: Io = match config {
+        Some(file) => services::load_runnable(file, &[])?.part("io")?,
+        None => Io::default(),
+    };
+    let wants = HostWants {
+        receive_buffer_bytes: io.receive_buffer_bytes as u64,
+        kernel_forwards: io.port == "tc",
+    };
+    let cards = if interface.is_empty() { check::cards_in_use() } else { interface.clone() };
+    let findings = check::judge_host(&HostFacts::read(&cards), &wants);
+    if *json {
+        let rows: Vec<_> = findings.iter().map(to_json).collect();
+        println!("{}", json!({ "findings": rows }));
+    } else {
+        findings.iter().for_each(print_finding);
+    }
+    let costly = findings.iter().filter(|finding| finding.verdict == FactVerdict::Costly).count();
+    if !json {
+        println!("{}", summary(costly, findings.len()));
+    }
+    if *strict && costly > 0 {
+        return Err(
+            format!("{costly} findings cost time or messages; each names what mends it").into()
+        );
+    }
+    Ok(())
+}
+
+fn summary(costly: usize, all: usize) -> String {
+    match costly {
+        0 => format!("{all} facts, and none that this host could mend"),
+        1 => format!("1 of {all} facts costs time or messages"),
+        _ => format!("{costly} of {all} facts cost time or messages"),
+    }
+}
+
+fn to_json(finding: &HostFinding) -> serde_json::Value {
+    let HostFinding { about, verdict, found, why, mend } = finding;
+    json!({ "about": about, "verdict": verdict.word(), "found": found, "why": why, "mend": mend })
+}
+
+fn print_finding(finding: &HostFinding) {
+    let HostFinding { about, verdict, found, why, mend } = finding;
+    println!("{:<8} {about:<46} {found}", verdict.word());
+    if !why.is_empty() {
+        println!("{:<8} {why}", "");
+    }
+    if let Some(mend) = mend {
+        println!("{:<8} mend: {mend}", "");
+    }
+}
