@@ -65,6 +65,7 @@ pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
     &ShuffleCampaign,
     &Calls,
     &sort::faults::SortCampaign,
+    &sort::questions::QuestionCampaign,
     &store::Store,
     &consensus::CONSENSUS,
     &consensus::RACKS,

@@ -1,14 +1,22 @@
-//! `evenfall sort` and `evenfall burst`: a sort and queries over many ranks.
+//! `evenfall sort` and `evenfall burst`: a sort and queries over many ranks, and what a desk asks.
 
+#[cfg(feature = "burst")]
+mod desk;
+#[cfg(feature = "burst")]
+mod desk_output;
 #[cfg(feature = "burst")]
 mod queries;
 #[cfg(feature = "burst")]
 mod ranks;
 #[cfg(feature = "burst")]
+mod recent;
+#[cfg(feature = "burst")]
 mod sort;
 
 #[cfg(feature = "burst")]
-pub use queries::{BurstArgs, run_query};
+pub use queries::{BurstArgs, DeskWord, run_query};
+#[cfg(feature = "burst")]
+pub use recent::hold_recent;
 #[cfg(feature = "burst")]
 pub use sort::{SortArgs, sort_records};
 
@@ -21,6 +29,19 @@ pub use crate::missing::{Args as BurstArgs, Args as SortArgs};
 #[cfg(not(feature = "burst"))]
 pub fn run_query(_: &BurstArgs) -> Outcome {
     crate::missing::main("evenfall burst", "burst")
+}
+
+/// Says how to get recorders that answer the questions of a desk.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "burst"))]
+pub fn hold_recent(
+    _: evenfall_multicast_recorder::recent::RecentHolding,
+) -> Result<Box<dyn evenfall_multicast_recorder::recent::RecentHolder>, Box<dyn std::error::Error>>
+{
+    let (role, feature) = ("recorder with `burst`", "burst");
+    Err(evenfall_runtime::service::NotBuilt { role, feature }.into())
 }
 
 /// Says how to get the command.

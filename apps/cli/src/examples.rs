@@ -49,7 +49,9 @@ evenfall store tail tcp://127.0.0.1:7410 feed --follow"),
     ("sort", "evenfall sort --records 200000 --ranks 4
 evenfall sort --in records.bin --out sorted --ranks 4 --verify
 evenfall sort --members ranks.txt --rank 2 --key-file evenfall.key --in share.bin --out sorted"),
-    ("burst", "evenfall burst q2 --local 4 --records 20000 --json"),
+    ("burst", "evenfall burst q2 --local 4 --records 20000 --json
+evenfall burst reprice --local 8 --last 5s --json
+evenfall burst nbbo --workers workers.txt --own 10.0.0.9:0 --key-file evenfall.key"),
     ("kv put", "evenfall kv put /symbols/AAPL 13"),
     ("kv get", "evenfall kv get /symbols/AAPL"),
     ("kv cas", "evenfall kv cas /symbols/AAPL 0 14"),

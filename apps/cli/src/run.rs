@@ -38,6 +38,16 @@ pub struct Args {
     /// serve` does: `evenfall store tail tcp://ADDRESS feed --follow`. Port 0 takes a free port.
     #[arg(long, value_name = "ADDRESS", value_parser = evenfall_runtime::address::look_up)]
     serve: Option<SocketAddr>,
+    /// Hold the last seconds that a recorder receives in memory, such as 5s, and answer `burst
+    /// reprice` and `burst nbbo`. Overrides `burst` of the settings.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    burst: Option<std::time::Duration>,
+    /// With --burst: the address for questions; by default a free port of the node's own address.
+    #[arg(long, value_name = "ADDRESS", value_parser = evenfall_runtime::address::look_up)]
+    burst_listen: Option<SocketAddr>,
+    /// With --burst: a file of positions, lines of account,symbol,quantity below that heading.
+    #[arg(long, value_name = "FILE")]
+    positions: Option<PathBuf>,
     /// Change a setting, such as --set multicast.mode=tree. The option may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -124,8 +134,31 @@ impl Args {
             let text = toml::Value::from(serve.to_string()).to_string();
             document.set(&format!("--serve {serve}"), &format!("node.{at}.serve"), &text)?;
         }
+        self.apply_burst(document, at)?;
         self.keys.apply(document)?;
         self.local.apply(document, at)
+    }
+
+    fn apply_burst(
+        &self,
+        document: &mut Document,
+        at: usize,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        let mut set = |option: &str, key: &str, value: String| {
+            let text = toml::Value::from(value.as_str()).to_string();
+            document.set(&format!("--{option} {value}"), &format!("node.{at}.{key}"), &text)
+        };
+        if let Some(burst) = self.burst {
+            set("burst", "burst", humantime::format_duration(burst).to_string())?;
+        }
+        if let Some(listen) = self.burst_listen {
+            set("burst-listen", "burst_listen", listen.to_string())?;
+        }
+        if let Some(positions) = &self.positions {
+            let whole = std::path::absolute(positions)?.display().to_string();
+            set("positions", "positions", whole)?;
+        }
+        Ok(())
     }
 
     /// Refuses options of other roles.

@@ -23,7 +23,10 @@ pub const FILES: &str = "files";
 pub const SERVICES: &[&dyn Service] = &[
     &MulticastService,
     &GatewayService,
-    &RecorderService { serve_readers: crate::store::serve_readers },
+    &RecorderService {
+        hold_recent: crate::bursts::hold_recent,
+        serve_readers: crate::store::serve_readers,
+    },
     &SurveyService,
     &StoreService,
     &FilesService,

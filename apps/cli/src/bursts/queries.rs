@@ -1,4 +1,7 @@
-//! `evenfall burst q1|q2|q3` answers one of three queries over the generated rows of many ranks.
+//! `evenfall burst` answers one of three queries over the generated rows of many ranks, or asks
+//! what a desk asks ([`desk`](super::desk)).
+
+use std::str::FromStr;
 
 use evenfall_collectives_member::GroupMember;
 use evenfall_host::clock::process_cpu;
@@ -14,46 +17,85 @@ use crate::Outcome;
 
 /// Notes below the list of options.
 const AFTER: &str = "\
-Rows are generated at the ranks, before the time begins. Every answer is compared with that of a
-plain program that has all rows in one place; the command fails when they differ.";
+With --local, rows are generated at the ranks, before the time begins. Every answer is compared with
+that of a plain program that has all rows in one place; the command fails when they differ.";
+
+/// What a desk asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeskWord {
+    /// What the window did to positions.
+    Reprice,
+    /// The best bid and offer over venues.
+    Nbbo,
+}
+
+/// What the command answers.
+#[derive(Clone, Copy, Debug)]
+enum BurstQuestion {
+    Query(QueryName),
+    Desk(DeskWord),
+}
+
+impl FromStr for BurstQuestion {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "reprice" => Ok(Self::Desk(DeskWord::Reprice)),
+            "nbbo" => Ok(Self::Desk(DeskWord::Nbbo)),
+            word => {
+                let unknown = |_| "there are q1, q2, q3, reprice and nbbo".to_owned();
+                word.parse().map(Self::Query).map_err(unknown)
+            }
+        }
+    }
+}
 
 /// Arguments of `evenfall burst`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER)]
 pub struct BurstArgs {
     /// The query: q1 (views of each language: sums up a tree), q2 (the ten addresses with most
-    /// edits: one shuffle) or q3 (the hundred pairs of language and author with most bytes: three
-    /// shuffles and a join).
-    query: QueryName,
-    /// Ranks, which are processes of this machine.
+    /// edits: one shuffle), q3 (the hundred pairs of language and author with most bytes: three
+    /// shuffles and a join); or what a desk asks: reprice (what the last seconds did to positions)
+    /// or nbbo (the best bid and offer over venues, and executions beside it).
+    query: BurstQuestion,
+    /// Ranks, which are processes of this machine. For a desk each is a worker.
     #[arg(long, value_name = "RANKS", default_value_t = 8, conflicts_with = "members")]
-    local: usize,
+    pub local: usize,
     /// Rows of each rank.
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
-    records: usize,
+    pub records: usize,
     /// When equal rows become one: before (a shuffle, and behind it) or after (only behind it).
     #[arg(long, default_value = "before")]
     duplicates: Duplicates,
     /// Seed of the rows.
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub seed: u64,
     #[command(flatten)]
-    hosts: HostArgs,
+    pub hosts: HostArgs,
     /// Print one JSON object.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
+    #[command(flatten)]
+    pub desk: super::desk::DeskArgs,
 }
 
-/// Answers a query as one rank.
+/// Answers a query as one rank, or asks what a desk asks.
 pub fn run_query(args: &BurstArgs) -> Outcome {
-    let member = args.hosts.join(args.local)?;
-    let rank = member.rank();
-    end_rank(rank, answer_as(args, member))
+    match args.query {
+        BurstQuestion::Desk(word) => super::desk::ask_desk(args, word),
+        BurstQuestion::Query(query) => {
+            let member = args.hosts.join(args.local)?;
+            let rank = member.rank();
+            end_rank(rank, answer_as(args, query, member))
+        }
+    }
 }
 
-fn answer_as(args: &BurstArgs, mut member: GroupMember) -> Outcome {
+fn answer_as(args: &BurstArgs, query: QueryName, mut member: GroupMember) -> Outcome {
     let (rank, ranks) = (member.rank(), member.group().members().len());
-    let rows = |rank| make(args.query, args.seed, rank, ranks, args.records);
+    let rows = |rank| make(query, args.seed, rank, ranks, args.records);
     let own = member.work_beside(|| rows(rank))?;
     let records = own.len() as u64;
     member.barrier()?;

@@ -25,9 +25,9 @@ use crate::Outcome;
 pub const LOCAL_RANKS_MAX: usize = 256;
 /// How long a waiting rank of this machine looks for arrivals before it sleeps, which spares most
 /// wake-ups of a burst.
-const YIELD_FOR: Duration = Duration::from_micros(200);
+pub const YIELD_FOR: Duration = Duration::from_micros(200);
 /// What the key of a group is derived for.
-const KEY_CONTEXT: &str = "evenfall burst v1 datagrams";
+pub const KEY_CONTEXT: &str = "evenfall burst v1 datagrams";
 
 /// Where the ranks are, when they are not processes of this machine.
 #[derive(clap::Args, Debug)]
@@ -39,18 +39,22 @@ pub struct HostArgs {
     /// With --members: the number of this rank, from 0. Rank 0 prints the result.
     #[arg(long, value_name = "NUMBER", requires = "members")]
     rank: Option<usize>,
-    /// With --members: the file of the shared key, which is the same at every host. Nothing is sent
-    /// beyond loopback without a key. The key authenticates datagrams and does not hide them.
-    #[arg(long, value_name = "FILE", requires = "members")]
-    key_file: Option<PathBuf>,
-    /// How long a rank may be silent before the others end and name it.
-    #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = parse_duration)]
-    silence: Duration,
+    /// The file of the shared key, which is the same at every host. Nothing is sent beyond loopback
+    /// without a key. The key authenticates datagrams and does not hide them.
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// How long a rank may be silent before the others name it: 3s by default, and 250ms for what a
+    /// desk asks.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub silence: Option<Duration>,
 }
 
-/// The lines of a file of addresses.
-fn read_members(file: &Path) -> Result<Vec<SocketAddr>, String> {
-    let about = |error: &dyn std::fmt::Display| format!("--members {}: {error}", file.display());
+/// How long a rank may be silent by default.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// The lines of the file of addresses that an option names.
+pub fn read_addresses(option: &str, file: &Path) -> Result<Vec<SocketAddr>, String> {
+    let about = |error: &dyn std::fmt::Display| format!("{option} {}: {error}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| about(&error))?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let address = |(at, line): (usize, &str)| {
@@ -71,15 +75,16 @@ impl HostArgs {
             ..GroupSocketOptions::default()
         };
         let (Some(file), Some(rank)) = (&self.members, self.rank) else {
+            self.refuse_key()?;
             if local == 0 || local > LOCAL_RANKS_MAX {
                 return Err(format!("{local} ranks: between 1 and {LOCAL_RANKS_MAX}").into());
             }
             let any = SocketAddr::from(([127, 0, 0, 1], 9));
             let mut settings = unlimited_settings(packet_bytes(link_mtu(any.ip(), any)?));
-            settings.shuffle.silence_max = self.silence;
+            settings.shuffle.silence_max = self.silence.unwrap_or(SILENCE);
             return Ok(local_with(local, &options(false, YIELD_FOR), &settings)?);
         };
-        let members = read_members(file)?;
+        let members = read_addresses("--members", file)?;
         let Some(&own) = members.get(rank) else {
             let count = members.len();
             return Err(format!("--rank {rank}: {} has {count} lines", file.display()).into());
@@ -89,9 +94,17 @@ impl HostArgs {
         let other = members.iter().find(|&&member| member != own).copied().unwrap_or(own);
         let mut settings = unlimited_settings(packet_bytes(link_mtu(own.ip(), other)?));
         settings.shuffle.key = key.as_ref().map(|key| key.derive(KEY_CONTEXT).1);
-        settings.shuffle.silence_max = self.silence;
+        settings.shuffle.silence_max = self.silence.unwrap_or(SILENCE);
         let socket = GroupSocket::bind(own, options(key.is_some(), Duration::ZERO))?;
         Ok(socket.join(rank, members, settings)?)
+    }
+
+    /// Refuses a key where all ranks are processes of this machine.
+    pub fn refuse_key(&self) -> Result<(), String> {
+        match &self.key_file {
+            Some(_) => Err("--key-file: ranks of this machine need no key".into()),
+            None => Ok(()),
+        }
     }
 
     /// Whether all ranks share the clock of this host.

@@ -38,7 +38,7 @@ impl Recording {
         }
         let (settings, node) = (settings.clone(), settings.node(NODE)?.clone());
         let record = move || {
-            let recorded = recorder::run(&settings, &node, &store);
+            let recorded = recorder::run(&settings, &node, &store, None);
             let closed = store.close().map_err(|error| error.to_string());
             let recorded = recorded.map_err(|error| error.to_string());
             recorded.and_then(|summary| closed.map(|()| summary))

@@ -40,6 +40,7 @@ mod hosts;
 mod operations;
 mod pages;
 mod plans;
+mod questions;
 mod racks;
 mod recorders;
 mod replicas;

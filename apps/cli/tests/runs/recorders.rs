@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::common::{Said, Scratch, evenfall, finish, say, signal};
+use super::common::{Said, Scratch, evenfall, eventually, finish, say, signal};
 
 const CAST: [(&str, &str); 7] = [
     ("root", "root"),
@@ -112,6 +112,41 @@ fn a_receiver_that_stopped_and_one_that_came_late_have_the_whole_feed_by_the_rec
     assert!(said.ok, "{}{}", said.out, said.err);
     let rows = say(&["store", "read", &dir, "feed"]);
     assert_eq!(rows.out.lines().count() as u64, 1 + MESSAGES, "{}", rows.err);
+}
+
+#[test]
+fn a_recorder_answers_a_desk_about_the_last_seconds_of_its_feed() {
+    let cast = [CAST[0], CAST[1], CAST[3], CAST[5]];
+    let scratch = stage_of(&cast, 8_192);
+    let (workers, positions) = (scratch.path("workers"), scratch.path("positions"));
+    let asked_at = scratch.address(1);
+    fs::write(&workers, format!("{asked_at}\n")).expect("a file");
+    fs::write(&positions, "account,symbol,quantity\nfund-1,NOBODY,5\n").expect("a file");
+    let (workers, positions) = (workers.display().to_string(), positions.display().to_string());
+    let listen = asked_at.to_string();
+    let mut others: Vec<Child> =
+        cast[..3].iter().map(|(name, _)| start(&scratch, name, &[])).collect();
+    let burst = ["--burst", "5s", "--burst-listen", &listen, "--positions", &positions];
+    others.push(start(&scratch, "tape", &burst));
+    let ask = |word| {
+        let ask = ["burst", word, "--workers", &workers, "--silence", "2s", "--asks", "2"];
+        say(&[&ask[..], &["--json"]].concat())
+    };
+    let found = eventually("quotes of the feed", || {
+        let said = ask("nbbo");
+        let all: Value = serde_json::from_str(&said.out).ok()?;
+        let symbols = all["answer"]["symbols"].as_array()?.len();
+        (symbols > 5).then_some(all)
+    });
+    let quoted = |row: &Value| row["bid"]["price"].as_f64() > Some(0.0);
+    assert!(found["answer"]["symbols"].as_array().is_some_and(|all| all.iter().any(quoted)));
+    assert_eq!((&found["workers"], &found["unanswered"]), (&1.into(), &0.into()), "{found}");
+    let said = ask("reprice");
+    let all: Value = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{}", said.err));
+    assert_eq!((&all["answer"]["positions"], &all["answer"]["unpriced"]), (&1.into(), &1.into()));
+    let tape = summary(others.pop().expect("the recorder"));
+    assert_eq!((&tape["messages"], &tape["lost"]), (&MESSAGES.into(), &0.into()), "{tape}");
+    others.into_iter().for_each(|child| assert!(finish(child).ok));
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn mistakes_in_a_sort_are_said_in_words() {
         (&["sort", "--records", "5", "--levels", "4"], "--levels"),
         (&["sort", "--records", "5", "--keys", "odd"], "there are uniform, gaussian"),
         (&["sort", "--records", "5", "--members", &file], "--rank"),
-        (&["burst", "q4"], "there are q1, q2 and q3"),
+        (&["burst", "q4"], "there are q1, q2, q3, reprice and nbbo"),
     ] {
         let said = say(arguments);
         assert!(!said.ok && said.err.contains(words), "{arguments:?}: {}", said.err);

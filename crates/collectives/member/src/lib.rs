@@ -37,7 +37,7 @@ use evenfall_collectives_machine::group::{
 };
 use evenfall_collectives_machine::wire::HEADER_BYTES;
 use evenfall_collectives_machine::{RankFailure, ShuffleConfig, ShuffleCounters, StartError};
-use evenfall_core::{Machine, Timestamp};
+use evenfall_core::{Machine, Malformed, Timestamp};
 use evenfall_host::Waker;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
@@ -195,6 +195,14 @@ impl GroupSocket {
     /// The address to which the other members send.
     pub fn address(&self) -> SocketAddr {
         self.port.local_addr()
+    }
+
+    /// Drives a machine of another protocol on this socket, such as one that waits for questions.
+    pub fn drive_machine<M: Machine>(self, machine: M) -> GroupDriver<M> {
+        let Self { port, signals, .. } = self;
+        let (turn, linger, others) = (Loop::new(), Duration::ZERO, Vec::new());
+        let member = MemberRest { port, signals, turn, linger, others };
+        GroupDriver { machine: [machine], member }
     }
 
     /// Takes part as rank `rank` of these members.
@@ -601,6 +609,21 @@ impl<M: Machine> GroupDriver<M> {
         let mut tell = |_: &M, _: Timestamp, event| events(event);
         self.member.turn.turn(&mut self.machine, port, None, &mut tell)?;
         Ok(())
+    }
+
+    /// The address to which other processes send.
+    pub fn address(&self) -> SocketAddr {
+        self.member.port.local_addr()
+    }
+
+    /// Datagrams that the machine did not understand.
+    pub fn malformed(&self) -> u64 {
+        self.member.turn.counters().malformed
+    }
+
+    /// Why the machine did not understand the last of them.
+    pub fn last_malformed(&self) -> Option<Malformed> {
+        self.member.turn.last_malformed()
     }
 
     /// Ends a wait of [`turn`](Self::turn) from another thread.

@@ -5,10 +5,12 @@
 //! | [`role`] | the recorder as a process |
 //! | [`service`] | its role among the nodes of a settings file |
 //! | [`frames`] | which messages left together, for the answers of a recorder |
+//! | [`recent`] | the last seconds in memory, for the questions of a desk |
 //! | [`utc`] | UTC beside a recording, with its bound |
 #![forbid(unsafe_code)]
 
 pub mod frames;
+pub mod recent;
 pub mod role;
 pub mod service;
 pub mod utc;

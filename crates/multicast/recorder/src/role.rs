@@ -25,6 +25,7 @@ use evenfall_multicast_machine::{
 use serde::Serialize;
 
 use crate::frames::{self, FrameLog, FrameReader};
+use crate::recent::{RecentHolder, RecentTap};
 use crate::utc::UtcLog;
 use evenfall_multicast_service::roles::receiver::{Delivery, Sink, metrics, note_duplicates};
 use evenfall_multicast_service::roles::{Ended, Part};
@@ -122,7 +123,7 @@ fn write(
     trees: u32,
     (epoch_ns, clock): (i64, Option<View>),
     from: &Receiver<(Release, SyncTime)>,
-    state: &WriterState,
+    (state, mut recent): (&WriterState, Option<Box<dyn RecentTap>>),
 ) -> Result<(), StoreError> {
     let stopping = &state.is_stopping;
     let writer = RecordingWriter::new(store, NAME, trees, Level::Local)?;
@@ -135,10 +136,16 @@ fn write(
         if let Ok((release, at)) = &next {
             let at = i64::try_from(at.nanos()).unwrap_or(i64::MAX).saturating_add(epoch_ns);
             for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
+                if let Some(recent) = &mut recent {
+                    recent.push(release.stream, at, release.format, &bytes);
+                }
                 tape.push(release.stream, number, at, release.format, &bytes)?;
             }
             frames.push(release, at);
             last_at = Some(at);
+        }
+        if let (Some(recent), Err(_)) = (&mut recent, &next) {
+            recent.settle();
         }
         let has_ended = matches!(next, Err(RecvTimeoutError::Disconnected));
         let is_due = flushed_at.elapsed() >= FLUSH_EVERY;
@@ -296,12 +303,17 @@ fn of_another_run(error: RoleError, node: &Node, resumes: &[Option<Resume>]) -> 
 }
 
 /// Runs a recorder into a store until the feed has ended and no node needs the recorder, a signal
-/// comes, or the root is lost. An existing recording of this run is continued. The call does not
-/// close the store.
+/// comes, or the root is lost. An existing recording of this run is continued. Messages go to
+/// `recent` too, which answers questions about the last seconds. The call does not close the store.
 ///
 /// # Errors
 /// [`RoleError`]; the messages kept before stay in the store.
-pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSummary, RoleError> {
+pub fn run(
+    settings: &Settings,
+    node: &Node,
+    store: &Store,
+    recent: Option<&dyn RecentHolder>,
+) -> Result<RecorderSummary, RoleError> {
     let failed = |error: StoreError| RoleError::Part(Box::new(error));
     let trees = settings.course.trees;
     let resumes = resumes_of(node, store, trees)?;
@@ -313,11 +325,12 @@ pub fn run(settings: &Settings, node: &Node, store: &Store) -> Result<RecorderSu
     let waker = process.base.port.waker();
     let clock = (epoch_ns(process.base.clock()), process.time());
     std::thread::scope(|scope| {
-        let writer = scope.spawn(move || write(store, trees, clock, &released, state));
+        let tap = recent.map(RecentHolder::make_tap);
+        let writer = scope.spawn(move || write(store, trees, clock, &released, (state, tap)));
         scope.spawn(move || read(store, &to_read, &found, &waker));
         let tape = Tape { to: Some(tape), lost: 0, is_behind: false };
         let desk = Desk { wanted, found: was_read };
-        let recorded = turn(settings, node, process, (tape, desk), (&resumes, &state.kept));
+        let recorded = turn(settings, node, process, (tape, desk), (&resumes, &state.kept, recent));
         state.is_stopping.store(true, Ordering::Relaxed);
         let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         written.map_err(failed)?;
@@ -343,6 +356,7 @@ struct Post<'a> {
     desk: Desk,
     resumes: &'a [Option<Resume>],
     kept: &'a AtomicU64,
+    recent: Option<&'a dyn RecentHolder>,
     duplicates: u64,
 }
 
@@ -364,7 +378,8 @@ impl Part<Recorder> for Post<'_> {
         let kept = self.kept.load(Ordering::Acquire);
         let all: Vec<_> = machines.iter().map(Recorder::status).collect();
         let receivers: Vec<_> = all.iter().map(|status| status.receiver).collect();
-        let text = page(&self.node.name, &all, &receivers, process.base.refused(), kept);
+        let mut text = page(&self.node.name, &all, &receivers, process.base.refused(), kept);
+        self.recent.iter().for_each(|recent| recent.add_metrics(&mut text));
         self.duplicates = note_duplicates(process, &receivers, self.duplicates);
         let ill = machines.iter().any(|machine| machine.place().is_none());
         process.publish(text, &all, ill.then(|| "not in every tree".to_owned()));
@@ -397,7 +412,7 @@ fn turn(
     node: &Node,
     mut process: Process,
     (mut tape, desk): (Tape, Desk),
-    (resumes, kept): (&[Option<Resume>], &AtomicU64),
+    (resumes, kept, recent): (&[Option<Resume>], &AtomicU64, Option<&dyn RecentHolder>),
 ) -> Result<RecorderSummary, RoleError> {
     let key = process.base.key.clone();
     let mut machines = Vec::new();
@@ -412,7 +427,7 @@ fn turn(
     }
     let delivery = Delivery::new(&mut tape, settings, node, process.base.clock());
     let trees = settings.course.trees;
-    let mut post = Post { node, trees, delivery, desk, resumes, kept, duplicates: 0 };
+    let mut post = Post { node, trees, delivery, desk, resumes, kept, recent, duplicates: 0 };
     let ended = process.play(&mut machines, &mut post)?;
     let delivery = post.delivery;
     let summary = RecorderSummary {

@@ -2,15 +2,19 @@
 
 use std::any::Any;
 use std::error::Error;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenfall_multicast_service::Settings;
 use evenfall_runtime::service::{RoleSpec, Service, Start};
-use evenfall_runtime::settings::{Document, KnownTable, SettingsError};
+use evenfall_runtime::settings::{self, Document, KnownTable, Mistake, OPEN, SettingsError};
 use evenfall_store_engine::{Store, StoreConfig};
 use serde_json::Value;
 
+use crate::recent::{BYTES_LEAST, BurstLimits, HoldRecent, ROWS_LEAST, RecentHolding};
 use crate::role;
 
 /// The role of this service.
@@ -20,7 +24,7 @@ const ROLES: &[RoleSpec] = &[RoleSpec {
     nouns: ["recorder", "recorders"],
     help: "Receives like a receiver, keeps every message in a store, and answers nodes that missed \
            messages",
-    keys: &["record", "serve"],
+    keys: &["burst", "burst_listen", "positions", "record", "serve"],
     keeps_data: true,
 }];
 
@@ -29,16 +33,102 @@ type ServeReaders = fn(&Arc<Store>, SocketAddr) -> Result<Box<dyn Any>, Box<dyn 
 
 /// Recorders. They read the settings of the multicast, which checks them.
 pub struct RecorderService {
+    /// Holds the last seconds in memory and answers questions about them, for a node with `burst`.
+    pub hold_recent: HoldRecent,
     /// Serves readers at the address `serve` of a node. The server of a store is another crate.
     pub serve_readers: ServeReaders,
 }
 
-/// The key of `[[node]]` that the settings of the multicast do not have.
+/// The keys of `[[node]]` that the settings of the multicast do not have.
 #[derive(serde::Deserialize)]
 struct RecorderNodeKeys {
     name: String,
     #[serde(default, deserialize_with = "evenfall_runtime::address::deserialize_optional")]
+    address: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "evenfall_runtime::address::deserialize_optional")]
     serve: Option<SocketAddr>,
+    #[serde(default, with = "humantime_serde")]
+    burst: Option<Duration>,
+    #[serde(default, deserialize_with = "evenfall_runtime::address::deserialize_optional")]
+    burst_listen: Option<SocketAddr>,
+    positions: Option<PathBuf>,
+}
+
+/// The windows that may be held: below, a question would miss its rows; above, a recording answers.
+const WINDOW: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+
+impl RecorderNodeKeys {
+    /// What is wrong with the keys, and at which key.
+    fn check(&self, is_keyed: bool) -> Result<(), (&'static str, String)> {
+        let name = &self.name;
+        let Some(burst) = self.burst else {
+            let given = [
+                ("burst_listen", self.burst_listen.is_some()),
+                ("positions", self.positions.is_some()),
+            ];
+            return match given.into_iter().find(|(_, is_given)| *is_given) {
+                Some((key, _)) => Err((
+                    key,
+                    format!(
+                        "node {name}: `{key}` belongs to `burst`: give burst = \"5s\" or --burst 5s"
+                    ),
+                )),
+                None => Ok(()),
+            };
+        };
+        if !WINDOW.contains(&burst) {
+            return Err((
+                "burst",
+                format!(
+                    "node {name}: burst = \"{}\": must be between 100ms and 10m",
+                    humantime::format_duration(burst)
+                ),
+            ));
+        }
+        match self.burst_listen {
+            Some(listen) if !listen.ip().is_loopback() && !is_keyed => {
+                Err(("burst_listen", format!("node {name}: burst_listen = {listen}: {OPEN}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where questions are taken: as given, or on a free port of the node's own address.
+    fn listens_at(&self) -> SocketAddr {
+        let own = self.address.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |address| address.ip());
+        self.burst_listen.unwrap_or(SocketAddr::new(own, 0))
+    }
+}
+
+/// The limits in the table `[burst]`.
+fn limits_of(document: &Document) -> Result<BurstLimits, SettingsError> {
+    let limits: BurstLimits = document.part("burst")?;
+    let least =
+        [("rows_max", limits.rows_max, ROWS_LEAST), ("bytes_max", limits.bytes_max, BYTES_LEAST)];
+    match least.into_iter().find(|(_, value, least)| value < least) {
+        Some((key, value, least)) => {
+            let why = format!("burst.{key} = {value}: must be at least {least}");
+            Err(document.refuse(Mistake::new(format!("burst.{key}"), why)))
+        }
+        None => Ok(limits),
+    }
+}
+
+/// What a node is to hold; `None` without `burst`.
+fn holding_of(
+    settings: &Settings,
+    document: &Document,
+    keys: &RecorderNodeKeys,
+) -> Result<Option<RecentHolding>, Box<dyn Error>> {
+    let Some(keep) = keys.burst else { return Ok(None) };
+    Ok(Some(RecentHolding {
+        name: keys.name.clone(),
+        keep,
+        limits: limits_of(document)?,
+        listen: keys.listens_at(),
+        positions: keys.positions.as_ref().map(|file| document.base().join(file)),
+        key: settings.key()?,
+    }))
 }
 
 impl Service for RecorderService {
@@ -47,15 +137,25 @@ impl Service for RecorderService {
     }
 
     fn tables(&self) -> Vec<KnownTable> {
-        Vec::new()
+        vec![KnownTable { table: "burst", keys: &[] }]
     }
 
-    fn values(&self, _: &Document) -> Result<toml::Table, SettingsError> {
-        Ok(toml::Table::new())
+    fn values(&self, document: &Document) -> Result<toml::Table, SettingsError> {
+        let mut tables = toml::Table::new();
+        settings::put(&mut tables, "burst", &limits_of(document)?);
+        Ok(tables)
     }
 
     fn check(&self, document: &Document) -> Result<(), SettingsError> {
-        document.list::<RecorderNodeKeys>("node").map(drop)
+        limits_of(document)?;
+        let is_keyed = Settings::of(document)?.run.is_keyed();
+        let nodes: Vec<RecorderNodeKeys> = document.list("node")?;
+        for (at, node) in nodes.iter().enumerate() {
+            node.check(is_keyed).map_err(|(key, why)| {
+                document.refuse(Mistake::new(format!("node.{at}.{key}"), why))
+            })?;
+        }
+        Ok(())
     }
 
     fn check_run(&self, _: &Document) -> Result<(), SettingsError> {
@@ -72,11 +172,14 @@ impl Service for RecorderService {
         let opened = Store::open(StoreConfig::remembered(directory)?)?;
         opened.losses.iter().for_each(|loss| tracing::warn!("{loss}"));
         let keys: Vec<RecorderNodeKeys> = start.document.list("node")?;
-        let listen = keys.into_iter().find(|keys| keys.name == node.name).and_then(|k| k.serve);
+        let keys = keys.into_iter().find(|keys| keys.name == node.name);
+        let listen = keys.as_ref().and_then(|keys| keys.serve);
+        let holding = keys.map(|keys| holding_of(&settings, start.document, &keys)).transpose()?;
         let store = Arc::new(opened.store);
         let server = listen.map(|listen| (self.serve_readers)(&store, listen)).transpose()?;
-        let recorded = role::run(&settings, node, &store);
-        drop(server);
+        let holder = holding.flatten().map(self.hold_recent).transpose()?;
+        let recorded = role::run(&settings, node, &store, holder.as_deref());
+        drop((server, holder));
         Arc::into_inner(store).ok_or("a connection holds the store")?.close()?;
         Ok(serde_json::to_value(recorded?)?)
     }

@@ -95,6 +95,13 @@ pub struct DoneWork {
     result: WorkResult,
 }
 
+impl DoneWork {
+    /// The upper half of the numbers of its burst: the epoch of its group.
+    pub(crate) fn question(&self) -> u32 {
+        (self.number >> 32) as u32
+    }
+}
+
 impl fmt::Debug for DoneWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DoneWork({})", self.job)
@@ -313,6 +320,11 @@ impl<P: BurstProgram> Burst<P> {
         while let Some(work) = self.poll_work() {
             self.handle_work(now, work.run());
         }
+    }
+
+    /// Gives the burst up, if one runs. All ranks that wait for this one are told of the failure.
+    pub fn give_up(&mut self, failure: RankFailure) {
+        self.fail(failure);
     }
 
     fn fail(&mut self, failure: RankFailure) {

@@ -11,6 +11,8 @@
 //! | [`burst`] | the machine that runs one rank's part of a burst; the door to other cores |
 //! | [`sort`] | MilliSort |
 //! | [`query`], [`rows`] | MilliQuery: three queries, and rows for them |
+//! | [`standing`] | a group whose workers wait for the next question, and answer without the dead |
+//! | [`desk`] | what a desk asks of the last seconds: `reprice` and `nbbo` |
 //! | [`partition`] | the recursive partition: how all ranks learn the splitters |
 //! | [`pivots`] | pivots, their weights, splitters, and their bytes |
 //!
@@ -65,8 +67,10 @@
 #![forbid(unsafe_code)]
 
 pub mod burst;
+pub mod desk;
 pub mod partition;
 pub mod pivots;
 pub mod query;
 pub mod rows;
 pub mod sort;
+pub mod standing;

@@ -5,3 +5,4 @@ mod figure;
 mod net;
 mod queries;
 mod sorts;
+mod standing;

@@ -21,6 +21,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`member`] | [`BurstMember`]: runs bursts of any program, with work in a thread of its own |
+//! | [`standing`] | workers that wait for questions, and whoever asks them |
+//! | [`tap`] | the messages of a feed as rows of the last seconds |
 //! | [`files`] | records of 100 bytes in files: a rank's share of a file, and its part of the output |
 //! | [`check`] | whether the output of a sort is its input in order |
 #![forbid(unsafe_code)]
@@ -28,10 +30,17 @@
 pub mod check;
 pub mod files;
 pub mod member;
+pub mod standing;
+pub mod tap;
 
 pub use evenfall_collectives_member::{GroupError, GroupMember, local};
 pub use evenfall_query_burst::burst::Phases;
 pub use evenfall_query_burst::query::{Duplicates, MilliQuery, QueryOutput, QueryRows};
 pub use evenfall_query_burst::rows::{KeyDraw, make_records};
 pub use evenfall_query_burst::sort::{MilliSort, Records, SortConfig, SortedRecords};
+pub use evenfall_query_burst::{desk, standing as standing_group};
 pub use member::{BurstMember, BurstRun, SortMember};
+pub use standing::{
+    DeskClient, DeskWorker, SharedRows, StandingCounters, StandingThread, answer_questions,
+};
+pub use tap::FeedTap;

@@ -18,7 +18,7 @@ use evenfall_query_burst::sort::{MilliSort, Records, SortConfig, SortedRecords};
 
 /// Items of the longest work that runs in the thread of the socket: a thousand keys are sorted in
 /// 30 us, and waking a thread and being woken by it takes as long.
-const IN_PLACE_ITEMS: u64 = 1_000;
+pub(crate) const IN_PLACE_ITEMS: u64 = 1_000;
 
 /// A burst that has ended at this rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,14 +34,14 @@ pub struct BurstRun<O> {
 }
 
 /// The thread that works. It ends when this value is dropped.
-struct WorkThread {
+pub(crate) struct WorkThread {
     tasks: Option<Sender<Work>>,
     done: Receiver<DoneWork>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl WorkThread {
-    fn start(waker: Waker) -> Self {
+    pub(crate) fn start(waker: Waker) -> Self {
         let (tasks, waiting) = channel::<Work>();
         let (answer, done) = channel();
         let thread = spawn(move || {
@@ -56,9 +56,14 @@ impl WorkThread {
         Self { tasks: Some(tasks), done, thread: Some(thread) }
     }
 
-    fn begin(&self, work: Work) {
+    pub(crate) fn begin(&self, work: Work) {
         let tasks = self.tasks.as_ref().expect("there until the drop");
         tasks.send(work).expect("work does not panic");
+    }
+
+    /// Work that is done.
+    pub(crate) fn take_done(&self) -> Option<DoneWork> {
+        self.done.try_recv().ok()
     }
 }
 
@@ -118,7 +123,7 @@ impl<P: BurstProgram> BurstMember<P> {
                 let (done, keep) = (work.run(), &mut |event| events.push(event));
                 driver.input(|burst, now| burst.handle_work(now, done), keep)?;
             }
-            while let Ok(done) = worker.done.try_recv() {
+            while let Some(done) = worker.take_done() {
                 let keep = &mut |event| events.push(event);
                 driver.input(|burst, now| burst.handle_work(now, done), keep)?;
                 has_moved = true;

@@ -4,3 +4,4 @@ mod checks;
 mod faults;
 mod group;
 mod sorts;
+mod standing;

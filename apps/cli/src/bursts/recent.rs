@@ -1,0 +1,125 @@
+//! A recorder that holds the last seconds of its feed and answers the questions of a desk.
+
+use std::fs;
+use std::net::SocketAddr;
+
+use evenfall_collectives_member::{
+    GroupSocket, GroupSocketOptions, packet_bytes, unlimited_settings,
+};
+use evenfall_core::Format;
+use evenfall_multicast_recorder::recent::{RecentHolder, RecentHolding, RecentTap};
+use evenfall_port::udp::link_mtu;
+use evenfall_query_member::desk::DeskWorkerPlan;
+use evenfall_query_member::desk::recent::{RecentConfig, RecentRows};
+use evenfall_query_member::desk::reprice::read_positions;
+use evenfall_query_member::standing_group::{BurstWorker, WorkerEvent};
+use evenfall_query_member::{FeedTap, SharedRows, StandingThread};
+use evenfall_runtime::telemetry::Metrics;
+
+use super::ranks::KEY_CONTEXT;
+
+/// Rows and the thread that answers questions about them.
+struct HeldRecent {
+    rows: SharedRows,
+    thread: StandingThread,
+}
+
+/// Holds rows and answers questions, and says where.
+///
+/// # Errors
+/// When the address cannot be bound, or the file of positions cannot be read.
+pub fn hold_recent(
+    holding: RecentHolding,
+) -> Result<Box<dyn RecentHolder>, Box<dyn std::error::Error>> {
+    let RecentHolding { name, keep, limits, listen, positions, key } = holding;
+    let positions = match &positions {
+        Some(file) => {
+            let about =
+                |error: &dyn std::fmt::Display| format!("positions {}: {error}", file.display());
+            let text = fs::read_to_string(file).map_err(|error| about(&error))?;
+            read_positions(&text).map_err(|error| about(&error))?
+        }
+        None => Vec::new(),
+    };
+    let at_most = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    let (rows_max, bytes_max) = (at_most(limits.rows_max), at_most(limits.bytes_max));
+    let rows = SharedRows::new(RecentRows::new(RecentConfig { keep, rows_max, bytes_max }));
+    let options = GroupSocketOptions { keyed: key.is_some(), ..GroupSocketOptions::default() };
+    let socket = GroupSocket::bind(listen, options)?;
+    let mut settings = unlimited_settings(packet_bytes(link_mtu(listen.ip(), listen)?));
+    settings.shuffle.key = key.as_ref().map(|key| key.derive(KEY_CONTEXT).1);
+    let count = positions.len();
+    let plan = DeskWorkerPlan::new(rows.clone(), positions);
+    let worker = BurstWorker::new(plan, settings);
+    let note = {
+        let name = name.clone();
+        move |event: &WorkerEvent| note_event(&name, event)
+    };
+    let thread = StandingThread::start(socket, worker, rows.clone(), note);
+    eprintln!("{name}: questions at {}, {count} positions", thread.address());
+    Ok(Box::new(HeldRecent { rows, thread }))
+}
+
+fn note_event(name: &str, event: &WorkerEvent) {
+    match event {
+        WorkerEvent::Refused { asker, why } => {
+            tracing::warn!("{name}: refused a question of {asker}: {why}");
+        }
+        WorkerEvent::Failed { number, failure, blamed: Some(blamed) } => {
+            tracing::warn!("{name}: question {number}: {failure}, which is {blamed}");
+        }
+        WorkerEvent::Failed { number, failure, blamed: None } => {
+            tracing::warn!("{name}: question {number}: {failure}");
+        }
+        WorkerEvent::Began { .. } | WorkerEvent::Ended { .. } => {}
+    }
+}
+
+/// Turns messages into rows.
+struct RowTap {
+    books: FeedTap,
+    rows: SharedRows,
+}
+
+impl RecentTap for RowTap {
+    fn push(&mut self, tree: u32, time_ns: i64, format: Format, message: &[u8]) {
+        let Self { books, rows } = self;
+        rows.with(|rows| books.push(tree, time_ns, format, message, rows));
+    }
+
+    fn settle(&mut self) {
+        let Self { books, rows } = self;
+        rows.with(|rows| books.settle(rows));
+    }
+}
+
+impl RecentHolder for HeldRecent {
+    fn address(&self) -> SocketAddr {
+        self.thread.address()
+    }
+
+    fn make_tap(&self) -> Box<dyn RecentTap> {
+        Box::new(RowTap { books: FeedTap::new(), rows: self.rows.clone() })
+    }
+
+    fn add_metrics(&self, m: &mut Metrics) {
+        let counters = self.thread.counters();
+        let (rows, bytes, held) = self.thread.held();
+        m.gauge("burst_rows", "Rows of the last seconds in memory.", 0, rows as f64);
+        m.gauge("burst_bytes", "Bytes of their columns.", 0, bytes as f64);
+        m.counter("burst_quotes_total", "Changes of best prices.", 0, held.quotes);
+        m.counter("burst_trades_total", "Trades.", 0, held.trades);
+        let help = "Rows that left early, because a limit was reached.";
+        m.counter("burst_over_limit_total", help, 0, held.over_limit);
+        let help = "Rows of securities beyond the limit, and trades of unknown price.";
+        let unused = held.unknown_symbols + held.unpriced_trades;
+        m.counter("burst_unused_rows_total", help, 0, unused);
+        m.counter("questions_total", "Questions taken.", 0, counters.worker.questions);
+        m.counter("questions_refused_total", "Questions refused.", 0, counters.worker.refused);
+        let help = "Questions that failed at another worker or at the asker.";
+        m.counter("questions_failed_total", help, 0, counters.worker.failed);
+        let help = "Datagrams that were no questions, or of another version.";
+        let malformed = counters.malformed + counters.worker.other_versions;
+        m.counter("questions_malformed_total", help, 0, malformed);
+    }
+}

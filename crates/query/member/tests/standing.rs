@@ -1,0 +1,153 @@
+//! Standing workers over UDP, as threads, and the messages of a feed as rows.
+
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
+
+use evenfall_collectives_machine::group::GroupSettings;
+use evenfall_collectives_member::{GroupSocket, GroupSocketOptions};
+use evenfall_feed_formats::Source;
+use evenfall_feed_formats::books::{BookRow, Books, BooksConfig};
+use evenfall_feed_formats::codec::ITCH;
+use evenfall_feed_formats::synthetic::{Config, Generator};
+use evenfall_query_member::desk::made::{MadeFeed, play_rows};
+use evenfall_query_member::desk::nbbo::NbboWindow;
+use evenfall_query_member::desk::plain::{PlainRows, nbbo_plainly};
+use evenfall_query_member::desk::recent::{RecentConfig, RecentRows};
+use evenfall_query_member::desk::{DeskAnswer, DeskAsk, DeskOutput, DeskQuestion, DeskWorkerPlan};
+use evenfall_query_member::standing_group::{AskedAnswer, AskerEvent, BurstWorker, StandingConfig};
+use evenfall_query_member::{DeskClient, FeedTap, SharedRows, answer_questions};
+
+const WINDOW: Duration = Duration::from_secs(2);
+const MARKOUT: Duration = Duration::from_millis(100);
+
+fn settings() -> GroupSettings {
+    let mut settings = GroupSettings::default();
+    settings.shuffle.silence_max = Duration::from_millis(500);
+    settings
+}
+
+fn bind(address: SocketAddr) -> GroupSocket {
+    GroupSocket::bind(address, GroupSocketOptions::default()).expect("loopback")
+}
+
+/// A worker as a thread. It falls silent when the flag is set.
+struct WorkerThread {
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl WorkerThread {
+    fn start(rows: &PlainRows, address: SocketAddr) -> Self {
+        let mut recent = RecentRows::new(RecentConfig::default());
+        play_rows(rows, &mut recent);
+        let plan = DeskWorkerPlan::new(SharedRows::new(recent), Vec::new());
+        let (socket, worker) = (bind(address), BurstWorker::new(plan, settings()));
+        let (address, is_over) = (socket.address(), Arc::new(AtomicBool::new(false)));
+        let over = is_over.clone();
+        let thread = spawn(move || {
+            let mut malformed = 0;
+            let mut each = |counters: evenfall_query_member::StandingCounters, _: &[_]| {
+                malformed = counters.malformed;
+                match over.load(Ordering::Relaxed) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            };
+            answer_questions(socket, worker, &mut each).expect("answers");
+            malformed
+        });
+        Self { address, is_over, thread }
+    }
+
+    /// Ends the worker. The result is how many datagrams it did not understand.
+    fn end(self) -> u64 {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("a worker")
+    }
+}
+
+fn check(answer: &AskedAnswer<DeskOutput>, rows: &[PlainRows], ask: &DeskAsk, wanted: &[usize]) {
+    assert_eq!(answer.workers, wanted, "{:?}", answer.missing);
+    let [after_ns, until_ns] = answer.output.window_ns;
+    let window = NbboWindow { after_ns, until_ns, markout_ns: MARKOUT.as_nanos() as i64 };
+    let rows: Vec<_> = wanted.iter().map(|&worker| rows[worker].clone()).collect();
+    let plain = DeskAnswer::Nbbo(nbbo_plainly(&rows, &ask.fills, window));
+    assert_eq!(answer.output.answer, Some(plain));
+}
+
+#[test]
+fn workers_answer_one_falls_silent_and_comes_back() {
+    let feed = MadeFeed {
+        seed: 4,
+        workers: 3,
+        symbols: 20,
+        rows: 400,
+        accounts: 1,
+        positions: 0,
+        fills: 10,
+        span_ns: 4_000_000_000,
+        by_venue: true,
+    };
+    let rows: Vec<_> = (0..3).map(|worker| feed.rows_of(worker)).collect();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut workers: Vec<_> = rows.iter().map(|rows| WorkerThread::start(rows, any)).collect();
+    let addresses: Vec<_> = workers.iter().map(|worker| worker.address).collect();
+    let answer_within = Duration::from_secs(20);
+    let config = StandingConfig { group: settings(), workers_min: 1, answer_within };
+    let mut client = DeskClient::new(bind(any), addresses.clone(), config, 77);
+    let of = DeskQuestion::Nbbo { markout: MARKOUT };
+    let ask = DeskAsk { of, window: WINDOW, worst: 0, fills: feed.make_fills().into() };
+    let mut answer = || match client.ask(ask.clone()).expect("asked") {
+        AskerEvent::Answered(answer) => answer,
+        AskerEvent::Unanswered { missing, .. } => panic!("{missing:?}"),
+    };
+    check(&answer(), &rows, &ask, &[0, 1, 2]);
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    stranger.send_to(b"what is this?", addresses[0]).expect("sent");
+    workers.remove(1).end();
+    let partial = answer();
+    check(&partial, &rows, &ask, &[0, 2]);
+    assert_eq!(partial.missing[0].address, addresses[1]);
+    let late = WorkerThread::start(&rows[1], addresses[1]);
+    // The first question calls the worker that was missing, and does not wait for it.
+    answer();
+    check(&answer(), &rows, &ask, &[0, 1, 2]);
+    assert_eq!(late.end(), 0);
+    assert_eq!(workers.remove(0).end(), 1, "the stranger's datagram is counted");
+    workers.remove(0).end();
+}
+
+#[test]
+fn messages_become_the_quotes_and_trades_of_their_books() {
+    let config = Config { seed: 3, symbols: 5, messages: 5_000, ..Config::default() };
+    let mut generator = Generator::new(config).expect("a feed");
+    let next = || generator.next_message().expect("generated").map(|message| message.bytes);
+    let messages: Vec<_> = std::iter::from_fn(next).collect();
+    let (mut quotes, mut trades, mut unpriced) = (0, 0, 0);
+    let mut books = Books::new(BooksConfig::default());
+    let mut each = |row| match row {
+        BookRow::Quote(_) => quotes += 1,
+        BookRow::Trade(trade) if trade.price.is_some() => trades += 1,
+        BookRow::Trade(_) => unpriced += 1,
+    };
+    for message in &messages {
+        books.take(ITCH, message, &mut each);
+    }
+    books.end_nanosecond(&mut each);
+    let mut recent = RecentRows::new(RecentConfig::default());
+    let mut tap = FeedTap::new();
+    for (at, message) in (0..).zip(&messages) {
+        tap.push(0, at, ITCH, message, &mut recent);
+    }
+    tap.settle(&mut recent);
+    let counters = recent.counters();
+    assert!(quotes > 100 && trades > 0, "{quotes} quotes, {trades} trades");
+    assert_eq!((counters.quotes, counters.trades), (quotes, trades));
+    assert_eq!(counters.unpriced_trades, unpriced);
+    assert!(recent.newest_ns() > Some(4_900), "{:?}", recent.newest_ns());
+}
