@@ -11,13 +11,14 @@ TEST_THREADS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? 3 * cores : 6)))
 # `NO_INSTALL=1` also keeps scripts from downloading what they compare with.
 export NO_INSTALL
 
-.PHONY: help demo test test-long bench deploy deps tools fmt clippy tidy features lean bpf build unit python c doc deny api fuzz fuzz-briefly
+.PHONY: help demo test test-long bench dist deploy deps tools fmt clippy tidy features lean bpf build unit python c doc deny api fuzz fuzz-briefly
 
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
 	@echo "make test       everything that must pass before a merge; it installs nothing"
 	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds), tests of ZooKeeper's clients, the wheel, and whether builds agree"
 	@echo "make bench      fan-out cost, and our peers beside us"
+	@echo "make dist       static programs, a package for Debian, the C library, the wheel, an inventory, checksums"
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), where there is a nightly Rust"
 	@echo "make deps       install what tests use besides (network namespaces, a browser), by apt, cargo and pip"
 
@@ -94,7 +95,7 @@ deploy:
 
 # Runs with MinIO, when it can be built or found. Without MinIO, its tests print that they are
 # skipped. When there are a JDK and Maven, two drivers of JDBC and all tests of ZooKeeper's clients run, then a part of them
-# again while replicas are killed, and then Hadoop's own tests of file systems. Builds the wheel of
+# again while replicas are killed, and then Hadoop's own tests of file systems. Builds a release and tries it in empty roots, and the wheel of
 # the Python package, and tests it in each Python from 3.11 on. Ends with three builds of the
 # scenarios, which must give the same digests.
 test-long:
@@ -108,9 +109,14 @@ test-long:
 	KILL_EVERY=2 ./scripts/zookeeper-suites.sh target/debug/evenfall smoke zookeeper curator
 	./scripts/hadoop-contract.sh target/debug/evenfall
 	./scripts/python.sh --wheel
-	./scripts/c.sh --install
+	$(MAKE) dist
 	./scripts/same-everywhere.sh
 	$(MAKE) features
+
+# What a release consists of, in target/dist; then each of it in an empty root.
+dist:
+	./scripts/dist.sh
+	./scripts/dist.sh --test
 
 bench:
 	$(CARGO) run --release --package evenfall-lab -- bench fanout --fanout 10 --size 40

@@ -84,6 +84,7 @@ pub enum TimeUnit {
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     pub format: Format,
+    #[cfg_attr(not(feature = "arrow"), expect(dead_code, reason = "only Parquet has units"))]
     pub time_unit: TimeUnit,
     /// The file; `None` for standard output.
     pub path: Option<&'a Path>,
