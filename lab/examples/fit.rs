@@ -1,8 +1,9 @@
 //! Fits a model to published rows, and judges it by others:
-//! `cargo run --release -p evenfall-lab --example fit -- MODEL SEEDS [show]`.
+//! `cargo run --release -p evenfall-lab --example fit -- MODEL SEEDS [show | KEY...]`.
 //!
-//! With `show` nothing is fitted. Prints the numbers, every row with ours beside it, and the errors
-//! of the rows that were in the fit and of those that were not.
+//! With `show` nothing is fitted, and with keys only the numbers of these keys. Prints the numbers,
+//! every row with ours beside it, and the errors of the rows that were in the fit and of those that
+//! were not.
 
 use std::time::Duration;
 
@@ -16,13 +17,15 @@ use evenfall_lab::seeds::{in_parallel, mean_and_half_width};
 const MESSAGES_FIT: u32 = 1_500;
 /// Messages per row and seed when rows are shown.
 const MESSAGES_SHOWN: u32 = 5_000;
+/// The published rate, messages per second.
+const RATE: f64 = 5_000.0;
 /// What the fit may change, by key.
 const KEYS: [&str; 7] = [
     "path.base_us",
     "path.wait.median_us",
     "path.spikes.gap_ms",
     "path.spikes.length.least_us",
-    "stack.kernel-bypass.copy_ns",
+    "stack.kernel-bypass.card_ns",
     "host.stalls.0.gap_ms",
     "host.stalls.0.length.mean_us",
 ];
@@ -43,10 +46,8 @@ fn pairs(model: &Model, row: &Row, seeds: u64, messages: u32) -> Vec<Pair> {
         let mut params = Params {
             receivers: row.receivers,
             receivers_per_host: row.per_host,
-            // Direct unicast of 100 copies at 2.7 us cannot carry more than 3,700 messages a
-            // second; tails do not depend on the rate.
-            rate: 1_000.0,
-            duration: Duration::from_millis(1) * messages,
+            rate: RATE,
+            duration: Duration::from_secs_f64(f64::from(messages) / RATE),
             warm_up: Duration::from_millis(20),
             seed,
             ..Params::default()
@@ -83,13 +84,13 @@ fn loss(model: &Model, seeds: u64) -> f64 {
 }
 
 /// Coordinate descent by factors that shrink.
-fn fit(mut best: Model, seeds: u64) -> Model {
+fn fit(mut best: Model, keys: &[String], seeds: u64) -> Model {
     let mut least = loss(&best, seeds);
     for step in STEPS {
         let mut moved = true;
         while moved {
             moved = false;
-            for key in KEYS {
+            for key in keys {
                 for factor in [step, 1.0 / step] {
                     let Ok(trial) = best.scaled(key, factor) else { continue };
                     let value = loss(&trial, seeds);
@@ -114,8 +115,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let model = Model::named(&arguments.next().unwrap_or("aws".into()))?;
     let seeds: u64 = arguments.next().map_or(Ok(3), |text| text.parse())?;
-    let shown = arguments.next().as_deref() == Some("show");
-    let model = if shown { model } else { fit(model, seeds) };
+    let mut keys: Vec<String> = arguments.collect();
+    let shown = keys.first().is_some_and(|key| key == "show");
+    if keys.is_empty() {
+        keys = KEYS.map(String::from).to_vec();
+    }
+    let model = if shown { model } else { fit(model, &keys, seeds) };
     for key in KEYS {
         println!("{key} {:.4}", model.number(key)?);
     }

@@ -9,7 +9,7 @@ use crate::file::{Distribution, Model, ModelError, Shape};
 ///
 /// The simulator counts nanoseconds in 64 bits. With a number outside of its range, a run would
 /// never end, or would treat the number as 0.
-const RANGES: [(&str, f64, f64); 25] = [
+const RANGES: [(&str, f64, f64); 27] = [
     ("random_loss", 0.0, 1.0),
     ("within", 0.0, 1.0),
     ("straggler_share", 0.0, 1.0),
@@ -34,6 +34,9 @@ const RANGES: [(&str, f64, f64); 25] = [
     ("receive_ns", 0.0, 1e8),
     ("send_ns", 0.0, 1e8),
     ("copy_ns", 0.0, 1e8),
+    ("card_ns", 0.0, 1e8),
+    // Of each node. No machine of a cloud has more hardware threads for a single process.
+    ("send_threads", 0.0, 1_024.0),
     ("_ns", 0.0, 1e12),
     // A clock that is 1 % wrong.
     ("_ppb", 0.0, 1e7),
@@ -78,6 +81,14 @@ pub(crate) fn check(name: &str, model: &Model) -> Result<(), ModelError> {
     numbers(name, "", &model.values())?;
     for (key, distribution) in distributions(model) {
         shape(name, &key, distribution)?;
+    }
+    for (stack, costs) in
+        [("sockets", &model.stack.sockets), ("kernel-bypass", &model.stack.kernel_bypass)]
+    {
+        if costs.card_ns.is > 0.0 && costs.send_threads.is < 1.0 {
+            let form = "0 without send_threads: only threads that send have queues of the card";
+            return Err(ModelError::shape(name, &format!("stack.{stack}.card_ns"), form));
+        }
     }
     pauses(name, model)?;
     outages(name, model)?;

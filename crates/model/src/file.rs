@@ -230,7 +230,16 @@ pub struct StackFile {
     pub receive_ns: Number,
     pub send_ns: Number,
     pub copy_ns: Number,
+    #[serde(default = "own_thread")]
+    pub send_threads: Number,
+    #[serde(default = "own_thread")]
+    pub card_ns: Number,
     pub timer_late: Distribution,
+}
+
+/// A number that models of earlier versions do not have: the process sends on its only thread.
+fn own_thread() -> Number {
+    Number { is: 0.0, error: None, source: "not stated: the thread that receives sends".into() }
 }
 
 /// The clocks of machines. See `ClockSpec` of the simulator.

@@ -434,7 +434,7 @@ impl PoolSurvey {
     /// The median cost of sending a probe, without its time on the network, us.
     fn cost_us(&self, base: &Model) -> f64 {
         let costs = base.costs(self.stack);
-        (costs.send_ns.is + costs.copy_ns.is) / 1e3
+        (costs.send_ns.is + costs.copy_ns.is + costs.card_ns.is) / 1e3
     }
 
     fn estimate<'a>(&self, base: &'a Model) -> Result<Estimate<'a>, PoolError> {

@@ -38,8 +38,18 @@ pub struct HostSpec {
     pub receive_cost: Duration,
     /// One system call to send, whatever the number of copies.
     pub send_cost: Duration,
-    /// Each copy that is sent.
+    /// Each copy that is sent: time of the processor.
     pub copy_cost: Duration,
+    /// Threads of each node that do nothing but send. Each has a queue of the card of its own. With
+    /// 0 the node sends on the thread that receives, and its copies leave as that thread makes
+    /// them. The threads need cores of their own and are not counted in `cores`.
+    pub send_threads: u16,
+    /// The time that the card needs for a copy out of the queue of one thread, while the processor
+    /// goes on. Copies of other threads leave meanwhile. Without `send_threads` it has no effect.
+    pub card_cost: Duration,
+    /// The longest queue of a sending thread, as the time that the card needs for it. A node
+    /// whose threads all have such a queue keeps further copies until one is shorter.
+    pub send_queue: Duration,
     /// The socket buffer of a node holds this many packets. Further packets are dropped and
     /// counted. The files of models have no such number, because the buffer is the program's own
     /// and not the cloud's.
@@ -69,6 +79,9 @@ static SOCKETS: LazyLock<HostSpec> = LazyLock::new(|| HostSpec {
     receive_cost: Duration::from_nanos(420),
     send_cost: Duration::from_nanos(300),
     copy_cost: Duration::from_nanos(1_900),
+    send_threads: 0,
+    card_cost: Duration::ZERO,
+    send_queue: Duration::from_millis(1),
     receive_queue: 2_048,
     moderation: Duration::ZERO,
     slowness: 1.0,
@@ -131,6 +144,7 @@ pub(crate) struct Costs {
     pub(crate) receive: u64,
     pub(crate) send: u64,
     pub(crate) copy: u64,
+    pub(crate) card: u64,
 }
 
 /// The fields that every packet needs come first, so that few lines of the cache hold them: most of
@@ -228,6 +242,17 @@ impl Host {
         }
     }
 
+    /// The specification, as it was given.
+    pub(crate) fn spec(&self) -> &HostSpec {
+        &self.spec
+    }
+
+    /// The least time from the turn of a node to the departure of a copy that the turn makes
+    /// known to the network. Copies of sending threads become known when they leave.
+    pub(crate) fn least_sending(&self) -> u64 {
+        if self.spec.send_threads > 0 { 0 } else { self.costs.send + self.costs.copy }
+    }
+
     /// Multiplies the costs of the specification by a factor.
     pub(crate) fn slow(&mut self, factor: f64) {
         let spec = &self.spec;
@@ -237,6 +262,7 @@ impl Host {
             receive: scaled(spec.receive_cost),
             send: scaled(spec.send_cost),
             copy: scaled(spec.copy_cost),
+            card: scaled(spec.card_cost),
         };
     }
 

@@ -210,7 +210,10 @@ fn world(seed: u64) -> World<Gossip, Cloud> {
     let mut world = World::new(Cloud::new(profile, seed), seed);
     let stalls =
         StallSpec { mean_gap: 3 * MS, length: Quantiles::exponential(Duration::from_micros(100)) };
-    let spec = HostSpec { stalls: vec![stalls], cores: 2, ..HostSpec::default() };
+    // Some worlds have hosts that send on threads of their own.
+    let (send_threads, card_cost) = if seed % 3 == 1 { (3, 2 * US) } else { (0, Duration::ZERO) };
+    let stalls = vec![stalls];
+    let spec = HostSpec { stalls, cores: 2, send_threads, card_cost, ..HostSpec::default() };
     for node in 0..NODES {
         if node % NODES_A_HOST == 0 {
             world.add_host(spec.clone());

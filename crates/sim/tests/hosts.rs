@@ -52,6 +52,54 @@ fn who_asks_is_told_when_the_last_copy_left_or_that_none_did() {
     assert_eq!(sent[..], [(70, Some(begun + 9 * US)), (80, None)]);
 }
 
+/// A host with sending threads: 1 us to hand over, 2 us of a thread and 10 us of the card a copy.
+fn with_threads(send_threads: u16) -> HostSpec {
+    let (send_cost, copy_cost, card_cost) = (US, 2 * US, 10 * US);
+    HostSpec { send_cost, copy_cost, card_cost, send_threads, ..HostSpec::ideal() }
+}
+
+#[test]
+fn threads_that_send_have_queues_of_the_card_of_their_own() {
+    let (mut world, mut watch) = probes(4, &with_threads(2));
+    let members: Vec<_> = (1..4).map(|n| world.address(NodeIndex(n))).collect();
+    world.call(NodeIndex(0), &mut watch, |probe, _| {
+        probe.install(7, &members);
+        probe.send(Destination::Group(GroupId(7)), &[2]);
+        probe.send(Destination::Group(GroupId(7)), &[4]);
+        probe.ask(Destination::Group(GroupId(7)), 70);
+        probe.ask(Destination::Group(GroupId(8)), 80);
+    });
+    let begun = world.local(NodeIndex(0));
+    world.run_until(ms(1), &mut watch);
+    // Handed over at 1 and 2 us, the first copies are made at 3 and 4. Then the card needs 10 us
+    // for each copy of a thread. The third transmit waits for the thread that is idle first.
+    for node in 1..4 {
+        let first = 53_000 + 10_000 * u64::from(node);
+        let heard: Vec<_> = heard(&watch, node).into_iter().take(2).collect();
+        assert_eq!(heard, [(first, 2), (first + 1_000, 4)], "node {node}");
+    }
+    let sent = &world.machine(NodeIndex(0)).sent;
+    assert_eq!(sent[..], [(80, None), (70, Some(begun + 63 * US))]);
+}
+
+#[test]
+fn full_queues_of_sending_threads_hold_the_sender_back_but_not_its_ears() {
+    let spec = HostSpec { send_queue: 100 * US, ..with_threads(1) };
+    let (mut world, mut watch) = probes(2, &spec);
+    let to = world.address(NodeIndex(1));
+    world.call(NodeIndex(0), &mut watch, |probe, _| {
+        (0..200).for_each(|_| probe.send(Destination::One(to), &[2]));
+    });
+    let left = world.machine(NodeIndex(0)).outbox.len();
+    assert!((185..195).contains(&left), "100 us are ten copies, {left} left");
+    send(&mut world, &mut watch, (1, 0), &[4]);
+    world.run_until(ms(1), &mut watch);
+    assert_eq!(heard(&watch, 0).len(), 1, "node 0 hears while it sends");
+    world.run_until(ms(3), &mut watch);
+    assert_eq!(heard(&watch, 1).len(), 200);
+    assert_eq!(heard(&watch, 1)[199].0, 2_053_000, "the card is never idle");
+}
+
 #[test]
 fn packets_that_find_the_receiver_busy_wait_and_need_no_wake_up() {
     let (mut world, mut watch) = probes(6, &HostSpec { send_cost: Duration::ZERO, ..costly() });

@@ -94,7 +94,7 @@ where
             return None;
         }
         self.fabric.network.divide()?;
-        let sending = self.hosts.iter().map(|host| host.costs.send + host.costs.copy).min()?;
+        let sending = self.hosts.iter().map(Host::least_sending).min()?;
         // What a port forwards by itself leaves without any cost of the processor.
         let forwards = self.nodes.iter().any(|node| node.forwarder.is_some());
         let lookahead = nanos(self.fabric.network.least()) + if forwards { 0 } else { sending };

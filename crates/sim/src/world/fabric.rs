@@ -19,6 +19,8 @@ pub(super) enum Pending {
     TakenIn { from: u32, to: u32, datagram: Bytes },
     /// A node that was busy or waited for its card goes on.
     Wake { node: u32 },
+    /// The first copy in the queues of a node's sending threads leaves.
+    Leave { node: u32 },
     /// A clock source is read.
     Clock { node: u32, generation: u32 },
     /// Counters of installed state are due.
@@ -98,6 +100,7 @@ impl Pending {
         match *self {
             Self::Packet { to, .. } | Self::TakenIn { to, .. } => Some(to),
             Self::Wake { node }
+            | Self::Leave { node }
             | Self::Clock { node, .. }
             | Self::Counters { node, .. }
             | Self::Written { node, .. }

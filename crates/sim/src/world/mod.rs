@@ -2,6 +2,7 @@
 
 mod control;
 mod cores;
+mod departures;
 mod effects;
 mod fabric;
 mod node;
@@ -21,6 +22,7 @@ use crate::observer::Observer;
 use crate::timers::Timers;
 use crate::{HostIndex, NodeIndex, SimTime, SimWrites};
 pub use control::{Cut, PartitionId};
+use departures::Departures;
 use effects::{Direct, EffectSink};
 use fabric::{Borders, Fabric, Pending};
 use node::{Input, Node};
@@ -168,7 +170,9 @@ impl<M: Machine, N: Network> World<M, N> {
         let index = self.nodes.len() as u32;
         assert!(index < NODES_MAX, "no address left");
         self.hosts[host.0 as usize].add_node(index);
-        self.nodes.push(Node::new(machine, host.0));
+        let mut node = Node::new(machine, host.0);
+        node.departures = Departures::of(self.hosts[host.0 as usize].spec());
+        self.nodes.push(node);
         self.timers.add_node();
         self.fabric.borders.host_of.push(host.0);
         self.fabric.borders.sides.push(0);

@@ -8,6 +8,7 @@ use evenfall_core::{
     SyncTime, Timestamp, WriteId,
 };
 
+use super::departures::Departures;
 use crate::SimWrites;
 
 /// The time of an event that never happens.
@@ -82,6 +83,8 @@ pub(super) struct Node<M> {
     pub(super) writes: Option<Box<SimWrites>>,
     /// When the world looks for the next answer to a write; [`NEVER`] when nothing is under way.
     pub(super) written_at: u64,
+    /// The threads that send; `None` when the node's only thread sends.
+    pub(super) departures: Option<Box<Departures>>,
     groups: Vec<(GroupId, Box<[u32]>)>,
 }
 
@@ -112,6 +115,7 @@ impl<M: Machine> Node<M> {
             counts: false,
             writes: None,
             written_at: NEVER,
+            departures: None,
             groups: Vec::new(),
         }
     }
@@ -138,6 +142,9 @@ impl<M: Machine> Node<M> {
             writes.crash();
         }
         self.written_at = NEVER;
+        if let Some(departures) = &mut self.departures {
+            departures.clear(now);
+        }
         self.reading = ClockReading::default();
         core::mem::take(&mut self.queued)
     }
@@ -208,6 +215,12 @@ impl<M: Machine> Node<M> {
     /// The parts that sending needs at the same time.
     pub(super) fn parts(&mut self) -> (&mut M, &Groups) {
         (&mut self.machine, &self.groups)
+    }
+
+    /// The parts that sending on other threads needs at the same time.
+    pub(super) fn sending_parts(&mut self) -> Option<(&mut M, &Groups, &mut Departures)> {
+        let departures = self.departures.as_deref_mut()?;
+        Some((&mut self.machine, &self.groups, departures))
     }
 
     pub(super) fn take_input(&mut self) -> Option<Input> {

@@ -105,6 +105,7 @@ impl<M: Machine> Region<'_, M> {
             Pending::Packet { from, to, datagram } => self.come_in(at, from, to, datagram, out),
             Pending::TakenIn { from, to, datagram } => self.arrive(at, from, to, datagram, out),
             Pending::Wake { node } => self.wake(at, node, out),
+            Pending::Leave { node } => self.leave(at, node, out),
             Pending::Clock { node, generation } => self.tick(at, node, generation, out),
             Pending::Counters { node, generation } => {
                 self.tell_counters(at, node, generation, out);

@@ -13,6 +13,7 @@ use core::time::Duration;
 
 use evenfall_core::{Arrival, Destination, Install, Machine, Sent, StampedBy, Timestamp, Transmit};
 
+use super::departures::{Departures, hand_over};
 use super::effects::EffectSink;
 use super::fabric::{Pending, datagram};
 use super::node::{Input, NEVER, Node};
@@ -25,10 +26,10 @@ use crate::observer::Seen;
 use crate::{HostIndex, NodeIndex, SimTime};
 
 /// Transmits pulled in one turn before the inbox is looked at again: one call of `sendmmsg`.
-const SEND_BATCH: u32 = 64;
+pub(super) const SEND_BATCH: u32 = 64;
 /// Transmits pulled in one turn while arrivals wait: enough that what one arrival causes leaves
 /// before the next is handed in, few enough that a long backlog does not starve the socket.
-const SEND_BATCH_BUSY: u32 = 8;
+pub(super) const SEND_BATCH_BUSY: u32 = 8;
 /// Turns without new input at one instant. A machine that still wants more is spinning: it asks
 /// for a time that has passed, or never stops sending while nothing costs time.
 const SPINS_MAX: u32 = 1_000;
@@ -349,7 +350,14 @@ impl<M: Machine> Region<'_, M> {
             let generation = node.generation;
             out.push(at, Pending::Written { node: index, generation });
         }
-        node.busy = pull(node, host, index, begun, out);
+        if node.departures.is_some() {
+            node.busy = hand_over(node, host, index, begun, out);
+            if let Some(at) = node.departures.as_deref_mut().and_then(Departures::announce) {
+                out.push(at, Pending::Leave { node: index });
+            }
+        } else {
+            node.busy = pull(node, host, index, begun, out);
+        }
         host.occupy(node.busy);
         let (mut arm, mut wake) = (None, None);
         if let Some(timeout) = node.machine.poll_timeout() {
