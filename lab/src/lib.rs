@@ -19,6 +19,7 @@
 //! | [`store`] | fault campaign of the store: torn disks and failing objects |
 //! | [`shuffle`] | the shuffle on a fat tree, its rivals, fault campaigns |
 //! | [`sort`] | MilliSort and its queries on the network of their source, and under faults |
+//! | [`trading`] | four participants trade on a feed: what uneven delivery is worth |
 //! | [`takeover`] | roots that vote: a standby takes over from a root that dies |
 //! | `commands`, `fanout` | the program, with the feature `program` |
 //! | [`studies`] | tables: hedging, shapes, modes, fairness by size, the price of P(F), one order |
@@ -47,6 +48,7 @@ pub mod store;
 pub mod studies;
 pub mod survey;
 pub mod takeover;
+pub mod trading;
 
 use evenfall_sim::AnyCampaign;
 

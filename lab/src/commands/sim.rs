@@ -3,6 +3,7 @@
 mod campaign;
 mod clock;
 mod consensus;
+mod figures;
 mod files;
 mod placement;
 mod recorded;
@@ -10,6 +11,7 @@ pub(super) mod seeds;
 mod shuffle;
 mod shuffle_study;
 mod sort;
+mod trading;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ use crate::multicast::{Params, Progress as Seen, Run, run_seen};
 use crate::studies::overlay::Effort;
 use crate::studies::{
     Table, clocks, consensus as consensus_study, hedging, hold, overlay, replacement, sensitivity,
-    time,
+    time, trading as trading_study,
 };
 use clap::{Subcommand, ValueEnum};
 use evenfall_core::Hedging;
@@ -65,6 +67,8 @@ enum Command {
     Consensus(consensus::Args),
     /// One time for all nodes: errors and bounds of clocks, compared with NTP-style and PTP-style.
     Clock(Box<clock::Args>),
+    /// Four participants trade on a feed: whose orders come first, by the way of sending.
+    Trading(Box<trading::SimTradingArgs>),
     /// Tables that compare with the papers' figures. docs/results/ shows them.
     Study(Box<Study>),
 }
@@ -84,6 +88,10 @@ enum Name {
     Modes,
     /// The published runs of 1,000 receivers and more, and variants of 100.
     Scale,
+    /// Every published curve of the multicast beside ours, and the error of each.
+    Figures,
+    /// The profit of four participants by the way of sending, and what cheating gains.
+    Trading,
     /// P(F) by number of receivers and hedging.
     Fairness,
     /// P(F) and the price of the hold at a target, at a steady pace and at a feed's own times.
@@ -119,7 +127,7 @@ struct Study {
     /// Extra copies (for curve).
     #[arg(long, default_value_t = Hedging::DEFAULT)]
     hedging: Hedging,
-    /// Messages in every run. By default, each study has its own number.
+    /// Messages in every run, or orders (for trading). By default, each study has its own number.
     #[arg(long)]
     messages: Option<u32>,
     /// Share of messages that the on-time rule brings to every receiver in time (for goal
@@ -145,7 +153,7 @@ struct Study {
     #[arg(long, default_value_t = 1, value_parser = seeds::first_seed())]
     seed: u64,
     /// Seeds of every row of the studies of the multicast, and pools of every row of placement. By
-    /// default 5, 10 for replacement, and 50 for placement.
+    /// default 5, 3 for figures and trading, 10 for replacement, and 50 for placement.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seeds: Option<u32>,
     /// Draw the windows (for clocks), or the loads of links (for files, figure morning), into this
@@ -159,6 +167,8 @@ struct Study {
     placement: placement::Args,
     #[command(flatten)]
     shuffle: shuffle_study::Args,
+    #[command(flatten)]
+    figures: figures::FiguresArgs,
     /// Print the table as JSON instead of Markdown.
     #[arg(long)]
     json: bool,
@@ -224,6 +234,10 @@ struct Multicast {
     /// Clocks of hosts are wrong by up to this much, ahead or behind, instead of the model's error.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     clock_error: Option<Duration>,
+    /// Every host finds its time by the product's own clock, over the simulated network, and the
+    /// feed begins when the clocks have settled, after 12.5 s of simulated time.
+    #[arg(long, conflicts_with = "clock_error")]
+    clock_mesh: bool,
     /// Seed of the run. The same seed gives the same run on any machine.
     #[arg(long, default_value_t = 1, value_parser = seeds::first_seed())]
     seed: u64,
@@ -272,6 +286,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Files(args) => files::main(args),
         Command::Consensus(args) => consensus::main(args),
         Command::Clock(args) => clock::main(args),
+        Command::Trading(args) => trading::main(args),
         Command::Study(args) => study(args),
     }
 }
@@ -309,20 +324,40 @@ fn checked(args: &Study) -> Result<Deadline, Box<dyn std::error::Error>> {
     Ok(deadline)
 }
 
+/// How much a study spends, unless it has its own rule.
+fn effort_of(args: &Study, model: &Model) -> Effort {
+    let standard = Effort::on(model.clone());
+    let (messages, seeds) = match args.name {
+        Name::Figures => (figures::MESSAGES, figures::SEEDS),
+        Name::Trading => (standard.messages, figures::SEEDS),
+        _ => (standard.messages, standard.seeds),
+    };
+    let messages = args.messages.unwrap_or(messages);
+    let seeds = args.seeds.unwrap_or(seeds);
+    Effort { messages, seed: args.seed, seeds, stack: args.stack, ..standard }
+}
+
 fn study(args: &Study) -> Outcome {
     let usual = if matches!(args.name, Name::Placement) { "gcp" } else { "aws" };
     let model = args.model.clone().map_or_else(|| Model::named(usual), Ok)?;
     writable("--svg", args.svg.as_deref())?;
-    let standard = Effort::on(model.clone());
-    let messages = args.messages.unwrap_or(standard.messages);
-    let seeds = args.seeds.unwrap_or(standard.seeds);
-    let effort = Effort { messages, seed: args.seed, seeds, stack: args.stack, ..standard };
+    let effort = effort_of(args, &model);
     let shown = Progress::new();
     let progress = &mut |name: &str| shown.stage(name, None);
     let one = *args.receivers.first().ok_or("--receivers: give a number")?;
     let deadline = checked(args)?;
     let most = args.messages.map_or(FEED_MESSAGES, |most| FEED_MESSAGES.min(most as usize));
     let feed = args.feed.as_deref().map(|path| times(path, 1.0, most)).transpose()?;
+    if let Some(tables) = study_of_tables(args, progress) {
+        shown.end();
+        return show(&tables?, args.json);
+    }
+    if matches!(args.name, Name::Figures) {
+        let text = figures::text(&args.figures, &effort, args.json, progress)?;
+        shown.end();
+        print!("{text}");
+        return Ok(());
+    }
     let table: Table = match args.name {
         Name::Hedging => {
             hedging::monte_carlo(args.messages.map_or(TRIALS, |n| n as usize), args.seed)
@@ -333,6 +368,10 @@ fn study(args: &Study) -> Outcome {
         Name::Fairness => overlay::fairness(&effort, &args.receivers, progress),
         Name::Replacement => {
             replacement::table(&model, args.seed, args.seeds.unwrap_or(10), progress)
+        }
+        Name::Trading => {
+            let orders = args.messages.unwrap_or(crate::trading::ORDERS);
+            trading_study::table(&effort, orders, progress)
         }
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),
         Name::Goal => overlay::goal(&effort, &args.receivers, args.target, feed.as_ref(), progress),
@@ -359,26 +398,27 @@ fn study(args: &Study) -> Outcome {
             let (seed, seeds, messages) = (args.seed, args.seeds, args.messages);
             placement::table(&args.placement, model, seed, seeds, messages, progress)?
         }
-        Name::Shuffle => {
-            let tables = shuffle_study::tables(&args.shuffle, progress)?;
-            shown.end();
-            return show(&tables, args.json);
-        }
-        Name::Files => {
-            let shuffle_study::Args { figure, runs, .. } = &args.shuffle;
-            let svg = args.svg.as_deref();
-            let tables = files::tables(figure, args.seed, *runs, svg, progress)?;
-            shown.end();
-            return show(&tables, args.json);
-        }
-        Name::Consensus => {
-            let tables = consensus_study::tables(&args.shuffle.figure, args.write_cost, progress)?;
-            shown.end();
-            return show(&tables, args.json);
-        }
+        // These make several tables, and have been made.
+        Name::Figures | Name::Shuffle | Name::Files | Name::Consensus => return Ok(()),
     };
     shown.end();
     show(&[table], args.json)
+}
+
+/// The tables of a study that has several; `None` for a study of one table.
+fn study_of_tables(
+    args: &Study,
+    progress: &mut dyn FnMut(&str),
+) -> Option<Result<Vec<Table>, String>> {
+    Some(match args.name {
+        Name::Shuffle => shuffle_study::tables(&args.shuffle, progress),
+        Name::Files => {
+            let shuffle_study::Args { figure, runs, .. } = &args.shuffle;
+            files::tables(figure, args.seed, *runs, args.svg.as_deref(), progress)
+        }
+        Name::Consensus => consensus_study::tables(&args.shuffle.figure, args.write_cost, progress),
+        _ => return None,
+    })
 }
 
 fn show(tables: &[Table], json: bool) -> Outcome {
@@ -418,6 +458,9 @@ fn object(done: &Run) -> Result<Value, serde_json::Error> {
     let mut json = serde_json::to_value(&done.results)?;
     json["finished"] = done.finished.into();
     json["hops"] = done.hops.into();
+    if let Some(clocks) = done.clocks {
+        json["clocks"] = serde_json::to_value(clocks)?;
+    }
     json["digest"] = format!("{:016x}", done.digest).into();
     Ok(json)
 }
@@ -550,6 +593,7 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
             .transpose()?,
         cores: args.cores.into(),
         seed: args.seed,
+        keepers: args.clock_mesh,
         key: args.key.then(|| SharedKey::new(1, [7; 32])),
         ..Params::default()
     };

@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use evenfall_core::{Format, SyncTime, nearest_rank};
+use evenfall_core::{ClockError, Format, SyncTime, nearest_rank};
 use evenfall_multicast_machine::{
     PublishError, ReceiverEvent, Release, Replacement, Root, RootEvent, RootStatus,
 };
@@ -18,6 +18,7 @@ use evenfall_sim::{Action, Cloud, NodeIndex, Observer, Seen, SimTime, Tally, Wor
 use serde::Serialize;
 
 use super::cast::{Pace, Schedule, message};
+use super::keepers::{self, ClockErrors, Keepers};
 use super::node::{self, Node, NodeEvent};
 use super::params::{Layout, Params};
 
@@ -65,6 +66,9 @@ pub struct Run {
     /// The simulator's counts.
     #[serde(skip)]
     pub tally: Tally,
+    /// How far the clocks of hosts with keepers were off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<ClockErrors>,
     /// Equal runs have equal digests.
     pub digest: u64,
 }
@@ -77,9 +81,11 @@ const FORMING_MAX: SimTime = SimTime::from_millis(30_000);
 const ENDING_MAX: Duration = Duration::from_secs(10);
 
 const TOKEN_TICK: u64 = 0;
+const TOKEN_CLOCKS: u64 = 1;
 const CALL_PUBLISH: u64 = 0;
 const CALL_WARM_UP: u64 = 1;
 const CALL_FINISH: u64 = 2;
+const CALL_CLOCK: u64 = 3;
 
 #[derive(Clone, Debug)]
 struct Feed {
@@ -90,8 +96,10 @@ struct Feed {
     finished: bool,
 }
 
-struct Owner {
+struct Owner<'a> {
     layout: Layout,
+    hear: &'a mut dyn FnMut(MessageCourse),
+    keepers: Option<Keepers>,
     seed: u64,
     size: usize,
     feeds: Vec<Feed>,
@@ -131,6 +139,34 @@ impl Frames {
     }
 }
 
+/// What a run tells about a message, in nanoseconds of true time. Runs of several trees number the
+/// messages of each tree by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageCourse {
+    /// The root has sent the message.
+    Sent {
+        /// Number of the message.
+        message: u64,
+        /// When the message was due.
+        scheduled_ns: u64,
+        /// The deadline by the root's clock, if receivers are to hold the message.
+        deadline_ns: Option<u64>,
+    },
+    /// A receiver has released the message.
+    Released {
+        /// Number of the message.
+        message: u64,
+        /// Number of the receiver, from 0.
+        receiver: u32,
+        /// When the first copy came.
+        arrival_ns: u64,
+        /// When the receiver released the message.
+        release_ns: u64,
+        /// How far the clock by which the receiver released was ahead of true time.
+        ahead_ns: i64,
+    },
+}
+
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -156,13 +192,25 @@ pub fn run(params: &Params) -> Run {
 
 /// As [`run`]. `see` hears now and then how far the run is.
 pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
+    run_heard(params, see, &mut |_| {})
+}
+
+/// As [`run_seen`]. `hear` hears of each message that it was sent, and of each release.
+pub fn run_heard(
+    params: &Params,
+    see: &mut dyn FnMut(Progress),
+    hear: &mut dyn FnMut(MessageCourse),
+) -> Run {
     let mut world: World<Node, Cloud> =
         World::new(Cloud::new(params.cloud.clone(), params.seed), params.seed);
     world.set_prefetch(node::prefetch());
-    params.populate(&mut world, |node| node);
+    let origins = params.populate(&mut world, |node| node);
+    let keepers = params.keepers.then(|| keepers::add(&mut world, &origins, params.seed));
     let layout = params.layout();
     let mut owner = Owner {
         layout,
+        hear,
+        keepers,
         seed: params.seed,
         size: params.size,
         feeds: Vec::new(),
@@ -176,7 +224,11 @@ pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
         replacements: Vec::new(),
         scratch: Vec::new(),
     };
-    while owner.formed < layout.trees && world.now() < FORMING_MAX {
+    if owner.keepers.is_some() {
+        world.schedule(SimTime::ZERO + keepers::TELL_EVERY, Action::Token(TOKEN_CLOCKS));
+    }
+    let settled = SimTime::ZERO + if params.keepers { keepers::SETTLING } else { Duration::ZERO };
+    while (owner.formed < layout.trees && world.now() < FORMING_MAX) || world.now() < settled {
         world.run_until_on(params.cores, world.now() + TICK, &mut owner);
         see(Progress::Forming);
     }
@@ -198,7 +250,7 @@ pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
     owner.outcome(params, &world)
 }
 
-impl Owner {
+impl Owner<'_> {
     /// Sets the schedule of every tree; returns when the last message is due.
     fn plan(&mut self, params: &Params, now: SimTime) -> SimTime {
         let trees = params.trees.max(1);
@@ -271,13 +323,12 @@ impl Owner {
                 }
                 for message in framed.first_message..framed.first_message + u64::from(framed.count)
                 {
-                    self.ledger.sent(&Sent {
-                        stream: tree,
-                        message,
-                        scheduled_ns: self.feeds[tree as usize].schedule.due(message).nanos(),
-                        sent_ns: seen.at.nanos(),
-                        deadline_ns: framed.deadline.map(|deadline| truly(seen, deadline)),
-                    });
+                    let scheduled_ns = self.feeds[tree as usize].schedule.due(message).nanos();
+                    let deadline_ns = framed.deadline.map(|deadline| truly(seen, deadline));
+                    let sent_ns = seen.at.nanos();
+                    let stream = tree;
+                    self.ledger.sent(&Sent { stream, message, scheduled_ns, sent_ns, deadline_ns });
+                    (self.hear)(MessageCourse::Sent { message, scheduled_ns, deadline_ns });
                 }
             }
             _ => {}
@@ -288,13 +339,24 @@ impl Owner {
         if release.count == 0 {
             return;
         }
+        let arrival_ns = truly(seen, release.arrived);
+        let first = release.first_message;
+        for message in first..first + u64::from(release.count) {
+            (self.hear)(MessageCourse::Released {
+                message,
+                receiver: self.layout.number_of(seen.node.0),
+                arrival_ns,
+                release_ns: seen.at.nanos(),
+                ahead_ns: seen.own.signed_since(seen.at.as_sync()),
+            });
+        }
         let flag = |on, flag| if on { flag } else { Flags(0) };
         self.ledger.released(&Released {
             receiver: self.layout.receiver_of(seen.node.0),
             stream: release.stream,
             first_message: release.first_message,
             count: release.count,
-            arrival_ns: truly(seen, release.arrived),
+            arrival_ns,
             // The simulator does not tell when a process took a datagram from its socket.
             taken_ns: 0,
             release_ns: seen.at.nanos(),
@@ -328,6 +390,17 @@ impl Owner {
         }
     }
 
+    /// Lets the keepers of all hosts tell their roles the time.
+    fn tell_clocks(&mut self, world: &mut World<Node, Cloud>) {
+        let Some(keepers) = &mut self.keepers else { return };
+        let now = world.now();
+        let is_feed = self.feeds.first().is_some_and(|feed| now >= feed.schedule.due(0));
+        for node in keepers.read(world, is_feed) {
+            world.invoke_at(now, node, CALL_CLOCK);
+        }
+        world.schedule(now + keepers::TELL_EVERY, Action::Token(TOKEN_CLOCKS));
+    }
+
     fn outcome(mut self, params: &Params, world: &World<Node, Cloud>) -> Run {
         let mut roots = Vec::new();
         for index in 0..world.node_count() as u32 {
@@ -337,10 +410,15 @@ impl Owner {
                     let duplicates = receiver.status().tally.duplicates;
                     self.ledger.duplicates(self.layout.receiver_of(index), duplicates);
                 }
-                Node::Relay(_) | Node::Recorder(_) => {}
+                Node::Relay(_) | Node::Recorder(_) | Node::Keeper(_) => {}
             }
         }
-        let Outcome { mut results, series } = self.ledger.finish(params.clock_error());
+        let clock_error = match self.keepers.as_ref().map(Keepers::bound) {
+            Some(ClockError::Within(bound)) => ClockError::Within(bound * 2),
+            Some(other) => other,
+            None => params.clock_error(),
+        };
+        let Outcome { mut results, series } = self.ledger.finish(clock_error);
         results.release_late_us = self.release_late.summary();
         self.holds.sort_unstable();
         Run {
@@ -354,6 +432,7 @@ impl Owner {
             simulated_s: world.now().nanos() as f64 / 1e9,
             hops: world.tally().hops,
             tally: world.tally(),
+            clocks: self.keepers.map(Keepers::errors),
             digest: world.digest(),
         }
     }
@@ -366,12 +445,12 @@ fn truly(seen: Seen, time: SyncTime) -> u64 {
     if time == SyncTime::ZERO { 0 } else { time.nanos().saturating_add_signed(-error) }
 }
 
-impl Observer<Node, Cloud> for Owner {
+impl Observer<Node, Cloud> for Owner<'_> {
     fn event(&mut self, seen: Seen, event: NodeEvent) {
         match event {
             NodeEvent::Receiver(event) => self.receiver_event(seen, &event),
             NodeEvent::Root(event) => self.root_event(seen, &event),
-            NodeEvent::Relay(_) => {}
+            NodeEvent::Relay(_) | NodeEvent::Keeper => {}
         }
     }
 
@@ -380,6 +459,10 @@ impl Observer<Node, Cloud> for Owner {
     }
 
     fn invoke(&mut self, seen: Seen, token: u64, machine: &mut Node) {
+        if token == CALL_CLOCK {
+            let reading = self.keepers.as_ref().and_then(|keepers| keepers.reading(seen.node));
+            return keepers::take(machine, seen.local, reading);
+        }
         let Node::Root(root) = machine else { return };
         let tree = self.layout.tree_of(seen.node.0) as usize;
         match token {
@@ -389,7 +472,10 @@ impl Observer<Node, Cloud> for Owner {
         }
     }
 
-    fn token(&mut self, world: &mut World<Node, Cloud>, _: u64) {
+    fn token(&mut self, world: &mut World<Node, Cloud>, token: u64) {
+        if token == TOKEN_CLOCKS {
+            return self.tell_clocks(world);
+        }
         let (from, to) = (world.now(), world.now() + TICK);
         let mut busy = false;
         for (tree, feed) in self.feeds.iter_mut().enumerate() {

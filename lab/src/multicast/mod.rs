@@ -10,6 +10,7 @@ pub mod campaign;
 pub mod cast;
 pub mod checks;
 pub mod faults;
+pub mod keepers;
 mod measure;
 pub mod mutants;
 pub mod narrate;
@@ -18,5 +19,5 @@ mod owner;
 mod params;
 pub mod subject;
 
-pub use measure::{FrameCourse, Progress, Run, run, run_seen};
+pub use measure::{FrameCourse, MessageCourse, Progress, Run, run, run_heard, run_seen};
 pub use params::Params;

@@ -251,6 +251,7 @@ impl Observer<Subject, Cloud> for Narrator {
             NodeEvent::Relay(other) => {
                 self.line(seen.at, format_args!("{}: {other:?}", seen.node));
             }
+            NodeEvent::Keeper => {}
         }
         self.owner.event(seen, event);
     }

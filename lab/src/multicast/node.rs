@@ -1,5 +1,6 @@
 //! One machine type for all roles, because a world has one type.
 
+use evenfall_clock_machine::Timekeeper;
 use evenfall_core::{Machine, NodeId, Timestamp, any_machine};
 use evenfall_multicast_machine::{Receiver, ReceiverEvent, Relay, RelayEvent, Root, RootEvent};
 
@@ -16,6 +17,8 @@ pub enum Node {
     Receiver(Box<Receiver>),
     /// A recorder and what it keeps.
     Recorder(Box<Archive>),
+    /// The clock of a host, beside the roles of the host.
+    Keeper(Box<Timekeeper>),
 }
 
 /// What a machine of the overlay tells its owner.
@@ -27,6 +30,8 @@ pub enum NodeEvent {
     Relay(RelayEvent),
     /// From a receiver.
     Receiver(ReceiverEvent),
+    /// From a keeper of time, whose owner reads the clock instead.
+    Keeper,
 }
 
 /// The name of the machine on a node: the same number, so that transcripts need no legend.
@@ -42,6 +47,7 @@ any_machine! {
         Relay(relay) => relay.poll_event().map(NodeEvent::Relay),
         Receiver(receiver) => receiver.poll_event().map(NodeEvent::Receiver),
         Recorder(archive) => archive.poll_event().map(NodeEvent::Receiver),
+        Keeper(keeper) => keeper.poll_event().map(|_| NodeEvent::Keeper),
     }
 }
 
@@ -51,12 +57,12 @@ pub fn prefetch<A: Actor>() -> Prefetch<A> {
         near: |actor| match actor.node() {
             Node::Relay(relay) => relay.prefetch(),
             Node::Receiver(receiver) => receiver.prefetch(),
-            Node::Root(_) | Node::Recorder(_) => 0,
+            Node::Root(_) | Node::Recorder(_) | Node::Keeper(_) => 0,
         },
         far: |actor| match actor.node() {
             Node::Relay(relay) => relay.prefetch_far(),
             Node::Receiver(receiver) => receiver.prefetch_far(),
-            Node::Root(_) | Node::Recorder(_) => 0,
+            Node::Root(_) | Node::Recorder(_) | Node::Keeper(_) => 0,
         },
     }
 }

@@ -158,7 +158,7 @@ impl Owner {
                     }
                     continue;
                 }
-                Node::Recorder(_) => continue,
+                Node::Recorder(_) | Node::Keeper(_) => continue,
             };
             if stored.frames > config.repair.ring_frames
                 || stored.bytes > config.repair.ring_bytes
@@ -191,7 +191,7 @@ impl Owner {
                 Node::Relay(relay) => relay.place().is_some_and(|place| {
                     place.children.iter().any(|child| child.id == NodeId(node.0))
                 }),
-                Node::Receiver(_) | Node::Recorder(_) => false,
+                Node::Receiver(_) | Node::Recorder(_) | Node::Keeper(_) => false,
             });
             if !knows {
                 let what = format!("its parent is dead or does not know it: {place:?}");
@@ -222,7 +222,7 @@ impl Observer<Subject, Cloud> for Owner {
                 self.replacements[replacement.step as usize] += 1;
                 self.checks.replacement(seen, &replacement);
             }
-            NodeEvent::Root(_) | NodeEvent::Relay(_) => {}
+            NodeEvent::Root(_) | NodeEvent::Relay(_) | NodeEvent::Keeper => {}
         }
     }
 
@@ -241,7 +241,7 @@ impl Observer<Subject, Cloud> for Owner {
                 self.checks.left(seen.node);
                 receiver.leave();
             }
-            Node::Relay(_) | Node::Recorder(_) => {}
+            Node::Relay(_) | Node::Recorder(_) | Node::Keeper(_) => {}
         });
     }
 

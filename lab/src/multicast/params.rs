@@ -48,6 +48,13 @@ pub struct Params {
     pub cloud: CloudProfile,
     /// The machine that every host is.
     pub host: HostSpec,
+    /// Receivers whose clocks are ahead, by so many nanoseconds; behind, when negative. The error
+    /// that all hosts may have comes on top. Each of these receivers has a host of its own.
+    pub clocks_ahead: Vec<(u32, i64)>,
+    /// Whether every host finds its time by a keeper of its own ([`super::keepers`]), where it
+    /// otherwise reads a clock that errs as `host` says. The feed begins when the keepers have
+    /// settled.
+    pub keepers: bool,
     /// Faults, with their times counted from the first message. Crashes are not supported, because
     /// no crashed node is started again.
     pub faults: Vec<(Duration, Fault)>,
@@ -71,6 +78,8 @@ impl Default for Params {
             key: None,
             cloud: CloudProfile::default(),
             host: HostSpec::default(),
+            clocks_ahead: Vec::new(),
+            keepers: false,
             faults: Vec::new(),
         }
     }
@@ -108,6 +117,11 @@ impl Layout {
     pub fn receiver_of(self, node: u32) -> NodeId {
         let at = node - self.first_receiver();
         NodeId(self.first_receiver() + at / self.trees * self.trees)
+    }
+
+    /// Number of the receiver to which this node belongs, from 0.
+    pub fn number_of(self, node: u32) -> u32 {
+        (node - self.first_receiver()) / self.trees
     }
 
     /// Names of all receivers.
@@ -165,34 +179,52 @@ impl Params {
         }
     }
 
-    /// Puts all hosts and machines in a world.
+    /// Puts all hosts and machines in a world. Returns the local times of the hosts at its
+    /// beginning.
     pub(super) fn populate<M: Actor, N: Network>(
         &self,
         world: &mut World<M, N>,
         wrap: impl Fn(Node) -> M,
-    ) {
+    ) -> Vec<Timestamp> {
         let layout = self.layout();
         let mut prng = Prng::new(self.seed).fork(0x63_61_73_74);
-        let mut host = |world: &mut World<M, N>| -> (HostIndex, Timestamp) {
+        let mut origins = Vec::new();
+        let mut host = |world: &mut World<M, N>, ahead_ns: i64| -> (HostIndex, Timestamp) {
             // Every host counts from another origin; a machine is made at that time.
-            let origin = Timestamp::from_nanos(1_000_000_000 + prng.below(1 << 43));
+            let mut origin = Timestamp::from_nanos(1_000_000_000 + prng.below(1 << 43));
             let mut spec = self.host.clone();
+            if self.keepers {
+                if origins.is_empty() {
+                    // The time of the first host is that of all keepers. Here it is true time.
+                    origin = Timestamp::from_nanos(0);
+                    (spec.clock.drift_ppb, spec.clock.drift_spread_ppb) = (0, 0);
+                    spec.clock.wander_ppb = 0;
+                }
+                // The first and only reading of the model's clock is that of a host that knows
+                // nothing.
+                spec.clock.stated = ClockError::Unknown;
+                spec.clock.period = Duration::ZERO;
+                (spec.clock.offset_spread, spec.clock.noise) = (Duration::ZERO, Duration::ZERO);
+            }
             spec.clock.origin = Some(origin);
+            spec.clock.offset_ns += ahead_ns;
+            origins.push(origin);
             (world.add_host(spec), origin)
         };
         let casts: Vec<Cast> = (0..layout.trees).map(|tree| self.cast(world, tree)).collect();
         for cast in &casts {
-            let (at, now) = host(world);
+            let (at, now) = host(world, 0);
             world.add_node(wrap(cast.root(1, now)), at);
             for proxy in 1..=layout.proxies {
-                let (at, now) = host(world);
+                let (at, now) = host(world, 0);
                 world.add_node(wrap(cast.relay(NodeId(cast.root.0 + proxy), 1, now)), at);
             }
         }
         let mut at = None;
         for receiver in 0..layout.receivers {
             if receiver % self.receivers_per_host.max(1) == 0 {
-                at = Some(host(world));
+                let own = self.clocks_ahead.iter().filter(|(whose, _)| *whose == receiver);
+                at = Some(host(world, own.map(|(_, ahead)| ahead).sum()));
             }
             let (at, now) = at.expect("the first receiver made one");
             for cast in &casts {
@@ -200,5 +232,6 @@ impl Params {
                 world.add_node(wrap(cast.receiver(id, 1, now)), at);
             }
         }
+        origins
     }
 }

@@ -4,12 +4,14 @@
 
 pub mod clocks;
 pub mod consensus;
+pub mod figures;
 pub mod hedging;
 pub mod hold;
 pub mod overlay;
 pub mod replacement;
 pub mod sensitivity;
 pub mod time;
+pub mod trading;
 
 use serde::Serialize;
 

@@ -218,7 +218,7 @@ impl Actor {
     fn told(&self) -> Outcome {
         let mut outcome = self.outcome.clone();
         match &self.machine {
-            Node::Root(_) | Node::Recorder(_) => {}
+            Node::Root(_) | Node::Recorder(_) | Node::Keeper(_) => {}
             Node::Relay(relay) => {
                 let status = relay.status();
                 outcome.duplicates = status.duplicates;

@@ -1,0 +1,103 @@
+//! `evenfall sim study figures`: published curves beside ours.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::shuffle::plot;
+use crate::studies::figures::series::PublishedSeries;
+use crate::studies::figures::{PublishedFigures, make};
+use crate::studies::overlay::Effort;
+
+/// Options that only this study has.
+#[derive(clap::Args, Debug)]
+pub struct FiguresArgs {
+    /// The directory with the published curves, `onyx_figure_series.csv.gz` (for figures). Without
+    /// the file the published columns stay empty.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Draw each figure into a file of this directory (for figures).
+    #[arg(long, value_name = "DIR")]
+    pictures: Option<PathBuf>,
+}
+
+/// The name of the file with the curves.
+const SERIES: &str = "onyx_figure_series.csv.gz";
+/// Bytes of the curves at most, when they are unpacked. The file has a tenth of it.
+const SERIES_BYTES_MAX: u64 = 32 << 20;
+/// Messages of a run with 100 receivers.
+pub const MESSAGES: u32 = 5_000;
+/// Seeds of every row.
+pub const SEEDS: u32 = 3;
+
+/// The published curves in a directory.
+fn read(directory: &Path) -> Result<Option<PublishedSeries>, String> {
+    let path = directory.join(SERIES);
+    let named = |error: &dyn std::fmt::Display| format!("--data {}: {error}", path.display());
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: {} is not there; published columns stay empty", path.display());
+            return Ok(None);
+        }
+        Err(error) => return Err(named(&error)),
+    };
+    let mut text = String::new();
+    let unpacked = flate2::read::GzDecoder::new(file).take(SERIES_BYTES_MAX + 1);
+    { unpacked }.read_to_string(&mut text).map_err(|error| named(&error))?;
+    if text.len() as u64 > SERIES_BYTES_MAX {
+        return Err(named(&format!("has more than {SERIES_BYTES_MAX} bytes")));
+    }
+    PublishedSeries::parse(&text).map(Some).map_err(|error| named(&error))
+}
+
+/// Makes the study. Returns what it prints.
+pub fn text(
+    args: &FiguresArgs,
+    effort: &Effort,
+    is_json: bool,
+    progress: &mut dyn FnMut(&str),
+) -> Result<String, String> {
+    let published = match &args.data {
+        Some(directory) => read(directory)?,
+        None => {
+            eprintln!("skipped: no --data, published columns stay empty");
+            None
+        }
+    };
+    if let Some(directory) = &args.pictures {
+        std::fs::create_dir_all(directory)
+            .map_err(|error| format!("--pictures {}: {error}", directory.display()))?;
+    }
+    let started = Instant::now();
+    let figures = make(effort, published.as_ref(), progress);
+    if let Some(directory) = &args.pictures {
+        draw(directory, &figures)?;
+    }
+    if is_json {
+        let model = &effort.model.name;
+        let seconds = started.elapsed().as_secs();
+        let all = json!({ "rows": figures.rows, "model": model, "seconds": seconds });
+        return Ok(format!("{all}\n"));
+    }
+    let judged = [true, false].map(|fit| figures.table(effort, fit));
+    let tables = figures.tables.iter().chain(&judged);
+    let mut text: String = tables.map(|table| format!("{}\n", table.markdown())).collect();
+    for row in figures.rows.iter().filter(|row| !row.note.is_empty()) {
+        text += &format!("- {}: {}: {}\n", row.figure, row.curve, row.note);
+    }
+    Ok(text)
+}
+
+fn draw(directory: &Path, figures: &PublishedFigures) -> Result<(), String> {
+    for drawing in &figures.drawings {
+        let path = directory.join(format!("figure-{}.svg", drawing.number));
+        if let Some(svg) = plot::svg(drawing) {
+            std::fs::write(&path, svg).map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+    }
+    Ok(())
+}
