@@ -46,8 +46,8 @@ fn read(directory: &Path) -> Result<Option<PublishedSeries>, String> {
         Err(error) => return Err(named(&error)),
     };
     let mut text = String::new();
-    let unpacked = flate2::read::GzDecoder::new(file).take(SERIES_BYTES_MAX + 1);
-    { unpacked }.read_to_string(&mut text).map_err(|error| named(&error))?;
+    let mut unpacked = flate2::read::GzDecoder::new(file).take(SERIES_BYTES_MAX + 1);
+    unpacked.read_to_string(&mut text).map_err(|error| named(&error))?;
     if text.len() as u64 > SERIES_BYTES_MAX {
         return Err(named(&format!("has more than {SERIES_BYTES_MAX} bytes")));
     }

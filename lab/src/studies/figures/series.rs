@@ -17,6 +17,7 @@ impl PublishedSeries {
     ///
     /// # Errors
     /// The number of the first line that is not of this form.
+    #[cfg(any(test, feature = "program"))]
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut curves: BTreeMap<_, Vec<Vec<Point>>> = BTreeMap::new();
         for (number, line) in text.lines().enumerate().skip(1).filter(|(_, line)| !line.is_empty())
@@ -49,6 +50,7 @@ impl PublishedSeries {
 }
 
 /// The fields of a line. A field with commas stands in quotation marks.
+#[cfg(any(test, feature = "program"))]
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut quoted) = (vec![String::new()], false);
     for character in line.chars() {
