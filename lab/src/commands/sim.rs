@@ -334,7 +334,10 @@ fn effort_of(args: &Study, model: &Model) -> Effort {
     };
     let messages = args.messages.unwrap_or(messages);
     let seeds = args.seeds.unwrap_or(seeds);
-    Effort { messages, seed: args.seed, seeds, stack: args.stack, ..standard }
+    // The runs of this study warm up by half of their messages (`FigureScene::params`).
+    let is_figures = matches!(args.name, Name::Figures);
+    let warm_up = if is_figures { messages / 2 } else { standard.warm_up };
+    Effort { messages, warm_up, seed: args.seed, seeds, stack: args.stack, ..standard }
 }
 
 fn study(args: &Study) -> Outcome {
