@@ -37,7 +37,7 @@ use evenfall_store_format::journal::{Batch, Origin};
 use evenfall_store_format::layout::{SEGMENT_BYTES, chunk_name, segment_place};
 use evenfall_store_format::metadata::{MetadataNode, decode_block, encode_block};
 use evenfall_store_format::publication::{
-    End, Publication, publish, published_segments, put_block, tail_name_of,
+    End, Publication, as_it_is, publish, published_segments, put_block, tail_name_of,
 };
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::volume::PartialSegment;
@@ -541,7 +541,7 @@ impl Scene {
         };
         stream.generation += u32::from(self.mutant != Some(Mutant::TailInOnePlace));
         let (done, generation) = (&stream.published, stream.generation);
-        let published = publish(&self.objects, &mut local, &end, done, generation);
+        let published = publish(&self.objects, &mut local, &end, done, generation, &as_it_is);
         let Ok(node) = published else { return };
         let (name, block) = (block_name(&node, at), encode_block(1, at as u32, &[node]));
         let put = match self.mutant {

@@ -45,6 +45,7 @@ evenfall store tail tcp://127.0.0.1:7410 feed --follow"),
     ("store export", "evenfall store export ticks day --out day.parquet"),
     ("store retain", "evenfall store retain ticks day --age 30d"),
     ("store delete", "evenfall store delete ticks day"),
+    ("store compact", "evenfall store compact ticks"),
     ("store verify", "evenfall store verify ticks --feed nasdaq_20261120.itch50"),
     ("sort", "evenfall sort --records 200000 --ranks 4
 evenfall sort --in records.bin --out sorted --ranks 4 --verify

@@ -18,8 +18,8 @@ use evenfall_feed_service::Feed;
 use evenfall_runtime::address::look_up;
 use evenfall_runtime::listing::printable;
 use evenfall_store_engine::{
-    Archive, BucketOptions, Client, ClusterSource, Freshness, Opened, RecordSource, RemoteSource,
-    Store, StoreConfig, StoreFile, names, seal,
+    Archive, BucketOptions, ChunkForm, Client, ClusterSource, Freshness, Opened, RecordSource,
+    RemoteSource, Store, StoreConfig, StoreFile, chunk_codec, names, seal,
 };
 use evenfall_store_format::layout::{parse_chunk_name, parse_journal_name};
 use evenfall_store_format::retention::Retention;
@@ -60,6 +60,11 @@ enum Command {
     Retain(Retain),
     /// Delete a file or a recording, with its objects.
     Delete(Delete),
+    /// Put all whole chunks of a directory into columns now, as Parquet files.
+    ///
+    /// A store does the same by itself while it is open. Chunks of a store that was written with
+    /// --chunks raw, by a lean build or by an earlier version become Parquet files too.
+    Compact(Compact),
     /// Read every byte and name damage; compare a recording with its feed.
     Verify(proof::Verify),
 }
@@ -108,6 +113,15 @@ struct Delete {
     backing: Backing,
 }
 
+/// Arguments of `evenfall store compact`.
+#[derive(clap::Args, Debug)]
+struct Compact {
+    /// The store's directory.
+    dir: PathBuf,
+    #[command(flatten)]
+    backing: Backing,
+}
+
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Serve(args) => serve::serve(args),
@@ -119,7 +133,39 @@ pub fn main(args: &Args) -> Outcome {
         Command::Export(args) => read::export(args),
         Command::Retain(args) => retain(args),
         Command::Delete(args) => delete(args),
+        Command::Compact(args) => compact(args),
         Command::Verify(args) => proof::verify(args),
+    }
+}
+
+/// Waits until the encoder has nothing to do, and says what it did.
+fn compact(args: &Compact) -> Outcome {
+    if chunk_codec().is_none() {
+        return Err(crate::missing::words("chunks in columns", "arrow").into());
+    }
+    let config = args.backing.config(&args.dir)?;
+    if config.chunks == ChunkForm::Raw {
+        return Err("--chunks raw leaves chunks as they are: leave it out".into());
+    }
+    expect_store(&args.dir)?;
+    let store = open_as(config)?;
+    let has_failed = || store.occupancy().encode_errors > 0;
+    while !store.await_columns(std::time::Duration::from_secs(1)) && !has_failed() {}
+    let sizes = store.occupancy();
+    let (encoded, failed) = (sizes.encoded_chunks, sizes.encode_errors);
+    store.close()?;
+    println!(
+        "{encoded} chunks put into columns, {} bytes of chunks on the disk",
+        sizes.local_bytes
+    );
+    match failed {
+        0 => Ok(()),
+        _ => Err(format!(
+            "{failed} chunks stay raw: the disk refused, or a chunk is damaged; `evenfall store \
+             verify {}` names damage",
+            args.dir.display()
+        )
+        .into()),
     }
 }
 

@@ -33,6 +33,13 @@ pub enum StorageError {
         /// The message of the operating system or of the object store.
         what: String,
     },
+    /// The bytes that are there are not the bytes that were written.
+    Damaged {
+        /// File or object.
+        name: String,
+        /// What is wrong with them.
+        what: String,
+    },
     /// The storage refuses the request itself: a missing permission, a name that is not allowed, a
     /// broken device.
     Failed {
@@ -46,7 +53,7 @@ pub enum StorageError {
 impl StorageError {
     /// Whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
-        !matches!(self, Self::Failed { .. })
+        !matches!(self, Self::Failed { .. } | Self::Damaged { .. })
     }
 }
 
@@ -61,6 +68,7 @@ impl fmt::Display for StorageError {
                 f,
                 "{name}: the bucket does not exist ({what}): make it, or correct its address"
             ),
+            Self::Damaged { name, what } => write!(f, "{name} is damaged: {what}"),
             Self::Failed { name, what } => write!(f, "{name}: {what}"),
         }
     }
@@ -106,6 +114,13 @@ pub trait Disk {
     /// # Errors
     /// When the device fails.
     fn remove(&self, name: &str) -> Result<(), StorageError>;
+
+    /// Gives a synced file another name. A file that had this name is gone then. A crash before a
+    /// sync of the new name leaves either name, or both.
+    ///
+    /// # Errors
+    /// When the file is missing or the device fails. The names may then be as before or as after.
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError>;
 }
 
 /// The outcome of [`Objects::put_new`].

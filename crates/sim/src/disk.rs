@@ -337,6 +337,23 @@ impl Disk for SimDisk {
         }
         Ok(())
     }
+
+    /// After a crash, each of the two names is there or not, whatever the other is.
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        let state = &mut *self.state();
+        if state.prng.chance(state.faults.write_fails) {
+            return Err(Self::fail(state, from));
+        }
+        let moved = state.files.get_mut(from).filter(|file| !file.removed);
+        let Some(file) = moved else { return Err(Self::fail(state, from)) };
+        let mut new = file.clone();
+        file.removed = true;
+        let old = state.files.remove(to).unwrap_or_default();
+        // Before a sync the name may be that of the old file, or of none.
+        new.before = Some(old.before.or(old.durable).unwrap_or_default());
+        state.files.insert(to.into(), new);
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -42,4 +42,7 @@ impl Disk for Hand {
     fn remove(&self, name: &str) -> Result<(), StorageError> {
         self.disk.remove(name)
     }
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        self.disk.rename(from, to)
+    }
 }

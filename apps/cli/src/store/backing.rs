@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use evenfall_store_engine::{StoreConfig, StorePlaces};
+use evenfall_store_engine::{ChunkForm, StoreConfig, StorePlaces, chunk_codec};
 use humantime::parse_duration;
 
 /// The places of a store's objects and names. The store's directory remembers both.
@@ -27,6 +27,29 @@ pub struct Backing {
     /// files of which this directory has copies.
     #[arg(long)]
     pub take_over: bool,
+    /// Form of whole chunks, on the disk and in the objects: columns (Parquet files, which DuckDB,
+    /// polars and pyarrow read), or raw. A store reads both.
+    #[arg(long, default_value = form_name(ChunkForm::default()), value_name = "FORM",
+          value_parser = chunk_form)]
+    pub chunks: ChunkForm,
+}
+
+fn form_name(form: ChunkForm) -> &'static str {
+    match form {
+        ChunkForm::Raw => "raw",
+        ChunkForm::Columns => "columns",
+    }
+}
+
+fn chunk_form(text: &str) -> Result<ChunkForm, String> {
+    match text {
+        "raw" => Ok(ChunkForm::Raw),
+        "columns" if chunk_codec().is_none() => {
+            Err(crate::missing::words("chunks in columns", "arrow"))
+        }
+        "columns" => Ok(ChunkForm::Columns),
+        _ => Err("the form is raw or columns".into()),
+    }
 }
 
 /// The places of a store that takes appends, and the limits of the appends.
@@ -68,7 +91,7 @@ impl Backing {
             lease: self.lease,
             take_over: self.take_over,
         };
-        Ok(StoreConfig::placed(dir, &places)?)
+        Ok(StoreConfig { chunks: self.chunks, ..StoreConfig::placed(dir, &places)? })
     }
 }
 

@@ -85,6 +85,7 @@ impl Serve {
             replica: *replica,
             memory_bytes: self.memory_bytes,
             local_bytes: self.local_bytes,
+            chunks: backing.chunks,
             cache_bytes: self.cache_bytes,
             keep_bytes: self.keep_bytes,
             idle_timeout: self.idle_timeout,

@@ -453,3 +453,68 @@ fn a_feed_that_a_full_disk_cuts_off_says_how_to_begin_again() {
     assert!(!said.status.success() && err.contains("no room left"), "{err}");
     assert!(err.contains(&format!("delete it with `evenfall store delete {dir} day`")), "{err}");
 }
+
+const TRADES: &str = r#"{"record_bytes": 24, "price_decimals": 4, "fields": [
+  {"name": "time", "offset": 0, "len": 8, "type": "time"},
+  {"name": "number", "offset": 8, "len": 8, "type": "u64"},
+  {"name": "price", "offset": 16, "len": 8, "type": "price"}]}"#;
+
+/// Rows as CSV: random gaps, a price that walks, few venues.
+fn ticks(rows: u64) -> String {
+    let (mut csv, mut time, mut price) =
+        (String::from("time,number,price\n"), 1_795_185_000_000_000_000u64, 10_000);
+    let mut seed = 1u64;
+    for number in 0..rows {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        time += seed >> 50;
+        price = price + (seed >> 40) % 5 - 2;
+        csv.push_str(&format!("{time},{number},{price}\n"));
+    }
+    csv
+}
+
+#[test]
+fn whole_chunks_are_parquet_files_that_other_programs_read_as_they_are() {
+    let scratch = Scratch::beside();
+    let (dir, csv) = (scratch.path("store"), scratch.path("ticks.csv"));
+    fs::write(&csv, ticks(400_000)).expect("rows");
+    let schema = scratch.path("trades.json");
+    fs::write(&schema, TRADES).expect("a schema");
+    let (csv, schema) = (csv.display().to_string(), schema.display().to_string());
+    let said = store(&dir, &["create", "trades", "--schema", &schema, "--chunks", "raw"]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+    let said = store(&dir, &["append", "trades", "--csv", &csv, "--chunks", "raw"]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+    let chunks = |dir: &Path| -> Vec<PathBuf> {
+        let all = contents(dir).into_iter().map(|(path, _)| path);
+        all.filter(|path| path.extension().is_some_and(|end| end == "parquet")).collect()
+    };
+    assert!(chunks(&dir).is_empty());
+    let rows = store(&dir, &["read", "trades"]).out;
+    let said = store(&dir, &["compact"]);
+    assert!(said.ok && said.out.contains("chunks put into columns"), "{}{}", said.out, said.err);
+    assert!(store(&dir, &["verify"]).ok);
+    assert!(store(&dir, &["read", "trades"]).out == rows, "the same rows");
+    let mut chunks = chunks(&dir);
+    chunks.sort();
+    assert!(chunks.len() >= 2, "{chunks:?}");
+    let export = scratch.path("trades.parquet").display().to_string();
+    assert!(store(&dir, &["export", "trades", "--out", &export]).ok);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = root.join("target/venv-store/bin/python");
+    if !python.exists() {
+        println!(
+            "skipped: no Python with duckdb, polars and pyarrow in target/venv-store (make deps)"
+        );
+        return;
+    }
+    let mut check = Command::new(python);
+    check.arg(root.join("bench-peers/store/chunks.py")).arg(export).args(chunks);
+    let ended = check.output().expect("the script");
+    let out = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{out}{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(
+        ["pyarrow: ", "polars: ", "duckdb: "].iter().all(|reader| out.contains(reader)),
+        "{out}"
+    );
+}

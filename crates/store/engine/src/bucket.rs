@@ -5,22 +5,25 @@
 //!
 //! | module | where the objects are |
 //! |---|---|
+//! | `columnar` | chunk objects in columns, read as raw chunks |
 //! | `folder` | a directory of the local file system |
 //! | `cloud` | S3, Google Cloud Storage, Azure or evenfall's files, each in a build with its feature |
 
 #[cfg(feature = "cloud")]
 mod cloud;
+mod columnar;
 mod folder;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Display};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 use evenfall_core::{Objects, PutOutcome, StorageError};
 
+use self::columnar::may_be_columnar;
 use self::folder::Folder;
 use super::parts::PARTS_MAX;
 
@@ -52,6 +55,8 @@ pub struct Bucket {
     place: Arc<dyn Place>,
     /// Parts that the scans of all readers hold.
     rooms: Arc<AtomicUsize>,
+    /// Whether the last chunk object was in columns.
+    is_columnar: Arc<AtomicBool>,
 }
 
 impl Debug for Bucket {
@@ -71,7 +76,7 @@ impl Drop for Room {
 
 impl Bucket {
     fn at(place: Arc<dyn Place>) -> Self {
-        Self { place, rooms: Arc::default() }
+        Self { place, rooms: Arc::default(), is_columnar: Arc::default() }
     }
 
     /// A directory of the local file system. Each object is synced before it is acknowledged.
@@ -120,12 +125,15 @@ impl Bucket {
     /// The same bucket behind another place, which sees every request.
     #[cfg(test)]
     pub(super) fn behind(self, front: impl FnOnce(Arc<dyn Place>) -> Arc<dyn Place>) -> Self {
-        Self { place: front(self.place), rooms: self.rooms }
+        Self { place: front(self.place), ..self }
     }
 
     /// Begins to read a part of an object.
     pub fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
-        self.place.fetch(name, offset, len)
+        match may_be_columnar(name) {
+            true => self.fetch_of_chunk(name, offset, len),
+            false => self.place.fetch(name, offset, len),
+        }
     }
 
     /// The right to hold one more part of a scan, until it is dropped; `None` when all are taken.
@@ -158,11 +166,18 @@ impl Objects for Bucket {
     }
 
     fn swap(&self, name: &str, was: &Bytes, bytes: Bytes) -> Result<PutOutcome, StorageError> {
-        self.place.swap(name, was, bytes)
+        match may_be_columnar(name) {
+            true => self.swap_chunk(name, was, bytes),
+            false => self.place.swap(name, was, bytes),
+        }
     }
 
     fn get(&self, name: &str, offset: u64, len: usize) -> Result<Option<Bytes>, StorageError> {
-        self.place.get(name, offset, len)
+        // Whether there is a chunk is asked by its first byte.
+        match may_be_columnar(name) && len > 1 {
+            true => self.get_of_chunk(name, offset, len),
+            false => self.place.get(name, offset, len),
+        }
     }
 
     fn delete(&self, name: &str) -> Result<(), StorageError> {

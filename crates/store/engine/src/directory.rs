@@ -261,6 +261,22 @@ impl Disk for Directory {
             _ => Ok(()),
         }
     }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        if self.is_reading() {
+            let bytes = self.read(from, 0, usize::MAX)?;
+            self.remove(to)?;
+            self.write(to, 0, &bytes)?;
+            return self.remove(from);
+        }
+        let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.remove(from);
+        open.remove(to);
+        std::fs::rename(self.0.path.join(from), self.0.path.join(to))
+            .map_err(|error| storage_error(from, &error))?;
+        *self.0.has_new_names.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ mod config;
 mod copies;
 mod disk;
 mod disposal;
+mod encoder;
 mod file;
+mod occupancy;
 mod replication;
 mod segments;
 #[cfg(test)]
@@ -30,16 +32,18 @@ use evenfall_store_format::{
     Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, Volume, VolumeConfig,
 };
 
+use self::encoder::Encodings;
 use self::replication::Replication;
 use super::names::membership::Membership;
 use super::uploads::Uploads;
 use super::{
-    Bucket, Directory, Level, Names, NamesError, NotLoopback, StoreError, Wait, expect_loopback,
-    lock, names, seal,
+    Bucket, Directory, Level, Names, NamesError, NotLoopback, StoreDisk, StoreError, Wait,
+    chunk_codec, expect_loopback, lock, names, seal,
 };
 
-pub use self::config::{StoreConfig, StorePlaces, TIME_AHEAD_MAX, wall_clock_ns};
+pub use self::config::{ChunkForm, StoreConfig, StorePlaces, TIME_AHEAD_MAX, wall_clock_ns};
 pub use self::file::StoreFile;
+pub use self::occupancy::Occupancy;
 
 /// Shards of the cache. With eight shards, readers on a few cores seldom wait for each other.
 const SHARDS: usize = 8;
@@ -60,6 +64,9 @@ const JOURNAL_LAG: Duration = Duration::from_millis(100);
 /// let a stop answer all clients within five seconds.
 const TROUBLE_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a stop waits for chunks that are being put into columns. The next life does the rest.
+const COLUMNS_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The work that waits for the disk thread.
 #[derive(Default)]
 struct Queue {
@@ -78,33 +85,6 @@ struct Queue {
     trouble: Option<(Instant, Error)>,
 }
 
-/// Sizes of the stages at one moment.
-#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
-pub struct Occupancy {
-    /// Bytes of full segments that no synced chunk has.
-    pub memory_bytes: u64,
-    /// Bytes of chunks on the local disk.
-    pub local_bytes: u64,
-    /// Chunks that wait for the object store.
-    pub upload_chunks: u64,
-    /// Bytes in the read cache.
-    pub cache_bytes: u64,
-    /// Segments that have left the read cache to make room.
-    pub cache_evictions: u64,
-    /// Appends refused so far.
-    pub refused: u64,
-    /// Turns of the disk thread after which commits are done. Idle turns count too.
-    pub commits: u64,
-    /// Failed requests of the disk so far. The thread repeats them.
-    pub disk_errors: u64,
-    /// Failed requests of the object store so far.
-    pub upload_errors: u64,
-    /// Bytes that are synced on this node and that the second node lacks.
-    pub replica_bytes: u64,
-    /// Whether a second node is configured and absent.
-    pub is_replica_away: bool,
-}
-
 /// A part of the cache of segments, by file, kind and number, with its own lock.
 type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
 
@@ -116,7 +96,7 @@ pub(super) struct Shared {
     /// uploads nothing.
     is_reading: bool,
     pub(super) config: StoreConfig,
-    pub(super) disk: Directory,
+    pub(super) disk: StoreDisk,
     pub(super) bucket: Option<Bucket>,
     pub(super) names: Names,
     files: RwLock<BTreeMap<FileId, Arc<StoreFile>>>,
@@ -125,7 +105,7 @@ pub(super) struct Shared {
     queue: Mutex<Queue>,
     work: Condvar,
     done: Condvar,
-    volume: Mutex<Volume<Directory>>,
+    volume: Mutex<Volume<StoreDisk>>,
     /// Whether enough segments wait for a sync of chunks. The syncing thread waits for it.
     flush_due: Mutex<bool>,
     flush: Condvar,
@@ -139,6 +119,7 @@ pub(super) struct Shared {
     /// Whether the disk had no room at its last write.
     is_disk_full: AtomicBool,
     pub(super) uploads: Uploads,
+    encodings: Encodings,
     replication: Option<Replication>,
     /// Blocks of metadata as this life has last put them. A thread that writes a block holds the
     /// lock.
@@ -227,6 +208,9 @@ impl Store {
         ];
         if shared.bucket.is_some() {
             threads.push(spawn("store-upload", &shared, Shared::run_uploads)?);
+        }
+        if shared.has_columns() {
+            threads.push(spawn("store-encode", &shared, Shared::run_encoder)?);
         }
         if shared.replication.is_some() {
             threads.push(spawn("store-replica", &shared, Shared::run_replication)?);
@@ -540,32 +524,15 @@ impl Store {
         self.shared.now_ns()
     }
 
-    /// Sizes of the stages at present.
-    pub fn occupancy(&self) -> Occupancy {
-        let shared = &self.shared;
-        let (replica_bytes, is_replica_away) = shared.replica_behind();
-        let cached: usize = shared.cache.iter().map(|shard| lock(shard).len()).sum();
-        Occupancy {
-            memory_bytes: shared.memory_bytes.load(Relaxed),
-            local_bytes: shared.local_bytes.load(Relaxed),
-            upload_chunks: shared.uploads.waiting(),
-            cache_bytes: (cached * SEGMENT_BYTES) as u64,
-            cache_evictions: shared.cache.iter().map(|s| lock(s).counts().evictions).sum(),
-            refused: shared.refused.load(Relaxed),
-            commits: lock(&shared.queue).committed,
-            disk_errors: shared.disk_errors.load(Relaxed),
-            upload_errors: shared.uploads.errors(),
-            replica_bytes,
-            is_replica_away,
-        }
-    }
-
     /// Stops with all records on the disk and, when there is an object store, in it. Leaves a list
     /// of whole files behind.
     ///
     /// # Errors
     /// When the disk or the object store fails. The store may then be opened again.
     pub fn close(mut self) -> Result<(), StoreError> {
+        if !self.shared.is_reading {
+            self.await_columns(COLUMNS_PATIENCE);
+        }
         self.end_threads();
         if self.shared.is_reading {
             return Ok(());
@@ -583,6 +550,7 @@ impl Store {
         self.shared.work.notify_all();
         self.shared.flush.notify_all();
         self.shared.uploads.wake();
+        self.shared.encodings.wake();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -623,7 +591,12 @@ impl Shared {
     ) -> Result<(Arc<Self>, Vec<Loss>), StoreError> {
         let (node, journal_bytes_max) = (config.node, config.journal_bytes_max);
         let volume_config = VolumeConfig { node, journal_bytes_max };
-        let (volume, mut found) = Volume::open(disk.clone(), volume_config)?;
+        let disk = StoreDisk::open(disk, chunk_codec())?;
+        disk.sweep()?;
+        let (mut volume, mut found) = Volume::open(disk.clone(), volume_config)?;
+        for (chunk, bytes) in disk.columnar_chunks() {
+            volume.count_columnar(chunk, bytes);
+        }
         if let Some(bucket) = &bucket
             && names.is_empty()?
         {
@@ -632,12 +605,12 @@ impl Shared {
                 names.restore(&known)?;
             }
         }
-        if !disk.is_reading() {
+        if !disk.inner().is_reading() {
             Self::reserve(&names, &disk, &found)?;
         }
         let per_shard = config.cache_segments();
         let shared = Arc::new(Self {
-            is_reading: disk.is_reading(),
+            is_reading: disk.inner().is_reading(),
             disk,
             bucket,
             names,
@@ -657,6 +630,7 @@ impl Shared {
             disk_errors: AtomicU64::new(0),
             is_disk_full: AtomicBool::new(false),
             uploads: Uploads::default(),
+            encodings: Encodings::default(),
             replication: config.replica.map(Replication::new),
             blocks: Mutex::default(),
             blocks_seen: Mutex::default(),
@@ -674,7 +648,7 @@ impl Shared {
 
     /// A directory of names that was lost, or is older than the disk, gives out no number and no
     /// token that this disk has seen.
-    fn reserve(names: &Names, disk: &Directory, found: &Recovered) -> Result<(), StoreError> {
+    fn reserve(names: &Names, disk: &StoreDisk, found: &Recovered) -> Result<(), StoreError> {
         let on_disk = disk.list()?.into_iter().filter_map(|(name, _)| parse_chunk_name(&name));
         let seen = on_disk.map(|(_, id, _)| id).chain(found.files.keys().copied());
         let token = found.files.values().map(|file| file.origin.token).max();
@@ -772,7 +746,7 @@ impl Shared {
     }
 
     /// Adds a file to this store. Returns the existing file when there is one.
-    fn install(&self, volume: &mut Volume<Directory>, mut file: StoreFile) -> Arc<StoreFile> {
+    fn install(&self, volume: &mut Volume<StoreDisk>, mut file: StoreFile) -> Arc<StoreFile> {
         // The caller holds the volume, so that no other thread installs the file in between.
         if let Some(known) = self.file_of(file.id) {
             return known;

@@ -64,13 +64,30 @@ pub use client::{Client, Completion, RemoteFile, RemoteSource};
 pub use cluster_source::{ClusterSource, Freshness};
 pub use directory::Directory;
 pub use engine::{
-    Occupancy, Opened, Store, StoreConfig, StoreFile, StorePlaces, TIME_AHEAD_MAX, TakenOver,
+    ChunkForm, Occupancy, Opened, Store, StoreConfig, StoreFile, StorePlaces, TIME_AHEAD_MAX,
+    TakenOver,
 };
 pub use level::{Level, LevelError, Wait};
 pub use names::{ClusterConfig, Entry, Names, NamesError};
 pub use source::{Listed, RecordSource};
 
-use evenfall_store_format::Error;
+use evenfall_store_format::columnar::InstalledCodec;
+use evenfall_store_format::{ColumnDisk, Error};
+
+/// The disk of a store: a directory whose chunks may be in columns.
+pub type StoreDisk = ColumnDisk<Directory>;
+
+/// The codec of chunks in columns; `None` in a build without the feature `arrow`.
+#[cfg(feature = "arrow")]
+pub fn chunk_codec() -> InstalledCodec {
+    Some(&evenfall_store_columns::ParquetCodec)
+}
+
+/// The codec of chunks in columns; `None` in a build without the feature `arrow`.
+#[cfg(not(feature = "arrow"))]
+pub fn chunk_codec() -> InstalledCodec {
+    None
+}
 
 /// Why the store did not carry out a request.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use evenfall_core::Objects as _;
+use evenfall_core::{Objects as _, StorageError};
 use evenfall_store_format::layout::{SEGMENT_BYTES, SEGMENTS_PER_CHUNK, parse_chunk_name};
 use evenfall_store_format::metadata::decode_block;
 use evenfall_store_format::publication::check_tail;
@@ -19,7 +19,7 @@ use evenfall_store_format::volume::{Finding, Verification, verify};
 use evenfall_store_format::{FileId, Kind, segment};
 
 use super::archive::parse_catalog;
-use super::{Bucket, BucketOptions, Directory, Entry, Names, StoreError, names};
+use super::{Bucket, BucketOptions, Directory, Entry, Names, StoreDisk, StoreError, names};
 
 /// Name of the list.
 pub const NAME: &str = "SEALED";
@@ -153,7 +153,7 @@ fn kept_from(directory: &Path) -> Vec<(FileId, u32)> {
 /// # Errors
 /// When the directory cannot be read at all.
 pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
-    let disk = Directory::open_unlocked(directory)?;
+    let disk = StoreDisk::open(Directory::open_unlocked(directory)?, super::chunk_codec())?;
     let mut seen = verify(&disk)?;
     let objects = directory.join("objects");
     // Objects elsewhere may be many, and some may belong to other stores. `verify_archive` reads
@@ -212,9 +212,17 @@ pub fn verify_archive(place: &str) -> Result<Verification, StoreError> {
 /// The errors of the object store.
 pub fn verify_objects(bucket: &Bucket, seen: &mut Verification) -> Result<(), StoreError> {
     for name in bucket.list("")? {
-        let Some(bytes) = bucket.get(&name, 0, usize::MAX)? else { continue };
-        seen.bytes += bytes.len() as u64;
         let place = format!("object {name}");
+        let bytes = match bucket.get(&name, 0, usize::MAX) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => continue,
+            Err(StorageError::Damaged { what, .. }) => {
+                seen.findings.push(damage(place, what));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        seen.bytes += bytes.len() as u64;
         let wrong = match name.as_bytes().first() {
             Some(b'D' | b'I') => check_chunk(&name, &bytes, &mut seen.segments),
             Some(b'T') => check_tail(&bytes, &name).map(drop).map_err(|e| e.to_string()),

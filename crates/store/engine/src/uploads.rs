@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use evenfall_core::Objects as _;
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::layout::{
-    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, tail_name,
+    DataChunk, SEGMENT_BYTES, block_name, catalog_name, tail_name,
 };
 use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block, encode_block};
 use evenfall_store_format::publication::{End, gather_chunk, publish, put_block, put_chunk};
@@ -82,12 +83,10 @@ impl Uploads {
         self.wake.notify_all();
     }
 
-    /// A segment was synced. The last segment of a chunk makes the chunk due.
-    pub(super) fn synced(&self, file: FileId, number: u32) {
-        if (number + 1).is_multiple_of(SEGMENTS_PER_CHUNK) {
-            lock(&self.due).chunks.push_back((file, number / SEGMENTS_PER_CHUNK));
-            self.wake.notify_one();
-        }
+    /// The chunk is full and synced, and in columns if it will ever be.
+    pub(super) fn is_due(&self, chunk: DataChunk) {
+        lock(&self.due).chunks.push_back((chunk.file, chunk.number));
+        self.wake.notify_one();
     }
 
     /// The chunk is an object, and may leave the disk when room is needed.
@@ -156,7 +155,9 @@ impl Shared {
         }
         let mut segments = self.segments(&file, Interest::Passing);
         let bytes = gather_chunk(&mut segments, (Kind::Data, id, chunk))?;
-        put_chunk(bucket, (Kind::Data, id, chunk), file.entry.token, bytes)?;
+        let form =
+            |kind: Kind, of: DataChunk, raw: &Bytes| self.uploaded_form(&file, kind, of, raw);
+        put_chunk(bucket, (Kind::Data, id, chunk), file.entry.token, &bytes, &form)?;
         if file.uploaded.load(Relaxed) == chunk {
             file.uploaded.store(chunk + 1, Relaxed);
             self.uploads.is_uploaded(id, chunk);
@@ -258,7 +259,8 @@ impl Shared {
             tails.last += 1;
             tails.last
         };
-        *published = publish(bucket, &mut segments, &end, &done, generation)?;
+        let form = |kind: Kind, of: DataChunk, raw: &Bytes| self.uploaded_form(file, kind, of, raw);
+        *published = publish(bucket, &mut segments, &end, &done, generation, &form)?;
         file.uploaded.store(published.data_chunks, Relaxed);
         (chunks..published.data_chunks).for_each(|c| self.uploads.is_uploaded(file.id, c));
         Ok(())

@@ -161,7 +161,10 @@ impl Error {
 
 impl From<StorageError> for Error {
     fn from(error: StorageError) -> Self {
-        Self::Storage(error)
+        match error {
+            StorageError::Damaged { name: place, what } => Self::Damaged { place, what },
+            error => Self::Storage(error),
+        }
     }
 }
 

@@ -81,6 +81,27 @@ impl Kind {
     }
 }
 
+/// A chunk of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DataChunk {
+    /// Its file.
+    pub file: FileId,
+    /// Its number in the file.
+    pub number: u32,
+}
+
+impl DataChunk {
+    /// The name of the raw chunk.
+    pub fn raw_name(self) -> String {
+        chunk_name(Kind::Data, self.file, self.number)
+    }
+
+    /// Number of its first segment.
+    pub fn first_segment(self) -> u32 {
+        self.number * SEGMENTS_PER_CHUNK
+    }
+}
+
 /// The name of a chunk, on disk and in the object store alike.
 pub fn chunk_name(kind: Kind, file: FileId, chunk: u32) -> String {
     format!("{}-{file}-{chunk:08x}", kind.letter())

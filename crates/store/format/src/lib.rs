@@ -17,6 +17,7 @@
 //! | [`appender`] | the writing end of a file |
 //! | [`reader`] | the reading end: by number, by time, by range, and summaries |
 //! | [`journal`] | commits of all streams of a disk, in one file |
+//! | [`columnar`] | chunks in columns, which read as the raw chunks that they were |
 //! | [`volume`] | one disk: journal, chunks, checkpoints, recovery, verification |
 //! | [`metadata`] | the published state of each file, in blocks of nodes |
 //! | [`publication`] | writes chunks, tails and metadata to the object store, and reads them |
@@ -58,6 +59,7 @@
 
 pub mod appender;
 pub mod cache;
+pub mod columnar;
 pub mod error;
 pub mod index;
 pub mod journal;
@@ -72,6 +74,7 @@ pub mod segment;
 pub mod volume;
 
 pub use appender::{Appender, Resumption};
+pub use columnar::ColumnDisk;
 pub use error::{Error, Result, Stage};
 pub use layout::{FileId, Kind, Layout};
 pub use reader::{Reader, Segments, Snapshot};

@@ -36,7 +36,7 @@ use crate::appender::Appender;
 use crate::error::{Error, Result};
 use crate::index::Node;
 use crate::layout::{
-    CHUNK_BYTES, FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name,
+    CHUNK_BYTES, DataChunk, FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name,
     segment_place, tail_name,
 };
 use crate::metadata::MetadataNode;
@@ -86,6 +86,15 @@ impl End {
     }
 }
 
+/// Gives the bytes that are put for a raw chunk: the chunk itself ([`as_it_is`]), or its columns.
+/// The object store gives the raw chunk to its readers in both cases.
+pub type Form<'a> = dyn Fn(Kind, DataChunk, &Bytes) -> Bytes + 'a;
+
+/// The form of chunks that stay raw. Chunks of the index always do.
+pub fn as_it_is(_: Kind, _: DataChunk, bytes: &Bytes) -> Bytes {
+    bytes.clone()
+}
+
 /// Puts a full chunk.
 ///
 /// # Errors
@@ -94,15 +103,17 @@ pub fn put_chunk(
     objects: &impl Objects,
     (kind, file, chunk): (Kind, FileId, u32),
     token: u32,
-    bytes: Bytes,
+    bytes: &Bytes,
+    form: &Form<'_>,
 ) -> Result<()> {
     let name = chunk_name(kind, file, chunk);
+    let stored = form(kind, DataChunk { file, number: chunk }, bytes);
     for _ in 0..SWAPS_MAX {
-        if objects.put_new(&name, bytes.clone())? == PutOutcome::Created {
+        if objects.put_new(&name, stored.clone())? == PutOutcome::Created {
             return Ok(());
         }
         let Some(there) = objects.get(&name, 0, CHUNK_BYTES)? else { continue };
-        if there == bytes {
+        if there == *bytes {
             return Ok(());
         }
         let tokens = there.chunks(SEGMENT_BYTES).filter_map(|part| segment::open(part, &name).ok());
@@ -110,7 +121,7 @@ pub fn put_chunk(
             Some(newer) if newer > token => return Err(Error::Fenced { file, token, newer }),
             _ => {}
         }
-        if objects.swap(&name, &there, bytes.clone())? == PutOutcome::Created {
+        if objects.swap(&name, &there, stored.clone())? == PutOutcome::Created {
             return Ok(());
         }
     }
@@ -176,6 +187,7 @@ pub fn publish(
     end: &End,
     done: &MetadataNode,
     generation: u32,
+    form: &Form<'_>,
 ) -> Result<MetadataNode> {
     let (file, at) = (end.at.file, &end.at);
     let full = at.layout.full_segments(at.records);
@@ -198,7 +210,7 @@ pub fn publish(
         *chunks = (*chunks).max(kept);
         while *chunks < count / SEGMENTS_PER_CHUNK {
             let bytes = gather_chunk(segments, (kind, file, *chunks))?;
-            put_chunk(objects, (kind, file, *chunks), end.token, bytes)?;
+            put_chunk(objects, (kind, file, *chunks), end.token, &bytes, form)?;
             *chunks += 1;
         }
     }

@@ -26,12 +26,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
-use evenfall_core::Disk;
+use evenfall_core::{Disk, StorageError};
 
 use crate::error::Result;
 use crate::journal::{self, Batch, Origin};
 use crate::layout::{
-    FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, journal_name,
+    DataChunk, FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, journal_name,
     segment_place,
 };
 use crate::segment::{self, Sealed};
@@ -81,8 +81,10 @@ struct Shelf {
 #[derive(Debug, Default)]
 struct Chunks {
     bytes: BTreeMap<(Kind, FileId, u32), u64>,
-    /// Bytes of all chunks. The counter is shared, so that readers of it do not wait for a working
-    /// volume.
+    /// Bytes on the disk of the chunks that are in columns.
+    columnar: BTreeMap<(Kind, FileId, u32), u64>,
+    /// Bytes of all chunks on the disk. The counter is shared, so that readers of it do not wait
+    /// for a working volume.
     total: Arc<AtomicU64>,
 }
 
@@ -96,7 +98,17 @@ impl Chunks {
 
     fn remove(&mut self, chunk: (Kind, FileId, u32)) {
         let bytes = self.bytes.remove(&chunk).unwrap_or(0);
+        let bytes = self.columnar.remove(&chunk).unwrap_or(bytes);
         self.total.fetch_sub(bytes, Relaxed);
+    }
+
+    /// The chunk is in columns and takes this many bytes.
+    fn shrink(&mut self, of: DataChunk, stored: u64) {
+        let chunk = (Kind::Data, of.file, of.number);
+        let Some(raw) = self.bytes.get(&chunk).copied() else { return };
+        let before = self.columnar.insert(chunk, stored).unwrap_or(raw);
+        self.total.fetch_add(stored, Relaxed);
+        self.total.fetch_sub(before, Relaxed);
     }
 
     /// Numbers of the segments from this one on, up to the end of the last chunk on the disk.
@@ -494,11 +506,14 @@ impl<D: Disk> Volume<D> {
             let keep = number.saturating_sub(chunk * SEGMENTS_PER_CHUNK);
             for slot in keep..SEGMENTS_PER_CHUNK {
                 let offset = u64::from(slot) * SEGMENT_BYTES as u64;
-                let there = self.disk.read(&name, offset, SEGMENT_BYTES)?;
-                if there.is_empty() {
-                    break;
-                }
-                if !is_hole(&there) {
+                let is_hole = match self.disk.read(&name, offset, SEGMENT_BYTES) {
+                    Ok(there) if there.is_empty() => break,
+                    Ok(there) => is_hole(&there),
+                    // Damaged columns.
+                    Err(StorageError::Damaged { .. }) => false,
+                    Err(error) => return Err(error.into()),
+                };
+                if !is_hole {
                     self.disk.write(&name, offset, &[0; SEGMENT_BYTES])?;
                 }
             }
@@ -535,15 +550,33 @@ impl<D: Disk> Volume<D> {
     /// # Errors
     /// `Error::Storage`; nothing is removed then.
     pub fn evict_chunk(&mut self, file: FileId, chunk: u32) -> Result<bool> {
-        let Some(shelf) = self.files.get(&file).copied() else { return Ok(false) };
-        let layout = Layout::new(usize::from(shelf.origin.record_bytes))?;
-        let whole = u64::from(layout.full_segments(shelf.synced));
         // The newest synced segment stays: recovery looks behind it.
-        if whole <= (u64::from(chunk) + 1) * u64::from(SEGMENTS_PER_CHUNK) {
+        if !self.state_behind(file, (u64::from(chunk) + 1) * u64::from(SEGMENTS_PER_CHUNK) + 1)? {
             return Ok(false);
         }
-        let stated = u64::from(layout.full_segments(shelf.stated));
-        if stated < (u64::from(chunk) + 1) * u64::from(SEGMENTS_PER_CHUNK) {
+        self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
+        self.chunks.remove((Kind::Data, file, chunk));
+        Ok(true)
+    }
+
+    /// Makes the journal state that a whole chunk is synced, so that recovery neither reads nor
+    /// writes it. `false` when the chunk is not all synced yet, or the file is gone.
+    ///
+    /// # Errors
+    /// `Error::Storage`.
+    pub fn state_chunk(&mut self, chunk: DataChunk) -> Result<bool> {
+        let segments = (u64::from(chunk.number) + 1) * u64::from(SEGMENTS_PER_CHUNK);
+        self.state_behind(chunk.file, segments)
+    }
+
+    /// States the synced end of a file whose first `segments` segments are synced.
+    fn state_behind(&mut self, file: FileId, segments: u64) -> Result<bool> {
+        let Some(shelf) = self.files.get(&file).copied() else { return Ok(false) };
+        let layout = Layout::new(usize::from(shelf.origin.record_bytes))?;
+        if u64::from(layout.full_segments(shelf.synced)) < segments {
+            return Ok(false);
+        }
+        if u64::from(layout.full_segments(shelf.stated)) < segments {
             let mut batch = Batch::default();
             batch.push_node(shelf.origin, shelf.synced);
             self.commit(&mut batch)?;
@@ -551,9 +584,12 @@ impl<D: Disk> Volume<D> {
                 kept.stated = shelf.synced;
             }
         }
-        self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
-        self.chunks.remove((Kind::Data, file, chunk));
         Ok(true)
+    }
+
+    /// Counts a chunk with the bytes that it takes in columns.
+    pub fn count_columnar(&mut self, chunk: DataChunk, stored: u64) {
+        self.chunks.shrink(chunk, stored);
     }
 }
 

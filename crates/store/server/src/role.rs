@@ -84,6 +84,16 @@ impl Observed for ServedStore {
                 "Failed requests of the object store.",
                 sizes.upload_errors,
             ),
+            (
+                "store_encoded_chunks_total",
+                "Chunks that were put into columns.",
+                sizes.encoded_chunks,
+            ),
+            (
+                "store_encode_errors_total",
+                "Failed attempts to put a chunk into columns.",
+                sizes.encode_errors,
+            ),
             ("store_cache_evictions_total", "Segments that left the cache.", sizes.cache_evictions),
         ] {
             m.counter(name, help, 0, value);
@@ -93,6 +103,7 @@ impl Observed for ServedStore {
             ("store_local_bytes", "Bytes of chunks on the local disk.", sizes.local_bytes),
             ("store_cache_bytes", "Bytes in the read cache.", sizes.cache_bytes),
             ("store_upload_chunks", "Chunks that wait for the object store.", sizes.upload_chunks),
+            ("store_encode_chunks", "Chunks that wait for the encoder.", sizes.encode_chunks),
             ("store_replica_bytes", "Bytes that the second node lacks.", sizes.replica_bytes),
         ] {
             m.gauge(name, help, 0, value as f64);

@@ -8,7 +8,7 @@ use evenfall_runtime::settings::{
     Document, KnownTable, Mistake, Node, Run, SettingsError, check_addresses, check_nodes,
 };
 use evenfall_store_engine::{
-    NamesError, StoreConfig, StorePlaces, TIME_AHEAD_MAX, expect_loopback,
+    ChunkForm, NamesError, StoreConfig, StorePlaces, TIME_AHEAD_MAX, chunk_codec, expect_loopback,
 };
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +49,8 @@ pub struct StoreSettings {
     pub memory_bytes: u64,
     /// Bytes of chunks on the local disk beyond which appends are refused.
     pub local_bytes: u64,
+    /// Form of whole chunks: `columns` (Parquet files) or `raw`.
+    pub chunks: ChunkForm,
     /// Bytes of recent segments kept in memory for readers.
     pub cache_bytes: u64,
     /// Bytes that each file without a retention of its own keeps.
@@ -72,6 +74,7 @@ impl Default for StoreSettings {
             replica: None,
             memory_bytes: limits.memory_bytes_max,
             local_bytes: limits.local_bytes_max,
+            chunks: limits.chunks,
             cache_bytes: limits.cache_bytes,
             keep_bytes: None,
             idle_timeout: IDLE_TIMEOUT,
@@ -96,6 +99,7 @@ impl StoreSettings {
         config.time_ahead_max = self.time_ahead;
         config.memory_bytes_max = self.memory_bytes;
         config.local_bytes_max = self.local_bytes;
+        config.chunks = self.chunks;
         config.cache_bytes = self.cache_bytes;
         config.keep.bytes_max = self.keep_bytes;
         Ok(config)
@@ -105,6 +109,9 @@ impl StoreSettings {
         let wrong = |key: &str, why: &str| Err(Mistake::new(key, format!("{key}: {why}")));
         if self.lease < LEASE_MIN {
             return wrong("store.lease", "must be 2s at least");
+        }
+        if self.chunks == ChunkForm::Columns && chunk_codec().is_none() {
+            return wrong("store.chunks", "columns are not in this build, build the feature arrow");
         }
         if !self.upload && self.objects.is_some() {
             return wrong("store.upload", "is false, and store.objects says where to upload");

@@ -40,6 +40,8 @@ pub struct StoreConfig {
     pub cache_bytes: u64,
     /// Bytes of a journal after which the next journal begins.
     pub journal_bytes_max: u64,
+    /// The form of whole chunks, on the disk and in the objects.
+    pub chunks: ChunkForm,
     /// How often records that fill no chunk are published.
     pub publish_every: Duration,
     /// The retention of files that have none of their own.
@@ -50,6 +52,24 @@ pub struct StoreConfig {
     pub time_ahead_max: Duration,
     /// The wall clock, in nanoseconds since 1970. Ages and the limit above count from it.
     pub clock: fn() -> i64,
+}
+
+/// The form of the chunks that a store writes. Every store reads both forms, in a build that has
+/// columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChunkForm {
+    /// Rows, as they were appended.
+    Raw,
+    /// Parquet files.
+    Columns,
+}
+
+impl Default for ChunkForm {
+    /// Columns, in a build that has them.
+    fn default() -> Self {
+        if crate::chunk_codec().is_some() { Self::Columns } else { Self::Raw }
+    }
 }
 
 /// Where a user says that the objects and the names of a store are. The directory of the store
@@ -90,6 +110,7 @@ impl StoreConfig {
             local_bytes_max: 64 << 30,
             cache_bytes: 256 << 20,
             journal_bytes_max: JOURNAL_BYTES_MAX,
+            chunks: ChunkForm::default(),
             publish_every: Duration::from_secs(10),
             keep: Retention::default(),
             time_ahead_max: TIME_AHEAD_MAX,

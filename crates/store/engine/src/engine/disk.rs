@@ -16,7 +16,7 @@ use evenfall_store_format::{Error, FileId, Kind, Sealed, Volume};
 use super::{
     FLUSH_LAG, FLUSH_SEGMENTS, JOURNAL_LAG, SHARDS, Shared, TICK, TROUBLE_PATIENCE, no_room, origin,
 };
-use crate::{Directory, StoreError, lock};
+use crate::{StoreDisk, StoreError, lock};
 
 /// How long a stop enters files without records into the catalogue of the objects. The next life
 /// enters the rest. Until then, a reader of the objects alone does not know these files.
@@ -31,7 +31,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-type VolumeGuard<'a> = MutexGuard<'a, Volume<Directory>>;
+type VolumeGuard<'a> = MutexGuard<'a, Volume<StoreDisk>>;
 
 /// The work of one turn of the disk thread.
 struct Turn {
@@ -279,7 +279,7 @@ impl Shared {
             match sealed.kind {
                 Kind::Data => {
                     lock(&file.appender).release(sealed.number);
-                    self.uploads.synced(sealed.file, sealed.number);
+                    self.segment_synced(sealed.file, sealed.number);
                 }
                 Kind::Index => lock(&file.appender).release_node(sealed.number),
             }

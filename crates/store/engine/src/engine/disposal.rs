@@ -9,9 +9,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use evenfall_core::{Disk as _, Objects as _};
+use evenfall_core::Objects as _;
 use evenfall_store_format::cache::Interest;
-use evenfall_store_format::layout::{SEGMENTS_PER_CHUNK, chunk_name};
+use evenfall_store_format::layout::{DataChunk, SEGMENTS_PER_CHUNK, chunk_name};
 use evenfall_store_format::metadata::NODES_PER_BLOCK;
 use evenfall_store_format::retention::{Retention, TIMES_OF_DAY_END_NS};
 use evenfall_store_format::{Error, Kind, Reader};
@@ -134,7 +134,9 @@ impl Shared {
         while from > 0 {
             let name = chunk_name(Kind::Data, file.id, from - 1);
             let object = self.bucket.as_ref().map_or(Ok(None), |bucket| bucket.get(&name, 0, 1))?;
-            if object.is_none() && self.disk.read(&name, 0, 1)?.is_empty() {
+            if object.is_none()
+                && !self.disk.has_chunk(DataChunk { file: file.id, number: from - 1 })?
+            {
                 break;
             }
             from -= 1;

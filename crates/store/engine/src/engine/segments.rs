@@ -4,10 +4,9 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use evenfall_core::Disk as _;
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::index::Summary;
-use evenfall_store_format::layout::{chunk_name, segment_place};
+use evenfall_store_format::layout::{DataChunk, SEGMENT_BYTES, segment_place};
 use evenfall_store_format::volume::read_segment;
 use evenfall_store_format::{Error, FileId, Kind, Reader, Segments, Snapshot};
 
@@ -23,6 +22,9 @@ pub(crate) struct FileSegments<'a> {
     interest: Interest,
     /// Parts of a scan that has to read from the object store.
     parts: Parts,
+    /// The segments that were decoded last, with the number of the first of them. A scan decodes
+    /// each group of a chunk in columns once.
+    group: Option<(u32, Bytes)>,
     /// The pin for which retention waits.
     _pin: Option<Pin<'a>>,
 }
@@ -44,7 +46,14 @@ impl Shared {
         file: &'a StoreFile,
         interest: Interest,
     ) -> FileSegments<'a> {
-        FileSegments { shared: self, file, interest, parts: Parts::default(), _pin: None }
+        FileSegments {
+            shared: self,
+            file,
+            interest,
+            parts: Parts::default(),
+            group: None,
+            _pin: None,
+        }
     }
 }
 
@@ -73,6 +82,25 @@ impl FileSegments<'_> {
         Error::NoRecord { record, first, end }
     }
 
+    /// A data segment of a chunk that is in columns on the disk.
+    fn decode_segment(
+        &mut self,
+        file: FileId,
+        number: u32,
+    ) -> evenfall_store_format::Result<Option<Bytes>> {
+        let place = |first: u32, bytes: &Bytes| {
+            let at = number.checked_sub(first)? as usize * SEGMENT_BYTES;
+            // The bytes are copied, because a slice in the cache would keep the whole group.
+            bytes.get(at..at + SEGMENT_BYTES).map(Bytes::copy_from_slice)
+        };
+        let found = self.group.as_ref().and_then(|(first, bytes)| place(*first, bytes));
+        if found.is_some() {
+            return Ok(found);
+        }
+        self.group = self.shared.disk.group_around(file, number)?;
+        Ok(self.group.as_ref().and_then(|(first, bytes)| place(*first, bytes)))
+    }
+
     /// Fetches a segment that has left the disk.
     fn fetch(
         &mut self,
@@ -93,9 +121,10 @@ impl FileSegments<'_> {
         let is_object = |number| {
             // A segment that no synced chunk has is no object either, and its chunk may not be made
             // yet.
-            let name = chunk_name(kind, file, segment_place(number).0);
             unsynced(of, kind, number).is_none()
-                && disk.read(&name, 0, 1).is_ok_and(|byte| byte.is_empty())
+                && disk
+                    .has_chunk(DataChunk { file, number: segment_place(number).0 })
+                    .is_ok_and(|has| !has)
         };
         let bytes = self.parts.segment(bucket, file, number, &is_object)?;
         // The bytes are copied, because a slice in the cache would keep the whole part in memory.
@@ -118,7 +147,15 @@ impl Segments for FileSegments<'_> {
         if let Some(bytes) = unsynced(self.file, kind, number) {
             return Ok(bytes);
         }
-        let found = match read_segment(&self.shared.disk, kind, file, number)? {
+        let in_columns = match kind {
+            Kind::Data => self.decode_segment(file, number)?,
+            Kind::Index => None,
+        };
+        let on_disk = match in_columns {
+            Some(bytes) => Some(bytes),
+            None => read_segment(&self.shared.disk, kind, file, number)?,
+        };
+        let found = match on_disk {
             Some(bytes) => bytes,
             None => self.fetch(kind, file, number).map_err(|error| match kind {
                 Kind::Data => self.missing(number, error),

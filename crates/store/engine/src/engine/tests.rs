@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use evenfall_store_format::layout::chunk_name;
+use evenfall_store_format::layout::{DataChunk, chunk_name};
 
 use super::*;
 use crate::names::Claimed;
@@ -37,6 +37,8 @@ fn config(path: &Path, objects: &Path) -> StoreConfig {
     StoreConfig {
         objects: Some(objects.display().to_string()),
         publish_every: Duration::from_secs(3_600),
+        // These tests look at raw chunks. `server/tests/store/columns.rs` has those in columns.
+        chunks: ChunkForm::Raw,
         ..StoreConfig::new(path)
     }
 }
@@ -426,7 +428,6 @@ fn retention_waits_for_a_scan_that_is_under_way() {
     let end = 256 * 3 * 5 + 10;
     store.append(&file, &large(0..end), Level::Object).unwrap();
     let keep = Retention { bytes_max: Some(16 << 20), age_ns_max: None };
-    let chunk = |number| path.path().join(chunk_name(Kind::Data, file.id, number));
     let (mut found, mut first) = (Vec::new(), 0);
     let numbers = store.read(&file, i64::MIN, i64::MAX, &mut |part| {
         if found.is_empty() {
@@ -442,13 +443,15 @@ fn retention_waits_for_a_scan_that_is_under_way() {
     });
     assert_eq!(numbers.unwrap(), 0..end);
     assert!(found == large(0..end));
-    assert!(first > 0 && chunk(0).exists());
+    assert!(
+        first > 0 && store.shared.disk.has_chunk(DataChunk { file: file.id, number: 0 }).unwrap()
+    );
     // The store does not know a reader of objects, and the reader gets the reason for the missing
     // records.
     let archive = Archive::open(objects.path().to_str().unwrap()).unwrap();
     let mut archived = archive.file("a").unwrap();
     assert_eq!(store.retain(&file, keep).unwrap(), first);
-    assert!(!chunk(0).exists());
+    assert!(!store.shared.disk.has_chunk(DataChunk { file: file.id, number: 0 }).unwrap());
     drop(archived);
     archived = archive.file("a").unwrap();
     let less = Retention { bytes_max: Some(8 << 20), age_ns_max: None };

@@ -10,7 +10,7 @@ use super::*;
 use crate::bucket::Place;
 use crate::names::{self, Names};
 use crate::tests::{records, schema};
-use crate::{Archive, Directory, Level, Store, StoreConfig, StoreFile};
+use crate::{Archive, ChunkForm, Directory, Level, Store, StoreConfig, StoreFile};
 
 type Outcome<T> = Result<T, StorageError>;
 
@@ -75,6 +75,8 @@ fn evicted(directory: &Path) -> (Store, Arc<StoreFile>, Arc<AtomicUsize>) {
     let config = StoreConfig {
         local_bytes_max: 2 * CHUNK_BYTES as u64,
         cache_bytes: 0,
+        // Each request of a part is counted, and a chunk in columns comes whole.
+        chunks: ChunkForm::Raw,
         publish_every: Duration::from_secs(3_600),
         ..StoreConfig::new(directory)
     };

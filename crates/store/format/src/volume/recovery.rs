@@ -14,7 +14,7 @@ use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
-use evenfall_core::Disk;
+use evenfall_core::{Disk, StorageError};
 
 use super::{Chunks, OldJournal, Shelf, Volume, VolumeConfig, is_hole, read_segment};
 use crate::error::Result;
@@ -263,7 +263,11 @@ impl<D: Disk> Volume<D> {
     fn keep_aside(&self, file: FileId, number: u32) -> Result<()> {
         let (chunk, offset) = segment_place(number);
         let name = chunk_name(Kind::Data, file, chunk);
-        let bytes = self.disk.read(&name, offset, SEGMENT_BYTES)?;
+        let bytes = match self.disk.read(&name, offset, SEGMENT_BYTES) {
+            // The disk keeps damaged columns aside when the chunk becomes raw again.
+            Err(StorageError::Damaged { .. }) => return Ok(()),
+            read => read?,
+        };
         if !is_hole(&bytes) {
             self.disk.write(&format!("DAMAGED-{file}-{number}"), 0, &bytes)?;
         }

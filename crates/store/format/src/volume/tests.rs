@@ -42,6 +42,11 @@ impl Disk for Plain {
         self.0.borrow_mut().remove(name);
         Ok(())
     }
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        let bytes = self.0.borrow_mut().remove(from).unwrap_or_default();
+        self.0.borrow_mut().insert(to.into(), bytes);
+        Ok(())
+    }
 }
 
 fn origin(file: u64) -> Origin {

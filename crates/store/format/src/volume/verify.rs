@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenfall_core::Disk;
+use evenfall_core::{Disk, StorageError};
 
 use super::is_hole;
 use crate::error::{Error, Result};
@@ -108,7 +108,18 @@ fn chunk_segments(
     if len > CHUNK_BYTES as u64 {
         finding(format!("{len} bytes, a chunk has {CHUNK_BYTES}"));
     }
-    let bytes = disk.read(name, 0, CHUNK_BYTES)?;
+    let bytes = match disk.read(name, 0, CHUNK_BYTES) {
+        Ok(bytes) => bytes,
+        // A chunk in columns is damaged as a whole, or in a part that other readers may not need.
+        Err(StorageError::Damaged { name: place, what }) => {
+            seen.findings.push(Finding { place, what, is_torn_end: false });
+            let numbers = chunk * SEGMENTS_PER_CHUNK..(chunk + 1) * SEGMENTS_PER_CHUNK;
+            whole.extend(numbers.map(|number| (file, number)));
+            seen.bytes += len;
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error.into()),
+    };
     for (slot, segment) in bytes.chunks(SEGMENT_BYTES).enumerate() {
         if is_hole(segment) {
             continue;

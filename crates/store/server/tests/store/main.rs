@@ -6,12 +6,14 @@
 //! | [`suite`] | one test body for a store over any objects and names |
 //! | [`objects`] | that body over a directory, `s3s-fs` and MinIO; servers killed, buckets lost |
 //! | [`clusters`] | that body over shared names; leases lost, nodes replaced, names killed |
+//! | [`columns`] | chunks as Parquet files: switched, cut short, damaged, deleted |
 //! | [`readers`] | any node reads any file, and old records cost their primary nothing |
 //! | [`tables`] | recordings and files as tables, the same over every kind of source |
 //! | [`servers`] | starts the servers |
 #![forbid(unsafe_code)]
 
 mod clusters;
+mod columns;
 mod objects;
 mod readers;
 mod servers;

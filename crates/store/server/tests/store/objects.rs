@@ -1,6 +1,6 @@
 //! Objects in a directory and in real S3 servers.
 
-use evenfall_store_engine::{BucketOptions, Level, Store, StoreConfig, StoreError};
+use evenfall_store_engine::{BucketOptions, ChunkForm, Level, Store, StoreConfig, StoreError};
 use tempfile::TempDir;
 
 use crate::servers::{FileServers, S3, eventually};
@@ -71,7 +71,9 @@ fn append_to_the_limit(store: &Store, end: &mut u64) {
 fn survives_kills(mut s3: S3) {
     let backend = in_s3(&s3);
     let directory = TempDir::new().expect("a directory");
-    let config = |path| StoreConfig { local_bytes_max: 12 << 20, ..backend.config(path) };
+    // Raw chunks fill the disk, as this test wants.
+    let chunks = ChunkForm::Raw;
+    let config = |path| StoreConfig { local_bytes_max: 12 << 20, chunks, ..backend.config(path) };
     let store = Store::open(config(directory.path())).expect("a store").store;
     let file = store.create("a", &schema()).expect("a file");
     let mut end = 0;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use evenfall_core::{Objects as _, PutOutcome};
 use evenfall_store_engine::{
-    Archive, Bucket, BucketOptions, ClusterConfig, Level, RecordSource, Store, StoreConfig,
-    StoreError, seal,
+    Archive, Bucket, BucketOptions, ChunkForm, ClusterConfig, Level, RecordSource, Store,
+    StoreConfig, StoreError, seal,
 };
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::Verification;
@@ -116,7 +116,9 @@ pub fn said<T>(outcome: Result<T, StoreError>) -> String {
 pub fn behaves(backend: &Backend) {
     puts_are_conditional(backend);
     let first = TempDir::new().expect("a directory");
-    let config = StoreConfig { local_bytes_max: 8 << 20, ..backend.config(first.path()) };
+    // Raw chunks fill the disk, and later lives of the store continue with columns.
+    let (local_bytes_max, chunks) = (8 << 20, ChunkForm::Raw);
+    let config = StoreConfig { local_bytes_max, chunks, ..backend.config(first.path()) };
     let store = Store::open(config).expect("a store").store;
     appended_is_published_and_read_back(backend, &store, first.path());
     kept_less(backend, &store);

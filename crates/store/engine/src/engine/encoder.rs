@@ -1,0 +1,286 @@
+//! The thread that encodes whole chunks in columns.
+//!
+//! A chunk is raw until all of it is synced. The encoder then writes its columns beside it, syncs
+//! them, and removes the raw chunk, a few chunks at a time. Appends never wait for the encoder: a
+//! chunk that it has not reached stays raw and is read as it is. When more chunks wait than
+//! [`WAITING_MAX`], the newest are left out, and the encoder lists the disk for them when the
+//! others are done. Its first list is that of a store that was stopped, or that was raw until now.
+//!
+//! A chunk goes to the objects when it is in columns, so that it is uploaded once. A chunk that
+//! stays raw, or that the encoder has no room for, goes there at once; the upload encodes it then.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenfall_core::Disk as _;
+use evenfall_store_format::columnar::columnar_name;
+use evenfall_store_format::layout::{DataChunk, SEGMENTS_PER_CHUNK};
+use evenfall_store_format::{Error, FileId, Kind};
+
+use super::{ChunkForm, Shared, Store, StoreFile, TICK};
+use crate::{chunk_codec, lock};
+
+/// Chunks that may wait. 4,096 chunks are 16 GiB of rows, and their numbers take 64 KiB.
+const WAITING_MAX: usize = 4_096;
+/// Chunks that are encoded between two looks at the journal. Each of them needs a sync, and eight
+/// share the sync of their names.
+const AT_ONCE: usize = 8;
+/// How long the encoder waits for a chunk before it looks whether the store stops.
+const IDLE: Duration = Duration::from_millis(250);
+/// How often a caller that waits for the encoder looks at it.
+const LOOK: Duration = Duration::from_millis(10);
+/// Pause after an error of the disk, and between two lists of it.
+const PAUSE: Duration = Duration::from_secs(2);
+
+struct Waiting {
+    chunks: VecDeque<DataChunk>,
+    /// Whether raw chunks are on the disk that are not in the queue.
+    has_more: bool,
+    /// Chunks that the encoder has taken out of the queue and works on.
+    under_way: usize,
+}
+
+impl Default for Waiting {
+    /// Chunks of an earlier life may be raw.
+    fn default() -> Self {
+        Self { chunks: VecDeque::new(), has_more: true, under_way: 0 }
+    }
+}
+
+/// The queue of the encoder.
+#[derive(Default)]
+pub(crate) struct Encodings {
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+    encoded: AtomicU64,
+    errors: AtomicU64,
+}
+
+impl Encodings {
+    /// A chunk is whole and synced. `false` when the queue has no room for it.
+    fn push(&self, chunk: DataChunk) -> bool {
+        let mut waiting = lock(&self.waiting);
+        if waiting.chunks.len() >= WAITING_MAX {
+            waiting.has_more = true;
+            return false;
+        }
+        waiting.chunks.push_back(chunk);
+        self.wake.notify_one();
+        true
+    }
+
+    /// Chunks in the queue.
+    pub(super) fn waiting(&self) -> u64 {
+        lock(&self.waiting).chunks.len() as u64
+    }
+
+    /// Chunks that are in columns since this store was opened.
+    pub(super) fn encoded_chunks(&self) -> u64 {
+        self.encoded.load(Relaxed)
+    }
+
+    /// Failed attempts so far.
+    pub(super) fn errors(&self) -> u64 {
+        self.errors.load(Relaxed)
+    }
+
+    fn is_idle(&self) -> bool {
+        let waiting = lock(&self.waiting);
+        waiting.chunks.is_empty() && !waiting.has_more && waiting.under_way == 0
+    }
+
+    pub(super) fn wake(&self) {
+        self.wake.notify_all();
+    }
+
+    fn wait(&self, time: Duration, ends: &dyn Fn() -> bool) {
+        let waiting = lock(&self.waiting);
+        drop(self.wake.wait_timeout_while(waiting, time, |_| !ends()));
+    }
+
+    fn take(&self, ends: &dyn Fn() -> bool) -> Vec<DataChunk> {
+        let waiting = lock(&self.waiting);
+        let idle = |waiting: &mut Waiting| waiting.chunks.is_empty() && !ends();
+        let waited = self.wake.wait_timeout_while(waiting, IDLE, idle);
+        let mut waiting = waited.unwrap_or_else(|e| e.into_inner()).0;
+        let count = waiting.chunks.len().min(AT_ONCE);
+        waiting.under_way = count;
+        waiting.chunks.drain(..count).collect()
+    }
+}
+
+impl Store {
+    /// Waits until every whole chunk that can be in columns is, or for this long. Returns whether
+    /// nothing is left to do. Without columns nothing ever is.
+    pub fn await_columns(&self, patience: Duration) -> bool {
+        let end = Instant::now() + patience;
+        let shared = &self.shared;
+        while shared.has_columns() && !self.threads.is_empty() && !shared.encodings.is_idle() {
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
+    }
+}
+
+impl Shared {
+    /// Whether this store keeps its whole chunks in columns.
+    pub(super) fn has_columns(&self) -> bool {
+        self.config.chunks == ChunkForm::Columns && chunk_codec().is_some()
+    }
+
+    /// A data segment was synced. The last segment of a chunk makes the chunk due.
+    pub(super) fn segment_synced(&self, file: FileId, number: u32) {
+        if !(number + 1).is_multiple_of(SEGMENTS_PER_CHUNK) {
+            return;
+        }
+        let chunk = DataChunk { file, number: number / SEGMENTS_PER_CHUNK };
+        if !self.has_columns() || !self.encodings.push(chunk) {
+            self.upload_later(chunk);
+        }
+    }
+
+    fn upload_later(&self, chunk: DataChunk) {
+        if self.bucket.is_some() {
+            self.uploads.is_due(chunk);
+        }
+    }
+
+    pub(super) fn run_encoder(&self) {
+        let mut left_raw = BTreeSet::new();
+        self.list_raw_chunks(&left_raw);
+        let mut listed_at = Instant::now();
+        while !self.is_stopping() {
+            // Appends need the disk and the cores more.
+            if self.memory_bytes.load(Relaxed) > self.config.memory_bytes_max / 2 {
+                std::thread::sleep(TICK);
+                continue;
+            }
+            let chunks = self.encodings.take(&|| self.is_stopping());
+            if chunks.is_empty() && listed_at.elapsed() > PAUSE {
+                self.list_raw_chunks(&left_raw);
+                listed_at = Instant::now();
+            }
+            let mut failed = false;
+            let staged = chunks.into_iter().filter(|chunk| match self.stage(*chunk) {
+                Ok(true) => true,
+                Ok(false) => {
+                    left_raw.insert(*chunk);
+                    self.upload_later(*chunk);
+                    false
+                }
+                Err(error) => {
+                    // Damage stays, and another look would find it again.
+                    match error {
+                        Error::Damaged { .. } => drop(left_raw.insert(*chunk)),
+                        _ => failed = true,
+                    }
+                    self.give_up_switch(*chunk);
+                    false
+                }
+            });
+            let staged: Vec<_> = staged.collect();
+            if !staged.is_empty() {
+                failed |= !self.switch_form(&staged);
+            }
+            if failed {
+                lock(&self.encodings.waiting).has_more = true;
+                self.encodings.wait(PAUSE, &|| self.is_stopping());
+            }
+        }
+    }
+
+    /// Puts the raw chunks of the disk into the queue, the oldest of each file first.
+    fn list_raw_chunks(&self, left_raw: &BTreeSet<DataChunk>) {
+        if !std::mem::take(&mut lock(&self.encodings.waiting).has_more) {
+            return;
+        }
+        let Ok(chunks) = self.disk.raw_chunks() else {
+            lock(&self.encodings.waiting).has_more = true;
+            return;
+        };
+        for chunk in chunks {
+            let is_ours = self.file_of(chunk.file).is_some() && !left_raw.contains(&chunk);
+            if is_ours && !self.encodings.push(chunk) {
+                return;
+            }
+        }
+    }
+
+    /// Writes the columns of a chunk beside it. `false` when the chunk stays raw.
+    fn stage(&self, chunk: DataChunk) -> Result<bool, Error> {
+        let Some(file) = self.file_of(chunk.file) else { return Ok(false) };
+        // Recovery begins behind what the journal states, and never reads columns then. A chunk
+        // that is not all synced comes again when it is.
+        if !lock(&self.volume).state_chunk(chunk)? {
+            return Ok(false);
+        }
+        Ok(self.disk.stage(&file.schema, chunk)?.is_some())
+    }
+
+    /// Puts staged columns in the place of raw chunks. Returns whether all of them are.
+    fn switch_form(&self, staged: &[DataChunk]) -> bool {
+        let named: Vec<_> = {
+            let _volume = lock(&self.volume);
+            let named = staged.iter().filter(|chunk| {
+                self.disk.adopt(**chunk).unwrap_or_else(|_| {
+                    self.give_up_switch(**chunk);
+                    false
+                })
+            });
+            named.copied().collect()
+        };
+        let mut all = named.len() == staged.len();
+        for chunk in named {
+            // The first sync covers the names of all of them, and the others find nothing to do.
+            let synced = self.disk.sync(&columnar_name(chunk)).map_err(Error::from);
+            let mut volume = lock(&self.volume);
+            match synced.and_then(|()| self.disk.drop_raw(chunk)) {
+                Ok(Some(bytes)) => {
+                    volume.count_columnar(chunk, bytes);
+                    self.encodings.encoded.fetch_add(1, Relaxed);
+                    self.upload_later(chunk);
+                }
+                Ok(None) => all = false,
+                Err(_) => {
+                    drop(volume);
+                    self.give_up_switch(chunk);
+                    all = false;
+                }
+            }
+        }
+        all
+    }
+
+    fn give_up_switch(&self, chunk: DataChunk) {
+        self.encodings.errors.fetch_add(1, Relaxed);
+        // What is left is removed when the store is opened.
+        let _ = self.disk.abandon(chunk);
+        self.upload_later(chunk);
+    }
+
+    /// The bytes that are uploaded for a chunk of this file: the columns from the disk, where they
+    /// are, or encoded now.
+    pub(crate) fn uploaded_form(
+        &self,
+        file: &StoreFile,
+        kind: Kind,
+        chunk: DataChunk,
+        raw: &Bytes,
+    ) -> Bytes {
+        let codec = chunk_codec().filter(|_| kind == Kind::Data && self.has_columns());
+        let Some(codec) = codec else { return raw.clone() };
+        let there = self.disk.read_columns(chunk).ok().flatten();
+        let is_whole = |bytes: &Bytes| codec.check(bytes, &columnar_name(chunk)).is_ok();
+        if let Some(bytes) = there.filter(is_whole) {
+            return bytes;
+        }
+        let encoded = codec.encode(&file.schema, chunk, raw);
+        encoded.ok().flatten().unwrap_or_else(|| raw.clone())
+    }
+}
