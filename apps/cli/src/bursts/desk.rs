@@ -31,7 +31,7 @@ use evenfall_runtime::settings::read_key;
 use humantime::parse_duration;
 
 use super::desk_output::{AskTimes, tell_answer};
-use super::ranks::{KEY_CONTEXT, LOCAL_RANKS_MAX, YIELD_FOR, read_addresses};
+use super::ranks::{KEY_CONTEXT, LOCAL_RANKS_MAX, read_addresses};
 use super::{DeskWord, queries::BurstArgs};
 use crate::Outcome;
 
@@ -141,8 +141,9 @@ fn answer_as(args: &BurstArgs, word: DeskWord, number: usize) -> Outcome {
     let mut recent = RecentRows::new(config);
     play_rows(&own, &mut recent);
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let options = GroupSocketOptions { yield_for: YIELD_FOR, ..GroupSocketOptions::default() };
-    let socket = GroupSocket::bind(any, options)?;
+    // The workers of one machine share its cores: a worker that looks for arrivals before it sleeps
+    // takes the core from the worker that is to send them.
+    let socket = GroupSocket::bind(any, GroupSocketOptions::default())?;
     let settings = unlimited_settings(packet_bytes(link_mtu(any.ip(), any)?));
     let plan = DeskWorkerPlan::new(SharedRows::new(recent), own.positions);
     println!("{}", socket.address());
@@ -264,11 +265,7 @@ fn ask_workers(
 ) -> Result<AskedDesk, Failure> {
     let key = args.hosts.key_file.as_deref().map(read_key).transpose();
     let key = key.map_err(|why| format!("--key-file {why}"))?;
-    let options = GroupSocketOptions {
-        keyed: key.is_some(),
-        yield_for: if args.desk.workers.is_none() { YIELD_FOR } else { Duration::ZERO },
-        ..GroupSocketOptions::default()
-    };
+    let options = GroupSocketOptions { keyed: key.is_some(), ..GroupSocketOptions::default() };
     let is_afar = workers.iter().any(|worker| !worker.ip().is_loopback());
     if is_afar && key.is_none() {
         return Err("workers on other hosts: give the shared key by --key-file".into());

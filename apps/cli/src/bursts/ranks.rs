@@ -25,7 +25,7 @@ use crate::Outcome;
 pub const LOCAL_RANKS_MAX: usize = 256;
 /// How long a waiting rank of this machine looks for arrivals before it sleeps, which spares most
 /// wake-ups of a burst.
-pub const YIELD_FOR: Duration = Duration::from_micros(200);
+const YIELD_FOR: Duration = Duration::from_micros(200);
 /// What the key of a group is derived for.
 pub const KEY_CONTEXT: &str = "evenfall burst v1 datagrams";
 

@@ -202,9 +202,7 @@ fn answer_ours(load: &Load, number: usize) -> Result<(), Failure> {
 }
 
 fn socket() -> Result<GroupSocket, Failure> {
-    let yield_for = Duration::from_micros(200);
-    let options = GroupSocketOptions { yield_for, ..GroupSocketOptions::default() };
-    Ok(GroupSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), options)?)
+    Ok(GroupSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), GroupSocketOptions::default())?)
 }
 
 /// The processes of workers, which end with this value.
