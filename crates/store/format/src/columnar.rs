@@ -378,7 +378,7 @@ impl<D: Disk> ColumnDisk<D> {
         let whole = (u64::from(group) * GROUP_BYTES as u64, GROUP_BYTES);
         let bytes = decode_part(self.codec, &name, &stored, whole.0, whole.1)?;
         let found = in_group(&bytes);
-        *lock(&self.recent) = Some(Recent { chunk: chunk, group, bytes });
+        *lock(&self.recent) = Some(Recent { chunk, group, bytes });
         Ok(Some(found))
     }
 
