@@ -132,7 +132,7 @@ impl WakePair {
 
     /// Makes the descriptor readable. A pair that takes no byte more is readable already.
     fn raise(inner: &UnixStream) {
-        (&mut &*inner).write(&[1]).ok();
+        (&mut &*inner).write_all(&[1]).ok();
     }
 
     fn lower(&self) {

@@ -556,8 +556,10 @@ struct Days {
     clock: Option<Clock>,
     #[cfg(feature = "files")]
     first: Option<crate::dates::Date>,
-    /// Whole days since the first day, and the instant at which they end.
+    /// Whole days since the first day.
     days: u64,
+    /// The instant at which the present day ends.
+    #[cfg(feature = "files")]
     ends_ns: u64,
 }
 
