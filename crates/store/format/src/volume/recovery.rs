@@ -85,6 +85,15 @@ struct Pieces {
     frames: Vec<(u64, u64, Bytes)>,
 }
 
+impl Pieces {
+    /// Whether a journal has this record.
+    fn has_frame_of(&self, layout: Layout, record: u64) -> bool {
+        self.frames.iter().any(|(_, first, records)| {
+            (*first..first + (records.len() / layout.record_bytes()) as u64).contains(&record)
+        })
+    }
+}
+
 impl<D: Disk> Volume<D> {
     /// Opens a disk in any state.
     ///
@@ -194,7 +203,13 @@ impl<D: Disk> Volume<D> {
         let (mut end, mut gaps, mut torn) = (first, Vec::new(), None);
         // A later life of the primary never writes behind an earlier one's segments.
         let mut token = 0;
-        for number in self.chunks.segments(Kind::Data, file, first) {
+        let mut there = self.chunks.segments(Kind::Data, file, first);
+        // A chunk that is missing in front of the others was moved to the objects, unless a journal
+        // still has its records: then it was never stated as synced, and a crash took it.
+        if !there.is_empty() && piece.has_frame_of(layout, layout.first_record(first)) {
+            there.start = first;
+        }
+        for number in there {
             match read_segment(&self.disk, Kind::Data, file, number) {
                 Ok(Some(bytes)) => {
                     let header = segment::expect(&bytes, Kind::Data, file, number)?;
