@@ -8,7 +8,7 @@ use evenfall_sim::SimObjects;
 use evenfall_store_format::index::Geometry;
 use evenfall_store_format::layout::{SEGMENT_BYTES, chunk_name, segment_place};
 use evenfall_store_format::{
-    Appender, Error, FileId, Kind, Reader, Result, Sealed, Segments, Snapshot, Volume,
+    Appender, ColumnDisk, Error, FileId, Kind, Reader, Result, Sealed, Segments, Snapshot, Volume,
 };
 
 use super::Hand;
@@ -16,7 +16,7 @@ use super::Hand;
 /// Looks for a segment in memory, then on the disk, then in objects.
 pub(super) struct Local<'a> {
     pub appender: Option<&'a Appender>,
-    pub volume: &'a Volume<Hand>,
+    pub volume: &'a Volume<ColumnDisk<Hand>>,
     pub waiting: &'a VecDeque<Sealed>,
     pub objects: &'a SimObjects,
 }
