@@ -18,7 +18,7 @@
 //! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 39 |
 //! | `recording` | [`Recordings`](recording::Recordings): recordings of feeds, listed, read and followed | 46 |
 //! | `collectives` | [`GroupMember`]: shuffle, broadcast and reduction in a group of processes | 28 |
-//! | `sort` | [`SortMember`]: the records of all processes of a group in order | 30 |
+//! | `sort` | [`SortMember`]: the records of all processes of a group in order | 31 |
 //!
 //! The last column counts the crates that a build with this feature alone compiles, with this
 //! crate, with build scripts' dependencies and with procedural macros. A test of this crate counts
