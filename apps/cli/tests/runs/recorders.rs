@@ -136,7 +136,8 @@ fn a_recorder_answers_a_desk_about_the_last_seconds_of_its_feed() {
         let said = ask("nbbo");
         let all: Value = serde_json::from_str(&said.out).ok()?;
         let symbols = all["answer"]["symbols"].as_array()?.len();
-        (symbols > 5).then_some(all)
+        // A question that comes before the recorder listens has no answer.
+        (symbols > 5 && all["unanswered"] == 0).then_some(all)
     });
     let quoted = |row: &Value| row["bid"]["price"].as_f64() > Some(0.0);
     assert!(found["answer"]["symbols"].as_array().is_some_and(|all| all.iter().any(quoted)));
