@@ -31,7 +31,11 @@ fn stage() -> Scratch {
 
 fn stage_of(cast: &[(&str, &str)], ring_frames: u32) -> Scratch {
     let scratch = Scratch::new();
-    let leaves = cast.iter().filter(|(_, role)| matches!(*role, "receiver" | "recorder")).count();
+    // The root waits for all but those that are to come late.
+    let leaves = cast
+        .iter()
+        .filter(|(name, role)| *name != "late" && matches!(*role, "receiver" | "recorder"));
+    let leaves = leaves.count();
     let mut text = format!(
         "[run]\nclock = \"same-host\"\nwarm_up = \"300ms\"\n\
          [feed]\nrate = 1000.0\n\
@@ -41,7 +45,7 @@ fn stage_of(cast: &[(&str, &str)], ring_frames: u32) -> Scratch {
          [multicast.repair]\nring_frames = {ring_frames}\nwindow_frames = {}\n\
          [multicast.membership]\nexpect_receivers = {}\n",
         ring_frames * 4,
-        leaves - 1,
+        leaves,
     );
     for (id, (name, role)) in cast.iter().enumerate() {
         let udp = scratch.address(1);
