@@ -25,30 +25,37 @@ build_static() {
     --package evenfall-cli "$@"
 }
 
-# An archive with one program, its licences and its page.
+# An archive with one program, its licences and its page: end of the name, and the program.
 pack_program() {
   local name=evenfall-$version-$machine$1
   mkdir "$work/$name"
-  cp "target/$triple/lean/evenfall" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md "$work/$name/"
+  cp "$2" "$work/$name/evenfall"
+  cp LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md "$work/$name/"
   tar -C "$work" --owner=0 --group=0 --sort=name -czf "$out/$name.tar.gz" "$name"
   say "$name.tar.gz: a static program of $(stat -c %s "$work/$name/evenfall") bytes"
 }
 
 make_lean() {
   build_static
-  pack_program -lean
+  pack_program -lean "target/$triple/lean/evenfall"
+}
+
+# The program with all features, built once for the archive and the package.
+build_full() {
+  [[ -x $work/full ]] && return
+  build_static --features "$features"
+  cp "target/$triple/lean/evenfall" "$work/full"
 }
 
 make_full() {
-  build_static --features "$features"
-  cp "target/$triple/lean/evenfall" "$work/full"
-  pack_program ""
+  build_full
+  pack_program "" "$work/full"
 }
 
 # The files of the package: the program, units, limits of the kernel, completions and pages.
 make_deb() {
   command -v dpkg-deb >/dev/null || { say "skipped: deb, for there is no dpkg-deb"; return; }
-  [[ -x $work/full ]] || { build_static --features "$features"; cp "target/$triple/lean/evenfall" "$work/full"; }
+  build_full
   local root=$work/deb unit
   install -D -m 755 "$work/full" "$root/usr/bin/evenfall"
   for unit in deploy/systemd/*.service deploy/systemd/*.timer; do
@@ -63,11 +70,8 @@ make_deb() {
   "$work/full" completions zsh >"$root/usr/share/zsh/vendor-completions/_evenfall"
   "$work/full" completions fish >"$root/usr/share/fish/vendor_completions.d/evenfall.fish"
   "$work/full" man "$root/usr/share/man/man1" >/dev/null
-  local page
-  for page in evenfall-settings; do
-    printf '.TH %s 1 "" "evenfall %s"\n.SH NAME\n%s \\- takes new settings of this host and restarts what they change\n' \
-      "${page^^}" "$version" "$page" >"$root/usr/share/man/man1/$page.1"
-  done
+  printf '.TH EVENFALL-SETTINGS 1 "" "evenfall %s"\n.SH NAME\nevenfall-settings \\- takes new settings of this host and restarts what they change\n' \
+    "$version" >"$root/usr/share/man/man1/evenfall-settings.1"
   find "$root/usr/share/man" -name '*.1' -exec gzip -9n {} +
   local docs=$root/usr/share/doc/evenfall
   install -D -m 644 README.md "$docs/README.md"

@@ -101,7 +101,7 @@ typedef struct evenfall_feed_options {
    */
   const char *root;
   /**
-   * Where this receiver listens, as "HOST:PORT"; port 0 takes any free port.
+   * Where this receiver listens, as "HOST:PORT". Port 0 takes any free port.
    */
   const char *address;
   /**
@@ -168,8 +168,8 @@ typedef struct evenfall_update {
    */
   uint64_t lost;
   /**
-   * When the message was to be released, ns since 1970 of the run's clock; 0 when it was not
-   * held.
+   * When the message was to be released, in ns since 1970 by the run's clock; 0 for a message
+   * without a deadline.
    */
   uint64_t deadline_ns;
   /**
@@ -280,7 +280,7 @@ const char *evenfall_last_error(void);
 
 /**
  * Subscribes, and returns before the receiver has joined: what keeps it from joining is told by
- * `evenfall_feed_poll`. The feed is freed by `evenfall_feed_free`.
+ * `evenfall_feed_poll`. The program frees the feed by `evenfall_feed_free`.
  *
  * The caller promises:
  * The options and what they point to are as their fields say; `feed` may be written to.
@@ -332,7 +332,8 @@ enum evenfall_status evenfall_feed_hash(const struct evenfall_feed *feed, char *
 void evenfall_feed_free(struct evenfall_feed *feed);
 
 /**
- * Starts a root, and returns when it listens. It is freed by `evenfall_root_free`.
+ * Starts a root, and returns when the root listens. The program frees the root by
+ * `evenfall_root_free`.
  *
  * The caller promises:
  * The options and what they point to are as their fields say; `root` may be written to.
@@ -371,7 +372,8 @@ enum evenfall_status evenfall_root_finish(const struct evenfall_root *root, uint
 void evenfall_root_free(struct evenfall_root *root);
 
 /**
- * Starts a publisher, and returns when it listens. It is freed by `evenfall_publisher_free`.
+ * Starts a publisher, and returns when the publisher listens. The program frees the publisher by
+ * `evenfall_publisher_free`.
  *
  * The caller promises:
  * The options and what they point to are as their fields say; `publisher` may be written to.
@@ -427,7 +429,7 @@ const char *evenfall_version(void);
 
 /**
  * Subscribes, and returns before the receiver has joined: what keeps it from joining is told by
- * `evenfall_feed_poll`. The feed is freed by `evenfall_feed_free`.
+ * `evenfall_feed_poll`. The program frees the feed by `evenfall_feed_free`.
  *
  * The caller promises:
  * The options and what they point to are as their fields say; `feed` may be written to.
@@ -479,7 +481,8 @@ enum evenfall_status evenfall_feed_hash(const struct evenfall_feed *feed, char *
 void evenfall_feed_free(struct evenfall_feed *feed);
 
 /**
- * Starts a publisher, and returns when it listens. It is freed by `evenfall_publisher_free`.
+ * Starts a publisher, and returns when the publisher listens. The program frees the publisher by
+ * `evenfall_publisher_free`.
  *
  * The caller promises:
  * The options and what they point to are as their fields say; `publisher` may be written to.
@@ -529,7 +532,8 @@ enum evenfall_status evenfall_publisher_finish(const struct evenfall_publisher *
 void evenfall_publisher_free(struct evenfall_publisher *publisher);
 
 /**
- * Starts a root, and returns when it listens. It is freed by `evenfall_root_free`.
+ * Starts a root, and returns when the root listens. The program frees the root by
+ * `evenfall_root_free`.
  *
  * The caller promises:
  * The options and what they point to are as their fields say; `root` may be written to.

@@ -38,7 +38,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3_600);
 const LENT_MAX: usize = 65_536;
 
 /// A subscription to a feed. One thread at a time uses it.
-pub struct Feed {
+pub struct FeedHandle {
     guarded: Guarded<FeedState>,
 }
 
@@ -56,7 +56,7 @@ pub struct FeedOptions {
     pub name: *const c_char,
     /// The root, as "HOST:PORT".
     pub root: *const c_char,
-    /// Where this receiver listens, as "HOST:PORT"; port 0 takes any free port.
+    /// Where this receiver listens, as "HOST:PORT". Port 0 takes any free port.
     pub address: *const c_char,
     /// The number of this receiver.
     pub id: u32,
@@ -103,8 +103,8 @@ pub struct UpdateView {
     pub number: u64,
     /// How many messages were lost; UINT64_MAX when it is not known; 0 of a message.
     pub lost: u64,
-    /// When the message was to be released, ns since 1970 of the run's clock; 0 when it was not
-    /// held.
+    /// When the message was to be released, in ns since 1970 by the run's clock; 0 for a message
+    /// without a deadline.
     pub deadline_ns: u64,
     /// When the message was released, read from the run's clock at that moment; 0 of lost messages.
     pub released_ns: u64,
@@ -280,14 +280,14 @@ unsafe fn settings_of(options: &FeedOptions) -> Result<(Settings, String), Failu
 }
 
 /// Subscribes, and returns before the receiver has joined: what keeps it from joining is told by
-/// `evenfall_feed_poll`. The feed is freed by `evenfall_feed_free`.
+/// `evenfall_feed_poll`. The program frees the feed by `evenfall_feed_free`.
 ///
 /// # Safety
 /// The options and what they point to are as their fields say; `feed` may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn evenfall_subscribe(
     options: *const FeedOptions,
-    feed: *mut *mut Feed,
+    feed: *mut *mut FeedHandle,
 ) -> CallStatus {
     run_call(|| {
         // SAFETY: the caller's promise.
@@ -310,7 +310,8 @@ pub unsafe extern "C" fn evenfall_subscribe(
         let trees = settings.course.trees as usize;
         let hash = (options.hashed != 0).then(|| ContentHash::new(trees));
         let subscriber = Subscriber::with(settings, &name)?.only(&symbols).queue_limits(limits);
-        let opened = Box::new(Feed { guarded: Guarded::new(FeedState::open(subscriber, hash)) });
+        let opened =
+            Box::new(FeedHandle { guarded: Guarded::new(FeedState::open(subscriber, hash)) });
         // SAFETY: the caller's promise.
         unsafe { hand_out(feed, "feed", Box::into_raw(opened)) }?;
         Ok(CallStatus::EvenfallOk)
@@ -326,7 +327,7 @@ pub unsafe extern "C" fn evenfall_subscribe(
 /// The feed is one that is not freed; `updates` and `count` may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn evenfall_feed_poll(
-    feed: *const Feed,
+    feed: *const FeedHandle,
     most: usize,
     wait_ns: i64,
     updates: *mut *const UpdateView,
@@ -358,7 +359,7 @@ pub unsafe extern "C" fn evenfall_feed_poll(
 /// The feed is one that is not freed; `descriptor` may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn evenfall_feed_descriptor(
-    feed: *const Feed,
+    feed: *const FeedHandle,
     descriptor: *mut c_int,
 ) -> CallStatus {
     run_call(|| {
@@ -377,7 +378,10 @@ pub unsafe extern "C" fn evenfall_feed_descriptor(
 /// # Safety
 /// The feed is one that is not freed; 65 bytes may be written to `digits`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn evenfall_feed_hash(feed: *const Feed, digits: *mut c_char) -> CallStatus {
+pub unsafe extern "C" fn evenfall_feed_hash(
+    feed: *const FeedHandle,
+    digits: *mut c_char,
+) -> CallStatus {
     run_call(|| {
         // SAFETY: the caller's promise.
         let state = unsafe { look_behind(feed, "feed") }?.guarded.enter()?;
@@ -398,7 +402,7 @@ pub unsafe extern "C" fn evenfall_feed_hash(feed: *const Feed, digits: *mut c_ch
 /// # Safety
 /// The feed is null, or one that no thread uses now or later.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn evenfall_feed_free(feed: *mut Feed) {
+pub unsafe extern "C" fn evenfall_feed_free(feed: *mut FeedHandle) {
     // SAFETY: the caller's promise.
     unsafe { free_handle(feed, |feed| feed.guarded.is_of_this_process()) }
 }

@@ -18,7 +18,7 @@ mod shared;
 mod status;
 mod text;
 
-pub use feed::{Feed, FeedOptions, UpdateKind, UpdateView};
+pub use feed::{FeedHandle, FeedOptions, UpdateKind, UpdateView};
 pub use publisher::{PublisherHandle, PublisherOptions};
 pub use root::{ReceiverAddress, RootHandle, RootOptions};
 pub use status::CallStatus;

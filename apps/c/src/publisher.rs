@@ -32,7 +32,8 @@ pub struct PublisherOptions {
     pub key: *const c_char,
 }
 
-/// Starts a publisher, and returns when it listens. It is freed by `evenfall_publisher_free`.
+/// Starts a publisher, and returns when the publisher listens. The program frees the publisher by
+/// `evenfall_publisher_free`.
 ///
 /// # Safety
 /// The options and what they point to are as their fields say; `publisher` may be written to.

@@ -43,7 +43,8 @@ pub struct RootOptions {
     pub key: *const c_char,
 }
 
-/// Starts a root, and returns when it listens. It is freed by `evenfall_root_free`.
+/// Starts a root, and returns when the root listens. The program frees the root by
+/// `evenfall_root_free`.
 ///
 /// # Safety
 /// The options and what they point to are as their fields say; `root` may be written to.

@@ -7,6 +7,7 @@ use evenfall::embedded_root::EmbeddedRootError;
 use evenfall::publisher::PublisherError;
 use evenfall::subscriber::{RoleError, SubscribeError};
 use evenfall_runtime::SettingsError;
+use evenfall_runtime::causes::with_causes;
 use evenfall_runtime::process::ProcessError;
 
 /// What a call came to.
@@ -54,19 +55,13 @@ impl Failure {
             RoleError::Process(ProcessError::Settings(_)) => CallStatus::EvenfallWrongSettings,
             _ => CallStatus::EvenfallRunFailed,
         };
-        Self { status, words: sentence(error) }
+        Self { status, words: with_causes(error) }
     }
-}
-
-/// An error and the chain of its causes, as the command line prints both.
-pub(crate) fn sentence(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 impl From<SettingsError> for Failure {
     fn from(error: SettingsError) -> Self {
-        Self { status: CallStatus::EvenfallWrongSettings, words: sentence(&error) }
+        Self { status: CallStatus::EvenfallWrongSettings, words: with_causes(&error) }
     }
 }
 
@@ -75,9 +70,9 @@ impl From<SubscribeError> for Failure {
         match &error {
             SubscribeError::Role(role) => Self::of_role(role),
             SubscribeError::TooSlow { .. } => {
-                Self { status: CallStatus::EvenfallTooSlow, words: sentence(&error) }
+                Self { status: CallStatus::EvenfallTooSlow, words: with_causes(&error) }
             }
-            _ => Self { status: CallStatus::EvenfallWrongSettings, words: sentence(&error) },
+            _ => Self { status: CallStatus::EvenfallWrongSettings, words: with_causes(&error) },
         }
     }
 }
@@ -86,8 +81,8 @@ impl From<EmbeddedRootError> for Failure {
     fn from(error: EmbeddedRootError) -> Self {
         match &error {
             EmbeddedRootError::Role(role) => Self::of_role(role),
-            EmbeddedRootError::Ended => Self::ended(sentence(&error)),
-            _ => Self::wrong_argument(sentence(&error)),
+            EmbeddedRootError::Ended => Self::ended(with_causes(&error)),
+            _ => Self::wrong_argument(with_causes(&error)),
         }
     }
 }
@@ -96,8 +91,8 @@ impl From<PublisherError> for Failure {
     fn from(error: PublisherError) -> Self {
         match &error {
             PublisherError::Role(role) => Self::of_role(role),
-            PublisherError::Ended => Self::ended(sentence(&error)),
-            _ => Self::wrong_argument(sentence(&error)),
+            PublisherError::Ended => Self::ended(with_causes(&error)),
+            _ => Self::wrong_argument(with_causes(&error)),
         }
     }
 }

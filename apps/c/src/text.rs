@@ -7,9 +7,10 @@ use std::path::Path;
 use evenfall::embedded_root::MESSAGE_BYTES_MAX;
 use evenfall::{Bytes, SharedKey};
 use evenfall_runtime::address::look_up;
+use evenfall_runtime::causes::with_causes;
 use evenfall_runtime::settings;
 
-use crate::status::{CallStatus, Failure, sentence};
+use crate::status::{CallStatus, Failure};
 
 /// A text that must be there.
 ///
@@ -82,7 +83,7 @@ pub(crate) unsafe fn address(
     // SAFETY: the caller's promise, passed on.
     let words = unsafe { text(pointer, argument) }?;
     look_up(words)
-        .map_err(|error| Failure::wrong_argument(format!("{argument}: {}", sentence(&error))))
+        .map_err(|error| Failure::wrong_argument(format!("{argument}: {}", with_causes(&error))))
 }
 
 /// The addresses of an array of texts.

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use evenfall_host::interrupt;
 use evenfall_multicast_machine::Mode;
 use evenfall_runtime::address::look_up;
+use evenfall_runtime::causes::with_causes;
 use evenfall_runtime::http::{self, Method, Reply};
 use evenfall_runtime::listing::printable;
-use evenfall_runtime::program::{counted, with_causes};
+use evenfall_runtime::program::counted;
 use evenfall_runtime::settings::Node;
 use serde_json::{Value, json};
 

@@ -26,11 +26,7 @@ pub(crate) mod kinds {
     import_exception!(evenfall.errors, TooSlowError);
 }
 
-/// An error and the chain of its causes, as the command line prints both.
-pub(crate) fn sentence(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
+pub(crate) use evenfall_runtime::causes::with_causes as sentence;
 
 /// What a mistake in an argument raises.
 pub(crate) fn wrong_argument(words: impl Into<String>) -> PyErr {

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::quota;
+use crate::rights::{self, CAP_BPF, CAP_NET_ADMIN, CAP_SYS_NICE};
 
 mod card;
 mod ethtool;
@@ -27,12 +28,6 @@ const STEAL_SHARE_MAX: f64 = 0.01;
 /// Sources of the kernel's clock that are read without a system call.
 const FAST_CLOCK_SOURCES: [&str; 4] =
     ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
-/// The capability to change the network.
-pub const CAP_NET_ADMIN: u32 = 12;
-/// The capability to load programs into the kernel.
-pub const CAP_BPF: u32 = 39;
-/// The capability to take a core from others.
-pub const CAP_SYS_NICE: u32 = 23;
 
 /// A state in which an idle core sleeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +100,7 @@ impl HostFacts {
             clock_sources: sources.split_whitespace().map(str::to_owned).collect(),
             steal_share: word("proc/stat").as_deref().and_then(steal_share),
             udp_drops: word("proc/net/snmp").as_deref().and_then(udp_drops),
-            capabilities: word("proc/self/status").as_deref().map_or(0, parse_capabilities),
+            capabilities: word("proc/self/status").as_deref().map_or(0, rights::parse_effective),
             ..Self::default()
         }
     }
@@ -165,11 +160,6 @@ fn udp_drops(snmp: &str) -> Option<UdpDrops> {
         both.find(|(name, _)| *name == wanted)?.1.parse().ok()
     };
     Some(UdpDrops { receive_buffer: value("RcvbufErrors")?, send_buffer: value("SndbufErrors")? })
-}
-
-fn parse_capabilities(status: &str) -> u64 {
-    let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// The network cards of this host that are up, without loopback.

@@ -10,6 +10,7 @@
 //! | [`ports`] | free ports for servers that are told theirs |
 //! | [`process`] | children that do not outlive their parent |
 //! | [`procstat`] | processor time and memory of a process |
+//! | [`rights`] | the capabilities of a process |
 //! | [`random`] | random bytes of the kernel |
 //! | [`lab`] | hosts as network namespaces on this machine |
 //! | [`lock`] | a lock that keeps a second process out of a directory or a file |
@@ -35,6 +36,7 @@ pub mod process;
 pub mod procstat;
 pub mod quota;
 pub mod random;
+pub mod rights;
 mod sys;
 pub mod waker;
 pub mod whole_file;

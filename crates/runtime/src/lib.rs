@@ -4,6 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`address`] | hosts and ports as people write them; the one place where names are looked up |
+//! | [`causes`] | errors in words, with their causes |
 //! | [`settings`] | the tables that every process reads; from a TOML file (feature `settings`) |
 //! | [`process`] | port, loop, clock, signals and telemetry of one process |
 //! | `http` | a small HTTP server with limits, and routes that services bring (feature `http`) |
@@ -22,6 +23,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod address;
+pub mod causes;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod listing;

@@ -8,6 +8,8 @@ use std::fmt::{self, Arguments};
 use std::io::{ErrorKind, Result, Write, stderr, stdout};
 use std::process::ExitCode;
 
+use crate::causes::with_causes;
+
 /// Prints a text beside the result. A text that cannot be written is dropped.
 #[macro_export]
 macro_rules! eprint {
@@ -146,13 +148,6 @@ fn run<P: clap::Parser>(
 fn failure(name: &str, error: &(impl fmt::Display + ?Sized)) -> ExitCode {
     aside(format_args!("{name}: {error}\n"));
     ExitCode::FAILURE
-}
-
-/// An error and the chain of its causes. An error that has the words of its cause has the cause of
-/// that cause too, so nothing is printed twice.
-pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Runs a program: parses its arguments, runs the command, and returns the exit code. `describe`

@@ -12,8 +12,7 @@ use evenfall_core::{
 };
 use evenfall_query_burst::burst::Work;
 use evenfall_query_burst::desk::made::{MadeFeed, play_rows};
-use evenfall_query_burst::desk::nbbo::NbboWindow;
-use evenfall_query_burst::desk::plain::{PlainRows, nbbo_plainly, reprice_plainly};
+use evenfall_query_burst::desk::plain::{PlainRows, answer_plainly};
 use evenfall_query_burst::desk::recent::{RecentConfig, RecentRows};
 use evenfall_query_burst::desk::{DeskAnswer, DeskAsk, DeskOutput, DeskQuestion, DeskWorkerPlan};
 use evenfall_query_burst::standing::wire::{QUESTION_MAGIC, QuestionKind};
@@ -289,19 +288,9 @@ impl QuestionScene {
     }
 
     /// The answer of a plain program over the rows of these workers.
-    fn plain(&self, workers: &[usize], [after_ns, until_ns]: [i64; 2]) -> DeskAnswer {
+    fn plain(&self, workers: &[usize], window_ns: [i64; 2]) -> DeskAnswer {
         let rows: Vec<_> = workers.iter().map(|&worker| self.rows[worker].clone()).collect();
-        let ask = self.ask();
-        match ask.of {
-            DeskQuestion::Reprice => {
-                DeskAnswer::Reprice(reprice_plainly(&rows, [after_ns, until_ns], ask.worst))
-            }
-            DeskQuestion::Nbbo { markout } => {
-                let markout_ns = markout.as_nanos() as i64;
-                let window = NbboWindow { after_ns, until_ns, markout_ns };
-                DeskAnswer::Nbbo(nbbo_plainly(&rows, &ask.fills, window))
-            }
-        }
+        answer_plainly(&rows, &self.ask(), window_ns)
     }
 
     /// Workers that never come back.

@@ -3,6 +3,7 @@
 //! The workers are recorders that hold the last seconds (`run recorder --burst`), or processes of
 //! this machine, which begin at `main` with the same arguments and hold generated rows.
 
+use std::env;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
@@ -10,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{env, fs};
 
 use evenfall_collectives_member::{
     GroupSocket, GroupSocketOptions, packet_bytes, unlimited_settings,
@@ -19,10 +19,10 @@ use evenfall_host::process::{Signal, end_with_parent};
 use evenfall_host::{interrupt, random};
 use evenfall_port::udp::link_mtu;
 use evenfall_query_member::desk::made::{MadeFeed, play_rows};
-use evenfall_query_member::desk::nbbo::{DeskFill, NbboWindow, read_fills};
-use evenfall_query_member::desk::plain::{PlainRows, nbbo_plainly, reprice_plainly};
+use evenfall_query_member::desk::nbbo::{DeskFill, read_fills};
+use evenfall_query_member::desk::plain::{PlainRows, answer_plainly};
 use evenfall_query_member::desk::recent::{RecentConfig, RecentRows};
-use evenfall_query_member::desk::{DeskAnswer, DeskAsk, DeskOutput, DeskQuestion, DeskWorkerPlan};
+use evenfall_query_member::desk::{DeskAsk, DeskOutput, DeskQuestion, DeskWorkerPlan};
 use evenfall_query_member::standing_group::{
     AskedAnswer, AskerEvent, BurstWorker, MissingWorker, StandingConfig,
 };
@@ -31,7 +31,7 @@ use evenfall_runtime::settings::read_key;
 use humantime::parse_duration;
 
 use super::desk_output::{AskTimes, tell_answer};
-use super::ranks::{KEY_CONTEXT, LOCAL_RANKS_MAX, read_addresses};
+use super::ranks::{KEY_CONTEXT, LOCAL_RANKS_MAX, read_addresses, read_named};
 use super::{DeskWord, queries::BurstArgs};
 use crate::Outcome;
 
@@ -205,25 +205,11 @@ fn ask_local(args: &BurstArgs, word: DeskWord) -> Outcome {
     };
     let ask = args.desk.ask(word, fills);
     let asked = ask_workers(args, own, &workers.addresses, &ask)?;
-    let answer = asked.answer.output.answer.as_ref();
-    let is_plain = answer == Some(&answer_plainly(&feed, &asked.answer, &ask));
+    let AskedAnswer { output, workers: here, .. } = &asked.answer;
+    let rows: Vec<PlainRows> = here.iter().map(|&worker| feed.rows_of(worker)).collect();
+    let plain = answer_plainly(&rows, &ask, output.window_ns);
+    let is_plain = output.answer == Some(plain);
     tell_answer(&asked, Some(is_plain), args.json)
-}
-
-/// The answer of a plain program over the rows of the workers that answered.
-fn answer_plainly(feed: &MadeFeed, answer: &AskedAnswer<DeskOutput>, ask: &DeskAsk) -> DeskAnswer {
-    let rows: Vec<PlainRows> = answer.workers.iter().map(|&worker| feed.rows_of(worker)).collect();
-    let [after_ns, until_ns] = answer.output.window_ns;
-    match ask.of {
-        DeskQuestion::Reprice => {
-            DeskAnswer::Reprice(reprice_plainly(&rows, [after_ns, until_ns], ask.worst))
-        }
-        DeskQuestion::Nbbo { markout } => {
-            let markout_ns = i64::try_from(markout.as_nanos()).unwrap_or(i64::MAX);
-            let window = NbboWindow { after_ns, until_ns, markout_ns };
-            DeskAnswer::Nbbo(nbbo_plainly(&rows, &ask.fills, window))
-        }
-    }
 }
 
 fn ask_hosts(args: &BurstArgs, word: DeskWord, file: &Path) -> Outcome {
@@ -232,12 +218,7 @@ fn ask_hosts(args: &BurstArgs, word: DeskWord, file: &Path) -> Outcome {
         return Err(format!("--workers {}: no address in it", file.display()).into());
     }
     let fills = match &args.desk.fills {
-        Some(file) => {
-            let about =
-                |error: &dyn std::fmt::Display| format!("--fills {}: {error}", file.display());
-            let text = fs::read_to_string(file).map_err(|error| about(&error))?;
-            read_fills(&text).map_err(|error| about(&error))?
-        }
+        Some(file) => read_named("--fills", file, read_fills)?,
         None => Vec::new(),
     };
     let ask = args.desk.ask(word, fills.into());

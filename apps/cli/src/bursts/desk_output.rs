@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use evenfall_core::nearest_rank;
 use evenfall_query_member::desk::DeskAnswer;
 use evenfall_query_member::desk::nbbo::{BestSide, JudgedFill, NbboAnswer, SymbolNbbo};
 use evenfall_query_member::desk::reprice::{AccountChange, CHANGE_UNITS, RepriceAnswer};
@@ -28,8 +29,7 @@ impl AskTimes {
 
     /// The time that this share of the answers did not exceed, in microseconds.
     fn at_us(&self, share: f64) -> Option<f64> {
-        let at = ((self.0.len() as f64 * share).ceil() as usize).max(1) - 1;
-        self.0.get(at).map(|time| time.as_nanos() as f64 / 1e3)
+        nearest_rank(&self.0, share).map(|time| time.as_nanos() as f64 / 1e3)
     }
 }
 

@@ -12,6 +12,7 @@ use evenfall_collectives_member::{
 };
 use evenfall_core::Timestamp;
 use evenfall_host::interrupt;
+use evenfall_host::whole_file::read_text_up_to;
 use evenfall_port::udp::link_mtu;
 use evenfall_query_member::{BurstRun, Phases};
 use evenfall_runtime::settings::read_key;
@@ -52,16 +53,30 @@ pub struct HostArgs {
 /// How long a rank may be silent by default.
 const SILENCE: Duration = Duration::from_secs(3);
 
+/// Bytes of a file of addresses, positions or fills: some millions of lines.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// What a file that an option or a key names holds. Errors begin with both names.
+pub fn read_named<T, E: std::fmt::Display>(
+    option: &str,
+    file: &Path,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, String> {
+    let about = |error: &dyn std::fmt::Display| format!("{option} {}: {error}", file.display());
+    let text = read_text_up_to(file, FILE_BYTES_MAX);
+    parse(&text.map_err(|error| about(&error))?).map_err(|error| about(&error))
+}
+
 /// The lines of the file of addresses that an option names.
 pub fn read_addresses(option: &str, file: &Path) -> Result<Vec<SocketAddr>, String> {
-    let about = |error: &dyn std::fmt::Display| format!("{option} {}: {error}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|error| about(&error))?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let address = |(at, line): (usize, &str)| {
-        let words = format!("line {}: {line:?} is no address such as 10.0.0.1:7000", at + 1);
-        line.trim().parse().map_err(|_| about(&words))
-    };
-    lines.map(address).collect()
+    read_named(option, file, |text| {
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let address = |(at, line): (usize, &str)| {
+            let words = format!("line {}: {line:?} is no address such as 10.0.0.1:7000", at + 1);
+            line.trim().parse().map_err(|_| words)
+        };
+        lines.map(address).collect::<Result<_, _>>()
+    })
 }
 
 impl HostArgs {

@@ -1,6 +1,5 @@
 //! A recorder that holds the last seconds of its feed and answers the questions of a desk.
 
-use std::fs;
 use std::net::SocketAddr;
 
 use evenfall_collectives_member::{
@@ -16,7 +15,7 @@ use evenfall_query_member::standing_group::{BurstWorker, WorkerEvent};
 use evenfall_query_member::{FeedTap, SharedRows, StandingThread};
 use evenfall_runtime::telemetry::Metrics;
 
-use super::ranks::KEY_CONTEXT;
+use super::ranks::{KEY_CONTEXT, read_named};
 
 /// Rows and the thread that answers questions about them.
 struct HeldRecent {
@@ -33,12 +32,7 @@ pub fn hold_recent(
 ) -> Result<Box<dyn RecentHolder>, Box<dyn std::error::Error>> {
     let RecentHolding { name, keep, limits, listen, positions, key } = holding;
     let positions = match &positions {
-        Some(file) => {
-            let about =
-                |error: &dyn std::fmt::Display| format!("positions {}: {error}", file.display());
-            let text = fs::read_to_string(file).map_err(|error| about(&error))?;
-            read_positions(&text).map_err(|error| about(&error))?
-        }
+        Some(file) => read_named("positions", file, read_positions)?,
         None => Vec::new(),
     };
     let at_most = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);

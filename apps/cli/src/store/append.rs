@@ -195,7 +195,7 @@ fn unknown_day(feed: &Path, error: &IntakeFailure) -> Failure {
 /// The error of a recording that stopped in the middle. The recording has the first messages of the
 /// feed, and its name is taken.
 fn unfinished(args: &Append, name: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
-    let error = evenfall_runtime::program::with_causes(error);
+    let error = evenfall_runtime::causes::with_causes(error);
     format!(
         "{error}; {name} has only the first messages of the feed: to begin again, delete it with \
          `evenfall store delete {} {name}`",

@@ -2,10 +2,8 @@
 
 use std::fs;
 
-/// Numbers of capabilities (`linux/capability.h`).
-const CAP_NET_ADMIN: u32 = 12;
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_BPF: u32 = 39;
+use evenfall_host::rights::{CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN, read_effective};
+
 /// The first kernel whose hooks (tcx) let go of a program when its process ends. The older clsact
 /// would keep the program of a process that was killed.
 const KERNEL: (u32, u32) = (6, 6);
@@ -13,8 +11,7 @@ const KERNEL: (u32, u32) = (6, 6);
 /// What this process lacks, in words for people.
 pub fn lacks() -> Option<&'static str> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    missing(version(&release), read_effective(&status))
+    missing(version(&release), read_effective())
 }
 
 fn missing(version: Option<(u32, u32)>, effective: u64) -> Option<&'static str> {
@@ -34,19 +31,16 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn read_effective(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
+    use evenfall_host::rights::parse_effective;
+
     use super::*;
 
     #[test]
     fn what_is_missing_is_named() {
         let status = "Name:\tevenfall\nCapEff:\t0000008000001000\nCapBnd:\t0\n";
-        let both = read_effective(status);
+        let both = parse_effective(status);
         assert_eq!(missing(version("6.18.44-fc\n"), both), None);
         assert_eq!(missing(version("6.5.0"), both), Some("Linux 6.6 or later, which has tcx"));
         assert_eq!(missing(None, 1 << CAP_NET_ADMIN), Some("the capability CAP_BPF"));

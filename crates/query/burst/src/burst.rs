@@ -96,7 +96,7 @@ pub struct DoneWork {
 }
 
 impl DoneWork {
-    /// The upper half of the numbers of its burst: the epoch of its group.
+    /// Number of its question, which is the epoch of the question's group.
     pub(crate) fn question(&self) -> u32 {
         (self.number >> 32) as u32
     }

@@ -8,10 +8,10 @@ use evenfall_collectives_machine::ShuffleConfig;
 use evenfall_collectives_machine::group::GroupSettings;
 use evenfall_core::{Arrival, Destination, Machine, Prng, StampedBy, Timestamp, Transmit};
 use evenfall_query_burst::desk::made::{MadeFeed, play_rows};
-use evenfall_query_burst::desk::plain::{PlainRows, nbbo_plainly, reprice_plainly};
+use evenfall_query_burst::desk::plain::{PlainRows, answer_plainly};
 use evenfall_query_burst::desk::recent::{RecentConfig, RecentRows};
 use evenfall_query_burst::desk::{
-    DeskAnswer, DeskAsk, DeskOutput, DeskQuestion, DeskWorkerPlan, TimedQuestion,
+    DeskAsk, DeskOutput, DeskQuestion, DeskWorkerPlan, TimedQuestion,
 };
 use evenfall_query_burst::standing::wire::{QuestionHeader, QuestionKind};
 use evenfall_query_burst::standing::{
@@ -21,7 +21,7 @@ use evenfall_query_burst::standing::{
 const STEP: Duration = Duration::from_micros(500);
 const SILENCE: Duration = Duration::from_millis(100);
 
-pub type DeskWorker = BurstWorker<DeskWorkerPlan<RecentRows>>;
+type DeskWorker = BurstWorker<DeskWorkerPlan<RecentRows>>;
 
 fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 7_000 + node as u16))
@@ -39,7 +39,7 @@ fn settings() -> GroupSettings {
 
 /// What happens to a node's datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+enum WorkerFate {
     Lives,
     /// Gets and sends nothing.
     Dead,
@@ -48,10 +48,10 @@ pub enum Fate {
 }
 
 /// An asker, node 0, and its workers.
-pub struct Standing {
+struct MemoryGroup {
     asker: BurstAsker<DeskAsk>,
     workers: Vec<DeskWorker>,
-    pub fates: Vec<Fate>,
+    fates: Vec<WorkerFate>,
     wire: Vec<(usize, Arrival)>,
     now: Timestamp,
     prng: Prng,
@@ -64,8 +64,8 @@ fn worker(rows: &PlainRows, keep: Duration) -> DeskWorker {
     BurstWorker::new(DeskWorkerPlan::new(recent, rows.positions.clone()), settings())
 }
 
-impl Standing {
-    pub fn new(rows: &[PlainRows], seed: u64, loss: f64, workers_min: usize) -> Self {
+impl MemoryGroup {
+    fn new(rows: &[PlainRows], seed: u64, loss: f64, workers_min: usize) -> Self {
         let config = StandingConfig {
             group: settings(),
             workers_min,
@@ -75,7 +75,7 @@ impl Standing {
         Self {
             asker: BurstAsker::new(address(0), addresses, config, seed as u32),
             workers: rows.iter().map(|rows| worker(rows, Duration::from_secs(9))).collect(),
-            fates: vec![Fate::Lives; rows.len()],
+            fates: vec![WorkerFate::Lives; rows.len()],
             wire: Vec::new(),
             now: Timestamp::from_nanos(1_000_000_000),
             prng: Prng::new(seed),
@@ -86,9 +86,11 @@ impl Standing {
     fn is_dead(&self, node: usize) -> bool {
         let Some(worker) = node.checked_sub(1) else { return false };
         match self.fates[worker] {
-            Fate::Lives => false,
-            Fate::Dead => true,
-            Fate::DiesAfter(questions) => self.workers[worker].counters().questions >= questions,
+            WorkerFate::Lives => false,
+            WorkerFate::Dead => true,
+            WorkerFate::DiesAfter(questions) => {
+                self.workers[worker].counters().questions >= questions
+            }
         }
     }
 
@@ -140,7 +142,7 @@ impl Standing {
         }
     }
 
-    pub fn ask(&mut self, ask: DeskAsk) -> AskerEvent<DeskOutput> {
+    fn ask(&mut self, ask: DeskAsk) -> AskerEvent<DeskOutput> {
         self.asker.ask(self.now, ask).expect("no other question");
         for _ in 0..20_000 {
             self.step();
@@ -151,7 +153,7 @@ impl Standing {
         panic!("no end: {:?}", self.asker);
     }
 
-    pub fn answer(&mut self, ask: DeskAsk) -> AskedAnswer<DeskOutput> {
+    fn answer(&mut self, ask: DeskAsk) -> AskedAnswer<DeskOutput> {
         match self.ask(ask) {
             AskerEvent::Answered(answer) => answer,
             AskerEvent::Unanswered { missing, .. } => panic!("no answer: {missing:?}"),
@@ -180,29 +182,9 @@ fn ask(feed: &MadeFeed, of: DeskQuestion) -> DeskAsk {
 
 const NBBO: DeskQuestion = DeskQuestion::Nbbo { markout: Duration::from_millis(100) };
 
-/// The answer of a plain program over the rows of these workers.
-fn plainly(
-    rows: &[PlainRows],
-    workers: &[usize],
-    ask: &DeskAsk,
-    [after_ns, until_ns]: [i64; 2],
-) -> DeskAnswer {
-    let rows: Vec<PlainRows> = workers.iter().map(|&worker| rows[worker].clone()).collect();
-    match ask.of {
-        DeskQuestion::Reprice => {
-            DeskAnswer::Reprice(reprice_plainly(&rows, [after_ns, until_ns], ask.worst))
-        }
-        DeskQuestion::Nbbo { markout } => {
-            let markout_ns = markout.as_nanos() as i64;
-            let window =
-                evenfall_query_burst::desk::nbbo::NbboWindow { after_ns, until_ns, markout_ns };
-            DeskAnswer::Nbbo(nbbo_plainly(&rows, &ask.fills, window))
-        }
-    }
-}
-
 fn assert_plain(rows: &[PlainRows], ask: &DeskAsk, answer: &AskedAnswer<DeskOutput>) {
-    let plain = plainly(rows, &answer.workers, ask, answer.output.window_ns);
+    let rows: Vec<_> = answer.workers.iter().map(|&worker| rows[worker].clone()).collect();
+    let plain = answer_plainly(&rows, ask, answer.output.window_ns);
     assert_eq!(answer.output.answer, Some(plain), "{:?}", answer.missing);
 }
 
@@ -212,7 +194,7 @@ fn answers_are_those_of_plain_programs() {
         for (workers, of) in [(1, NBBO), (3, NBBO), (8, NBBO), (5, DeskQuestion::Reprice)] {
             let feed = feed(seed, workers, of == NBBO);
             let rows: Vec<_> = (0..workers).map(|worker| feed.rows_of(worker)).collect();
-            let mut group = Standing::new(&rows, seed, 0.03, 1);
+            let mut group = MemoryGroup::new(&rows, seed, 0.03, 1);
             let ask = ask(&feed, of);
             let answer = group.answer(ask.clone());
             assert_plain(&rows, &ask, &answer);
@@ -230,7 +212,7 @@ fn empty_workers_and_unknown_symbols_take_part() {
     rows[1] = PlainRows::default();
     rows[2].quotes.iter_mut().for_each(|(_, quote)| quote.ask = None);
     for of in [NBBO, DeskQuestion::Reprice] {
-        let mut group = Standing::new(&rows, 1, 0.0, 3);
+        let mut group = MemoryGroup::new(&rows, 1, 0.0, 3);
         let ask = ask(&feed, of);
         let answer = group.answer(ask.clone());
         assert_plain(&rows, &ask, &answer);
@@ -242,8 +224,8 @@ fn empty_workers_and_unknown_symbols_take_part() {
 fn a_dead_worker_is_named_and_costs_time_once() {
     let feed = feed(5, 4, true);
     let rows: Vec<_> = (0..4).map(|worker| feed.rows_of(worker)).collect();
-    let mut group = Standing::new(&rows, 1, 0.0, 2);
-    group.fates[2] = Fate::Dead;
+    let mut group = MemoryGroup::new(&rows, 1, 0.0, 2);
+    group.fates[2] = WorkerFate::Dead;
     let ask = ask(&feed, NBBO);
     let first = group.answer(ask.clone());
     assert_plain(&rows, &ask, &first);
@@ -255,7 +237,7 @@ fn a_dead_worker_is_named_and_costs_time_once() {
     assert!(second.took < SILENCE, "{:?}", second.took);
     assert_eq!(second.missing, first.missing);
     // It comes back, is called with the others, and takes part in the next question at the latest.
-    group.fates[2] = Fate::Lives;
+    group.fates[2] = WorkerFate::Lives;
     group.answer(ask.clone());
     let last = group.answer(ask.clone());
     assert_eq!((last.workers.len(), last.missing.len()), (4, 0));
@@ -268,10 +250,10 @@ fn a_worker_that_dies_in_the_burst_is_named_by_the_others() {
         for of in [NBBO, DeskQuestion::Reprice] {
             let feed = feed(7, 5, of == NBBO);
             let rows: Vec<_> = (0..5).map(|worker| feed.rows_of(worker)).collect();
-            let mut group = Standing::new(&rows, 1, 0.0, 3);
+            let mut group = MemoryGroup::new(&rows, 1, 0.0, 3);
             let ask = ask(&feed, of);
             group.answer(ask.clone());
-            group.fates[victim] = Fate::DiesAfter(2);
+            group.fates[victim] = WorkerFate::DiesAfter(2);
             let answer = group.answer(ask.clone());
             assert_plain(&rows, &ask, &answer);
             assert_eq!(answer.missing.len(), 1, "{answer:?}");
@@ -285,8 +267,8 @@ fn a_worker_that_dies_in_the_burst_is_named_by_the_others() {
 fn fewer_workers_than_wanted_give_no_answer_and_all_names() {
     let feed = feed(5, 3, true);
     let rows: Vec<_> = (0..3).map(|worker| feed.rows_of(worker)).collect();
-    let mut group = Standing::new(&rows, 1, 0.0, 2);
-    group.fates = vec![Fate::Dead, Fate::Lives, Fate::Dead];
+    let mut group = MemoryGroup::new(&rows, 1, 0.0, 2);
+    group.fates = vec![WorkerFate::Dead, WorkerFate::Lives, WorkerFate::Dead];
     match group.ask(ask(&feed, NBBO)) {
         AskerEvent::Unanswered { workers, missing, .. } => {
             let names: Vec<_> = missing.iter().map(|missing| missing.worker).collect();
@@ -294,7 +276,7 @@ fn fewer_workers_than_wanted_give_no_answer_and_all_names() {
         }
         AskerEvent::Answered(answer) => panic!("{answer:?}"),
     }
-    group.fates = vec![Fate::Lives; 3];
+    group.fates = vec![WorkerFate::Lives; 3];
     group.ask(ask(&feed, NBBO));
     assert_eq!(group.answer(ask(&feed, NBBO)).workers.len(), 3);
 }
@@ -303,7 +285,7 @@ fn fewer_workers_than_wanted_give_no_answer_and_all_names() {
 fn a_worker_that_holds_less_refuses_by_name() {
     let feed = feed(5, 3, true);
     let rows: Vec<_> = (0..3).map(|worker| feed.rows_of(worker)).collect();
-    let mut group = Standing::new(&rows, 1, 0.0, 2);
+    let mut group = MemoryGroup::new(&rows, 1, 0.0, 2);
     group.workers[1] = worker(&rows[1], Duration::from_secs(1));
     let ask = ask(&feed, NBBO);
     let answer = group.answer(ask.clone());

@@ -29,7 +29,7 @@ use evenfall_collectives_member::{
 use evenfall_host::process::{Signal, end_with_parent};
 use evenfall_query_member::desk::made::{MadeFeed, play_rows};
 use evenfall_query_member::desk::nbbo::{
-    NbboWindow, encode_nbbo, exchange_fills, exchange_venue, merge_symbols,
+    encode_nbbo, exchange_fills, exchange_venue, merge_symbols,
 };
 use evenfall_query_member::desk::recent::{RecentConfig, RecentRows};
 use evenfall_query_member::desk::reprice::{PositionBook, encode_changes, sum_changes};
@@ -120,10 +120,8 @@ fn answer_tcp(load: &Load, number: usize) -> Result<(), Failure> {
                 let head = TableHead { rows: snapshot.rows() as u64, moved: 0 };
                 encode_changes(head, &sum_changes(&snapshot, &book, times))
             }
-            DeskQuestion::Nbbo { markout } => {
-                let [after_ns, until_ns] = times;
-                let window =
-                    NbboWindow { after_ns, until_ns, markout_ns: markout.as_nanos() as i64 };
+            DeskQuestion::Nbbo { .. } => {
+                let window = question.nbbo_window();
                 let fills = read_part(&mut asker)?;
                 let ranks = peers.len() as u16 + 1;
                 let (mine, rows) = exchange_venue(&snapshot, window, ranks);

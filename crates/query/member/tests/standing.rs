@@ -14,10 +14,9 @@ use evenfall_feed_formats::books::{BookRow, Books, BooksConfig};
 use evenfall_feed_formats::codec::ITCH;
 use evenfall_feed_formats::synthetic::{Config, Generator};
 use evenfall_query_member::desk::made::{MadeFeed, play_rows};
-use evenfall_query_member::desk::nbbo::NbboWindow;
-use evenfall_query_member::desk::plain::{PlainRows, nbbo_plainly};
+use evenfall_query_member::desk::plain::{PlainRows, answer_plainly};
 use evenfall_query_member::desk::recent::{RecentConfig, RecentRows};
-use evenfall_query_member::desk::{DeskAnswer, DeskAsk, DeskOutput, DeskQuestion, DeskWorkerPlan};
+use evenfall_query_member::desk::{DeskAsk, DeskOutput, DeskQuestion, DeskWorkerPlan};
 use evenfall_query_member::standing_group::{AskedAnswer, AskerEvent, BurstWorker, StandingConfig};
 use evenfall_query_member::{DeskClient, FeedTap, SharedRows, answer_questions};
 
@@ -73,10 +72,8 @@ impl WorkerThread {
 
 fn check(answer: &AskedAnswer<DeskOutput>, rows: &[PlainRows], ask: &DeskAsk, wanted: &[usize]) {
     assert_eq!(answer.workers, wanted, "{:?}", answer.missing);
-    let [after_ns, until_ns] = answer.output.window_ns;
-    let window = NbboWindow { after_ns, until_ns, markout_ns: MARKOUT.as_nanos() as i64 };
     let rows: Vec<_> = wanted.iter().map(|&worker| rows[worker].clone()).collect();
-    let plain = DeskAnswer::Nbbo(nbbo_plainly(&rows, &ask.fills, window));
+    let plain = answer_plainly(&rows, ask, answer.output.window_ns);
     assert_eq!(answer.output.answer, Some(plain));
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct About {
     pub version: u8,
     pub file: u64,
     pub chunk: u32,
-    /// The tokens of the segments: the first segment of each, within the chunk, and the token.
+    /// Each token behind the first segment that has it, counted within the chunk.
     pub tokens: Vec<(u32, u32)>,
     pub schema: Schema,
 }

@@ -77,7 +77,7 @@ impl ColumnPlan {
         self.pieces.iter().map(Range::len).sum()
     }
 
-    /// Whether it has a price that may need more digits than a decimal of 64 bits has.
+    /// Whether other readers see a decimal, and not a whole number.
     fn is_decimal(&self) -> bool {
         // A decimal has no more decimals than digits. A price with more is a whole number here.
         self.field == Some(FieldType::Price) && u32::from(self.decimals) <= LONG_DIGITS

@@ -29,7 +29,7 @@ pub struct FigureScene {
     pub hedging: u8,
     /// Whether proxies beside the tree send the extra copies (F+H), and not siblings.
     pub beside: bool,
-    /// MeasuredMessages per second.
+    /// Messages per second.
     pub rate: f64,
 }
 
@@ -120,7 +120,7 @@ impl FigureScene {
     }
 }
 
-/// MeasuredMessages times receivers of a run at most: half a minute of a core.
+/// Messages times receivers of a run at most: half a minute of a core.
 const COPIES_MAX: u32 = 6_000_000;
 
 /// A published curve.

@@ -50,7 +50,7 @@ pub struct MeasuredMessages {
 }
 
 impl MeasuredMessages {
-    /// MeasuredMessages to so many receivers.
+    /// Messages to so many receivers.
     pub fn to_receivers(receivers: u32) -> Self {
         let rows = if receivers as usize <= BY_RECEIVER_MAX { receivers } else { 0 };
         let delays = (0..rows).map(|_| Vec::new()).collect();
@@ -88,7 +88,7 @@ impl MeasuredMessages {
         }
     }
 
-    /// MeasuredMessages that every receiver has released.
+    /// Messages that every receiver has released.
     fn whole(&self) -> impl Iterator<Item = &Message> {
         self.messages.iter().filter(|message| message.copies == self.receivers)
     }

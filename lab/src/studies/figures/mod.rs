@@ -37,7 +37,7 @@ pub struct FigureRow {
     pub figure: &'static str,
     /// The curve or the row.
     pub curve: String,
-    /// PublishedSeries: the percentiles 50, 90 and 99, or one value.
+    /// Published: the percentiles 50, 90 and 99, or one value.
     pub published: Vec<Option<f64>>,
     /// Ours, in the same order.
     pub ours: Vec<Option<f64>>,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf as _, Bytes};
 use evenfall_core::SharedKey;
 use evenfall_runtime::address::{HostPort, look_up};
+use evenfall_runtime::causes::with_causes;
 use evenfall_runtime::http::{Answered, Method, RequestError, StatusCode, Upload, exchange_under};
 use serde_json::Value;
 
@@ -149,16 +150,6 @@ impl Attempts {
         }
         is_again
     }
-}
-
-/// An error with its causes in one line.
-fn with_causes(error: &ServiceError) -> String {
-    let (mut words, mut cause) = (error.to_string(), std::error::Error::source(error));
-    while let Some(error) = cause {
-        words += &format!(": {error}");
-        cause = error.source();
-    }
-    words
 }
 
 /// Whether the same request may succeed later.

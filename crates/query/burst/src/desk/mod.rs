@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use evenfall_collectives_machine::group::{Collective, CollectiveOutcome};
+use evenfall_collectives_machine::group::{Collective, CollectiveOutcome, MergeRule};
 
 use self::nbbo::{DeskFill, NbboAnswer, NbboWindow};
 use self::recent::RecentSnapshot;
@@ -114,6 +114,25 @@ pub enum DeskQuestion {
         /// Time between a fill and its markout.
         markout: Duration,
     },
+}
+
+impl DeskQuestion {
+    /// A window for `nbbo`, behind the first time and up to the second.
+    fn nbbo_window(self, [after_ns, until_ns]: [i64; 2]) -> NbboWindow {
+        let markout = match self {
+            Self::Reprice => Duration::ZERO,
+            Self::Nbbo { markout } => markout,
+        };
+        NbboWindow { after_ns, until_ns, markout_ns: signed_ns(markout) }
+    }
+
+    /// How tables become one on their way up the tree.
+    fn merge_rule(self) -> MergeRule {
+        match self {
+            Self::Reprice => reprice::ADD_ACCOUNTS,
+            Self::Nbbo { .. } => nbbo::JOIN_SYMBOLS,
+        }
+    }
 }
 
 /// A question with its times, as it is sent.
@@ -232,9 +251,9 @@ impl TimedQuestion {
         Ok(Self { of, until_ns: word(1), window: time(9) })
     }
 
-    fn nbbo_window(&self, markout: Duration) -> NbboWindow {
-        let (after_ns, until_ns) = (self.after_ns(), self.until_ns);
-        NbboWindow { after_ns, until_ns, markout_ns: signed_ns(markout) }
+    /// The times of the question for `nbbo`.
+    pub fn nbbo_window(&self) -> NbboWindow {
+        self.of.nbbo_window([self.after_ns(), self.until_ns])
     }
 }
 
@@ -300,10 +319,7 @@ struct Exchanged {
 impl DeskProgram {
     fn reduce(&self, table: Bytes, out: &mut Actions<DeskOutput>) {
         out.begin_phase("reduce");
-        let by = match self.question.of {
-            DeskQuestion::Reprice => reprice::ADD_ACCOUNTS,
-            DeskQuestion::Nbbo { .. } => nbbo::JOIN_SYMBOLS,
-        };
+        let by = self.question.of.merge_rule();
         out.call(REDUCE, self.ranks.clone(), Collective::Merge { root: 0, body: table, by });
     }
 
@@ -332,10 +348,6 @@ impl BurstProgram for DeskProgram {
 
     fn begin(&mut self, out: &mut Actions<DeskOutput>) {
         let (question, ranks) = (self.question, self.ranks.len() as u16);
-        let markout = match question.of {
-            DeskQuestion::Reprice => Duration::ZERO,
-            DeskQuestion::Nbbo { markout } => markout,
-        };
         match self.source.take() {
             Some(Source::Positions { rows, positions }) => {
                 out.begin_phase("scan");
@@ -350,7 +362,7 @@ impl BurstProgram for DeskProgram {
             }
             Some(Source::Venue { rows }) => {
                 out.begin_phase("scan");
-                let window = question.nbbo_window(markout);
+                let window = question.nbbo_window();
                 out.work(SCAN, WorkKind::Scan, rows.rows(), move || {
                     let (messages, rows) = nbbo::exchange_venue(&rows, window, ranks);
                     Exchanged { messages, rows }
@@ -381,8 +393,7 @@ impl BurstProgram for DeskProgram {
                 out.end_phase("exchange");
                 nbbo::check_exchanged(&messages).map_err(|place| self.ranks[place])?;
                 out.begin_phase("merge");
-                let DeskQuestion::Nbbo { markout } = self.question.of else { return Ok(()) };
-                let (window, head) = (self.question.nbbo_window(markout), self.head);
+                let (window, head) = (self.question.nbbo_window(), self.head);
                 let items = messages.iter().map(|m| m.len() / nbbo::EXCHANGED_BYTES).sum();
                 out.work(MERGE, WorkKind::Join, items, move || {
                     nbbo::encode_nbbo(head, &nbbo::merge_symbols(&messages, window))
@@ -434,11 +445,7 @@ impl BurstProgram for DeskProgram {
 
 /// Merges the tables of several ranks into one, as the tree does.
 pub fn merge_tables(of: DeskQuestion, tables: &[Bytes]) -> Bytes {
-    let by = match of {
-        DeskQuestion::Reprice => reprice::ADD_ACCOUNTS,
-        DeskQuestion::Nbbo { .. } => nbbo::JOIN_SYMBOLS,
-    };
-    (by.merge)(tables)
+    (of.merge_rule().merge)(tables)
 }
 
 /// What a worker answers the questions of a desk with: a moment of its rows, and its positions.

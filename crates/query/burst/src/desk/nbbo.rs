@@ -26,8 +26,10 @@ use evenfall_collectives_machine::group::MergeRule;
 use evenfall_core::Malformed;
 use evenfall_core::math::mix;
 
-use super::recent::{QuoteAt, RecentSnapshot, SidePrice, SymbolName, TradeAt};
-use super::reprice::{PositionsError, pad_name};
+use super::recent::{
+    EMPTY, QuoteAt, RecentSnapshot, SidePrice, SymbolName, TradeAt, columns_of, side_of,
+};
+use super::reprice::{DeskFileError, pad_name};
 use super::{TABLE_HEAD_BYTES, TableHead};
 
 /// Bytes of an exchanged row.
@@ -36,8 +38,6 @@ pub const EXCHANGED_BYTES: usize = 48;
 const SYMBOL_BYTES: usize = 64;
 /// Bytes of a fill's row in the answer.
 const FILL_BYTES: usize = 48;
-/// The price of an empty side on the wire.
-const EMPTY: i64 = i64::MIN;
 
 /// What a fill did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,7 +146,7 @@ pub struct NbboWindow {
 ///
 /// # Errors
 /// The first line that is no fill.
-pub fn read_fills(text: &str) -> Result<Vec<DeskFill>, PositionsError> {
+pub fn read_fills(text: &str) -> Result<Vec<DeskFill>, DeskFileError> {
     let rows = super::csv_rows(text, "time_ns,symbol,side,price,shares");
     let fill = |(line, row): (usize, Result<Vec<&str>, String>)| {
         let fill = row.and_then(|row| {
@@ -164,7 +164,7 @@ pub fn read_fills(text: &str) -> Result<Vec<DeskFill>, PositionsError> {
                 shares: row[4].parse().map_err(|_| no_number("shares", row[4]))?,
             })
         });
-        fill.map_err(|what| PositionsError { line, what })
+        fill.map_err(|what| DeskFileError { line, what })
     };
     rows.map(fill).collect()
 }
@@ -188,9 +188,10 @@ fn owner(symbol: SymbolName, ranks: u16) -> usize {
 }
 
 fn put_row(out: &mut BytesMut, symbol: SymbolName, row: &ExchangedRow) {
-    let side = |side: Option<SidePrice>| side.map_or((EMPTY, 0), |side| (side.price, side.shares));
     let (kind, time_ns, (a, a_shares), (b, b_shares), number) = match row {
-        ExchangedRow::Quote(quote) => (1, quote.time_ns, side(quote.bid), side(quote.ask), 0),
+        ExchangedRow::Quote(quote) => {
+            (1, quote.time_ns, columns_of(quote.bid), columns_of(quote.ask), 0)
+        }
         ExchangedRow::Trade(trade) => (2, trade.time_ns, (trade.price, trade.shares), (0, 0), 0),
         ExchangedRow::Fill(number, fill) => {
             let kind = if fill.side == FillSide::Buy { 3 } else { 4 };
@@ -214,11 +215,12 @@ fn read_row(bytes: &[u8; EXCHANGED_BYTES]) -> Option<(SymbolName, ExchangedRow)>
     let symbol: SymbolName = core::array::from_fn(|i| bytes[8 + i]);
     let (time_ns, a, b) = (i64_at(16), i64_at(24), i64_at(32));
     let (a_shares, b_shares) = (u32_at(40), u32_at(44));
-    let side = |price: i64, shares: u32| (price != EMPTY).then_some(SidePrice { price, shares });
     let row = match u32_at(0) {
-        1 => {
-            ExchangedRow::Quote(QuoteAt { time_ns, bid: side(a, a_shares), ask: side(b, b_shares) })
-        }
+        1 => ExchangedRow::Quote(QuoteAt {
+            time_ns,
+            bid: side_of(a, a_shares),
+            ask: side_of(b, b_shares),
+        }),
         2 => ExchangedRow::Trade(TradeAt { time_ns, price: a, shares: a_shares }),
         kind @ (3 | 4) => {
             let side = if kind == 3 { FillSide::Buy } else { FillSide::Sell };

@@ -10,6 +10,20 @@ use super::nbbo::{
 };
 use super::recent::{QuoteAt, SymbolName, TradeAt};
 use super::reprice::{AccountChange, DeskPosition, RepriceAnswer, answer_reprice};
+use super::{DeskAnswer, DeskAsk, DeskQuestion};
+
+/// The answer of a question over the rows of the workers that have a part in it, for the window of
+/// the answer.
+pub fn answer_plainly(workers: &[PlainRows], ask: &DeskAsk, window_ns: [i64; 2]) -> DeskAnswer {
+    match ask.of {
+        DeskQuestion::Reprice => {
+            DeskAnswer::Reprice(reprice_plainly(workers, window_ns, ask.worst))
+        }
+        DeskQuestion::Nbbo { .. } => {
+            DeskAnswer::Nbbo(nbbo_plainly(workers, &ask.fills, ask.of.nbbo_window(window_ns)))
+        }
+    }
+}
 
 /// All rows of a worker, in their order.
 #[derive(Clone, Debug, Default)]

@@ -14,6 +14,7 @@
 //! the window of a symbol that is quoted rarely.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,14 +114,16 @@ struct QuoteChunk {
     ask_shares: Vec<u32>,
 }
 
-/// The price of an empty side.
-const EMPTY: i64 = i64::MIN;
+/// The price of an empty side, in columns and on the wire.
+pub(super) const EMPTY: i64 = i64::MIN;
 
-fn columns_of(side: Option<SidePrice>) -> (i64, u32) {
+/// A side as a price and shares.
+pub(super) fn columns_of(side: Option<SidePrice>) -> (i64, u32) {
     side.map_or((EMPTY, 0), |side| (side.price, side.shares))
 }
 
-fn side_of(price: i64, shares: u32) -> Option<SidePrice> {
+/// The side of a price and shares.
+pub(super) fn side_of(price: i64, shares: u32) -> Option<SidePrice> {
     (price != EMPTY).then_some(SidePrice { price, shares })
 }
 
@@ -312,20 +315,16 @@ impl RecentRows {
             if oldest > begin && !is_over {
                 return;
             }
-            match oldest > begin {
-                true => self.gone.cut_ns = Some(oldest),
-                false => self.gone.aged_ns = Some(oldest),
-            }
-            let gone = match quotes == Some(oldest) {
+            let dropped = match quotes == Some(oldest) {
                 true => self.drop_quotes(),
                 false => self.drop_trades(),
             };
-            let counter = if oldest > begin {
-                &mut self.counters.over_limit
-            } else {
-                &mut self.counters.aged
+            let (left_at, counter) = match oldest > begin {
+                true => (&mut self.gone.cut_ns, &mut self.counters.over_limit),
+                false => (&mut self.gone.aged_ns, &mut self.counters.aged),
             };
-            *counter += gone as u64;
+            *left_at = Some(oldest);
+            *counter += dropped as u64;
         }
     }
 
@@ -373,6 +372,12 @@ pub struct RecentSnapshot {
     gone: GoneRows,
     keep: Duration,
     rows: usize,
+}
+
+/// The rows of a chunk behind the first time and up to the second. Times ascend.
+fn rows_between(time_ns: &[i64], after_ns: i64, until_ns: i64) -> Range<usize> {
+    let [begin, end] = [after_ns, until_ns].map(|time| time_ns.partition_point(|&at| at <= time));
+    begin..end.max(begin)
 }
 
 impl RecentSnapshot {
@@ -433,9 +438,7 @@ impl RecentSnapshot {
         until_ns: i64,
     ) -> impl Iterator<Item = (u32, QuoteAt)> {
         self.quotes.iter().flat_map(move |chunk| {
-            let begin = chunk.time_ns.partition_point(|&at| at <= after_ns);
-            let end = chunk.time_ns.partition_point(|&at| at <= until_ns);
-            (begin..end.max(begin)).map(|at| chunk.row(at))
+            rows_between(&chunk.time_ns, after_ns, until_ns).map(|at| chunk.row(at))
         })
     }
 
@@ -446,9 +449,7 @@ impl RecentSnapshot {
         until_ns: i64,
     ) -> impl Iterator<Item = (u32, TradeAt)> {
         self.trades.iter().flat_map(move |chunk| {
-            let begin = chunk.time_ns.partition_point(|&at| at <= after_ns);
-            let end = chunk.time_ns.partition_point(|&at| at <= until_ns);
-            (begin..end.max(begin)).map(|at| chunk.row(at))
+            rows_between(&chunk.time_ns, after_ns, until_ns).map(|at| chunk.row(at))
         })
     }
 }

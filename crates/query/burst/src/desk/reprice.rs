@@ -67,22 +67,22 @@ pub struct RepriceAnswer {
     pub unpriced: u64,
 }
 
-/// A line of a file of positions that cannot be read.
+/// A line of a file of positions or fills that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PositionsError {
+pub struct DeskFileError {
     /// Number of the line, from 1.
     pub line: usize,
     /// What is wrong.
     pub what: String,
 }
 
-impl fmt::Display for PositionsError {
+impl fmt::Display for DeskFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.what)
     }
 }
 
-impl std::error::Error for PositionsError {}
+impl std::error::Error for DeskFileError {}
 
 /// A name of at most `N` bytes, padded with spaces.
 pub(super) fn pad_name<const N: usize>(what: &str, text: &str) -> Result<[u8; N], String> {
@@ -100,7 +100,7 @@ pub(super) fn pad_name<const N: usize>(what: &str, text: &str) -> Result<[u8; N]
 ///
 /// # Errors
 /// The first line that is no position.
-pub fn read_positions(text: &str) -> Result<Vec<DeskPosition>, PositionsError> {
+pub fn read_positions(text: &str) -> Result<Vec<DeskPosition>, DeskFileError> {
     let rows = super::csv_rows(text, "account,symbol,quantity");
     let position = |(line, row): (usize, Result<Vec<&str>, String>)| {
         let position = row.and_then(|row| {
@@ -109,7 +109,7 @@ pub fn read_positions(text: &str) -> Result<Vec<DeskPosition>, PositionsError> {
             let (account, symbol) = (pad_name("account", row[0])?, pad_name("symbol", row[1])?);
             Ok(DeskPosition { symbol, account, quantity })
         });
-        position.map_err(|what| PositionsError { line, what })
+        position.map_err(|what| DeskFileError { line, what })
     };
     rows.map(position).collect()
 }

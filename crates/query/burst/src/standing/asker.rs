@@ -143,7 +143,7 @@ struct Pending<P> {
 
 type Output<P> = <<P as QuestionPlan>::Program as BurstProgram>::Output;
 
-/// An attempt that has ended here. Its ranks are told so until the time.
+/// An attempt that the asker has ended. Ranks that still run it are told of the end until a time.
 struct PastAttempt<P: QuestionPlan> {
     number: u32,
     until: Timestamp,

@@ -205,18 +205,28 @@ impl Shared {
             return;
         };
         for chunk in chunks {
-            let is_ours = self.file_of(chunk.file).is_some() && !left_raw.contains(&chunk);
-            if is_ours && !self.encodings.push(chunk) {
+            let is_due = !left_raw.contains(&chunk) && self.is_synced(chunk);
+            if is_due && !self.encodings.push(chunk) {
                 return;
             }
         }
     }
 
+    /// Whether a chunk of a file of this store is synced from its first segment to its last. A
+    /// chunk that is not comes when it is ([`segment_synced`](Self::segment_synced)).
+    fn is_synced(&self, chunk: DataChunk) -> bool {
+        let Some(file) = self.file_of(chunk.file) else { return false };
+        let synced = lock(&self.volume).synced(chunk.file);
+        let layout = file.schema.layout();
+        layout.is_ok_and(|layout| {
+            layout.full_segments(synced) >= chunk.first_segment() + SEGMENTS_PER_CHUNK
+        })
+    }
+
     /// Writes the columns of a chunk beside it. `false` when the chunk stays raw.
     fn stage(&self, chunk: DataChunk) -> Result<bool, Error> {
         let Some(file) = self.file_of(chunk.file) else { return Ok(false) };
-        // Recovery begins behind what the journal states, and never reads columns then. A chunk
-        // that is not all synced comes again when it is.
+        // Recovery begins behind what the journal states, and never reads columns then.
         if !lock(&self.volume).state_chunk(chunk)? {
             return Ok(false);
         }
